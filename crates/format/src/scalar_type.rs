@@ -1,0 +1,174 @@
+//! The element types of tensors, with ExecuTorch's (and c10's) numeric codes.
+
+/// Element type of a tensor. The discriminants are the codes in `.pte` files and `c10::ScalarType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ScalarType {
+    Byte = 0,
+    Char = 1,
+    Short = 2,
+    Int = 3,
+    Long = 4,
+    Half = 5,
+    Float = 6,
+    Double = 7,
+    ComplexHalf = 8,
+    ComplexFloat = 9,
+    ComplexDouble = 10,
+    Bool = 11,
+    QInt8 = 12,
+    QUInt8 = 13,
+    QInt32 = 14,
+    BFloat16 = 15,
+    QUInt4x2 = 16,
+    QUInt2x4 = 17,
+    Bits1x8 = 18,
+    Bits2x4 = 19,
+    Bits4x2 = 20,
+    Bits8 = 21,
+    Bits16 = 22,
+    Float8E5M2 = 23,
+    Float8E4M3Fn = 24,
+    Float8E5M2Fnuz = 25,
+    Float8E4M3Fnuz = 26,
+    UInt16 = 27,
+    UInt32 = 28,
+    UInt64 = 29,
+}
+
+impl ScalarType {
+    /// Every type, indexed by its code.
+    pub const ALL: [Self; 30] = [
+        Self::Byte,
+        Self::Char,
+        Self::Short,
+        Self::Int,
+        Self::Long,
+        Self::Half,
+        Self::Float,
+        Self::Double,
+        Self::ComplexHalf,
+        Self::ComplexFloat,
+        Self::ComplexDouble,
+        Self::Bool,
+        Self::QInt8,
+        Self::QUInt8,
+        Self::QInt32,
+        Self::BFloat16,
+        Self::QUInt4x2,
+        Self::QUInt2x4,
+        Self::Bits1x8,
+        Self::Bits2x4,
+        Self::Bits4x2,
+        Self::Bits8,
+        Self::Bits16,
+        Self::Float8E5M2,
+        Self::Float8E4M3Fn,
+        Self::Float8E5M2Fnuz,
+        Self::Float8E4M3Fnuz,
+        Self::UInt16,
+        Self::UInt32,
+        Self::UInt64,
+    ];
+
+    /// The type with this code, if there is one.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if (code as usize) < Self::ALL.len() { Some(Self::ALL[code as usize]) } else { None }
+    }
+
+    /// The numeric code, as stored in files.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Bytes of one element. Packed sub-byte types count one byte, as ExecuTorch does.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Byte
+            | Self::Char
+            | Self::Bool
+            | Self::QInt8
+            | Self::QUInt8
+            | Self::QUInt4x2
+            | Self::QUInt2x4
+            | Self::Bits1x8
+            | Self::Bits2x4
+            | Self::Bits4x2
+            | Self::Bits8
+            | Self::Float8E5M2
+            | Self::Float8E4M3Fn
+            | Self::Float8E5M2Fnuz
+            | Self::Float8E4M3Fnuz => 1,
+            Self::Short | Self::Half | Self::BFloat16 | Self::Bits16 | Self::UInt16 => 2,
+            Self::Int | Self::Float | Self::QInt32 | Self::UInt32 | Self::ComplexHalf => 4,
+            Self::Long | Self::Double | Self::UInt64 | Self::ComplexFloat => 8,
+            Self::ComplexDouble => 16,
+        }
+    }
+
+    /// Short lower-case name as used in messages and tables: `f32`, `i64`, `bf16`, `bool`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Byte => "u8",
+            Self::Char => "i8",
+            Self::Short => "i16",
+            Self::Int => "i32",
+            Self::Long => "i64",
+            Self::Half => "f16",
+            Self::Float => "f32",
+            Self::Double => "f64",
+            Self::ComplexHalf => "c32",
+            Self::ComplexFloat => "c64",
+            Self::ComplexDouble => "c128",
+            Self::Bool => "bool",
+            Self::QInt8 => "qint8",
+            Self::QUInt8 => "quint8",
+            Self::QInt32 => "qint32",
+            Self::BFloat16 => "bf16",
+            Self::QUInt4x2 => "quint4x2",
+            Self::QUInt2x4 => "quint2x4",
+            Self::Bits1x8 => "bits1x8",
+            Self::Bits2x4 => "bits2x4",
+            Self::Bits4x2 => "bits4x2",
+            Self::Bits8 => "bits8",
+            Self::Bits16 => "bits16",
+            Self::Float8E5M2 => "f8e5m2",
+            Self::Float8E4M3Fn => "f8e4m3fn",
+            Self::Float8E5M2Fnuz => "f8e5m2fnuz",
+            Self::Float8E4M3Fnuz => "f8e4m3fnuz",
+            Self::UInt16 => "u16",
+            Self::UInt32 => "u32",
+            Self::UInt64 => "u64",
+        }
+    }
+
+    pub const fn is_floating(self) -> bool {
+        matches!(self, Self::Half | Self::Float | Self::Double | Self::BFloat16)
+    }
+
+    pub const fn is_complex(self) -> bool {
+        matches!(self, Self::ComplexHalf | Self::ComplexFloat | Self::ComplexDouble)
+    }
+
+    /// True for the integer types and, if `include_bool`, for `Bool`.
+    pub const fn is_integral(self, include_bool: bool) -> bool {
+        match self {
+            Self::Byte
+            | Self::Char
+            | Self::Short
+            | Self::Int
+            | Self::Long
+            | Self::UInt16
+            | Self::UInt32
+            | Self::UInt64 => true,
+            Self::Bool => include_bool,
+            _ => false,
+        }
+    }
+}
+
+impl core::fmt::Display for ScalarType {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
