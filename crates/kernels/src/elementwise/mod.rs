@@ -1,0 +1,9 @@
+//! Operators that compute each element from the elements at the same place.
+
+use rushlight_runtime::OpGroup;
+
+/// The groups of this folder that ExecuTorch has in its portable set.
+pub const PORTABLE: &[OpGroup] = &[];
+
+/// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
+pub const CORE_ATEN: &[OpGroup] = &[];

@@ -1,0 +1,12 @@
+//! Matrix products and distances.
+
+use rushlight_runtime::OpGroup;
+
+/// The groups of this folder that ExecuTorch has in its portable set.
+pub const PORTABLE: &[OpGroup] = &[];
+
+/// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
+pub const CORE_ATEN: &[OpGroup] = &[];
+
+/// The groups of this folder that ExecuTorch has only in its optimized set.
+pub const OPTIMIZED: &[OpGroup] = &[];

@@ -1,0 +1,6 @@
+//! The `quantized_decomposed` operators.
+
+use rushlight_runtime::OpGroup;
+
+/// The groups of this folder.
+pub const GROUPS: &[OpGroup] = &[];

@@ -1,0 +1,9 @@
+//! Operators that reduce or scan dimensions: sums, extrema, arg-extrema, variance, cumulative sums, sorting.
+
+use rushlight_runtime::OpGroup;
+
+/// The groups of this folder that ExecuTorch has in its portable set.
+pub const PORTABLE: &[OpGroup] = &[];
+
+/// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
+pub const CORE_ATEN: &[OpGroup] = &[];

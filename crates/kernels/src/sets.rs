@@ -1,0 +1,51 @@
+//! Operator sets, to be passed to a registry.
+
+use rushlight_runtime::OpSet;
+
+use crate::{conv, create, elementwise, index, linear, llama, norm, prim, quantized, reduce, shape};
+
+/// ExecuTorch's portable operators.
+pub const PORTABLE: OpSet = OpSet {
+    name: "PORTABLE",
+    groups: &[
+        elementwise::PORTABLE,
+        shape::PORTABLE,
+        linear::PORTABLE,
+        conv::PORTABLE,
+        norm::PORTABLE,
+        reduce::PORTABLE,
+        index::PORTABLE,
+        create::PORTABLE,
+    ],
+};
+
+/// The operators that ExecuTorch has only in its optimized set.
+pub const OPTIMIZED: OpSet = OpSet { name: "OPTIMIZED", groups: &[linear::OPTIMIZED] };
+
+/// Core ATen operators that ExecuTorch has no kernel for.
+pub const CORE_ATEN: OpSet = OpSet {
+    name: "CORE_ATEN",
+    groups: &[
+        elementwise::CORE_ATEN,
+        shape::CORE_ATEN,
+        linear::CORE_ATEN,
+        conv::CORE_ATEN,
+        norm::CORE_ATEN,
+        reduce::CORE_ATEN,
+        index::CORE_ATEN,
+        create::CORE_ATEN,
+    ],
+};
+
+/// The `quantized_decomposed` operators.
+pub const QUANTIZED: OpSet = OpSet { name: "QUANTIZED", groups: &[quantized::GROUPS] };
+
+/// Operators on symbolic integers and other scalars, and `et_view`. Nearly every program with dynamic shapes or
+/// views needs some of them.
+pub const PRIM: OpSet = OpSet { name: "PRIM", groups: &[prim::GROUPS] };
+
+/// ExecuTorch's custom operators for language models, and `preprocess`.
+pub const LLAMA: OpSet = OpSet { name: "LLAMA", groups: &[llama::GROUPS] };
+
+/// Every operator of this crate.
+pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &QUANTIZED, &LLAMA];

@@ -1,0 +1,9 @@
+//! Operators that move elements without looking at them: copies, views, concatenation, slicing, permutation.
+
+use rushlight_runtime::OpGroup;
+
+/// The groups of this folder that ExecuTorch has in its portable set.
+pub const PORTABLE: &[OpGroup] = &[];
+
+/// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
+pub const CORE_ATEN: &[OpGroup] = &[];

@@ -1,0 +1,414 @@
+//! What an operator sees of the method: its arguments, its outputs and temporary memory.
+
+use core::cell::Cell;
+
+use crate::element::Element;
+use crate::error::{Detail, Error, Result};
+use crate::memory::Temp;
+use crate::scalar::Scalar;
+use crate::tensor::{Tensor, TensorMut, TensorState};
+use crate::value::{ABSENT, Value, Values};
+
+/// The arguments of one operator call, by their position in the schema.
+///
+/// Accessors check the kind of the argument; element types, ranks and sizes are the operator's to check. An argument
+/// that the operator writes is handed out once, by [`out`](Self::out) or [`outs`](Self::outs).
+pub struct KernelContext<'m> {
+    values: Values<'m>,
+    arguments: &'m [u32],
+    writes: u32,
+    taken: Cell<u32>,
+    temp: &'m Temp<'m>,
+}
+
+impl<'m> KernelContext<'m> {
+    #[inline]
+    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], writes: u32, temp: &'m Temp<'m>) -> Self {
+        Self { values, arguments, writes, taken: Cell::new(0), temp }
+    }
+
+    #[inline]
+    fn value(&self, index: usize) -> Result<Value<'m>> {
+        match self.arguments.get(index).and_then(|&i| self.values.get(i as usize)) {
+            Some(value) => Ok(value.get()),
+            None => Err(Error::program("the operator has more arguments than the program gives it").arg(index)),
+        }
+    }
+
+    #[inline]
+    fn readable(&self, index: usize) -> Result<Value<'m>> {
+        if self.is_written(index) {
+            return Err(Error::program("the argument is written, it cannot be read at the same time").arg(index));
+        }
+        self.value(index)
+    }
+
+    fn is_written(&self, index: usize) -> bool {
+        index < 32 && self.writes & (1 << index) != 0
+    }
+
+    fn take(&self, index: usize) -> Result<Value<'m>> {
+        let bit = if index < 32 { 1u32 << index } else { 0 };
+        if self.writes & bit == 0 || self.taken.get() & bit != 0 {
+            return Err(
+                Error::program("the argument is not one that the operator writes, or was taken before").arg(index)
+            );
+        }
+        self.taken.set(self.taken.get() | bit);
+        self.value(index)
+    }
+
+    #[cold]
+    fn kind<T>(index: usize, expected: &'static str, got: Value<'_>) -> Result<T> {
+        Err(Error::from(Detail::Kind { expected, got: got.kind() }).arg(index))
+    }
+
+    /// True if the argument is `None`.
+    pub fn is_none(&self, index: usize) -> bool {
+        matches!(self.value(index), Ok(Value::None))
+    }
+
+    /// A tensor that the operator reads.
+    #[inline]
+    pub fn tensor(&self, index: usize) -> Result<Tensor<'_>> {
+        match self.readable(index)? {
+            Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
+            other => Self::kind(index, "a tensor", other),
+        }
+    }
+
+    /// A tensor that the operator reads, or `None`.
+    pub fn optional_tensor(&self, index: usize) -> Result<Option<Tensor<'_>>> {
+        match self.value(index)? {
+            Value::None => Ok(None),
+            _ => self.tensor(index).map(Some),
+        }
+    }
+
+    /// A list of tensors that the operator reads. Lists of optional tensors without a `None` are accepted too.
+    pub fn tensors(&self, index: usize) -> Result<TensorList<'m>> {
+        match self.readable(index)? {
+            Value::TensorList(items) => Ok(TensorList { values: self.values, items, argument: index }),
+            Value::OptionalTensorList(items) if !items.contains(&ABSENT) => {
+                Ok(TensorList { values: self.values, items, argument: index })
+            }
+            other => Self::kind(index, "a list of tensors", other),
+        }
+    }
+
+    /// A list of optional tensors that the operator reads. Plain lists of tensors are accepted too.
+    pub fn optional_tensors(&self, index: usize) -> Result<TensorList<'m>> {
+        match self.readable(index)? {
+            Value::OptionalTensorList(items) | Value::TensorList(items) => {
+                Ok(TensorList { values: self.values, items, argument: index })
+            }
+            other => Self::kind(index, "a list of optional tensors", other),
+        }
+    }
+
+    /// The tensor at a written position. Can be taken once a call.
+    #[inline]
+    pub fn out(&self, index: usize) -> Result<TensorMut<'_>> {
+        match self.take(index)? {
+            Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(index)),
+            other => Self::kind(index, "a tensor", other),
+        }
+    }
+
+    /// The list of tensors at a written position, such as the outputs of `split_copy`. Can be taken once a call.
+    pub fn outs(&self, index: usize) -> Result<OutList<'m>> {
+        match self.take(index)? {
+            Value::TensorList(items) => Ok(OutList { values: self.values, items, argument: index }),
+            other => Self::kind(index, "a list of tensors", other),
+        }
+    }
+
+    #[inline]
+    pub fn int(&self, index: usize) -> Result<i64> {
+        match self.readable(index)? {
+            Value::Int(v) => Ok(v),
+            Value::Bool(v) => Ok(i64::from(v)),
+            other => Self::kind(index, "an int", other),
+        }
+    }
+
+    pub fn optional_int(&self, index: usize) -> Result<Option<i64>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.int(index).map(Some),
+        }
+    }
+
+    /// A double; ints and bools convert.
+    pub fn double(&self, index: usize) -> Result<f64> {
+        self.scalar(index).map(Scalar::to_f64)
+    }
+
+    pub fn optional_double(&self, index: usize) -> Result<Option<f64>> {
+        Ok(self.optional_scalar(index)?.map(Scalar::to_f64))
+    }
+
+    /// A bool; ints convert.
+    pub fn bool(&self, index: usize) -> Result<bool> {
+        match self.readable(index)? {
+            Value::Bool(v) => Ok(v),
+            Value::Int(v) => Ok(v != 0),
+            other => Self::kind(index, "a bool", other),
+        }
+    }
+
+    pub fn optional_bool(&self, index: usize) -> Result<Option<bool>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.bool(index).map(Some),
+        }
+    }
+
+    #[inline]
+    pub fn scalar(&self, index: usize) -> Result<Scalar> {
+        match self.readable(index)? {
+            Value::Int(v) => Ok(Scalar::Int(v)),
+            Value::Double(v) => Ok(Scalar::Double(v)),
+            Value::Bool(v) => Ok(Scalar::Bool(v)),
+            other => Self::kind(index, "a number", other),
+        }
+    }
+
+    pub fn optional_scalar(&self, index: usize) -> Result<Option<Scalar>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.scalar(index).map(Some),
+        }
+    }
+
+    pub fn string(&self, index: usize) -> Result<&'m str> {
+        match self.readable(index)? {
+            Value::String(v) => Ok(v),
+            other => Self::kind(index, "a string", other),
+        }
+    }
+
+    pub fn optional_string(&self, index: usize) -> Result<Option<&'m str>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.string(index).map(Some),
+        }
+    }
+
+    pub fn ints(&self, index: usize) -> Result<IntList<'m>> {
+        match self.readable(index)? {
+            Value::IntList(items) => {
+                if items.iter().any(|&i| !matches!(self.get(i), Value::Int(_))) {
+                    return Err(Error::program("the list holds a value that is not an int").arg(index));
+                }
+                Ok(IntList { values: self.values, items })
+            }
+            other => Self::kind(index, "a list of ints", other),
+        }
+    }
+
+    pub fn optional_ints(&self, index: usize) -> Result<Option<IntList<'m>>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.ints(index).map(Some),
+        }
+    }
+
+    pub fn doubles(&self, index: usize) -> Result<&'m [f64]> {
+        match self.readable(index)? {
+            Value::DoubleList(items) => Ok(items),
+            other => Self::kind(index, "a list of doubles", other),
+        }
+    }
+
+    pub fn optional_doubles(&self, index: usize) -> Result<Option<&'m [f64]>> {
+        match self.readable(index)? {
+            Value::None => Ok(None),
+            _ => self.doubles(index).map(Some),
+        }
+    }
+
+    pub fn bools(&self, index: usize) -> Result<&'m [bool]> {
+        match self.readable(index)? {
+            Value::BoolList(items) => Ok(items),
+            other => Self::kind(index, "a list of bools", other),
+        }
+    }
+
+    /// Stores the result of a symbolic operator at a written position.
+    pub fn set(&self, index: usize, value: Scalar) -> Result<()> {
+        let old = self.take(index)?;
+        if matches!(old, Value::None | Value::Int(_) | Value::Double(_) | Value::Bool(_)) {
+            if let Some(cell) = self.arguments.get(index).and_then(|&i| self.values.get(i as usize)) {
+                cell.set(match value {
+                    Scalar::Int(v) => Value::Int(v),
+                    Scalar::Double(v) => Value::Double(v),
+                    Scalar::Bool(v) => Value::Bool(v),
+                });
+            }
+            return Ok(());
+        }
+        Self::kind(index, "a number", old)
+    }
+
+    /// Makes the tensor at the written position `out` a view with these sizes of the tensor at position `base`.
+    /// Only for operators declared as [views](crate::Op::view).
+    pub fn set_view(&self, out: usize, base: usize, sizes: &[usize]) -> Result<()> {
+        match (self.take(out)?, self.readable(base)?) {
+            (Value::Tensor(view), Value::Tensor(base)) => {
+                view.resize(sizes)?;
+                view.share(base).map_err(|e| e.arg(out))
+            }
+            (other, Value::Tensor(_)) => Self::kind(out, "a tensor", other),
+            (_, other) => Self::kind(base, "a tensor", other),
+        }
+    }
+
+    /// `len` zeroed elements of temporary memory, which the next operator takes over.
+    pub fn temp<T: Element + Default>(&self, len: usize) -> Result<&mut [T]> {
+        self.temp.take(len)
+    }
+
+    fn get(&self, index: u32) -> Value<'m> {
+        get(self.values, index)
+    }
+}
+
+impl Drop for KernelContext<'_> {
+    fn drop(&mut self) {
+        self.temp.reset();
+    }
+}
+
+impl core::fmt::Debug for KernelContext<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("KernelContext").field("arguments", &self.arguments).finish_non_exhaustive()
+    }
+}
+
+fn get<'m>(values: Values<'m>, index: u32) -> Value<'m> {
+    values.get(index as usize).map_or(Value::None, Cell::get)
+}
+
+fn state<'m>(values: Values<'m>, index: u32, argument: usize) -> Result<&'m TensorState<'m>> {
+    match get(values, index) {
+        Value::Tensor(state) => Ok(state),
+        other => KernelContext::kind(argument, "a list of tensors", other),
+    }
+}
+
+/// A list of tensors that the operator reads; entries may be `None` in lists of optional tensors.
+#[derive(Clone, Copy)]
+pub struct TensorList<'a> {
+    values: Values<'a>,
+    items: &'a [u32],
+    argument: usize,
+}
+
+impl<'a> TensorList<'a> {
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The tensor at `index`. Fails if there is none or it is `None`.
+    pub fn get(&self, index: usize) -> Result<Tensor<'a>> {
+        match self.get_optional(index)? {
+            Some(tensor) => Ok(tensor),
+            None => KernelContext::kind(self.argument, "a tensor in the list", Value::None),
+        }
+    }
+
+    /// The tensor at `index`, or `None` if the list holds `None` there.
+    pub fn get_optional(&self, index: usize) -> Result<Option<Tensor<'a>>> {
+        match self.items.get(index) {
+            None => Err(Error::from(Detail::Index { index: index as i64, size: self.items.len() }).arg(self.argument)),
+            Some(&ABSENT) => Ok(None),
+            Some(&item) => {
+                state(self.values, item, self.argument)?.tensor().map(Some).map_err(|e| e.arg(self.argument))
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Result<Tensor<'a>>> + '_ {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
+
+impl core::fmt::Debug for TensorList<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("TensorList").field(&self.items).finish()
+    }
+}
+
+/// A list of tensors that the operator writes.
+pub struct OutList<'a> {
+    values: Values<'a>,
+    items: &'a [u32],
+    argument: usize,
+}
+
+impl OutList<'_> {
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The tensor at `index`. One at a time: the load-time check lets a list name a tensor twice only if it is empty.
+    pub fn get(&mut self, index: usize) -> Result<TensorMut<'_>> {
+        match self.items.get(index) {
+            None => Err(Error::from(Detail::Index { index: index as i64, size: self.items.len() }).arg(self.argument)),
+            Some(&item) => state(self.values, item, self.argument)?.tensor_mut().map_err(|e| e.arg(self.argument)),
+        }
+    }
+}
+
+impl core::fmt::Debug for OutList<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("OutList").field(&self.items).finish()
+    }
+}
+
+/// A list of ints, which may be results of symbolic operators.
+#[derive(Clone, Copy)]
+pub struct IntList<'a> {
+    values: Values<'a>,
+    items: &'a [u32],
+}
+
+impl<'a> IntList<'a> {
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> Option<i64> {
+        match get(self.values, *self.items.get(index)?) {
+            Value::Int(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = i64> + 'a {
+        let values = self.values;
+        self.items.iter().map(move |&item| match get(values, item) {
+            Value::Int(v) => v,
+            _ => 0,
+        })
+    }
+}
+
+impl core::fmt::Debug for IntList<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

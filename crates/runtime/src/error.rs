@@ -1,0 +1,229 @@
+//! Errors carry data: a code with ExecuTorch's number, the site, and what was expected and got.
+
+use core::fmt;
+
+use rushlight_format::ScalarType;
+
+/// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Code {
+    Internal = 0x01,
+    InvalidState = 0x02,
+    EndOfMethod = 0x03,
+    AlreadyLoaded = 0x04,
+    NotSupported = 0x10,
+    NotImplemented = 0x11,
+    InvalidArgument = 0x12,
+    InvalidType = 0x13,
+    OperatorMissing = 0x14,
+    NotFound = 0x20,
+    MemoryAllocationFailed = 0x21,
+    AccessFailed = 0x22,
+    InvalidProgram = 0x23,
+    InvalidExternalData = 0x24,
+    OutOfResources = 0x25,
+    DelegateInvalidCompatibility = 0x30,
+    DelegateMemoryAllocationFailed = 0x31,
+    DelegateInvalidHandle = 0x32,
+}
+
+/// Where it happened. Each part is filled in by the layer that knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Index of the instruction in its method.
+    pub instruction: Option<u32>,
+    /// Full operator name, such as `aten::add.out`.
+    pub operator: Option<&'static str>,
+    /// What `index` counts: an argument, an input, an output, a value.
+    pub role: Role,
+    /// Index of the argument, input, output or value; meaningless when `role` is `None`.
+    pub index: u32,
+}
+
+/// The thing that [`Site::index`] points at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    None,
+    Argument,
+    Input,
+    Output,
+    Value,
+    Delegate,
+}
+
+/// What was expected and what came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Detail {
+    /// A fixed sentence, lower case and without a full stop.
+    Text(&'static str),
+    /// A tensor of another element type was needed.
+    Dtype { expected: &'static str, got: ScalarType },
+    /// A value of another kind was needed (tensor, int, list and so on).
+    Kind { expected: &'static str, got: &'static str },
+    /// A tensor of another rank was needed.
+    Rank { expected: &'static str, got: usize },
+    /// A dimension index outside `-rank..rank`.
+    Dim { dim: i64, rank: usize },
+    /// A size that does not fit the others.
+    Size { dim: usize, expected: usize, got: usize },
+    /// A size beyond the upper bound that the program was exported with.
+    Bound { dim: usize, bound: usize, got: usize },
+    /// More elements than the tensor's memory holds.
+    Elements { bound: usize, got: usize },
+    /// A scalar outside its domain.
+    Value { what: &'static str, expected: &'static str, got: i64 },
+    /// A floating-point scalar outside its domain.
+    Number { what: &'static str, expected: &'static str, got: f64 },
+    /// An index outside `0..size`.
+    Index { index: i64, size: usize },
+    /// A count that does not match.
+    Count { what: &'static str, expected: usize, got: usize },
+    /// Not enough memory was given.
+    Memory { what: &'static str, needed: usize, available: usize },
+    /// Memory that is not aligned as its elements need.
+    Alignment { what: &'static str, needed: usize },
+    /// Operators that the registry lacks: how many, and the index of the first in the method.
+    MissingOperators { count: usize, first: u32 },
+    /// Two arguments that share memory although the operator does not allow it.
+    Overlap { argument: u32, other: u32 },
+}
+
+/// An error of the runtime. `Display` writes one sentence: code, site, expected, got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Error {
+    pub code: Code,
+    pub site: Site,
+    pub detail: Detail,
+}
+
+/// Result of the runtime's functions.
+pub type Result<T> = core::result::Result<T, Error>;
+
+impl Error {
+    #[cold]
+    pub const fn new(code: Code, detail: Detail) -> Self {
+        Self { code, site: Site { instruction: None, operator: None, role: Role::None, index: 0 }, detail }
+    }
+
+    /// An `InvalidArgument` error with a fixed sentence.
+    #[cold]
+    pub const fn invalid(text: &'static str) -> Self {
+        Self::new(Code::InvalidArgument, Detail::Text(text))
+    }
+
+    /// An `InvalidProgram` error with a fixed sentence.
+    #[cold]
+    pub const fn program(text: &'static str) -> Self {
+        Self::new(Code::InvalidProgram, Detail::Text(text))
+    }
+
+    /// Points the error at an argument, input, output or value, unless it points somewhere already.
+    #[must_use]
+    pub const fn at(mut self, role: Role, index: usize) -> Self {
+        if matches!(self.site.role, Role::None) {
+            self.site.role = role;
+            self.site.index = index as u32;
+        }
+        self
+    }
+
+    /// Points the error at argument `index` of the operator.
+    #[must_use]
+    pub const fn arg(self, index: usize) -> Self {
+        self.at(Role::Argument, index)
+    }
+
+    pub(crate) const fn instruction(mut self, index: usize, operator: Option<&'static str>) -> Self {
+        self.site.instruction = Some(index as u32);
+        self.site.operator = operator;
+        self
+    }
+}
+
+impl From<Detail> for Error {
+    /// Details about a kind or element type are `InvalidType`, about memory `MemoryAllocationFailed`, about the
+    /// file `InvalidProgram`; all others are `InvalidArgument`.
+    #[cold]
+    fn from(detail: Detail) -> Self {
+        let code = match detail {
+            Detail::Dtype { .. } | Detail::Kind { .. } => Code::InvalidType,
+            Detail::Memory { .. } => Code::MemoryAllocationFailed,
+            Detail::MissingOperators { .. } => Code::OperatorMissing,
+            Detail::Overlap { .. } => Code::InvalidProgram,
+            _ => Code::InvalidArgument,
+        };
+        Self::new(code, detail)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        match self.role {
+            Role::None => {}
+            Role::Argument => write!(f, "argument {}", self.index)?,
+            Role::Input => write!(f, "input {}", self.index)?,
+            Role::Output => write!(f, "output {}", self.index)?,
+            Role::Value => write!(f, "value {}", self.index)?,
+            Role::Delegate => write!(f, "delegate {}", self.index)?,
+        }
+        if self.role != Role::None {
+            separator = " of ";
+        }
+        if let Some(operator) = self.operator {
+            write!(f, "{separator}{operator}")?;
+            separator = " at ";
+        }
+        if let Some(instruction) = self.instruction {
+            write!(f, "{separator}instruction {instruction}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Text(text) => f.write_str(text),
+            Self::Dtype { expected, got } => write!(f, "expected a tensor of {expected}, got {got}"),
+            Self::Kind { expected, got } => write!(f, "expected {expected}, got {got}"),
+            Self::Rank { expected, got } => write!(f, "expected rank {expected}, got rank {got}"),
+            Self::Dim { dim, rank } => write!(f, "dimension {dim} does not exist in a tensor of rank {rank}"),
+            Self::Size { dim, expected, got } => write!(f, "size of dimension {dim}: expected {expected}, got {got}"),
+            Self::Bound { dim, bound, got } => {
+                write!(f, "size of dimension {dim}: the program was exported for at most {bound}, got {got}")
+            }
+            Self::Elements { bound, got } => {
+                write!(f, "the tensor's memory holds {bound} elements, {got} are needed")
+            }
+            Self::Value { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
+            Self::Number { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
+            Self::Index { index, size } => write!(f, "index {index} is outside of a dimension of size {size}"),
+            Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
+            Self::Memory { what, needed, available } => {
+                write!(f, "{what}: {needed} bytes are needed, {available} are available")
+            }
+            Self::Alignment { what, needed } => write!(f, "{what} must be aligned to {needed} bytes"),
+            Self::MissingOperators { count, first } => {
+                write!(f, "{count} operators are not in the registry, the first is operator {first} of the method")
+            }
+            Self::Overlap { argument, other } => {
+                write!(f, "argument {argument} is written and shares memory with argument {other}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} 0x{:02x}", self.code, self.code as u32)?;
+        if self.site != Site::default() {
+            write!(f, " at {}", self.site)?;
+        }
+        write!(f, ": {}", self.detail)
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,151 @@
+//! Operators as values: a name, a shape of arguments and a function; sets of them; and the registry that a method is
+//! loaded with.
+
+use crate::context::KernelContext;
+use crate::error::Result;
+
+/// The function that computes an operator.
+pub type Kernel = fn(&KernelContext<'_>) -> Result<()>;
+
+/// The temporary memory that one call may take, in bytes, from the arguments at their upper bounds.
+pub type TempBytes = fn(&KernelContext<'_>) -> Result<usize>;
+
+/// One operator of an [`OpSet`].
+///
+/// Arguments are in schema order, the `out` arguments last. Programs list the return value once more behind them;
+/// that entry is not an argument here.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// Namespace, name and overload: `aten::add.out`.
+    pub name: &'static str,
+    /// Number of arguments in the schema, `out` arguments included.
+    pub arity: u8,
+    /// Bit `i` is set if argument `i` is written.
+    pub writes: u32,
+    /// The written argument takes over the memory of argument 0, as `et_view` does.
+    pub is_view: bool,
+    pub kernel: Kernel,
+    pub temp_bytes: Option<TempBytes>,
+}
+
+impl Op {
+    /// An operator whose last argument is its `out`.
+    pub const fn new(name: &'static str, arity: u8, kernel: Kernel) -> Self {
+        let writes = if arity == 0 { 0 } else { 1 << (arity - 1) };
+        Self { name, arity, writes, is_view: false, kernel, temp_bytes: None }
+    }
+
+    /// The last `count` arguments are written (`out` arguments of multi-output operators).
+    #[must_use]
+    pub const fn outs(mut self, count: u8) -> Self {
+        self.writes = ((1 << count) - 1) << (self.arity - count);
+        self
+    }
+
+    /// Exactly these arguments are written: for in-place operators and those that also update an argument.
+    #[must_use]
+    pub const fn writing(mut self, arguments: &[u8]) -> Self {
+        self.writes = 0;
+        let mut i = 0;
+        while i < arguments.len() {
+            self.writes |= 1 << arguments[i];
+            i += 1;
+        }
+        self
+    }
+
+    /// The `out` argument shares the memory of argument 0.
+    #[must_use]
+    pub const fn view(mut self) -> Self {
+        self.is_view = true;
+        self
+    }
+
+    /// The operator asks for temporary memory through [`KernelContext::temp`].
+    #[must_use]
+    pub const fn temp(mut self, bytes: TempBytes) -> Self {
+        self.temp_bytes = Some(bytes);
+        self
+    }
+
+    pub(crate) const fn writes_argument(&self, index: usize) -> bool {
+        index < 32 && self.writes & (1 << index) != 0
+    }
+}
+
+/// Operators of one source file.
+pub type OpGroup = &'static [Op];
+
+/// A named set of operators. A program that uses one set links only the kernels in it.
+#[derive(Clone, Copy, Debug)]
+pub struct OpSet {
+    /// Name for messages, such as `PORTABLE`.
+    pub name: &'static str,
+    pub groups: &'static [&'static [OpGroup]],
+}
+
+impl OpSet {
+    pub fn iter(&self) -> impl Iterator<Item = &'static Op> + use<> {
+        self.groups.iter().flat_map(|groups| groups.iter()).flat_map(|group| group.iter())
+    }
+}
+
+/// Where a method finds its operators: sets in order of precedence.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry<'r> {
+    sets: &'r [&'r OpSet],
+}
+
+impl<'r> Registry<'r> {
+    pub const fn new(sets: &'r [&'r OpSet]) -> Self {
+        Self { sets }
+    }
+
+    pub fn sets(&self) -> &'r [&'r OpSet] {
+        self.sets
+    }
+
+    /// The operator called `name` or `name.overload`, from the first set that has it.
+    pub fn find(&self, name: &str, overload: &str) -> Option<&'static Op> {
+        self.sets.iter().flat_map(|set| set.iter()).find(|op| matches(op.name, name, overload))
+    }
+}
+
+fn matches(full: &str, name: &str, overload: &str) -> bool {
+    let (full, name, overload) = (full.as_bytes(), name.as_bytes(), overload.as_bytes());
+    if overload.is_empty() {
+        return full == name;
+    }
+    full.len() == name.len() + 1 + overload.len()
+        && full.starts_with(name)
+        && full.get(name.len()) == Some(&b'.')
+        && full.ends_with(overload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: &KernelContext<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    const A: Op = Op::new("aten::add.out", 4, nothing);
+    const B: Op = Op::new("aten::max.dim_max", 5, nothing).outs(2);
+    const C: Op = Op::new("aten::copy_", 3, nothing).writing(&[0]);
+    const SET: OpSet = OpSet { name: "TEST", groups: &[&[&[A, B], &[C]]] };
+
+    #[test]
+    fn names_are_found_by_name_and_overload() {
+        let registry = Registry::new(&[&SET]);
+        assert_eq!(registry.find("aten::add", "out").map(|op| op.name), Some("aten::add.out"));
+        assert_eq!(registry.find("aten::copy_", "").map(|op| op.name), Some("aten::copy_"));
+        assert!(registry.find("aten::add", "").is_none());
+        assert!(registry.find("aten::add", "Scalar_out").is_none());
+    }
+
+    #[test]
+    fn written_arguments() {
+        assert_eq!((A.writes, B.writes, C.writes), (0b1000, 0b11000, 0b1));
+    }
+}

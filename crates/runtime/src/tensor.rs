@@ -1,0 +1,351 @@
+//! Tensors: the state that a method keeps for each, and the borrowed views that operators get.
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+
+use rushlight_format::ScalarType;
+
+use crate::element::Element;
+use crate::error::{Code, Detail, Error, Result};
+
+/// How far the sizes of a tensor may change after load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapeDynamism {
+    Static,
+    DynamicBound,
+    DynamicUnbound,
+}
+
+/// The largest rank that a tensor may have.
+pub const MAX_RANK: usize = 16;
+
+/// Read access to a dense tensor.
+///
+/// `sizes` and `strides` are in logical (PyTorch) order, strides in elements. The data is dense: `dim_order` lists
+/// the dimensions from the outermost to the innermost in memory, and `strides` follow from it.
+#[derive(Clone, Copy)]
+pub struct Tensor<'a> {
+    dtype: ScalarType,
+    sizes: &'a [usize],
+    strides: &'a [usize],
+    dim_order: &'a [u8],
+    /// Aligned for `dtype`, `numel * size_of(dtype)` bytes long.
+    data: &'a [u8],
+}
+
+impl<'a> Tensor<'a> {
+    pub fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    pub fn sizes(&self) -> &'a [usize] {
+        self.sizes
+    }
+
+    /// Distance in elements between neighbours along each dimension.
+    pub fn strides(&self) -> &'a [usize] {
+        self.strides
+    }
+
+    pub fn dim_order(&self) -> &'a [u8] {
+        self.dim_order
+    }
+
+    /// Size of dimension `dim`; 1 where the tensor has no such dimension.
+    pub fn size(&self, dim: usize) -> usize {
+        self.sizes.get(dim).copied().unwrap_or(1)
+    }
+
+    pub fn numel(&self) -> usize {
+        self.data.len() / self.dtype.size()
+    }
+
+    /// The elements as raw bytes, in memory order.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// True if the memory order is the logical order (dimension 0 outermost).
+    pub fn is_contiguous(&self) -> bool {
+        is_identity(self.dim_order)
+    }
+
+    /// The elements in memory order. Fails if `T` is not the tensor's type.
+    #[inline]
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        if self.dtype != T::DTYPE {
+            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype }.into());
+        }
+        // SAFETY: `data` is aligned for `dtype` and holds whole elements (upheld by every constructor of `Tensor`);
+        // `T` is the plain type of that dtype, for which every bit pattern is valid (`Element` is sealed).
+        Ok(unsafe { slice::from_raw_parts(self.data.as_ptr().cast(), self.data.len() / size_of::<T>()) })
+    }
+}
+
+impl core::fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.sizes)
+    }
+}
+
+/// Exclusive access to a tensor that the operator writes: an `out` argument or one changed in place.
+pub struct TensorMut<'a> {
+    state: &'a TensorState<'a>,
+    data: NonNull<u8>,
+    exclusive: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> TensorMut<'a> {
+    pub fn dtype(&self) -> ScalarType {
+        self.state.dtype
+    }
+
+    pub fn rank(&self) -> usize {
+        self.state.dim_order.len()
+    }
+
+    pub fn sizes(&self) -> &[usize] {
+        self.state.sizes()
+    }
+
+    pub fn strides(&self) -> &[usize] {
+        self.state.strides()
+    }
+
+    pub fn dim_order(&self) -> &'a [u8] {
+        self.state.dim_order
+    }
+
+    /// Size of dimension `dim`; 1 where the tensor has no such dimension.
+    pub fn size(&self, dim: usize) -> usize {
+        self.sizes().get(dim).copied().unwrap_or(1)
+    }
+
+    pub fn numel(&self) -> usize {
+        self.state.nbytes.get() / self.dtype().size()
+    }
+
+    pub fn is_contiguous(&self) -> bool {
+        is_identity(self.state.dim_order)
+    }
+
+    /// Gives the tensor new sizes. A static tensor only accepts its own, a bounded one as many elements as its
+    /// memory holds; the rank never changes.
+    pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
+        self.state.resize(sizes)?;
+        self.data = self.state.require_data()?;
+        Ok(())
+    }
+
+    /// The elements in memory order, as raw bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `data` points at `state.nbytes` initialised bytes or more (see `require_data`), which no other view reaches while this one lives: the method's load checked that the operator's written tensors overlap no
+        // other argument, and `KernelContext` hands each of them out once.
+        unsafe { slice::from_raw_parts_mut(self.data.as_ptr(), self.state.nbytes.get()) }
+    }
+
+    /// The elements in memory order. Fails if `T` is not the tensor's type.
+    #[inline]
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        if self.dtype() != T::DTYPE {
+            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype() }.into());
+        }
+        let bytes = self.bytes_mut();
+        let len = bytes.len() / size_of::<T>();
+        // SAFETY: as for `Tensor::as_slice`, and `bytes` is exclusive.
+        Ok(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })
+    }
+
+    /// Reads the tensor while it is borrowed for writing, for operators that update it in place.
+    pub fn as_tensor(&self) -> Tensor<'_> {
+        self.state.view(self.data)
+    }
+}
+
+impl core::fmt::Debug for TensorMut<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.as_tensor().fmt(f)
+    }
+}
+
+/// A tensor of a method: fixed properties, current sizes, and where its data is.
+pub(crate) struct TensorState<'m> {
+    pub(crate) dtype: ScalarType,
+    pub(crate) dynamism: ShapeDynamism,
+    pub(crate) dim_order: &'m [u8],
+    /// Sizes, then strides, then the sizes at load (the upper bounds): `3 * rank` entries.
+    dims: &'m [Cell<usize>],
+    /// Bytes that the current sizes take.
+    nbytes: Cell<usize>,
+    /// Bytes that the sizes at load take: the most that the tensor may ever need.
+    pub(crate) bound: usize,
+    /// Bytes that the memory behind `data` holds.
+    room: Cell<usize>,
+    data: Cell<Option<NonNull<u8>>>,
+}
+
+impl<'m> TensorState<'m> {
+    /// `dims` has `3 * rank` entries and starts with the sizes; `bound` is the bytes that they take.
+    pub(crate) fn new(
+        dtype: ScalarType,
+        dynamism: ShapeDynamism,
+        dim_order: &'m [u8],
+        dims: &'m [Cell<usize>],
+        bound: usize,
+    ) -> Self {
+        let (nbytes, room, data) = (Cell::new(bound), Cell::new(0), Cell::new(None));
+        let state = Self { dtype, dynamism, dim_order, dims, nbytes, bound, room, data };
+        let rank = dim_order.len();
+        for i in 0..rank {
+            dims[2 * rank + i].set(dims[i].get());
+        }
+        state.update_strides();
+        state
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.dim_order.len()
+    }
+
+    pub(crate) fn nbytes(&self) -> usize {
+        self.nbytes.get()
+    }
+
+    pub(crate) fn sizes(&self) -> &[usize] {
+        self.dims_at(0)
+    }
+
+    pub(crate) fn strides(&self) -> &[usize] {
+        self.dims_at(1)
+    }
+
+    /// The sizes at load, which bound the sizes later.
+    pub(crate) fn bounds(&self) -> &[usize] {
+        self.dims_at(2)
+    }
+
+    fn dims_at(&self, part: usize) -> &[usize] {
+        let rank = self.rank();
+        let cells = &self.dims[part * rank..(part + 1) * rank];
+        // SAFETY: `Cell<usize>` has the layout of `usize`. The cells change only in `resize`, which runs through a
+        // `TensorMut` or between instructions; the load-time check keeps a written tensor apart from every other
+        // argument of its instruction, so no slice from here lives across the change (a `TensorMut`'s own slices
+        // borrow it, and `resize` needs it exclusively).
+        unsafe { slice::from_raw_parts(cells.as_ptr().cast(), rank) }
+    }
+
+    fn update_strides(&self) {
+        let rank = self.rank();
+        let mut stride = 1usize;
+        for &dim in self.dim_order.iter().rev() {
+            let dim = dim as usize;
+            self.dims[rank + dim].set(stride);
+            stride = stride.wrapping_mul(self.dims[dim].get().max(1));
+        }
+    }
+
+    pub(crate) fn resize(&self, sizes: &[usize]) -> Result<()> {
+        if sizes == self.sizes() {
+            return Ok(());
+        }
+        let rank = self.rank();
+        if sizes.len() != rank {
+            return Err(Detail::Count { what: "rank of the output", expected: rank, got: sizes.len() }.into());
+        }
+        if self.dynamism == ShapeDynamism::Static {
+            let (dim, (&expected, &got)) =
+                self.sizes().iter().zip(sizes).enumerate().find(|(_, (a, b))| a != b).unwrap_or((0, (&0, &0)));
+            return Err(Detail::Size { dim, expected, got }.into());
+        }
+        let numel = sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+        let nbytes = numel.and_then(|n| n.checked_mul(self.dtype.size())).filter(|&n| n <= self.bound);
+        let Some(nbytes) = nbytes else {
+            let bound = self.bound / self.dtype.size();
+            return Err(Detail::Elements { bound, got: numel.unwrap_or(usize::MAX) }.into());
+        };
+        for (cell, &size) in self.dims.iter().zip(sizes) {
+            cell.set(size);
+        }
+        self.nbytes.set(nbytes);
+        self.update_strides();
+        Ok(())
+    }
+
+    /// Lets the tensor use the `room` bytes at `data`.
+    ///
+    /// # Safety
+    /// `data` is aligned for the tensor's type and points at `room` initialised bytes that stay valid until the next
+    /// `bind` or `unbind`. They are writable if the load-time check counts them as such, and nobody else accesses
+    /// them while the method executes.
+    pub(crate) unsafe fn bind(&self, data: NonNull<u8>, room: usize) {
+        self.data.set(Some(data));
+        self.room.set(room);
+    }
+
+    pub(crate) fn unbind(&self) {
+        self.data.set(None);
+        self.room.set(0);
+    }
+
+    /// Shares the memory of `other`, a tensor of the same type with at least as many elements.
+    pub(crate) fn share(&self, other: &TensorState<'_>) -> Result<()> {
+        if self.dtype != other.dtype {
+            return Err(Detail::Dtype { expected: self.dtype.name(), got: other.dtype }.into());
+        }
+        if self.nbytes.get() > other.nbytes.get() {
+            let size = self.dtype.size();
+            return Err(Detail::Elements { bound: other.nbytes.get() / size, got: self.nbytes.get() / size }.into());
+        }
+        self.data.set(other.data.get());
+        self.room.set(other.room.get());
+        Ok(())
+    }
+
+    pub(crate) fn data(&self) -> Option<NonNull<u8>> {
+        self.data.get()
+    }
+
+    fn require_data(&self) -> Result<NonNull<u8>> {
+        match self.data.get() {
+            Some(data) if self.nbytes.get() <= self.room.get() => Ok(data),
+            Some(_) => {
+                let size = self.dtype.size();
+                Err(Detail::Elements { bound: self.room.get() / size, got: self.nbytes.get() / size }.into())
+            }
+            None if self.nbytes.get() == 0 => Ok(NonNull::<u128>::dangling().cast()),
+            None => Err(Error::new(Code::InvalidState, Detail::Text("the tensor has no memory yet"))),
+        }
+    }
+
+    pub(crate) fn tensor(&self) -> Result<Tensor<'_>> {
+        Ok(self.view(self.require_data()?))
+    }
+
+    /// The caller sees to it that the tensor is handed out for writing once at a time (see [`TensorMut::bytes_mut`]).
+    pub(crate) fn tensor_mut(&'m self) -> Result<TensorMut<'m>> {
+        Ok(TensorMut { state: self, data: self.require_data()?, exclusive: PhantomData })
+    }
+
+    fn view(&self, data: NonNull<u8>) -> Tensor<'_> {
+        // SAFETY: `data` comes from `require_data`: it is dangling for no bytes, else memory of `room` bytes as `bind`
+        // demands, and `nbytes <= room`.
+        let bytes = unsafe { slice::from_raw_parts(data.as_ptr(), self.nbytes.get()) };
+        Tensor {
+            dtype: self.dtype,
+            sizes: self.sizes(),
+            strides: self.strides(),
+            dim_order: self.dim_order,
+            data: bytes,
+        }
+    }
+}
+
+pub(crate) fn is_identity(dim_order: &[u8]) -> bool {
+    dim_order.iter().enumerate().all(|(i, &d)| d as usize == i)
+}
