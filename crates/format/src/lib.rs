@@ -8,6 +8,13 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+pub mod pte;
+
+mod error;
+mod flatbuf;
 mod scalar_type;
 
+pub use error::{ErrorKind, FormatError};
+pub use flatbuf::{Element, Vector, VectorIter};
+pub use pte::Program;
 pub use scalar_type::ScalarType;

@@ -1,0 +1,109 @@
+//! What can be wrong with a file, and where.
+
+use core::fmt;
+
+/// Why a file was refused: the kind of fault, and the field it was found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatError {
+    pub kind: ErrorKind,
+    /// Schema table (`Tensor`, `ExecutionPlan`) or container part (`header`) that holds the fault.
+    pub table: &'static str,
+    /// Field of that table.
+    pub field: &'static str,
+    /// Which value, instruction, segment or key of the enclosing list it is, where there is one.
+    pub index: Option<u32>,
+    /// Byte offset in the file at which the faulty field or table stands.
+    pub offset: u64,
+}
+
+/// The fault itself, with what was expected and what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Something reaches past the end: it needs `needed` bytes of the `available` ones.
+    Truncated { needed: u64, available: u64 },
+    /// Not a file of this format at all.
+    BadMagic { expected: [u8; 4], got: [u8; 4] },
+    /// The format is right, but a generation of it that this reader does not know.
+    IncompatibleVersion { expected: [u8; 4], got: [u8; 4] },
+    /// An index, offset or size that must be at most, or below, `limit`.
+    OutOfRange { value: u64, limit: u64 },
+    /// A number that must not be negative.
+    Negative { value: i64 },
+    /// A product or sum of numbers in the file exceeds what this machine can address.
+    Overflow,
+    /// More bytes than this machine, or the format, can address.
+    TooLarge { size: u64 },
+    /// A string that is not UTF-8.
+    InvalidUtf8,
+    /// A union or enum code that the schema does not define.
+    UnknownTag { tag: u32 },
+    /// A vtable that is too short or of odd length.
+    BadVtable,
+    /// A required field is absent.
+    Missing,
+    /// The dim order is not a permutation of the tensor's dimensions.
+    InvalidDimOrder,
+    /// Legal by the schema, but no runtime executes it.
+    Unsupported { what: &'static str },
+    /// Two fields exclude each other.
+    Conflict { with: &'static str },
+    /// So much of the file is referenced again and again that reading it is an attack.
+    TooComplex,
+}
+
+impl FormatError {
+    /// The same error, attributed to entry `index` of the list being read, unless an inner list claimed it.
+    #[must_use]
+    pub(crate) fn at_index(mut self, index: usize) -> Self {
+        if self.index.is_none() {
+            self.index = u32::try_from(index).ok();
+        }
+        self
+    }
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.table, self.field)?;
+        if let Some(index) = self.index {
+            write!(f, " of entry {index}")?;
+        }
+        write!(f, " at byte {}: {}", self.offset, self.kind)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Truncated { needed, available } => {
+                write!(f, "needs {needed} bytes, but there are only {available}")
+            }
+            Self::BadMagic { expected, got } => {
+                write!(f, "expected the identifier \"{}\", got \"{}\"", expected.escape_ascii(), got.escape_ascii())
+            }
+            Self::IncompatibleVersion { expected, got } => write!(
+                f,
+                "format generation \"{}\" is not supported, expected \"{}\"",
+                got.escape_ascii(),
+                expected.escape_ascii()
+            ),
+            Self::OutOfRange { value, limit } => write!(f, "{value} is out of range, the limit is {limit}"),
+            Self::Negative { value } => write!(f, "expected a number that is not negative, got {value}"),
+            Self::Overflow => f.write_str("the size overflows what this machine can address"),
+            Self::TooLarge { size } => {
+                write!(f, "{size} bytes are more than can be addressed")
+            }
+            Self::InvalidUtf8 => f.write_str("expected UTF-8 text"),
+            Self::UnknownTag { tag } => write!(f, "{tag} is not a known code"),
+            Self::BadVtable => f.write_str("malformed table"),
+            Self::Missing => f.write_str("required, but absent"),
+            Self::InvalidDimOrder => f.write_str("expected a permutation of the tensor's dimensions"),
+            Self::Unsupported { what } => write!(f, "{what} is not supported"),
+            Self::Conflict { with } => write!(f, "must be empty when {with} is present"),
+            Self::TooComplex => f.write_str("the file refers to the same data too often"),
+        }
+    }
+}
+
+impl core::error::Error for FormatError {}

@@ -1,0 +1,10 @@
+//! Flatbuffers, read and written without generated code.
+//!
+//! A schema is a handful of [`Field`] constants. Every read is bounds-checked, and a table carries
+//! its vtable and body as slices, so that a field costs two comparisons.
+
+mod reader;
+mod vector;
+
+pub(crate) use reader::{Field, Table, Tables};
+pub use vector::{Element, Vector, VectorIter};

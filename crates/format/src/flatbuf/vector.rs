@@ -1,0 +1,144 @@
+//! Vectors of numbers, seen in place.
+
+use core::marker::PhantomData;
+
+/// A number that flatbuffers store in little-endian order.
+pub trait Element: Copy {
+    /// Bytes of one element.
+    const SIZE: usize;
+
+    /// Reads an element from the start of `bytes`, or `None` when they are too few.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+macro_rules! elements {
+    ($($t:ty),*) => {$(
+        impl Element for $t {
+            const SIZE: usize = size_of::<$t>();
+
+            #[inline]
+            fn read(bytes: &[u8]) -> Option<Self> {
+                bytes.first_chunk().map(|b| Self::from_le_bytes(*b))
+            }
+        }
+    )*};
+}
+
+elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+
+impl Element for bool {
+    const SIZE: usize = 1;
+
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        bytes.first().map(|b| *b != 0)
+    }
+}
+
+/// A vector of numbers inside a file. It borrows the file's bytes, which need no alignment.
+#[derive(Clone, Copy)]
+pub struct Vector<'a, T> {
+    bytes: &'a [u8],
+    element: PhantomData<T>,
+}
+
+impl<'a, T: Element> Vector<'a, T> {
+    /// `bytes` holds whole elements; a partial one at the end is ignored.
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, element: PhantomData }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() / T::SIZE
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<T> {
+        T::read(self.bytes.get(index.checked_mul(T::SIZE)?..)?)
+    }
+
+    #[inline]
+    pub fn iter(&self) -> VectorIter<'a, T> {
+        VectorIter { chunks: self.bytes.chunks_exact(T::SIZE), element: PhantomData }
+    }
+}
+
+impl<'a> Vector<'a, u8> {
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl<T> Default for Vector<'_, T> {
+    fn default() -> Self {
+        Self { bytes: &[], element: PhantomData }
+    }
+}
+
+impl<T: Element + core::fmt::Debug> core::fmt::Debug for Vector<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Element + PartialEq> PartialEq for Vector<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<'a, T: Element> IntoIterator for Vector<'a, T> {
+    type Item = T;
+    type IntoIter = VectorIter<'a, T>;
+
+    fn into_iter(self) -> VectorIter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<'a, T: Element> IntoIterator for &Vector<'a, T> {
+    type Item = T;
+    type IntoIter = VectorIter<'a, T>;
+
+    fn into_iter(self) -> VectorIter<'a, T> {
+        self.iter()
+    }
+}
+
+/// Elements of a [`Vector`], in order.
+#[derive(Clone, Debug)]
+pub struct VectorIter<'a, T> {
+    chunks: core::slice::ChunksExact<'a, u8>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Iterator for VectorIter<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.chunks.next().and_then(T::read)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.chunks.size_hint()
+    }
+}
+
+impl<T: Element> DoubleEndedIterator for VectorIter<'_, T> {
+    #[inline]
+    fn next_back(&mut self) -> Option<T> {
+        self.chunks.next_back().and_then(T::read)
+    }
+}
+
+impl<T: Element> ExactSizeIterator for VectorIter<'_, T> {}

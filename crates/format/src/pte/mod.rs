@@ -1,0 +1,13 @@
+//! `.pte` programs: the container, and what `program.fbs` says inside it.
+
+mod header;
+mod instruction;
+mod plan;
+mod program;
+mod value;
+
+pub use header::ExtendedHeader;
+pub use instruction::Instruction;
+pub use plan::{CompileSpec, DelegateDataRef, DelegateSpec, Frame, OperatorName, Plan};
+pub use program::Program;
+pub use value::{Device, DeviceType, MAX_RANK, OptionalIndices, ShapeDynamism, TensorSpec, TensorStorage, Value};

@@ -1,0 +1,318 @@
+//! A parsed program: its segments, constants, named data and methods.
+
+use crate::error::{ErrorKind, FormatError};
+use crate::flatbuf::{Field, Table, Tables, Vector};
+
+use super::header::ExtendedHeader;
+use super::plan::{DelegateDataRef, Plan};
+
+/// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    file: &'a [u8],
+    header: Option<ExtendedHeader>,
+    version: u32,
+    plans: Tables<'a>,
+    segments: Tables<'a>,
+    constants: Constants<'a>,
+    mutable_data: Subsegments<'a>,
+    delegate_data: Tables<'a>,
+    named_data: Tables<'a>,
+}
+
+/// Where constants are kept.
+#[derive(Clone, Copy, Debug)]
+enum Constants<'a> {
+    /// In the flatbuffer, as programs from before segments do.
+    Inline(Tables<'a>),
+    Segment(Subsegments<'a>),
+}
+
+/// A segment cut into pieces: each begins at its offset and ends at the next one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Subsegments<'a> {
+    data: &'a [u8],
+    offsets: Vector<'a, u64>,
+}
+
+const ROOT: Field = Field::new(0, "Program", "root");
+const VERSION: Field = Field::new(0, "Program", "version");
+const EXECUTION_PLAN: Field = Field::new(1, "Program", "execution_plan");
+const CONSTANT_BUFFER: Field = Field::new(2, "Program", "constant_buffer");
+const BACKEND_DELEGATE_DATA: Field = Field::new(3, "Program", "backend_delegate_data");
+const SEGMENTS: Field = Field::new(4, "Program", "segments");
+const CONSTANT_SEGMENT: Field = Field::new(5, "Program", "constant_segment");
+const MUTABLE_DATA_SEGMENTS: Field = Field::new(6, "Program", "mutable_data_segments");
+const NAMED_DATA: Field = Field::new(7, "Program", "named_data");
+
+const BUFFER_STORAGE: Field = Field::new(0, "Buffer", "storage");
+const INLINE_DATA: Field = Field::new(0, "BackendDelegateInlineData", "data");
+const SEGMENT_OFFSET: Field = Field::new(0, "DataSegment", "offset");
+const SEGMENT_SIZE: Field = Field::new(1, "DataSegment", "size");
+const SUBSEGMENT_INDEX: Field = Field::new(0, "SubsegmentOffsets", "segment_index");
+const SUBSEGMENT_OFFSETS: Field = Field::new(1, "SubsegmentOffsets", "offsets");
+const NAMED_KEY: Field = Field::new(0, "NamedData", "key");
+const NAMED_SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
+
+impl<'a> Program<'a> {
+    /// Parses a file and checks all of it: every offset, index, size, code and string, and that each
+    /// tensor's data exists. The work is linear in the size of the flatbuffer part, and weights are not read.
+    ///
+    /// `file` needs no alignment.
+    ///
+    /// # Errors
+    /// The first fault found. See [`ErrorKind`].
+    pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
+        let header = ExtendedHeader::parse(file)?;
+        // The header has been checked against the file's length, which is a `usize`.
+        let len = header.map_or(file.len(), |header| header.program_size as usize);
+        let buf = file.get(..len).unwrap_or(file);
+        let root = Table::root(buf, &ROOT)?;
+        let base = header.map_or(0, |header| header.segment_base_offset);
+        let segments = root.tables(&SEGMENTS)?;
+        let mut program = Self {
+            file,
+            header,
+            version: root.scalar(&VERSION, 0)?,
+            plans: root.tables(&EXECUTION_PLAN)?,
+            segments,
+            constants: Constants::Inline(root.tables(&CONSTANT_BUFFER)?),
+            mutable_data: Subsegments::default(),
+            delegate_data: root.tables(&BACKEND_DELEGATE_DATA)?,
+            named_data: root.tables(&NAMED_DATA)?,
+        };
+        let mut budget = Budget::new(buf.len());
+        for (i, table) in segments.iter().enumerate() {
+            table.and_then(|table| segment_bytes(table, file, base)).map_err(|error| error.at_index(i))?;
+        }
+        if let Some(table) = root.table(&CONSTANT_SEGMENT)? {
+            let pieces = program.subsegments(table)?;
+            // A single offset is the placeholder of a program without constants.
+            if pieces.offsets.len() > 1 {
+                if program.num_constants() > 0 {
+                    let kind = ErrorKind::Conflict { with: CONSTANT_SEGMENT.name };
+                    return Err(root.error(&CONSTANT_BUFFER, kind));
+                }
+                program.constants = Constants::Segment(pieces);
+            }
+        }
+        let mutable = root.tables(&MUTABLE_DATA_SEGMENTS)?;
+        if mutable.len() > 0 {
+            program.mutable_data = program.subsegments(mutable.get(0)?)?;
+        }
+        program.check(&mut budget)?;
+        Ok(program)
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.file
+    }
+
+    /// The extended header, which files without segments may lack.
+    pub fn header(&self) -> Option<ExtendedHeader> {
+        self.header
+    }
+
+    /// Version of the schema; 0 in every file so far.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub fn num_methods(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// Method `index`, if there are so many.
+    pub fn method(&self, index: usize) -> Option<Plan<'a>> {
+        self.plans.get(index).and_then(Plan::decode).ok()
+    }
+
+    pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> {
+        self.plans.iter().filter_map(|table| table.and_then(Plan::decode).ok())
+    }
+
+    /// The first method of this name.
+    pub fn method_named(&self, name: &str) -> Option<Plan<'a>> {
+        self.methods().find(|plan| plan.name() == name)
+    }
+
+    /// Number of constants, with the placeholder 0 that means no data.
+    pub fn num_constants(&self) -> usize {
+        match self.constants {
+            Constants::Inline(buffers) => buffers.len(),
+            Constants::Segment(pieces) => pieces.offsets.len(),
+        }
+    }
+
+    /// The bytes stored for constant `index`: at least those of every tensor that names it, and
+    /// possibly padding after them.
+    #[inline]
+    pub fn constant(&self, index: u32) -> Option<&'a [u8]> {
+        match self.constants {
+            Constants::Segment(pieces) => pieces.get(index),
+            Constants::Inline(buffers) => {
+                let storage = buffers.get(index as usize).ok()?.vector::<u8>(&BUFFER_STORAGE).ok()?;
+                Some(storage.unwrap_or_default().as_bytes())
+            }
+        }
+    }
+
+    /// Number of initial values of mutable buffers, with the placeholder 0.
+    pub fn num_mutable_data(&self) -> usize {
+        self.mutable_data.offsets.len()
+    }
+
+    /// The initial value of a mutable buffer, as [`constant`](Self::constant).
+    pub fn mutable_data(&self, index: u32) -> Option<&'a [u8]> {
+        self.mutable_data.get(index)
+    }
+
+    pub fn num_segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Segment `index`, if there are so many.
+    pub fn segment(&self, index: usize) -> Option<&'a [u8]> {
+        self.segments.get(index).and_then(|table| segment_bytes(table, self.file, self.segment_base())).ok()
+    }
+
+    /// The payload of a delegate. Empty payloads exist.
+    pub fn delegate_data(&self, reference: DelegateDataRef) -> Option<&'a [u8]> {
+        match reference {
+            DelegateDataRef::Segment(index) => self.segment(index as usize),
+            DelegateDataRef::Inline(index) => {
+                let data = self.delegate_data.get(index as usize).ok()?.vector::<u8>(&INLINE_DATA).ok()?;
+                Some(data.unwrap_or_default().as_bytes())
+            }
+        }
+    }
+
+    /// Keys and blobs that delegates share, in the file's order.
+    pub fn named_data(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let program = *self;
+        self.named_data.iter().filter_map(move |table| program.named_entry(table.ok()?).ok())
+    }
+
+    /// The blob of the first entry with this key.
+    pub fn named(&self, key: &str) -> Option<&'a [u8]> {
+        self.named_data().find(|(k, _)| *k == key).map(|(_, data)| data)
+    }
+
+    /// How many payloads there are of the kind that `reference` names.
+    pub(crate) fn num_delegate_data(&self, reference: DelegateDataRef) -> usize {
+        match reference {
+            DelegateDataRef::Segment(_) => self.segments.len(),
+            DelegateDataRef::Inline(_) => self.delegate_data.len(),
+        }
+    }
+
+    fn segment_base(&self) -> u64 {
+        self.header.map_or(0, |header| header.segment_base_offset)
+    }
+
+    fn subsegments(&self, table: Table<'a>) -> Result<Subsegments<'a>, FormatError> {
+        let offsets = table.vector::<u64>(&SUBSEGMENT_OFFSETS)?.unwrap_or_default();
+        if offsets.len() <= 1 {
+            return Ok(Subsegments { data: &[], offsets });
+        }
+        let index = table.scalar(&SUBSEGMENT_INDEX, 0u32)?;
+        let Some(data) = self.segment(index as usize) else {
+            let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.segments.len() as u64 };
+            return Err(table.error(&SUBSEGMENT_INDEX, kind));
+        };
+        let largest = offsets.iter().fold(0, u64::max);
+        if largest > data.len() as u64 {
+            let kind = ErrorKind::Truncated { needed: largest, available: data.len() as u64 };
+            return Err(table.error(&SUBSEGMENT_OFFSETS, kind));
+        }
+        Ok(Subsegments { data, offsets })
+    }
+
+    fn named_entry(&self, table: Table<'a>) -> Result<(&'a str, &'a [u8]), FormatError> {
+        let key = table.required_string(&NAMED_KEY)?;
+        let index = table.scalar(&NAMED_SEGMENT_INDEX, 0u32)?;
+        let Some(data) = self.segment(index as usize) else {
+            let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.segments.len() as u64 };
+            return Err(table.error(&NAMED_SEGMENT_INDEX, kind));
+        };
+        Ok((key, data))
+    }
+
+    fn check(&self, budget: &mut Budget) -> Result<(), FormatError> {
+        if let Constants::Inline(buffers) = self.constants {
+            for (i, buffer) in buffers.iter().enumerate() {
+                buffer.and_then(|buffer| buffer.vector::<u8>(&BUFFER_STORAGE)).map_err(|error| error.at_index(i))?;
+            }
+        }
+        for (i, data) in self.delegate_data.iter().enumerate() {
+            data.and_then(|data| data.vector::<u8>(&INLINE_DATA)).map_err(|error| error.at_index(i))?;
+        }
+        for (i, table) in self.named_data.iter().enumerate() {
+            let entry = table.and_then(|table| self.named_entry(table)).map_err(|error| error.at_index(i))?;
+            budget.spend(self.named_data.position(), 16 + entry.0.len() as u64)?;
+        }
+        for (i, table) in self.plans.iter().enumerate() {
+            let plan = table.and_then(Plan::decode).map_err(|error| error.at_index(i))?;
+            budget.spend(self.plans.position(), 16 + plan.name().len() as u64)?;
+            plan.check(self, budget)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Subsegments<'a> {
+    /// The bytes from offset `index` to the next one, or to the end when that is not larger.
+    #[inline]
+    fn get(&self, index: u32) -> Option<&'a [u8]> {
+        let start = usize::try_from(self.offsets.get(index as usize)?).ok()?;
+        let next = self.offsets.get((index as usize).checked_add(1)?).and_then(|end| usize::try_from(end).ok());
+        let end = next.filter(|end| *end > start).unwrap_or(self.data.len());
+        self.data.get(start..end)
+    }
+}
+
+/// The bytes of a `DataSegment`, which counts from `base`. An empty one may lie anywhere.
+fn segment_bytes<'a>(table: Table<'_>, file: &'a [u8], base: u64) -> Result<&'a [u8], FormatError> {
+    let size = table.scalar(&SEGMENT_SIZE, 0u64)?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    if base == 0 {
+        return Err(table.error(&SEGMENT_SIZE, ErrorKind::Unsupported { what: "a segment without an extended header" }));
+    }
+    let start = base.checked_add(table.scalar(&SEGMENT_OFFSET, 0u64)?);
+    let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(size)?))) else {
+        return Err(table.error(&SEGMENT_OFFSET, ErrorKind::Overflow));
+    };
+    let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
+        return Err(table.error(&SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
+    };
+    file.get(from..to)
+        .ok_or_else(|| table.error(&SEGMENT_OFFSET, ErrorKind::Truncated { needed: end, available: file.len() as u64 }))
+}
+
+/// Bounds the work of a parse. Flatbuffers may share tables and strings, so that a small file can
+/// describe a huge one; a program that is read many times over is refused.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    /// Writers share strings and vtables, which a small factor covers.
+    fn new(len: usize) -> Self {
+        Self { left: (len as u64).saturating_mul(16) }
+    }
+
+    #[inline]
+    pub fn spend(&mut self, position: usize, bytes: u64) -> Result<(), FormatError> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(ROOT.error(ErrorKind::TooComplex, position)),
+        }
+    }
+}
