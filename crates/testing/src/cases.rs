@@ -1,0 +1,260 @@
+//! The operator cases: one JSON object a line in `cases/<family>.jsonl.gz`, written by `tools/op_cases`.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use rushlight_format::ScalarType;
+use serde_json::Value as Json;
+
+/// One call of one operator with its expected results.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The operator as a program names it, for example `aten::add.out`.
+    pub op: String,
+    /// Unique within the operator.
+    pub name: String,
+    /// The arguments in schema order with the outputs at the end, without the value that the call returns.
+    pub args: Vec<Arg>,
+    /// The expected results that [`Arg::Out`], [`Arg::OutList`] and [`Arg::InOut`] refer to.
+    pub expect: Vec<Arg>,
+    /// How to compare.
+    pub check: Check,
+    /// Largest sum of magnitudes that an element accumulates; rounding errors scale with it.
+    pub magnitude: Option<f64>,
+    /// (relative, absolute) tolerance that this case needs instead of its operator's.
+    pub tolerance: Option<(f64, f64)>,
+}
+
+/// An argument or an expected result.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    None,
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+    Str(String),
+    IntList(Vec<i64>),
+    DoubleList(Vec<f64>),
+    BoolList(Vec<bool>),
+    Tensor(TensorData),
+    TensorList(Vec<TensorData>),
+    OptionalTensorList(Vec<Option<TensorData>>),
+    /// An output: expected result of this index gives its dtype, sizes and dim order.
+    Out(usize),
+    /// A list of output tensors.
+    OutList(Vec<usize>),
+    /// A tensor that the operator reads and writes; what it holds afterwards is an expected result.
+    InOut(TensorData, usize),
+}
+
+/// A dense tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorData {
+    pub dtype: ScalarType,
+    pub sizes: Vec<usize>,
+    /// Dimensions from the outermost to the innermost in memory.
+    pub dim_order: Vec<u8>,
+    /// Little-endian elements in memory order.
+    pub bytes: Vec<u8>,
+}
+
+/// What an expected result means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The values are compared.
+    Values,
+    /// Only dtype and sizes are: the values are unspecified.
+    Shape,
+    /// Samples of the uniform distribution on [0, 1).
+    Uniform,
+    /// Samples of the standard normal distribution.
+    Normal,
+    /// Input elements kept with a probability and scaled, beside the mask of those kept.
+    Dropout,
+    /// A permutation of 0..n.
+    Permutation,
+}
+
+/// Why a file of cases cannot be read: the file, the line and what is wrong there.
+#[derive(Debug)]
+pub struct BadCase(String);
+
+impl fmt::Display for BadCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadCase {}
+
+/// The folder that holds the case files.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
+}
+
+/// The names of the families that have a file, sorted.
+pub fn families() -> Result<Vec<String>, BadCase> {
+    let listing = std::fs::read_dir(directory()).map_err(|e| BadCase(format!("{}: {e}", directory().display())))?;
+    let mut names: Vec<String> = listing
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".jsonl.gz").map(str::to_owned))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// All cases of a family, in the file's order.
+pub fn read(family: &str) -> Result<Vec<Case>, BadCase> {
+    let path = directory().join(format!("{family}.jsonl.gz"));
+    let at = |line: usize, what: &dyn fmt::Display| BadCase(format!("{}:{line}: {what}", path.display()));
+    let file = File::open(&path).map_err(|e| at(0, &e))?;
+    let mut cases = Vec::new();
+    for (number, line) in BufReader::new(GzDecoder::new(file)).lines().enumerate() {
+        let line = line.map_err(|e| at(number + 1, &e))?;
+        let json: Json = serde_json::from_str(&line).map_err(|e| at(number + 1, &e))?;
+        cases.push(case(&json).map_err(|e| at(number + 1, &e))?);
+    }
+    Ok(cases)
+}
+
+fn case(json: &Json) -> Result<Case, String> {
+    let list = |key: &str| array(&json[key])?.iter().map(arg).collect::<Result<Vec<_>, _>>();
+    let tolerance = match &json["tol"] {
+        Json::Null => None,
+        pair => Some((number(&pair[0])?, number(&pair[1])?)),
+    };
+    Ok(Case {
+        op: text(&json["op"])?.to_owned(),
+        name: text(&json["name"])?.to_owned(),
+        args: list("args")?,
+        expect: list("expect")?,
+        check: check(&json["check"])?,
+        magnitude: json["mag"].as_f64(),
+        tolerance,
+    })
+}
+
+fn check(json: &Json) -> Result<Check, String> {
+    Ok(match json.as_str() {
+        None => Check::Values,
+        Some("shape") => Check::Shape,
+        Some("uniform") => Check::Uniform,
+        Some("normal") => Check::Normal,
+        Some("dropout") => Check::Dropout,
+        Some("permutation") => Check::Permutation,
+        Some(other) => return Err(format!("unknown check {other:?}")),
+    })
+}
+
+fn arg(json: &Json) -> Result<Arg, String> {
+    if json.is_null() {
+        return Ok(Arg::None);
+    }
+    if let Some(inout) = json.get("inout") {
+        return Ok(Arg::InOut(tensor(inout)?, index(&json["expect"])?));
+    }
+    let (key, value) = json.as_object().and_then(|o| o.iter().next()).ok_or("an argument must be an object")?;
+    if json.get("t").is_some() {
+        return Ok(Arg::Tensor(tensor(json)?));
+    }
+    Ok(match key.as_str() {
+        "i" => Arg::Int(value.as_i64().ok_or("expected an integer")?),
+        "f" => Arg::Double(number(value)?),
+        "b" => Arg::Bool(value.as_bool().ok_or("expected a boolean")?),
+        "str" => Arg::Str(text(value)?.to_owned()),
+        "il" => Arg::IntList(items(value, |v| v.as_i64().ok_or_else(|| format!("{v} is no integer")))?),
+        "dl" => Arg::DoubleList(items(value, number)?),
+        "bl" => Arg::BoolList(items(value, |v| v.as_bool().ok_or_else(|| format!("{v} is no boolean")))?),
+        "tl" => Arg::TensorList(items(value, tensor)?),
+        "otl" => Arg::OptionalTensorList(items(value, |v| if v.is_null() { Ok(None) } else { tensor(v).map(Some) })?),
+        "out" => Arg::Out(index(value)?),
+        "outl" => Arg::OutList(items(value, index)?),
+        other => return Err(format!("unknown argument kind {other:?}")),
+    })
+}
+
+fn tensor(json: &Json) -> Result<TensorData, String> {
+    let name = text(&json["t"])?;
+    let dtype = ScalarType::ALL.into_iter().find(|t| t.name() == name).ok_or(format!("unknown dtype {name:?}"))?;
+    let sizes = items(&json["s"], index)?;
+    let identity = (0..sizes.len() as u8).collect();
+    let dim_order = match &json["o"] {
+        Json::Null => identity,
+        order => items(order, |v| index(v).map(|d| d as u8))?,
+    };
+    let bytes = decode_base64(text(&json["d"])?)?;
+    let expected = sizes.iter().product::<usize>() * dtype.size();
+    if bytes.len() != expected {
+        return Err(format!("{} bytes of data for {expected}", bytes.len()));
+    }
+    Ok(TensorData { dtype, sizes, dim_order, bytes })
+}
+
+fn array(json: &Json) -> Result<&Vec<Json>, String> {
+    json.as_array().ok_or_else(|| format!("expected a list, got {json}"))
+}
+
+fn items<T>(json: &Json, item: impl Fn(&Json) -> Result<T, String>) -> Result<Vec<T>, String> {
+    array(json)?.iter().map(item).collect()
+}
+
+fn text(json: &Json) -> Result<&str, String> {
+    json.as_str().ok_or_else(|| format!("expected a string, got {json}"))
+}
+
+fn index(json: &Json) -> Result<usize, String> {
+    json.as_u64().map(|v| v as usize).ok_or_else(|| format!("expected an index, got {json}"))
+}
+
+/// A number, or the text of one: JSON has no NaN and no infinities.
+fn number(json: &Json) -> Result<f64, String> {
+    match json {
+        Json::String(text) => text.parse().map_err(|_| format!("{text:?} is no number")),
+        other => other.as_f64().ok_or_else(|| format!("{other} is no number")),
+    }
+}
+
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0u32, 0);
+    for c in text.bytes().take_while(|&c| c != b'=') {
+        let value = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return Err(format!("{:?} is not base64", c as char)),
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_parses() {
+        let families = families().unwrap();
+        let total: usize = families.iter().map(|f| read(f).unwrap_or_else(|e| panic!("{e}")).len()).sum();
+        assert!(total > 7000, "{total} cases");
+    }
+
+    #[test]
+    fn base64_tails() {
+        assert_eq!(decode_base64("").unwrap(), b"");
+        assert_eq!(decode_base64("TQ==").unwrap(), b"M");
+        assert_eq!(decode_base64("TWE=").unwrap(), b"Ma");
+        assert_eq!(decode_base64("TWFu").unwrap(), b"Man");
+        assert!(decode_base64("T*Fu").is_err());
+    }
+}

@@ -1,0 +1,13 @@
+"""The families of operators, each a module of this package and a file of cases."""
+
+FAMILIES = (
+    "elementwise_unary",
+    "elementwise_binary",
+    "comparison",
+)
+
+# Operators without cases, and why.
+SKIPPED = {
+    "aten::resize_": "changes a tensor's storage; not expected in an edge program",
+    "aten::empty_strided.out": "names strides, which a program cannot hold; not expected in an edge program",
+}
