@@ -4,6 +4,15 @@ FAMILIES = (
     "elementwise_unary",
     "elementwise_binary",
     "comparison",
+    "activation",
+    "creation",
+    "copies",
+    "views",
+    "joins",
+    "reductions",
+    "norms",
+    "matmuls",
+    "convolutions",
 )
 
 # Operators without cases, and why.
