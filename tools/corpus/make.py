@@ -298,9 +298,9 @@ def record(name, build, out):
     lowered, data = lower(built)
     file = f"{name}.bpte" if built.wrap else f"{name}.pte"
     files = {file: data}
-    if any("external" in option for option in built.config):
-        lowered.write_tensor_data_to_file(str(out))
-        files |= {path.name: path.read_bytes() for path in out.glob(f"{name}*.ptd")}
+    if "external_constants" in built.config:
+        (weights,) = lowered._tensor_data.values()
+        files[f"{name}.ptd"] = bytes(weights)
     for written, content in files.items():
         if len(content) > SIZE_LIMIT:
             raise ValueError(f"{written} has {len(content)} bytes, above the corpus' limit of {SIZE_LIMIT}")
