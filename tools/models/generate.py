@@ -1,0 +1,174 @@
+"""Generates the whole models of the tests: exported programs with recorded calls.
+
+    python tools/models/generate.py                       everything that is missing or out of date
+    python tools/models/generate.py --only lstm,resnet18  some of it
+    python tools/models/generate.py --list                what there is
+    python tools/models/generate.py --bench               the programs for timing as well
+
+Every model has random weights from a fixed seed, is exported by the executorch wheel's own compiler in portable form (no
+partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` unless --out says otherwise) gets
+
+    model.pte          the program
+    *.ptd              external constants, for a model that has them
+    cases.json         the calls, in the form that tools/cases.py documents
+    inputs_K.npz       the tensors of call K
+    expected_K.npz     what eager PyTorch answered
+
+and `OUT/models.json` lists the names of the models that are there and, by name, why the others could not be exported.
+A model is generated again when the source of its definition, of this generator or the wheel's version changed. The exit
+status is 1 when a model failed, after all the others were made.
+"""
+
+import argparse
+import copy
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import shutil
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+SEED = 20
+DEFINITIONS = ["vision", "text", "recurrent", "control_flow", "state", "dtypes", "operators", "chains"]
+
+
+def registered():
+    """All models; importing the definitions takes seconds, so it is put off until it is needed."""
+    for definitions in DEFINITIONS:
+        if (HERE / f"{definitions}.py").exists():
+            __import__(definitions)
+    from registry import MODELS
+
+    return MODELS
+
+
+def fingerprint(entry):
+    """A hash of everything that the generated files depend on."""
+    digest = hashlib.sha256(importlib.metadata.version("executorch").encode())
+    for source in (Path(__file__), HERE / "registry.py", HERE.parent / "cases.py", entry.source):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_current(entry, folder):
+    recorded = folder / "cases.json"
+    return recorded.exists() and json.loads(recorded.read_text()).get("source") == fingerprint(entry)
+
+
+def lower(model):
+    """The program manager of a model, and the modules that eager PyTorch runs for it."""
+    import torch
+    from executorch.exir import EdgeCompileConfig, to_edge
+
+    exported, modules = {}, {}
+    for name, module in model.methods.items():
+        module.eval().requires_grad_(False)
+        calls = [args for method, args in model.calls if method == name]
+        if model.quantize:
+            module = model.quantize(torch.export.export(module, calls[0], strict=True).module(), calls)
+        modules[name] = copy.deepcopy(module)
+        exported[name] = torch.export.export(module, calls[0], dynamic_shapes=model.dynamic.get(name), strict=False)
+    checked = EdgeCompileConfig(_check_ir_validity=model.quantize is None)
+    edge = to_edge(exported, constant_methods=model.constants or None, compile_config=checked)
+    return edge.to_executorch(model.config()), modules
+
+
+def generate(name, out):
+    """Writes the folder of a model; its size in bytes."""
+    import cases
+    import torch
+
+    entry = registered()[name]
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        model = entry.build()
+        program, modules = lower(model)
+    folder = out / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "model.pte").write_bytes(program.buffer)
+    description = {"name": name, "program": "model.pte"}
+    if program._tensor_data:
+        program.write_tensor_data_to_file(str(folder))
+        description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
+
+    calls = []
+    for number, (method, args) in enumerate(model.calls):
+        results = cases.eager(modules[method], args)
+        calls.append({
+            "method": method,
+            "inputs": cases.filed(cases.leaves(args), "arg", folder / f"inputs_{number}.npz"),
+            "outputs": cases.filed(cases.leaves(results), "out", folder / f"expected_{number}.npz"),
+            "tolerance": model.tolerance,
+        })
+    for method, constant in model.constants.items():
+        expected = folder / f"expected_{len(calls)}.npz"
+        outputs = cases.filed(cases.leaves(constant), "out", expected)
+        calls.append({"method": method, "inputs": [], "outputs": outputs, "tolerance": 0})
+    versions = {package: importlib.metadata.version(package) for package in ("executorch", "torch")}
+    description |= {"source": fingerprint(entry), "made_with": versions, "calls": calls}
+    cases.dump(description, folder / "cases.json")
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def attempt(job):
+    """Runs `generate` in a worker process: (name, bytes or None, seconds, error)."""
+    import torch
+
+    name, out = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    start = time.monotonic()
+    try:
+        return name, generate(name, out), time.monotonic() - start, None
+    except Exception as error:
+        traceback.print_exc()
+        reason = next((line for line in str(error).splitlines() if line.strip()), "")
+        return name, None, time.monotonic() - start, f"{type(error).__name__}: {reason}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "target" / "models")
+    parser.add_argument("--only", type=lambda names: names.split(","), help="names, separated by commas")
+    parser.add_argument("--jobs", type=int, default=2, help="processes to use (2)")
+    parser.add_argument("--bench", action="store_true", help="make the programs for timing too")
+    parser.add_argument("--force", action="store_true", help="make again what is up to date")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    args = parser.parse_args()
+
+    entries = {name: entry for name, entry in registered().items() if args.only or args.bench or not entry.bench}
+    if unknown := set(args.only or ()) - set(entries):
+        parser.error(f"no such model: {', '.join(sorted(unknown))}")
+    wanted = args.only or list(entries)
+    if args.list:
+        print(*wanted, sep="\n")
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in wanted if args.force or not is_current(entries[name], args.out / name)]
+    failed = {}
+    # Workers start from this process, which has the imports behind it.
+    with multiprocessing.get_context("fork").Pool(args.jobs, maxtasksperchild=8) as pool:
+        for name, size, seconds, error in pool.imap_unordered(attempt, [(name, args.out) for name in missing]):
+            print(f"{name}: {error or f'{size / 1e6:.2f} MB'} in {seconds:.1f} s", flush=True)
+            if error:
+                failed[name] = error
+                shutil.rmtree(args.out / name, ignore_errors=True)
+    there = sorted(path.parent.name for path in args.out.glob("*/cases.json"))
+    (args.out / "models.json").write_text(json.dumps({"models": there, "failed": failed}, indent=1) + "\n")
+    print(f"{len(there)} models in {args.out}, {len(missing) - len(failed)} of them new")
+    if failed:
+        print("failed:", *(f"{name}: {error}" for name, error in failed.items()), sep="\n  ")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
