@@ -20,31 +20,75 @@ impl Field {
     /// An error of this field, found at byte `offset`.
     #[cold]
     #[inline(never)]
-    pub fn error(&'static self, kind: ErrorKind, offset: usize) -> FormatError {
-        FormatError { kind, table: self.table, field: self.name, index: None, offset: offset as u64 }
+    pub fn error(&'static self, kind: ErrorKind, offset: u64) -> FormatError {
+        FormatError { kind, table: self.table, field: self.name, index: None, offset }
     }
 }
 
 /// Offsets to vtables are signed 32-bit numbers, which bounds a flatbuffer.
 const MAX_LEN: usize = i32::MAX as usize;
 
-#[inline]
-fn read<T: Element>(buf: &[u8], pos: usize) -> Option<T> {
-    T::read(buf.get(pos..)?)
+/// The `len` bytes at `pos`. Sums of a position and 32-bit offsets do not overflow 64 bits.
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn slice(buf: &[u8], pos: u64, len: usize) -> Option<&[u8]> {
+    let pos = usize::try_from(pos).ok()?;
+    buf.get(pos..pos.checked_add(len)?)
+}
+
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn read<T: Element>(buf: &[u8], pos: u64) -> Option<T> {
+    T::read(slice(buf, pos, T::SIZE)?)
 }
 
 #[cold]
 #[inline(never)]
-fn truncated(field: &'static Field, pos: usize, size: usize, available: usize) -> FormatError {
-    let needed = (pos as u64).saturating_add(size as u64);
+fn truncated(field: &'static Field, pos: u64, size: u64, available: usize) -> FormatError {
+    let needed = pos.saturating_add(size);
     field.error(ErrorKind::Truncated { needed, available: available as u64 }, pos)
+}
+
+/// Says why [`Table::open`] refused a position.
+#[cold]
+#[inline(never)]
+fn broken_table(buf: &[u8], pos: u64, field: &'static Field) -> FormatError {
+    let Some(distance) = read::<i32>(buf, pos) else { return truncated(field, pos, 4, buf.len()) };
+    let start = pos.wrapping_sub(distance as u64);
+    let Some(head) = read::<u32>(buf, start) else { return truncated(field, start, 4, buf.len()) };
+    let vtable_len = u64::from(head & 0xffff);
+    if vtable_len < 4 {
+        field.error(ErrorKind::BadVtable, start)
+    } else if start + vtable_len > buf.len() as u64 {
+        truncated(field, start, vtable_len, buf.len())
+    } else {
+        truncated(field, pos, u64::from(head >> 16), buf.len())
+    }
+}
+
+/// The error of a field that its vtable places behind the end of the table.
+#[cold]
+#[inline(never)]
+fn outside(field: &'static Field, pos: u32, at: u64, body_len: usize) -> FormatError {
+    field.error(ErrorKind::OutOfRange { value: at, limit: body_len as u64 }, u64::from(pos))
+}
+
+/// Says why [`Table::extent`] refused a vector.
+#[cold]
+#[inline(never)]
+fn broken_vector(buf: &[u8], pos: u64, size: usize, field: &'static Field) -> FormatError {
+    let len = read::<u32>(buf, pos).map_or(0, |len| u64::from(len) * size as u64);
+    truncated(field, pos + 4, len, buf.len())
+}
+
+#[inline(never)]
+fn utf8<'a>(bytes: &'a [u8], pos: u64, field: &'static Field) -> Result<&'a str, FormatError> {
+    core::str::from_utf8(bytes).map_err(|_| field.error(ErrorKind::InvalidUtf8, pos))
 }
 
 /// A table whose vtable and body lie inside the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table<'a> {
     buf: &'a [u8],
-    pos: usize,
+    pos: u32,
     vtable: &'a [u8],
     body: &'a [u8],
 }
@@ -56,69 +100,76 @@ impl<'a> Table<'a> {
             return Err(field.error(ErrorKind::TooLarge { size: buf.len() as u64 }, 0));
         }
         let Some(pos) = read::<u32>(buf, 0) else { return Err(truncated(field, 0, 4, buf.len())) };
-        Self::at(buf, pos as usize, field)
+        Self::at(buf, u64::from(pos), field)
     }
 
-    #[inline]
-    fn at(buf: &'a [u8], pos: usize, field: &'static Field) -> Result<Self, FormatError> {
-        let Some(distance) = read::<i32>(buf, pos) else { return Err(truncated(field, pos, 4, buf.len())) };
-        // A wrapped position is beyond `MAX_LEN` and fails the next read.
-        let start = pos.wrapping_sub(distance as usize);
-        let Some(head) = read::<u32>(buf, start) else { return Err(truncated(field, start, 4, buf.len())) };
-        let (vtable_len, body_len) = ((head & 0xffff) as usize, (head >> 16) as usize);
-        if vtable_len < 4 || vtable_len % 2 != 0 || body_len < 4 {
-            return Err(field.error(ErrorKind::BadVtable, start));
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn at(buf: &'a [u8], pos: u64, field: &'static Field) -> Result<Self, FormatError> {
+        match Self::open(buf, pos) {
+            Some(table) => Ok(table),
+            None => Err(broken_table(buf, pos, field)),
         }
-        let Some(vtable) = buf.get(start..).and_then(|b| b.get(..vtable_len)) else {
-            return Err(truncated(field, start, vtable_len, buf.len()));
-        };
-        let Some(body) = buf.get(pos..).and_then(|b| b.get(..body_len)) else {
-            return Err(truncated(field, pos, body_len, buf.len()));
-        };
-        Ok(Self { buf, pos, vtable, body })
+    }
+
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn open(buf: &'a [u8], pos: u64) -> Option<Self> {
+        // A start before the buffer wraps to one far behind it.
+        let start = pos.wrapping_sub(read::<i32>(buf, pos)? as u64);
+        let head = read::<u32>(buf, start)?;
+        let (vtable_len, body_len) = ((head & 0xffff) as usize, (head >> 16) as usize);
+        if vtable_len < 4 {
+            return None;
+        }
+        let (vtable, body) = (slice(buf, start, vtable_len)?, slice(buf, pos, body_len)?);
+        Some(Self { buf, pos: pos as u32, vtable, body })
     }
 
     /// Where the table stands in the buffer.
-    #[inline]
-    pub fn position(&self) -> usize {
-        self.pos
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    pub fn position(&self) -> u64 {
+        u64::from(self.pos)
     }
 
     /// An error of one of this table's fields.
-    #[cold]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn error(&self, field: &'static Field, kind: ErrorKind) -> FormatError {
-        field.error(kind, self.pos)
+        // By value: a reference to `self` would force every table into memory.
+        field.error(kind, self.position())
     }
 
     /// Offset of a field in the body, 0 when it is absent.
-    #[inline]
-    fn slot(&self, field: &'static Field) -> usize {
-        read::<u16>(self.vtable, 4 + 2 * field.slot as usize).map_or(0, usize::from)
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn slot(&self, field: &'static Field) -> u64 {
+        read::<u16>(self.vtable, 4 + 2 * u64::from(field.slot)).map_or(0, u64::from)
     }
 
     /// A number, or `default` when the field is absent.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn scalar<T: Element>(&self, field: &'static Field, default: T) -> Result<T, FormatError> {
-        match self.slot(field) {
-            0 => Ok(default),
-            at => read(self.body, at).ok_or_else(|| truncated(field, at, T::SIZE, self.body.len())),
+        let at = self.slot(field);
+        if at == 0 {
+            return Ok(default);
+        }
+        match read(self.body, at) {
+            Some(value) => Ok(value),
+            None => Err(outside(field, self.pos, at, self.body.len())),
         }
     }
 
     /// Position of what an offset field points at.
-    #[inline]
-    fn target(&self, field: &'static Field) -> Result<Option<usize>, FormatError> {
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn target(&self, field: &'static Field) -> Result<Option<u64>, FormatError> {
         let at = self.slot(field);
         if at == 0 {
             return Ok(None);
         }
-        match read::<u32>(self.body, at).and_then(|offset| (self.pos + at).checked_add(offset as usize)) {
-            Some(pos) => Ok(Some(pos)),
-            None => Err(truncated(field, at, 4, self.body.len())),
+        match read::<u32>(self.body, at) {
+            Some(offset) => Ok(Some(self.position() + at + u64::from(offset))),
+            None => Err(outside(field, self.pos, at, self.body.len())),
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn table(&self, field: &'static Field) -> Result<Option<Self>, FormatError> {
         match self.target(field)? {
             Some(pos) => Self::at(self.buf, pos, field).map(Some),
@@ -126,7 +177,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn required_table(&self, field: &'static Field) -> Result<Self, FormatError> {
         match self.target(field)? {
             Some(pos) => Self::at(self.buf, pos, field),
@@ -134,26 +185,25 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Length of a vector field and the position of its first element, checked to lie inside.
-    #[inline]
-    fn extent(&self, field: &'static Field, size: usize) -> Result<Option<(&'a [u8], usize)>, FormatError> {
+    /// The bytes of a vector's elements, and the position of the first.
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn extent(&self, field: &'static Field, size: usize) -> Result<Option<(&'a [u8], u64)>, FormatError> {
         let Some(pos) = self.target(field)? else { return Ok(None) };
-        let Some((len, rest)) = self.buf.get(pos..).and_then(|b| b.split_first_chunk::<4>()) else {
-            return Err(truncated(field, pos, 4, self.buf.len()));
-        };
-        let len = u32::from_le_bytes(*len) as usize;
-        match len.checked_mul(size).and_then(|n| rest.get(..n)) {
+        let bytes = read::<u32>(self.buf, pos)
+            .and_then(|len| usize::try_from(u64::from(len) * size as u64).ok())
+            .and_then(|len| slice(self.buf, pos + 4, len));
+        match bytes {
             Some(bytes) => Ok(Some((bytes, pos + 4))),
-            None => Err(truncated(field, pos + 4, len.saturating_mul(size), self.buf.len())),
+            None => Err(broken_vector(self.buf, pos, size, field)),
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn vector<T: Element>(&self, field: &'static Field) -> Result<Option<Vector<'a, T>>, FormatError> {
         Ok(self.extent(field, T::SIZE)?.map(|(bytes, _)| Vector::new(bytes)))
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn required_vector<T: Element>(&self, field: &'static Field) -> Result<Vector<'a, T>, FormatError> {
         match self.extent(field, T::SIZE)? {
             Some((bytes, _)) => Ok(Vector::new(bytes)),
@@ -161,28 +211,27 @@ impl<'a> Table<'a> {
         }
     }
 
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn string(&self, field: &'static Field) -> Result<Option<&'a str>, FormatError> {
         match self.extent(field, 1)? {
-            Some((bytes, pos)) => match core::str::from_utf8(bytes) {
-                Ok(text) => Ok(Some(text)),
-                Err(_) => Err(field.error(ErrorKind::InvalidUtf8, pos)),
-            },
+            Some((bytes, pos)) => utf8(bytes, pos, field).map(Some),
             None => Ok(None),
         }
     }
 
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn required_string(&self, field: &'static Field) -> Result<&'a str, FormatError> {
-        match self.string(field)? {
-            Some(text) => Ok(text),
+        match self.extent(field, 1)? {
+            Some((bytes, pos)) => utf8(bytes, pos, field),
             None => Err(self.error(field, ErrorKind::Missing)),
         }
     }
 
     /// A vector of tables; an absent one is empty.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn tables(&self, field: &'static Field) -> Result<Tables<'a>, FormatError> {
         let (offsets, start) = self.extent(field, 4)?.unwrap_or((&[], 0));
-        Ok(Tables { buf: self.buf, offsets: Vector::new(offsets), start, field })
+        Ok(Tables { buf: self.buf, offsets: Vector::new(offsets), start: start as u32, field })
     }
 }
 
@@ -191,7 +240,7 @@ impl<'a> Table<'a> {
 pub(crate) struct Tables<'a> {
     buf: &'a [u8],
     offsets: Vector<'a, u32>,
-    start: usize,
+    start: u32,
     field: &'static Field,
 }
 
@@ -200,32 +249,32 @@ impl<'a> Tables<'a> {
         Self { buf: &[], offsets: Vector::default(), start: 0, field }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn len(&self) -> usize {
         self.offsets.len()
     }
 
     /// Where the vector stands in the buffer.
-    pub fn position(&self) -> usize {
-        self.start
+    pub fn position(&self) -> u64 {
+        u64::from(self.start)
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn get(&self, index: usize) -> Result<Table<'a>, FormatError> {
         let Some(offset) = self.offsets.get(index) else {
             let kind = ErrorKind::OutOfRange { value: index as u64, limit: self.len() as u64 };
-            return Err(self.field.error(kind, self.start));
+            return Err(self.field.error(kind, self.position()));
         };
         self.resolve(index, offset)
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     fn resolve(&self, index: usize, offset: u32) -> Result<Table<'a>, FormatError> {
-        let pos = (self.start + 4 * index).saturating_add(offset as usize);
+        let pos = self.position() + 4 * index as u64 + u64::from(offset);
         Table::at(self.buf, pos, self.field)
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn iter(self) -> impl ExactSizeIterator<Item = Result<Table<'a>, FormatError>> {
         self.offsets.iter().enumerate().map(move |(index, offset)| self.resolve(index, offset))
     }

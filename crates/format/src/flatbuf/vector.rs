@@ -16,7 +16,7 @@ macro_rules! elements {
         impl Element for $t {
             const SIZE: usize = size_of::<$t>();
 
-            #[inline]
+            #[cfg_attr(not(target_os = "none"), inline(always))]
             fn read(bytes: &[u8]) -> Option<Self> {
                 bytes.first_chunk().map(|b| Self::from_le_bytes(*b))
             }
@@ -29,7 +29,7 @@ elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 impl Element for bool {
     const SIZE: usize = 1;
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     fn read(bytes: &[u8]) -> Option<Self> {
         bytes.first().map(|b| *b != 0)
     }
@@ -44,34 +44,34 @@ pub struct Vector<'a, T> {
 
 impl<'a, T: Element> Vector<'a, T> {
     /// `bytes` holds whole elements; a partial one at the end is ignored.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, element: PhantomData }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn len(&self) -> usize {
         self.bytes.len() / T::SIZE
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn get(&self, index: usize) -> Option<T> {
         T::read(self.bytes.get(index.checked_mul(T::SIZE)?..)?)
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn iter(&self) -> VectorIter<'a, T> {
         VectorIter { chunks: self.bytes.chunks_exact(T::SIZE), element: PhantomData }
     }
 }
 
 impl<'a> Vector<'a, u8> {
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -123,19 +123,19 @@ pub struct VectorIter<'a, T> {
 impl<T: Element> Iterator for VectorIter<'_, T> {
     type Item = T;
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     fn next(&mut self) -> Option<T> {
         self.chunks.next().and_then(T::read)
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.chunks.size_hint()
     }
 }
 
 impl<T: Element> DoubleEndedIterator for VectorIter<'_, T> {
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     fn next_back(&mut self) -> Option<T> {
         self.chunks.next_back().and_then(T::read)
     }

@@ -3,9 +3,11 @@
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Field, Table, Tables, Vector};
 
-use super::instruction::{Instruction, Limits, indices};
-use super::program::{Budget, Program};
-use super::value::{Device, Scope, Value, decode_device};
+use super::instruction::Instruction;
+use super::program::Program;
+use super::scope::{Budget, Scope, indices};
+use super::tensor::{Device, decode_device};
+use super::value::Value;
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.
@@ -120,12 +122,12 @@ impl<'a> Plan<'a> {
     /// Value `index`; `None` past the end.
     #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
-        self.values.get(index).and_then(Value::decode).unwrap_or(Value::None)
+        self.values.get(index).and_then(|table| Value::decode(table, None)).unwrap_or(Value::None)
     }
 
     /// All values in order, in one quick pass.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> {
-        self.values.iter().map(|table| table.and_then(Value::decode).unwrap_or(Value::None))
+        self.values.iter().map(|table| table.and_then(|table| Value::decode(table, None)).unwrap_or(Value::None))
     }
 
     /// Indices of the values that the caller provides.
@@ -145,13 +147,12 @@ impl<'a> Plan<'a> {
     /// Instruction `index`, if there are so many.
     #[inline]
     pub fn instruction(&self, index: usize) -> Option<Instruction<'a>> {
-        self.instructions.get(index).and_then(|table| Instruction::decode(table, &self.limits())).ok()
+        self.instructions.get(index).and_then(|table| Instruction::decode(table, None)).ok()
     }
 
     /// All instructions in order.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'a>> {
-        let limits = self.limits();
-        self.instructions.iter().filter_map(move |table| Instruction::decode(table.ok()?, &limits).ok())
+        self.instructions.iter().filter_map(|table| Instruction::decode(table.ok()?, None).ok())
     }
 
     /// The Python stack of an instruction, innermost call last. Empty unless the exporter kept it.
@@ -210,15 +211,6 @@ impl<'a> Plan<'a> {
         self.encoding.and_then(|table| table.string(&OUTPUT_ENCODING).ok()?).unwrap_or("")
     }
 
-    fn limits(&self) -> Limits {
-        Limits {
-            values: self.values.len(),
-            operators: self.operators.len(),
-            delegates: self.delegates.len(),
-            instructions: self.instructions.len(),
-        }
-    }
-
     /// Reads the lists of a plan, not yet their entries.
     pub(crate) fn decode(table: Table<'a>) -> Result<Self, FormatError> {
         let values = table.tables(&VALUES)?;
@@ -235,8 +227,8 @@ impl<'a> Plan<'a> {
         };
         Ok(Self {
             name: table.required_string(&NAME)?,
-            inputs: indices(table, &INPUTS, values.len())?,
-            outputs: indices(table, &OUTPUTS, values.len())?,
+            inputs: table.required_vector(&INPUTS)?,
+            outputs: table.required_vector(&OUTPUTS)?,
             values,
             instructions,
             stacktrace,
@@ -248,45 +240,39 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Decodes every entry of the plan once and checks it against the plan and its program.
-    pub(crate) fn check(&self, program: &Program<'a>, budget: &mut Budget) -> Result<(), FormatError> {
-        budget.spend(self.values.position(), (4 * (self.inputs.len() + self.outputs.len())) as u64)?;
-        budget.spend(self.values.position(), (8 * self.buffer_sizes.len()) as u64)?;
-        for (id, size) in self.buffer_sizes.iter().enumerate() {
-            if size < 0 {
-                let kind = ErrorKind::Negative { value: size };
-                return Err(NON_CONST_BUFFER_SIZES.error(kind, self.values.position()).at_index(id));
-            }
+    /// Decodes every entry of the plan once and checks it against the plan, which `table` holds, and its program.
+    pub(crate) fn check(&self, table: Table<'a>, program: &Program<'a>, budget: &Budget) -> Result<(), FormatError> {
+        let scope = Scope {
+            program,
+            num_values: self.values.len(),
+            num_operators: self.operators.len(),
+            num_delegates: self.delegates.len(),
+            num_instructions: self.instructions.len(),
+            buffer_sizes: self.buffer_sizes,
+            budget,
+        };
+        indices(table, &INPUTS, Some(&scope))?;
+        indices(table, &OUTPUTS, Some(&scope))?;
+        budget.spend(table.position(), 8 * self.buffer_sizes.len())?;
+        if let Some((id, size)) = self.buffer_sizes.iter().enumerate().find(|(_, size)| *size < 0) {
+            return Err(table.error(&NON_CONST_BUFFER_SIZES, ErrorKind::Negative { value: size }).at_index(id));
         }
-        let scope = Scope { program, num_values: self.values.len(), buffer_sizes: self.buffer_sizes };
         for (i, table) in self.values.iter().enumerate() {
-            let check = || -> Result<u64, FormatError> {
-                let table = table?;
-                let value = Value::decode(table)?;
-                value.check(table, &scope)?;
-                Ok(value.cost())
-            };
-            let cost = check().map_err(|error| error.at_index(i))?;
-            budget.spend(self.values.position(), 16 + cost).map_err(|error| error.at_index(i))?;
+            check_entry(table, budget, |table| Value::decode(table, Some(&scope)).map(drop))
+                .map_err(|error| error.at_index(i))?;
         }
-        let limits = self.limits();
         for (i, table) in self.instructions.iter().enumerate() {
-            let instruction =
-                table.and_then(|table| Instruction::decode(table, &limits)).map_err(|error| error.at_index(i))?;
-            let cost = match instruction {
-                Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => 4 * args.len() as u64,
-                _ => 0,
-            };
-            budget.spend(self.instructions.position(), 16 + cost).map_err(|error| error.at_index(i))?;
+            check_entry(table, budget, |table| Instruction::decode(table, Some(&scope)).map(drop))
+                .map_err(|error| error.at_index(i))?;
         }
         self.check_names(program, budget)
     }
 
     /// Checks operators, delegates, devices, encodings and stack traces.
-    fn check_names(&self, program: &Program<'a>, budget: &mut Budget) -> Result<(), FormatError> {
+    fn check_names(&self, program: &Program<'a>, budget: &Budget) -> Result<(), FormatError> {
         for (i, table) in self.operators.iter().enumerate() {
             let operator = table.and_then(OperatorName::decode).map_err(|error| error.at_index(i))?;
-            budget.spend(self.operators.position(), 16 + (operator.name.len() + operator.overload.len()) as u64)?;
+            budget.spend(self.operators.position(), 16 + operator.name.len() + operator.overload.len())?;
         }
         for (i, table) in self.delegates.iter().enumerate() {
             let delegate = table.and_then(DelegateSpec::decode).map_err(|error| error.at_index(i))?;
@@ -296,10 +282,10 @@ impl<'a> Plan<'a> {
                 let kind = ErrorKind::OutOfRange { value: u64::from(index), limit };
                 return Err(DATA_INDEX.error(kind, self.delegates.position()).at_index(i));
             }
-            budget.spend(self.delegates.position(), 16 + delegate.id.len() as u64)?;
+            budget.spend(self.delegates.position(), 16 + delegate.id.len())?;
             for (k, spec) in delegate.compile_specs.iter().enumerate() {
                 let spec = spec.and_then(CompileSpec::decode).map_err(|error| error.at_index(k))?;
-                budget.spend(self.delegates.position(), 16 + spec.key.len() as u64)?;
+                budget.spend(self.delegates.position(), 16 + spec.key.len())?;
             }
         }
         for (i, table) in self.buffer_devices.iter().enumerate() {
@@ -309,13 +295,13 @@ impl<'a> Plan<'a> {
             for frame in list.and_then(|list| list.tables(&FRAMES)).map_err(|error| error.at_index(i))?.iter() {
                 let frame = frame.and_then(Frame::decode).map_err(|error| error.at_index(i))?;
                 let text = frame.filename.len() + frame.name.len() + frame.context.len();
-                budget.spend(self.stacktrace.position(), 16 + text as u64)?;
+                budget.spend(self.stacktrace.position(), 16 + text)?;
             }
             budget.spend(self.stacktrace.position(), 16)?;
         }
         if let Some(table) = self.encoding {
             for field in [&INPUT_ENCODING, &OUTPUT_ENCODING] {
-                budget.spend(table.position(), table.string(field)?.map_or(0, str::len) as u64)?;
+                budget.spend(table.position(), table.string(field)?.map_or(0, str::len))?;
             }
         }
         Ok(())
@@ -370,6 +356,18 @@ impl<'a> Frame<'a> {
             context: table.string(&FRAME_CONTEXT)?.unwrap_or(""),
         })
     }
+}
+
+/// Pays for a table of a list and checks it.
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn check_entry<'a>(
+    table: Result<Table<'a>, FormatError>,
+    budget: &Budget,
+    check: impl FnOnce(Table<'a>) -> Result<(), FormatError>,
+) -> Result<(), FormatError> {
+    let table = table?;
+    budget.spend(table.position(), 16)?;
+    check(table)
 }
 
 fn decode_buffer_device(table: Table<'_>) -> Result<(u32, Device), FormatError> {

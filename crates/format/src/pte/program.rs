@@ -5,6 +5,7 @@ use crate::flatbuf::{Field, Table, Tables, Vector};
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
+use super::scope::Budget;
 
 /// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,7 @@ impl<'a> Program<'a> {
             delegate_data: root.tables(&BACKEND_DELEGATE_DATA)?,
             named_data: root.tables(&NAMED_DATA)?,
         };
-        let mut budget = Budget::new(buf.len());
+        let budget = Budget::new(buf.len());
         for (i, table) in segments.iter().enumerate() {
             table.and_then(|table| segment_bytes(table, file, base)).map_err(|error| error.at_index(i))?;
         }
@@ -100,7 +101,7 @@ impl<'a> Program<'a> {
         if mutable.len() > 0 {
             program.mutable_data = program.subsegments(mutable.get(0)?)?;
         }
-        program.check(&mut budget)?;
+        program.check(&budget)?;
         Ok(program)
     }
 
@@ -239,7 +240,7 @@ impl<'a> Program<'a> {
         Ok((key, data))
     }
 
-    fn check(&self, budget: &mut Budget) -> Result<(), FormatError> {
+    fn check(&self, budget: &Budget) -> Result<(), FormatError> {
         if let Constants::Inline(buffers) = self.constants {
             for (i, buffer) in buffers.iter().enumerate() {
                 buffer.and_then(|buffer| buffer.vector::<u8>(&BUFFER_STORAGE)).map_err(|error| error.at_index(i))?;
@@ -250,12 +251,13 @@ impl<'a> Program<'a> {
         }
         for (i, table) in self.named_data.iter().enumerate() {
             let entry = table.and_then(|table| self.named_entry(table)).map_err(|error| error.at_index(i))?;
-            budget.spend(self.named_data.position(), 16 + entry.0.len() as u64)?;
+            budget.spend(self.named_data.position(), 16 + entry.0.len())?;
         }
         for (i, table) in self.plans.iter().enumerate() {
-            let plan = table.and_then(Plan::decode).map_err(|error| error.at_index(i))?;
-            budget.spend(self.plans.position(), 16 + plan.name().len() as u64)?;
-            plan.check(self, budget)?;
+            let table = table.map_err(|error| error.at_index(i))?;
+            let plan = Plan::decode(table).map_err(|error| error.at_index(i))?;
+            budget.spend(table.position(), 16 + plan.name().len())?;
+            plan.check(table, self, budget)?;
         }
         Ok(())
     }
@@ -290,29 +292,4 @@ fn segment_bytes<'a>(table: Table<'_>, file: &'a [u8], base: u64) -> Result<&'a 
     };
     file.get(from..to)
         .ok_or_else(|| table.error(&SEGMENT_OFFSET, ErrorKind::Truncated { needed: end, available: file.len() as u64 }))
-}
-
-/// Bounds the work of a parse. Flatbuffers may share tables and strings, so that a small file can
-/// describe a huge one; a program that is read many times over is refused.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    left: u64,
-}
-
-impl Budget {
-    /// Writers share strings and vtables, which a small factor covers.
-    fn new(len: usize) -> Self {
-        Self { left: (len as u64).saturating_mul(16) }
-    }
-
-    #[inline]
-    pub fn spend(&mut self, position: usize, bytes: u64) -> Result<(), FormatError> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(ROOT.error(ErrorKind::TooComplex, position)),
-        }
-    }
 }

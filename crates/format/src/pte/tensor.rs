@@ -1,0 +1,258 @@
+//! What a program says of its tensors.
+
+use crate::ScalarType;
+use crate::error::{ErrorKind, FormatError};
+use crate::flatbuf::{Field, Table, Vector};
+
+use super::scope::Scope;
+
+/// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
+pub const MAX_RANK: usize = 16;
+
+/// What a file says of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorSpec<'a> {
+    pub scalar_type: ScalarType,
+    /// Each size is at least 0, and there are at most [`MAX_RANK`]. For a dynamic shape they are upper bounds.
+    pub sizes: Vector<'a, i32>,
+    /// Dimensions from the outermost to the innermost in memory: a permutation of `0..rank`.
+    pub dim_order: &'a [u8],
+    pub shape_dynamism: ShapeDynamism,
+    pub storage: TensorStorage<'a>,
+    pub requires_grad: bool,
+    pub device: Device,
+    /// The product of the sizes.
+    pub numel: u64,
+    /// `numel` times the element size. Neither it nor any stride computed from the sizes (with 0
+    /// counted as 1) exceeds `isize::MAX`.
+    pub nbytes: u64,
+    /// The name of a parameter or buffer in the exported module, if the file records it.
+    pub fully_qualified_name: Option<&'a str>,
+}
+
+/// Where the data of a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorStorage<'a> {
+    /// In the program: [`Program::constant`](super::Program::constant).
+    Constant { index: u32 },
+    /// In planned buffer `memory_id`, which counts from 1, at byte `offset`.
+    Planned { memory_id: u32, offset: u64 },
+    /// Planned, and filled at load from [`Program::mutable_data`](super::Program::mutable_data).
+    PlannedInit { memory_id: u32, offset: u64, index: u32 },
+    /// Provided while running: an input or output that was not planned.
+    Unplanned,
+    /// A constant of this name in the named data of a program or a `.ptd` file.
+    External { name: &'a str },
+    /// Planned, and filled at load from external data of this name.
+    ExternalPlanned { name: &'a str, memory_id: u32, offset: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ShapeDynamism {
+    Static = 0,
+    /// The sizes in the file are upper bounds.
+    DynamicBound = 1,
+    DynamicUnbound = 2,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DeviceType {
+    #[default]
+    Cpu = 0,
+    Cuda = 1,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    pub kind: DeviceType,
+    pub index: i8,
+}
+
+const SCALAR_TYPE: Field = Field::new(0, "Tensor", "scalar_type");
+const STORAGE_OFFSET: Field = Field::new(1, "Tensor", "storage_offset");
+const SIZES: Field = Field::new(2, "Tensor", "sizes");
+const DIM_ORDER: Field = Field::new(3, "Tensor", "dim_order");
+const REQUIRES_GRAD: Field = Field::new(4, "Tensor", "requires_grad");
+const DATA_BUFFER_IDX: Field = Field::new(5, "Tensor", "data_buffer_idx");
+const ALLOCATION_INFO: Field = Field::new(6, "Tensor", "allocation_info");
+const SHAPE_DYNAMISM: Field = Field::new(8, "Tensor", "shape_dynamism");
+const EXTRA_TENSOR_INFO: Field = Field::new(9, "Tensor", "extra_tensor_info");
+
+const MEMORY_ID: Field = Field::new(0, "AllocationDetails", "memory_id");
+const OFFSET_LOW: Field = Field::new(1, "AllocationDetails", "memory_offset_low");
+const OFFSET_HIGH: Field = Field::new(2, "AllocationDetails", "memory_offset_high");
+
+const FULLY_QUALIFIED_NAME: Field = Field::new(1, "ExtraTensorInfo", "fully_qualified_name");
+const LOCATION: Field = Field::new(2, "ExtraTensorInfo", "location");
+const DEVICE_TYPE: Field = Field::new(3, "ExtraTensorInfo", "device_type");
+const DEVICE_INDEX: Field = Field::new(4, "ExtraTensorInfo", "device_index");
+
+impl<'a> TensorSpec<'a> {
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    pub(super) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
+        let code = table.scalar(&SCALAR_TYPE, 0u8)?;
+        let Some(scalar_type) = ScalarType::from_code(code) else {
+            return Err(table.error(&SCALAR_TYPE, ErrorKind::UnknownTag { tag: u32::from(code) }));
+        };
+        if table.scalar(&STORAGE_OFFSET, 0i32)? != 0 {
+            return Err(
+                table.error(&STORAGE_OFFSET, ErrorKind::Unsupported { what: "an offset into a tensor's storage" })
+            );
+        }
+        let sizes = table.required_vector::<i32>(&SIZES)?;
+        let numel = numel(table, sizes, scalar_type)?;
+        let dim_order = table.required_vector::<u8>(&DIM_ORDER)?.as_bytes();
+        if !is_permutation(dim_order, sizes.len()) {
+            return Err(table.error(&DIM_ORDER, ErrorKind::InvalidDimOrder));
+        }
+        let shape_dynamism = match table.scalar(&SHAPE_DYNAMISM, 0u8)? {
+            0 => ShapeDynamism::Static,
+            1 => ShapeDynamism::DynamicBound,
+            2 => ShapeDynamism::DynamicUnbound,
+            tag => return Err(table.error(&SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+        };
+        let (mut device, mut fully_qualified_name, mut external) = (Device::default(), None, false);
+        if let Some(extra) = table.table(&EXTRA_TENSOR_INFO)? {
+            device = decode_device(extra, &DEVICE_TYPE, &DEVICE_INDEX)?;
+            fully_qualified_name = extra.string(&FULLY_QUALIFIED_NAME)?;
+            external = match extra.scalar(&LOCATION, 0u8)? {
+                0 => false,
+                1 => true,
+                tag => return Err(extra.error(&LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            };
+            if external && fully_qualified_name.is_none() {
+                return Err(extra.error(&FULLY_QUALIFIED_NAME, ErrorKind::Missing));
+            }
+        }
+        let allocation = match table.table(&ALLOCATION_INFO)? {
+            Some(details) => {
+                let low = details.scalar(&OFFSET_LOW, 0u32)?;
+                let high = details.scalar(&OFFSET_HIGH, 0u32)?;
+                Some((details.scalar(&MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
+            }
+            None => None,
+        };
+        let index = table.scalar(&DATA_BUFFER_IDX, 0u32)?;
+        // `numel` has checked this product.
+        let nbytes = numel.wrapping_mul(scalar_type.size() as u64);
+        if let Some(scope) = scope {
+            if let Some((memory_id, offset)) = allocation {
+                check_planned(table, scope, memory_id, offset, nbytes)?;
+            }
+            if index != 0 && !external {
+                check_data(table, scope, index, allocation.is_some(), nbytes)?;
+            }
+            if let Some(name) = fully_qualified_name {
+                scope.budget.spend(table.position(), name.len())?;
+            }
+        }
+        let storage = match (allocation, fully_qualified_name.filter(|_| external), index) {
+            (None, Some(name), _) => TensorStorage::External { name },
+            (Some((memory_id, offset)), Some(name), _) => TensorStorage::ExternalPlanned { name, memory_id, offset },
+            (None, None, 0) => TensorStorage::Unplanned,
+            (None, None, index) => TensorStorage::Constant { index },
+            (Some((memory_id, offset)), None, 0) => TensorStorage::Planned { memory_id, offset },
+            (Some((memory_id, offset)), None, index) => TensorStorage::PlannedInit { memory_id, offset, index },
+        };
+        Ok(Self {
+            scalar_type,
+            sizes,
+            dim_order,
+            shape_dynamism,
+            storage,
+            requires_grad: table.scalar(&REQUIRES_GRAD, false)?,
+            device,
+            numel,
+            nbytes,
+            fully_qualified_name,
+        })
+    }
+}
+
+/// Checks that a planned tensor lies inside its buffer.
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn check_planned(
+    table: Table<'_>,
+    scope: &Scope<'_, '_>,
+    memory_id: u32,
+    offset: u64,
+    nbytes: u64,
+) -> Result<(), FormatError> {
+    let size = if memory_id == 0 { None } else { scope.buffer_sizes.get(memory_id as usize) };
+    let Some(size) = size else {
+        let limit = scope.buffer_sizes.len() as u64;
+        return Err(table.error(&MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
+    };
+    let (needed, available) = (offset.saturating_add(nbytes), size.unsigned_abs());
+    if needed > available {
+        return Err(table.error(&ALLOCATION_INFO, ErrorKind::Truncated { needed, available }));
+    }
+    Ok(())
+}
+
+/// Checks that the program holds enough bytes for a constant or, if the tensor is planned, its initial value.
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn check_data(
+    table: Table<'_>,
+    scope: &Scope<'_, '_>,
+    index: u32,
+    planned: bool,
+    nbytes: u64,
+) -> Result<(), FormatError> {
+    let data = if planned { scope.program.mutable_data(index) } else { scope.program.constant(index) };
+    let kind = match data {
+        Some(data) if data.len() as u64 >= nbytes => return Ok(()),
+        Some(data) => ErrorKind::Truncated { needed: nbytes, available: data.len() as u64 },
+        None => {
+            let count = if planned { scope.program.num_mutable_data() } else { scope.program.num_constants() };
+            ErrorKind::OutOfRange { value: u64::from(index), limit: count as u64 }
+        }
+    };
+    Err(table.error(&DATA_BUFFER_IDX, kind))
+}
+
+/// Reads a device from the two fields of a table that describe one.
+pub(crate) fn decode_device(
+    table: Table<'_>,
+    kind: &'static Field,
+    index: &'static Field,
+) -> Result<Device, FormatError> {
+    let kind = match table.scalar(kind, 0u8)? {
+        0 => DeviceType::Cpu,
+        1 => DeviceType::Cuda,
+        tag => return Err(table.error(kind, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+    };
+    Ok(Device { kind, index: table.scalar(index, 0i8)? })
+}
+
+/// The number of elements, after checking rank, signs and that neither bytes nor strides overflow.
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn numel(table: Table<'_>, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Result<u64, FormatError> {
+    if sizes.len() > MAX_RANK {
+        let kind = ErrorKind::OutOfRange { value: sizes.len() as u64, limit: MAX_RANK as u64 };
+        return Err(table.error(&SIZES, kind));
+    }
+    // The bytes from the first to the last element, were no size 0. No product below exceeds it.
+    let mut span = scalar_type.size() as u64;
+    let mut numel = 1;
+    for size in sizes {
+        let Ok(size) = u64::try_from(size) else {
+            return Err(table.error(&SIZES, ErrorKind::Negative { value: i64::from(size) }));
+        };
+        span = span.saturating_mul(size.max(1));
+        if span > isize::MAX as u64 {
+            return Err(table.error(&SIZES, ErrorKind::Overflow));
+        }
+        numel *= size;
+    }
+    Ok(numel)
+}
+
+/// Whether `dim_order` holds each of `0..rank` once. `rank` is at most [`MAX_RANK`].
+#[cfg_attr(not(target_os = "none"), inline(always))]
+fn is_permutation(dim_order: &[u8], rank: usize) -> bool {
+    let seen = dim_order.iter().fold(0u32, |seen, dim| seen | 1u32.checked_shl(u32::from(*dim)).unwrap_or(0));
+    dim_order.len() == rank && seen == (1u32 << rank) - 1
+}
