@@ -57,6 +57,18 @@ def magnitudes(value):
     return value
 
 
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def widened(value):
+    """The value with half-precision tensors in float32."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in HALVES else value
+    if isinstance(value, (list, tuple)):
+        return [widened(v) for v in value]
+    return value
+
+
 def tensors_in(value):
     if isinstance(value, torch.Tensor):
         return [value]
@@ -86,6 +98,7 @@ class Cases:
         where it is not the computed one; `_check` how to compare instead of by value; `_mag` true
         where rounding errors scale with the sum of the magnitudes of what is accumulated;
         `_expect` a function of the bound arguments that replaces the functional overload;
+        `_wide` true where PyTorch lacks the operator in half precision: computed in float32 and rounded;
         `_tol` a (rtol, atol) pair where the operator's row does not hold.
         """
         options = {k[1:]: kwargs.pop(k) for k in list(kwargs) if k.startswith("_")}
@@ -144,6 +157,11 @@ class Cases:
     def _evaluate(self, op, bound, options):
         if options.get("expect"):
             result = options["expect"](bound)
+        elif options.get("wide"):
+            dtype = next((t.dtype for t in tensors_in(list(bound.values())) if t.dtype.is_floating_point), None)
+            result = op.functional(**{k: widened(v) for k, v in bound.items()})
+            narrow = lambda t: t.to(dtype) if t.dtype == torch.float32 else t  # noqa: E731
+            result = narrow(result) if isinstance(result, torch.Tensor) else [narrow(t) for t in result]
         elif options.get("out") is not None:
             wanted = options["out"]
             outs = [torch.empty(0, dtype=d) for d in (wanted if isinstance(wanted, tuple) else (wanted,))]

@@ -114,14 +114,14 @@ def resampling(cases):
                 cases.call("aten::upsample_nearest2d.vec_out", x, size, None, _name=name)
                 for align in (False, True):
                     cases.call("aten::upsample_bilinear2d.vec_out", x, size, align, None, _mag=True, _name=name)
-                    cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, None, None, _mag=True, _name=name)
+                    cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, None, None, _wide=True, _mag=True, _name=name)
         for scale in scales:
             x = v.tensor((1, 2, 4, 5), dtype)
             cases.call("aten::upsample_nearest2d.vec_out", x, None, scale, _name="scale")
             for align in (False, True):
                 cases.call("aten::upsample_bilinear2d.vec_out", x, None, align, scale, _mag=True, _name="scale")
                 size = [int(4 * scale[0]), int(5 * scale[1])]
-                cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], _mag=True, _name="scale")
+                cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], _wide=True, _mag=True, _name="scale")
         for (x, out), mode, padding, align in itertools.product((((1, 2, 4, 5), (3, 3)), ((2, 1, 3, 3), (2, 4))), (0, 1, 2), (0, 1, 2), (False, True)):
             grid = v.tensor((x[0], *out, 2), dtype, -1.4, 1.4)
             cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, _name=f"mode{mode}-padding{padding}")

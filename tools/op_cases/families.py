@@ -13,6 +13,9 @@ FAMILIES = (
     "norms",
     "matmuls",
     "convolutions",
+    "indexing",
+    "core_extra",
+    "prim",
 )
 
 # Operators without cases, and why.
