@@ -16,6 +16,7 @@ FAMILIES = (
     "indexing",
     "core_extra",
     "prim",
+    "quantized",
 )
 
 # Operators without cases, and why.
