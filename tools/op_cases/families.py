@@ -16,7 +16,6 @@ FAMILIES = (
     "indexing",
     "core_extra",
     "prim",
-    "quantized",
 )
 
 # Operators without cases, and why.

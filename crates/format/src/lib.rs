@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod pte;
+pub mod ptd;
 
 mod error;
 mod flatbuf;

@@ -19,12 +19,19 @@ pub struct KernelContext<'m> {
     writes: u32,
     taken: Cell<u32>,
     temp: &'m Temp<'m>,
+    /// Only the shapes of tensors can be had: temporary memory is being sized.
+    shapes_only: bool,
 }
 
 impl<'m> KernelContext<'m> {
     #[inline]
     pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], writes: u32, temp: &'m Temp<'m>) -> Self {
-        Self { values, arguments, writes, taken: Cell::new(0), temp }
+        Self { values, arguments, writes, taken: Cell::new(0), temp, shapes_only: false }
+    }
+
+    /// A context to size temporary memory with: its tensors have their upper bounds and no data.
+    pub(crate) fn sizing(values: Values<'m>, arguments: &'m [u32], writes: u32, temp: &'m Temp<'m>) -> Self {
+        Self { values, arguments, writes, taken: Cell::new(0), temp, shapes_only: true }
     }
 
     #[inline]
@@ -72,6 +79,7 @@ impl<'m> KernelContext<'m> {
     #[inline]
     pub fn tensor(&self, index: usize) -> Result<Tensor<'_>> {
         match self.readable(index)? {
+            Value::Tensor(state) if self.shapes_only => Ok(state.shape_only()),
             Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
             other => Self::kind(index, "a tensor", other),
         }
@@ -88,9 +96,11 @@ impl<'m> KernelContext<'m> {
     /// A list of tensors that the operator reads. Lists of optional tensors without a `None` are accepted too.
     pub fn tensors(&self, index: usize) -> Result<TensorList<'m>> {
         match self.readable(index)? {
-            Value::TensorList(items) => Ok(TensorList { values: self.values, items, argument: index }),
+            Value::TensorList(items) => {
+                Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
+            }
             Value::OptionalTensorList(items) if !items.contains(&ABSENT) => {
-                Ok(TensorList { values: self.values, items, argument: index })
+                Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
             other => Self::kind(index, "a list of tensors", other),
         }
@@ -100,7 +110,7 @@ impl<'m> KernelContext<'m> {
     pub fn optional_tensors(&self, index: usize) -> Result<TensorList<'m>> {
         match self.readable(index)? {
             Value::OptionalTensorList(items) | Value::TensorList(items) => {
-                Ok(TensorList { values: self.values, items, argument: index })
+                Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
             other => Self::kind(index, "a list of optional tensors", other),
         }
@@ -303,6 +313,7 @@ pub struct TensorList<'a> {
     values: Values<'a>,
     items: &'a [u32],
     argument: usize,
+    shapes_only: bool,
 }
 
 impl<'a> TensorList<'a> {
@@ -327,9 +338,10 @@ impl<'a> TensorList<'a> {
         match self.items.get(index) {
             None => Err(Error::from(Detail::Index { index: index as i64, size: self.items.len() }).arg(self.argument)),
             Some(&ABSENT) => Ok(None),
-            Some(&item) => {
-                state(self.values, item, self.argument)?.tensor().map(Some).map_err(|e| e.arg(self.argument))
-            }
+            Some(&item) => match state(self.values, item, self.argument)? {
+                state if self.shapes_only => Ok(Some(state.shape_only())),
+                state => state.tensor().map(Some).map_err(|e| e.arg(self.argument)),
+            },
         }
     }
 
@@ -410,5 +422,76 @@ impl<'a> IntList<'a> {
 impl core::fmt::Debug for IntList<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The arguments of a delegate call: inputs first, then outputs.
+pub struct DelegateContext<'m> {
+    values: Values<'m>,
+    arguments: &'m [u32],
+    outputs: usize,
+    taken: Cell<u128>,
+}
+
+impl<'m> DelegateContext<'m> {
+    /// `outputs` is at most 128 and at most the number of arguments; the load checked it.
+    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], outputs: usize) -> Self {
+        Self { values, arguments, outputs, taken: Cell::new(0) }
+    }
+
+    pub fn num_inputs(&self) -> usize {
+        self.arguments.len().saturating_sub(self.outputs)
+    }
+
+    pub fn num_outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn value(&self, index: usize) -> Result<Value<'m>> {
+        match self.arguments.get(index) {
+            Some(&i) => Ok(get(self.values, i)),
+            None => Err(Detail::Index { index: index as i64, size: self.arguments.len() }.into()),
+        }
+    }
+
+    /// The tensor at input `index`.
+    pub fn input(&self, index: usize) -> Result<Tensor<'_>> {
+        if index >= self.num_inputs() {
+            return Err(Detail::Index { index: index as i64, size: self.num_inputs() }.into());
+        }
+        match self.value(index)? {
+            Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
+            other => KernelContext::kind(index, "a tensor", other),
+        }
+    }
+
+    /// The number at input `index`.
+    pub fn input_scalar(&self, index: usize) -> Result<Scalar> {
+        match self.value(index)? {
+            Value::Int(v) => Ok(Scalar::Int(v)),
+            Value::Double(v) => Ok(Scalar::Double(v)),
+            Value::Bool(v) => Ok(Scalar::Bool(v)),
+            other => KernelContext::kind(index, "a number", other),
+        }
+    }
+
+    /// The tensor at output `index`. Can be taken once a call.
+    pub fn output(&self, index: usize) -> Result<TensorMut<'_>> {
+        let argument = self.num_inputs() + index;
+        let bit = 1u128.checked_shl(index as u32).unwrap_or(0);
+        if index >= self.outputs || self.taken.get() & bit != 0 {
+            return Err(Error::program("the delegate has no such output, or took it before").arg(argument));
+        }
+        self.taken.set(self.taken.get() | bit);
+        match self.value(argument)? {
+            Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(argument)),
+            other => KernelContext::kind(argument, "a tensor", other),
+        }
+    }
+}
+
+impl core::fmt::Debug for DelegateContext<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DelegateContext").field("arguments", &self.arguments).finish_non_exhaustive()
     }
 }

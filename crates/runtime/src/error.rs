@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use rushlight_format::ScalarType;
+use rushlight_format::{FormatError, ScalarType};
 
 /// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +88,8 @@ pub enum Detail {
     MissingOperators { count: usize, first: u32 },
     /// Two arguments that share memory although the operator does not allow it.
     Overlap { argument: u32, other: u32 },
+    /// The bytes are not a well-formed file.
+    Format(FormatError),
 }
 
 /// An error of the runtime. `Display` writes one sentence: code, site, expected, got.
@@ -151,10 +153,17 @@ impl From<Detail> for Error {
             Detail::Dtype { .. } | Detail::Kind { .. } => Code::InvalidType,
             Detail::Memory { .. } => Code::MemoryAllocationFailed,
             Detail::MissingOperators { .. } => Code::OperatorMissing,
-            Detail::Overlap { .. } => Code::InvalidProgram,
+            Detail::Overlap { .. } | Detail::Format(_) => Code::InvalidProgram,
             _ => Code::InvalidArgument,
         };
         Self::new(code, detail)
+    }
+}
+
+impl From<FormatError> for Error {
+    #[cold]
+    fn from(error: FormatError) -> Self {
+        Detail::Format(error).into()
     }
 }
 
@@ -212,6 +221,7 @@ impl fmt::Display for Detail {
             Self::Overlap { argument, other } => {
                 write!(f, "argument {argument} is written and shares memory with argument {other}")
             }
+            Self::Format(error) => error.fmt(f),
         }
     }
 }

@@ -8,20 +8,40 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+mod alias;
 mod context;
+mod data;
+mod delegate;
 mod element;
 mod error;
+mod events;
+mod execution;
+mod io;
+mod load;
 mod memory;
+mod method;
 mod op;
+mod program;
 mod scalar;
+mod strided;
 mod tensor;
 mod value;
 
-pub use context::{IntList, KernelContext, OutList, TensorList};
+pub use context::{DelegateContext, IntList, KernelContext, OutList, TensorList};
+pub use data::DataMap;
+pub use delegate::{Backend, BackendOption, Delegate, DelegateHandle, InitContext, OptionValue};
 pub use element::{Bool8, Complex, Element};
 pub use error::{Code, Detail, Error, Result, Role, Site};
-pub use memory::{ALIGNMENT, Bump};
+pub use events::{Event, EventTracer};
+pub use execution::{Execution, MAX_INSTRUCTIONS, Outputs};
+pub use io::{Input, Output, OutputBuffer, TensorView, TensorViewMut};
+pub use load::{LoadOptions, MemoryUse};
+pub use memory::{ALIGNMENT, Bump, Memory, SharedArenas};
+#[cfg(feature = "alloc")]
+pub use memory::{HeapBlock, StableBytes};
+pub use method::Method;
 pub use op::{Kernel, Op, OpGroup, OpSet, Registry, TempBytes};
+pub use program::Program;
 pub use rushlight_format::{self as format, ScalarType};
 pub use scalar::Scalar;
 pub use tensor::{MAX_RANK, Tensor, TensorMut};

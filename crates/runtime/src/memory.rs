@@ -7,37 +7,59 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
+use rushlight_format::pte::Plan;
+
 use crate::element::Element;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Code, Detail, Error, Result};
+use crate::tensor::TensorState;
 
 /// Alignment that planned arenas, constants and temporary memory have at least, in bytes.
 pub const ALIGNMENT: usize = 16;
 
-/// Hands out pieces of one block of memory, which all live as long as the block.
-#[derive(Debug)]
+/// Hands out pieces of memory, which all live for `'m`: of one block, or of the heap.
 pub struct Bump<'m> {
     start: NonNull<u8>,
     capacity: usize,
     used: usize,
+    /// Bytes of the blocks before the current one.
+    retired: usize,
+    #[cfg(feature = "alloc")]
+    heap: Option<alloc::vec::Vec<HeapBlock>>,
     block: PhantomData<&'m mut [u8]>,
 }
 
 impl<'m> Bump<'m> {
     pub fn new(block: &'m mut [u8]) -> Self {
-        Self { start: NonNull::from(&mut *block).cast(), capacity: block.len(), used: 0, block: PhantomData }
+        Self {
+            capacity: block.len(),
+            start: NonNull::from(block).cast(),
+            used: 0,
+            retired: 0,
+            #[cfg(feature = "alloc")]
+            heap: None,
+            block: PhantomData,
+        }
     }
 
     /// Bytes handed out so far, padding included.
     pub fn used(&self) -> usize {
-        self.used
+        self.retired + self.used
     }
 
     /// A slice of `len` elements made by `init`. The elements are never dropped.
-    pub fn slice<T: Copy>(&mut self, len: usize, mut init: impl FnMut(usize) -> T) -> Result<&'m mut [T]> {
+    pub fn slice<T>(&mut self, len: usize, mut init: impl FnMut(usize) -> T) -> Result<&'m mut [T]> {
+        self.try_slice(len, |i| Ok(init(i)))
+    }
+
+    /// A slice of `len` elements made by `init`, which may fail. The elements are never dropped.
+    pub fn try_slice<T>(&mut self, len: usize, mut init: impl FnMut(usize) -> Result<T>) -> Result<&'m mut [T]> {
         let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast::<T>();
         for i in 0..len {
-            // SAFETY: `reserve` returned room for `len` elements, so element `i` is inside it and aligned.
-            unsafe { start.add(i).write(init(i)) };
+            let value = init(i)?;
+            // SAFETY: `reserve` returned room for `len` elements, so element `i` is inside it.
+            let slot = unsafe { start.add(i) };
+            // SAFETY: as above, and aligned.
+            unsafe { slot.write(value) };
         }
         // SAFETY: the `len` elements at `start` were just initialised; they belong to the block that is borrowed for
         // 'm, and `reserve` never hands out the same bytes twice.
@@ -53,23 +75,65 @@ impl<'m> Bump<'m> {
         Ok(unsafe { start.as_mut() })
     }
 
+    /// `len` bytes as they are in the block, aligned to `align`, a power of two.
+    pub fn bytes(&mut self, len: usize, align: usize) -> Result<&'m mut [u8]> {
+        let start = self.reserve(len, 1, align)?;
+        // SAFETY: `reserve` returned `len` bytes of the block, which are initialised and which nobody else has.
+        Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
+    }
+
     fn reserve(&mut self, len: usize, size: usize, align: usize) -> Result<NonNull<u8>> {
         if len == 0 || size == 0 {
             return Ok(NonNull::without_provenance(
                 core::num::NonZeroUsize::new(align).unwrap_or(core::num::NonZeroUsize::MIN),
             ));
         }
-        let address = self.start.addr().get() + self.used;
-        let padding = address.wrapping_neg() & (align - 1);
-        let begin = self.used + padding;
-        let end = len.checked_mul(size).and_then(|bytes| bytes.checked_add(begin));
-        let Some(end) = end.filter(|&end| end <= self.capacity) else {
-            let needed = end.unwrap_or(usize::MAX);
-            return Err(Detail::Memory { what: "method memory", needed, available: self.capacity }.into());
+        let bytes = len.checked_mul(size).filter(|&bytes| bytes <= isize::MAX as usize - align);
+        let Some(bytes) = bytes else {
+            return Err(Detail::Memory { what: "method memory", needed: usize::MAX, available: self.capacity }.into());
         };
+        let padding = |bump: &Self| (bump.start.addr().get() + bump.used).wrapping_neg() & (align - 1);
+        if self.used + padding(self) + bytes > self.capacity {
+            self.grow(bytes + align)?;
+        }
+        let begin = self.used + padding(self);
+        let end = begin + bytes;
         self.used = end;
         // SAFETY: `begin <= end <= capacity`, so the result is inside the block or one past its end.
         Ok(unsafe { self.start.add(begin) })
+    }
+
+    /// Makes room for `bytes` more, if the memory comes from the heap.
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        #[cfg(feature = "alloc")]
+        if let Some(heap) = &mut self.heap {
+            let mut block = HeapBlock::new(bytes.max(2 * self.capacity).max(HEAP_CHUNK))?;
+            let lent = block.lend();
+            self.retired += self.used;
+            (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
+            heap.push(block);
+            return Ok(());
+        }
+        let needed = self.used().saturating_add(bytes);
+        Err(Detail::Memory { what: "method memory", needed, available: self.capacity }.into())
+    }
+}
+
+/// The least that a growing [`Bump`] takes from the heap at once, in bytes.
+#[cfg(feature = "alloc")]
+const HEAP_CHUNK: usize = 4096;
+
+#[cfg(feature = "alloc")]
+impl Bump<'_> {
+    /// A bump allocator over the heap. What it hands out is valid until its blocks are dropped.
+    pub(crate) fn heap() -> Self {
+        Self { heap: Some(alloc::vec::Vec::new()), ..Self::new(&mut []) }
+    }
+}
+
+impl core::fmt::Debug for Bump<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Bump").field("used", &self.used()).field("capacity", &self.capacity).finish_non_exhaustive()
     }
 }
 
@@ -85,6 +149,12 @@ impl<'m> Temp<'m> {
     pub(crate) fn new(block: &'m mut [u8]) -> Self {
         let capacity = Cell::new(block.len());
         Self { start: Cell::new(NonNull::from(block).cast()), capacity, used: Cell::new(0), block: PhantomData }
+    }
+
+    /// Uses another block from now on.
+    pub(crate) fn set_block(&self, block: &'m mut [u8]) {
+        self.capacity.set(block.len());
+        self.start.set(NonNull::from(block).cast());
     }
 
     /// Zeroed elements.
@@ -114,3 +184,386 @@ impl<'m> Temp<'m> {
         self.used.set(0);
     }
 }
+
+/// Bytes that stay at one address, unchanged, for as long as the value lives, also when it is moved.
+///
+/// # Safety
+/// `bytes` returns the same slice at every call, and nothing writes to it while `self` lives.
+#[cfg(feature = "alloc")]
+pub unsafe trait StableBytes: Send + Sync {
+    fn bytes(&self) -> &[u8];
+}
+
+// SAFETY: the heap buffer of a boxed slice does not move with the box, and a shared box cannot change.
+#[cfg(feature = "alloc")]
+unsafe impl StableBytes for alloc::boxed::Box<[u8]> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+// SAFETY: as for a boxed slice; a shared `HeapBlock` cannot change.
+#[cfg(feature = "alloc")]
+unsafe impl StableBytes for HeapBlock {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the block was allocated with this length, zeroed, and `self` owns it.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+/// Shared ownership of stable bytes.
+#[cfg(feature = "alloc")]
+#[derive(Clone)]
+pub(crate) struct SharedBytes(alloc::sync::Arc<dyn StableBytes>);
+
+#[cfg(feature = "alloc")]
+impl SharedBytes {
+    pub(crate) fn new(bytes: alloc::sync::Arc<dyn StableBytes>) -> Self {
+        Self(bytes)
+    }
+
+    /// Makes something that reads the bytes. The caller stores it beside this owner (or a clone), hands out
+    /// references into it only for its own lifetime, and drops it no later than the last owner.
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&'static [u8]) -> R) -> R {
+        let bytes: *const [u8] = self.0.bytes();
+        // SAFETY: `StableBytes` keeps the slice in place and unchanged while an owner lives, and the caller keeps one
+        // as long as what `read` returns.
+        read(unsafe { &*bytes })
+    }
+}
+
+/// Zeroed heap memory that can be lent for longer than a borrow.
+#[cfg(feature = "alloc")]
+pub struct HeapBlock {
+    start: NonNull<u8>,
+    layout: core::alloc::Layout,
+}
+
+#[cfg(feature = "alloc")]
+impl core::fmt::Debug for HeapBlock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HeapBlock").field("len", &self.layout.size()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl HeapBlock {
+    const ALIGNMENT: usize = 64;
+
+    /// Allocates `len` zeroed bytes, aligned to 64. Fails where the allocator does.
+    pub fn new(len: usize) -> Result<Self> {
+        let failed = || Error::from(Detail::Memory { what: "heap memory", needed: len, available: 0 });
+        let layout = core::alloc::Layout::from_size_align(len.max(1), Self::ALIGNMENT).map_err(|_| failed())?;
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc::alloc::alloc_zeroed(layout) };
+        Ok(Self { start: NonNull::new(start).ok_or_else(failed)?, layout })
+    }
+
+    /// The bytes, to fill them before they are shared.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the block was allocated with this length, zeroed, and `self` is exclusive.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+
+    /// The bytes for as long as the caller keeps the block, which must be at least as long as any use of them.
+    fn lend(&mut self) -> &'static mut [u8] {
+        // SAFETY: the pointer and length are those of the allocation. `Bump::grow`, the only caller, lends a block once
+        // and keeps it; the method that was loaded with the bump keeps the blocks until nothing uses them.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Drop for HeapBlock {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { alloc::alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: the block owns its memory as a `Box<[u8]>` would.
+#[cfg(feature = "alloc")]
+unsafe impl Send for HeapBlock {}
+// SAFETY: shared access only reads.
+#[cfg(feature = "alloc")]
+unsafe impl Sync for HeapBlock {}
+
+const MAX_APART: usize = 8;
+
+/// The memory that a method is loaded into.
+///
+/// One block serves for everything; planned buffers may be given apart, to place them in other memory.
+#[derive(Debug)]
+pub struct Memory<'m> {
+    pub(crate) bump: Bump<'m>,
+    apart: [Option<(u32, &'m mut [u8])>; MAX_APART],
+    shared: Option<SharedRef<'m>>,
+}
+
+impl<'m> Memory<'m> {
+    /// Everything in one block.
+    pub fn new(block: &'m mut [u8]) -> Self {
+        Self { bump: Bump::new(block), apart: [const { None }; MAX_APART], shared: None }
+    }
+
+    /// Uses `buffer` as the planned buffer `memory_id`, which counts from 1. Fails after eight of
+    /// them.
+    pub fn with_planned(mut self, memory_id: u32, buffer: &'m mut [u8]) -> Result<Self> {
+        match self.apart.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => {
+                *slot = Some((memory_id, buffer));
+                Ok(self)
+            }
+            None => Err(Error::invalid("too many planned buffers are given apart")),
+        }
+    }
+
+    /// Uses planned buffers that other methods use too, for memory that they share or take turns in.
+    pub fn with_shared(mut self, arenas: &'m SharedArenas<'m>) -> Self {
+        self.shared = Some(SharedRef::Borrowed(arenas));
+        self
+    }
+
+    /// Finds or allocates the planned buffers of a method.
+    pub(crate) fn plan(&mut self, plan: &Plan<'_>) -> Result<&'m [PlannedBuffer]> {
+        let count = plan.num_buffers().saturating_sub(1);
+        let buffers = self.bump.slice(count, |_| PlannedBuffer { start: NonNull::dangling(), len: 0, in_block: 0 })?;
+        for (memory_id, buffer) in (1u32..).zip(buffers.iter_mut()) {
+            let size = plan.buffer_size(memory_id);
+            let too_small = |available| {
+                let needed = usize::try_from(size).unwrap_or(usize::MAX);
+                Error::from(Detail::Memory { what: "planned buffer", needed, available })
+            };
+            let len = usize::try_from(size).map_err(|_| too_small(0))?;
+            if let Some(shared) = &self.shared {
+                let (start, available) = shared.get().buffer(memory_id);
+                if len > available {
+                    return Err(too_small(available));
+                }
+                *buffer = PlannedBuffer { start, len, in_block: 0 };
+                continue;
+            }
+            let apart = self.apart.iter_mut().find(|slot| slot.as_ref().is_some_and(|(id, _)| *id == memory_id));
+            *buffer = match apart.and_then(Option::take) {
+                Some((_, given)) if given.len() < len => return Err(too_small(given.len())),
+                Some((_, given)) => PlannedBuffer { start: NonNull::from(given).cast(), len, in_block: 0 },
+                None => {
+                    let before = self.bump.used();
+                    let start = NonNull::from(self.bump.bytes(len, PLANNED_ALIGNMENT)?).cast();
+                    PlannedBuffer { start, len, in_block: self.bump.used() - before }
+                }
+            };
+        }
+        Ok(buffers)
+    }
+
+    pub(crate) fn shared(&self) -> Option<SharedRef<'m>> {
+        self.shared.clone()
+    }
+
+    /// The heap blocks behind what was handed out; none for the caller's memory.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn into_blocks(self) -> alloc::vec::Vec<HeapBlock> {
+        self.bump.heap.unwrap_or_default()
+    }
+}
+
+/// Alignment of planned buffers, in bytes: a cache line where memory is plenty.
+const PLANNED_ALIGNMENT: usize = if cfg!(target_pointer_width = "64") { 64 } else { ALIGNMENT };
+
+#[cfg(feature = "alloc")]
+impl Memory<'_> {
+    /// Takes what is needed from the heap. The method that is loaded into it frees it.
+    pub fn heap() -> Self {
+        Self { bump: Bump::heap(), apart: [const { None }; MAX_APART], shared: None }
+    }
+
+    /// As [`with_shared`](Self::with_shared), with shared ownership of the arenas.
+    pub fn with_shared_arenas(mut self, arenas: alloc::sync::Arc<SharedArenas<'static>>) -> Self {
+        self.shared = Some(SharedRef::Owned(arenas));
+        self
+    }
+}
+
+/// One planned buffer of a method.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannedBuffer {
+    start: NonNull<u8>,
+    pub(crate) len: usize,
+    /// Bytes that it takes of the method's block, padding included; none if it was given apart.
+    pub(crate) in_block: usize,
+}
+
+/// Gives a tensor its constant data.
+pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8]) -> Result<()> {
+    if data.len() < tensor.bound {
+        let (what, needed, available) = ("data of a constant", tensor.bound, data.len());
+        return Err(Error::new(Code::InvalidProgram, Detail::Memory { what, needed, available }));
+    }
+    let start = NonNull::from(data).cast();
+    check_alignment(tensor, start, "the program's bytes (use a 16-byte aligned buffer)")?;
+    // SAFETY: aligned, long enough, and borrowed for as long as the method; never written, because the load-time check
+    // refuses instructions that write a tensor whose access is `ReadOnly`.
+    unsafe { tensor.bind(start, tensor.bound) };
+    Ok(())
+}
+
+/// Gives a tensor its range of a planned buffer, and its first values if it has any.
+pub(crate) fn bind_planned(
+    tensor: &TensorState<'_>,
+    buffer: &PlannedBuffer,
+    offset: u64,
+    initial: Option<&[u8]>,
+) -> Result<()> {
+    let bound = tensor.bound;
+    let offset = usize::try_from(offset).ok().filter(|o| o.checked_add(bound).is_some_and(|end| end <= buffer.len));
+    let Some(offset) = offset else {
+        return Err(Error::program("a tensor is planned beyond the end of its buffer"));
+    };
+    // SAFETY: `offset <= buffer.len`, and the buffer is one allocation of that length.
+    let start = unsafe { buffer.start.add(offset) };
+    check_alignment(tensor, start, "a planned tensor")?;
+    if let Some(initial) = initial {
+        if initial.len() < bound {
+            let (what, needed, available) = ("initial data of a buffer", bound, initial.len());
+            return Err(Error::new(Code::InvalidProgram, Detail::Memory { what, needed, available }));
+        }
+        // SAFETY: `bound` bytes from `start` are inside the planned buffer (checked above) and inside `initial`; the
+        // planned buffer is borrowed exclusively, or its busy flag is held during load, so nothing else refers to it.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(initial).cast(), bound) };
+    }
+    // SAFETY: aligned; inside the planned buffer, which the method borrows or shares for its whole life.
+    unsafe { tensor.bind(start, bound) };
+    Ok(())
+}
+
+/// Gives a tensor the caller's memory until it is unbound.
+///
+/// # Safety
+/// `data` stays valid, and is not used otherwise, until the tensor is unbound or bound again. It is writable if an
+/// instruction writes the tensor.
+pub(crate) unsafe fn bind_borrowed(tensor: &TensorState<'_>, data: NonNull<u8>, len: usize) -> Result<()> {
+    check_alignment(tensor, data, "the tensor's data")?;
+    // SAFETY: as above, and aligned.
+    unsafe { tensor.bind(data, len) };
+    Ok(())
+}
+
+fn check_alignment(tensor: &TensorState<'_>, start: NonNull<u8>, what: &'static str) -> Result<()> {
+    // Complex numbers are aligned as their parts.
+    let size = tensor.dtype.size();
+    let needed = if tensor.dtype.is_complex() { size / 2 } else { size };
+    if tensor.bound > 0 && start.addr().get() & (needed - 1) != 0 {
+        return Err(Detail::Alignment { what, needed }.into());
+    }
+    Ok(())
+}
+
+/// The largest memory id that can be shared.
+const MAX_SHARED: usize = 16;
+
+/// Planned buffers that several methods use, one at a time.
+///
+/// A method that was loaded with them holds them while it executes and while its outputs are looked at; another one
+/// fails with `InvalidState` meanwhile.
+pub struct SharedArenas<'m> {
+    buffers: [(NonNull<u8>, usize); MAX_SHARED],
+    busy: core::sync::atomic::AtomicBool,
+    #[cfg(feature = "alloc")]
+    /// Keeps the buffers alive if they are on the heap.
+    blocks: alloc::vec::Vec<HeapBlock>,
+    block: PhantomData<&'m mut [u8]>,
+}
+
+impl<'m> SharedArenas<'m> {
+    /// `buffers` are the planned buffers with memory ids 1, 2 and so on.
+    pub fn new(buffers: impl IntoIterator<Item = &'m mut [u8]>) -> Self {
+        let mut arenas = [(NonNull::dangling(), 0); MAX_SHARED];
+        for (arena, buffer) in arenas.iter_mut().zip(buffers) {
+            *arena = (NonNull::from(&mut *buffer).cast(), buffer.len());
+        }
+        Self {
+            buffers: arenas,
+            busy: core::sync::atomic::AtomicBool::new(false),
+            #[cfg(feature = "alloc")]
+            blocks: alloc::vec::Vec::new(),
+            block: PhantomData,
+        }
+    }
+
+    fn buffer(&self, memory_id: u32) -> (NonNull<u8>, usize) {
+        let index = (memory_id as usize).wrapping_sub(1);
+        self.buffers.get(index).copied().unwrap_or((NonNull::dangling(), 0))
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl SharedArenas<'static> {
+    /// Buffers on the heap with these sizes in bytes, for memory ids 1, 2 and so on.
+    pub fn heap(sizes: &[usize]) -> Result<Self> {
+        let mut blocks = alloc::vec::Vec::new();
+        for &size in sizes.iter().take(MAX_SHARED) {
+            blocks.push(HeapBlock::new(size)?);
+        }
+        let mut arenas = Self::new(blocks.iter_mut().map(HeapBlock::lend));
+        arenas.blocks = blocks;
+        Ok(arenas)
+    }
+}
+
+impl core::fmt::Debug for SharedArenas<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SharedArenas").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the buffers are only accessed by the holder of `busy`, which is taken and released atomically.
+unsafe impl Send for SharedArenas<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for SharedArenas<'_> {}
+
+/// How a method refers to its shared arenas.
+#[derive(Clone, Debug)]
+pub(crate) enum SharedRef<'m> {
+    Borrowed(&'m SharedArenas<'m>),
+    #[cfg(feature = "alloc")]
+    Owned(alloc::sync::Arc<SharedArenas<'static>>),
+}
+
+impl SharedRef<'_> {
+    fn get(&self) -> &SharedArenas<'_> {
+        match self {
+            Self::Borrowed(arenas) => arenas,
+            #[cfg(feature = "alloc")]
+            Self::Owned(arenas) => arenas,
+        }
+    }
+
+    /// Takes the arenas for a method. The result releases them when it is dropped.
+    pub(crate) fn hold(&self) -> Result<Hold<'_>> {
+        let busy = &self.get().busy;
+        if busy.swap(true, core::sync::atomic::Ordering::Acquire) {
+            let text = "another method that shares the planned buffers is executing, or its outputs are still in use";
+            return Err(Error::new(Code::InvalidState, Detail::Text(text)));
+        }
+        Ok(Hold(busy))
+    }
+}
+
+/// Exclusive use of shared arenas.
+#[derive(Debug)]
+pub(crate) struct Hold<'a>(&'a core::sync::atomic::AtomicBool);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, core::sync::atomic::Ordering::Release);
+    }
+}
+
+/// Lets the parts of a method, which refer to each other through cells and pointers, move between threads together.
+pub(crate) struct Confined<T>(pub(crate) T);
+
+// SAFETY: used for the loaded parts of one `Method` alone. Cells and pointers in them lead to each other, to memory that
+// the method borrows exclusively or owns, to constants that nobody writes, and to shared arenas behind their busy flag;
+// delegates are `Send`. All access goes through the method, exclusively to execute.
+unsafe impl<T> Send for Confined<T> {}

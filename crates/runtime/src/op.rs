@@ -24,6 +24,8 @@ pub struct Op {
     pub writes: u32,
     /// The written argument takes over the memory of argument 0, as `et_view` does.
     pub is_view: bool,
+    /// Writing an argument onto itself changes nothing, so such a call is dropped at load. For `copy_`.
+    pub copies: bool,
     pub kernel: Kernel,
     pub temp_bytes: Option<TempBytes>,
 }
@@ -32,7 +34,7 @@ impl Op {
     /// An operator whose last argument is its `out`.
     pub const fn new(name: &'static str, arity: u8, kernel: Kernel) -> Self {
         let writes = if arity == 0 { 0 } else { 1 << (arity - 1) };
-        Self { name, arity, writes, is_view: false, kernel, temp_bytes: None }
+        Self { name, arity, writes, is_view: false, copies: false, kernel, temp_bytes: None }
     }
 
     /// The last `count` arguments are written (`out` arguments of multi-output operators).
@@ -58,6 +60,13 @@ impl Op {
     #[must_use]
     pub const fn view(mut self) -> Self {
         self.is_view = true;
+        self
+    }
+
+    /// A call whose written and read arguments are the same tensor changes nothing.
+    #[must_use]
+    pub const fn copies(mut self) -> Self {
+        self.copies = true;
         self
     }
 

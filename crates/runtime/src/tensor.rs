@@ -5,21 +5,12 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
-use rushlight_format::ScalarType;
+use rushlight_format::{ScalarType, pte::ShapeDynamism};
 
 use crate::element::Element;
 use crate::error::{Code, Detail, Error, Result};
 
-/// How far the sizes of a tensor may change after load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShapeDynamism {
-    Static,
-    DynamicBound,
-    DynamicUnbound,
-}
-
-/// The largest rank that a tensor may have.
-pub const MAX_RANK: usize = 16;
+pub use rushlight_format::pte::MAX_RANK;
 
 /// Read access to a dense tensor.
 ///
@@ -31,7 +22,10 @@ pub struct Tensor<'a> {
     sizes: &'a [usize],
     strides: &'a [usize],
     dim_order: &'a [u8],
-    /// Aligned for `dtype`, `numel * size_of(dtype)` bytes long.
+    /// Bytes that the sizes take. Equal to `data.len()` except while temporary memory is sized at load, when there is
+    /// no data.
+    nbytes: usize,
+    /// Aligned for `dtype`, whole elements.
     data: &'a [u8],
 }
 
@@ -63,7 +57,7 @@ impl<'a> Tensor<'a> {
     }
 
     pub fn numel(&self) -> usize {
-        self.data.len() / self.dtype.size()
+        self.nbytes / self.dtype.size()
     }
 
     /// The elements as raw bytes, in memory order.
@@ -188,6 +182,21 @@ pub(crate) struct TensorState<'m> {
     /// Bytes that the memory behind `data` holds.
     room: Cell<usize>,
     data: Cell<Option<NonNull<u8>>>,
+    /// True if `data` changes between or during executions.
+    rebound: Cell<bool>,
+    /// What the program may do with the memory that belongs to this tensor.
+    pub(crate) access: Access,
+}
+
+/// What the program may do with a tensor's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A constant of the file.
+    ReadOnly,
+    /// Part of a planned buffer.
+    ReadWrite,
+    /// Bound for each execution: an unplanned input or output.
+    Bound,
 }
 
 impl<'m> TensorState<'m> {
@@ -198,9 +207,11 @@ impl<'m> TensorState<'m> {
         dim_order: &'m [u8],
         dims: &'m [Cell<usize>],
         bound: usize,
+        access: Access,
     ) -> Self {
         let (nbytes, room, data) = (Cell::new(bound), Cell::new(0), Cell::new(None));
-        let state = Self { dtype, dynamism, dim_order, dims, nbytes, bound, room, data };
+        let rebound = Cell::new(access == Access::Bound);
+        let state = Self { dtype, dynamism, dim_order, dims, nbytes, bound, room, data, rebound, access };
         let rank = dim_order.len();
         for i in 0..rank {
             dims[2 * rank + i].set(dims[i].get());
@@ -307,8 +318,17 @@ impl<'m> TensorState<'m> {
         Ok(())
     }
 
-    pub(crate) fn data(&self) -> Option<NonNull<u8>> {
-        self.data.get()
+    /// The memory that the tensor uses now.
+    pub(crate) fn memory(&self) -> Option<(NonNull<u8>, usize)> {
+        self.data.get().map(|data| (data, self.room.get()))
+    }
+
+    pub(crate) fn mark_rebound(&self) {
+        self.rebound.set(true);
+    }
+
+    pub(crate) fn is_rebound(&self) -> bool {
+        self.rebound.get()
     }
 
     fn require_data(&self) -> Result<NonNull<u8>> {
@@ -341,11 +361,49 @@ impl<'m> TensorState<'m> {
             sizes: self.sizes(),
             strides: self.strides(),
             dim_order: self.dim_order,
+            nbytes: bytes.len(),
             data: bytes,
         }
+    }
+
+    /// The tensor without its data, to size temporary memory by.
+    pub(crate) fn shape_only(&self) -> Tensor<'_> {
+        Tensor {
+            dtype: self.dtype,
+            sizes: self.sizes(),
+            strides: self.strides(),
+            dim_order: self.dim_order,
+            nbytes: self.nbytes.get(),
+            data: &[],
+        }
+    }
+}
+
+/// A tensor whose memory changes between or during executions, and the memory that is its own.
+pub(crate) struct Rebound<'m> {
+    tensor: &'m TensorState<'m>,
+    home: Option<(NonNull<u8>, usize)>,
+}
+
+impl<'m> Rebound<'m> {
+    /// Remembers the tensor's memory at load: none for unplanned tensors.
+    pub(crate) fn new(tensor: &'m TensorState<'m>) -> Self {
+        Self { tensor, home: tensor.memory() }
+    }
+
+    /// Gives the tensor its own memory back, and takes any other away.
+    pub(crate) fn restore(&self) {
+        self.tensor.data.set(self.home.map(|(data, _)| data));
+        self.tensor.room.set(self.home.map_or(0, |(_, room)| room));
     }
 }
 
 pub(crate) fn is_identity(dim_order: &[u8]) -> bool {
     dim_order.iter().enumerate().all(|(i, &d)| d as usize == i)
+}
+
+/// The elements as raw bytes.
+pub(crate) fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: an `Element` has no padding, and any memory is aligned for bytes.
+    unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }

@@ -1,0 +1,152 @@
+//! What goes into a method and comes out of it.
+
+use rushlight_format::ScalarType;
+
+use crate::element::Element;
+use crate::error::{Detail, Result};
+use crate::tensor::{MAX_RANK, Tensor};
+
+/// A tensor of the caller's: element type, sizes, strides and bytes.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: &'a [usize],
+    /// In elements; `None` for row-major.
+    pub(crate) strides: Option<&'a [usize]>,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// A row-major tensor. Fails if `data` is not as long as the sizes say or the rank is above 16.
+    pub fn new(dtype: ScalarType, sizes: &'a [usize], data: &'a [u8]) -> Result<Self> {
+        let nbytes = dense_bytes(dtype, sizes)?;
+        if nbytes != data.len() {
+            return Err(Detail::Count { what: "bytes of the tensor", expected: nbytes, got: data.len() }.into());
+        }
+        Ok(Self { dtype, sizes, strides: None, data })
+    }
+
+    /// A row-major tensor over a slice of elements.
+    pub fn of<T: Element>(sizes: &'a [usize], data: &'a [T]) -> Result<Self> {
+        Self::new(T::DTYPE, sizes, crate::tensor::as_bytes(data))
+    }
+
+    /// A tensor whose neighbours along dimension `i` are `strides[i]` elements apart. `data` starts at element 0 and
+    /// holds the furthest element.
+    pub fn strided(dtype: ScalarType, sizes: &'a [usize], strides: &'a [usize], data: &'a [u8]) -> Result<Self> {
+        if strides.len() != sizes.len() {
+            return Err(Detail::Count { what: "strides", expected: sizes.len(), got: strides.len() }.into());
+        }
+        let numel = dense_bytes(dtype, sizes)? / dtype.size();
+        let last = sizes
+            .iter()
+            .zip(strides)
+            .try_fold(0usize, |at, (&size, &stride)| at.checked_add(size.saturating_sub(1).checked_mul(stride)?));
+        let needed = if numel == 0 { Some(0) } else { last.and_then(|n| n.checked_add(1)?.checked_mul(dtype.size())) };
+        match needed {
+            Some(needed) if needed <= data.len() => Ok(Self { dtype, sizes, strides: Some(strides), data }),
+            needed => Err(Detail::Memory {
+                what: "data of the strided tensor",
+                needed: needed.unwrap_or(usize::MAX),
+                available: data.len(),
+            }
+            .into()),
+        }
+    }
+
+    pub fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    pub fn sizes(&self) -> &'a [usize] {
+        self.sizes
+    }
+}
+
+impl core::fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.sizes)
+    }
+}
+
+/// A tensor of the caller's that the method may write to.
+#[derive(Debug)]
+pub struct TensorViewMut<'a> {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: &'a [usize],
+    pub(crate) data: &'a mut [u8],
+}
+
+impl<'a> TensorViewMut<'a> {
+    /// A row-major tensor. Fails if `data` is not as long as the sizes say or the rank is above 16.
+    pub fn new(dtype: ScalarType, sizes: &'a [usize], data: &'a mut [u8]) -> Result<Self> {
+        TensorView::new(dtype, sizes, data)?;
+        Ok(Self { dtype, sizes, data })
+    }
+
+    pub(crate) fn view(&self) -> TensorView<'_> {
+        TensorView { dtype: self.dtype, sizes: self.sizes, strides: None, data: self.data }
+    }
+}
+
+fn dense_bytes(dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
+    if sizes.len() > MAX_RANK {
+        return Err(Detail::Rank { expected: "at most 16", got: sizes.len() }.into());
+    }
+    let numel = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+    let nbytes = numel.and_then(|n| n.checked_mul(dtype.size())).filter(|&n| isize::try_from(n).is_ok());
+    nbytes.ok_or(Detail::Text("the size of the tensor overflows").into())
+}
+
+/// One input of a method.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Copied if the program planned memory for the input, else read in place.
+    Tensor(TensorView<'a>),
+    /// As `Tensor`, for an unplanned input that the program updates in place.
+    TensorMut(TensorViewMut<'a>),
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+    String(&'a str),
+    None,
+}
+
+impl Input<'_> {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Tensor(_) | Self::TensorMut(_) => "a tensor",
+            Self::Int(_) => "an int",
+            Self::Double(_) => "a double",
+            Self::Bool(_) => "a bool",
+            Self::String(_) => "a string",
+            Self::None => "None",
+        }
+    }
+}
+
+impl<'a> From<TensorView<'a>> for Input<'a> {
+    fn from(view: TensorView<'a>) -> Self {
+        Self::Tensor(view)
+    }
+}
+
+/// Memory for an output that the program did not plan.
+#[derive(Debug)]
+pub struct OutputBuffer<'a> {
+    /// Position among the method's outputs.
+    pub index: usize,
+    /// At least the bytes of the output's upper bound, aligned for its element type.
+    pub data: &'a mut [u8],
+}
+
+/// One output of a method.
+#[derive(Clone, Copy, Debug)]
+pub enum Output<'a> {
+    Tensor(Tensor<'a>),
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+    String(&'a str),
+    None,
+}

@@ -1,0 +1,142 @@
+//! A loaded method.
+
+#[cfg(feature = "alloc")]
+use alloc::vec::Vec;
+
+use crate::error::{Code, Detail, Error, Result, Role};
+use crate::events::EventTracer;
+use crate::execution::{Execution, Outputs};
+use crate::io::{Input, OutputBuffer};
+use crate::load::{self, LoadOptions, Loaded, MemoryUse};
+use crate::memory::{Confined, Memory, SharedRef};
+#[cfg(feature = "alloc")]
+use crate::memory::{HeapBlock, SharedBytes};
+use crate::program::Program;
+use crate::tensor::{Access, Tensor};
+use crate::value::Value;
+
+/// A method of a program, laid out in memory and ready to execute.
+///
+/// Executing allocates nothing and takes no lock. A method can move between threads, and executes on one at a time.
+pub struct Method<'m> {
+    pub(crate) loaded: Confined<Loaded<'m>>,
+    pub(crate) shared: Option<SharedRef<'m>>,
+    // Dropped after `loaded`, which refers to them.
+    #[cfg(feature = "alloc")]
+    _memory: Vec<HeapBlock>,
+    #[cfg(feature = "alloc")]
+    _files: Vec<SharedBytes>,
+}
+
+impl<'m> Method<'m> {
+    /// Loads the method called `name` into the caller's memory.
+    pub fn load(
+        program: &Program<'m>,
+        name: &str,
+        mut memory: Memory<'m>,
+        options: &LoadOptions<'_, 'm>,
+    ) -> Result<Self> {
+        let shared = memory.shared();
+        let hold = shared.as_ref().map(SharedRef::hold).transpose()?;
+        let loaded = Confined(load::load(program, name, &mut memory, options)?);
+        drop(hold);
+        Ok(Self {
+            loaded,
+            shared,
+            #[cfg(feature = "alloc")]
+            _memory: memory.into_blocks(),
+            #[cfg(feature = "alloc")]
+            _files: program
+                .owner()
+                .into_iter()
+                .chain(options.external_data.iter().filter_map(|data| data.owner()))
+                .collect(),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        self.loaded.0.plan.name()
+    }
+
+    pub fn num_inputs(&self) -> usize {
+        self.loaded.0.inputs.len()
+    }
+
+    pub fn num_outputs(&self) -> usize {
+        self.loaded.0.outputs.len()
+    }
+
+    /// The memory that the method takes.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.loaded.0.sizes
+    }
+
+    /// True if the program writes to this input, which must then be given as [`Input::TensorMut`] unless it is planned.
+    pub fn writes_input(&self, index: usize) -> bool {
+        self.loaded.0.input_written.get(index).copied().unwrap_or(false)
+    }
+
+    /// Runs the method.
+    ///
+    /// Fails if an input has another kind, element type, rank or size than the program allows, or an operator fails.
+    /// Outputs that the program did not plan need memory: see [`start`](Self::start).
+    pub fn execute<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
+        self.start(inputs, &mut [])?.finish()
+    }
+
+    /// Runs the method and reports what happens to `tracer`.
+    pub fn execute_traced<'r>(
+        &'r mut self,
+        inputs: &[Input<'r>],
+        outputs: &mut [OutputBuffer<'r>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Outputs<'r, 'm>> {
+        self.start(inputs, outputs)?.finish_traced(tracer)
+    }
+
+    /// Binds inputs, and memory for unplanned outputs, for an execution that the caller drives.
+    pub fn start<'r>(
+        &'r mut self,
+        inputs: &[Input<'r>],
+        outputs: &mut [OutputBuffer<'r>],
+    ) -> Result<Execution<'r, 'm>> {
+        Execution::start(self, inputs, outputs)
+    }
+
+    /// A parameter or buffer by its fully qualified name in the exported module, as the last execution left it.
+    pub fn attribute(&mut self, name: &str) -> Result<Tensor<'_>> {
+        if self.shared.is_some() {
+            let text = "attributes of methods with shared planned buffers cannot be read";
+            return Err(Error::new(Code::NotSupported, Detail::Text(text)));
+        }
+        let loaded = &self.loaded.0;
+        for (index, value) in loaded.plan.values().enumerate() {
+            let rushlight_format::pte::Value::Tensor(spec) = value else { continue };
+            if spec.fully_qualified_name != Some(name) {
+                continue;
+            }
+            if let Some(Value::Tensor(tensor)) = loaded.values.get(index).map(core::cell::Cell::get)
+                && tensor.access != Access::Bound
+                && !tensor.is_rebound()
+            {
+                return tensor.tensor().map_err(|e| e.at(Role::Value, index));
+            }
+        }
+        Err(Error::new(Code::NotFound, Detail::Text("the method has no attribute of this name")))
+    }
+}
+
+impl Drop for Method<'_> {
+    fn drop(&mut self) {
+        // The method's memory drops nothing by itself; delegates may own heap memory.
+        for delegate in self.loaded.0.delegates.iter_mut() {
+            *delegate = None;
+        }
+    }
+}
+
+impl core::fmt::Debug for Method<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Method").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! Copying a caller's tensor of any strides into the dim order that the program expects.
+
+use crate::error::Result;
+use crate::io::TensorView;
+use crate::tensor::{MAX_RANK, TensorState};
+
+/// True if strides (row-major where `None`) reach the same elements in the same order as `expected`. Dimensions of
+/// size 1 may have any stride.
+pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[usize]) -> bool {
+    if sizes.contains(&0) {
+        return true;
+    }
+    let row_major = row_major(sizes);
+    let strides = strides.unwrap_or_else(|| row_major.get(..sizes.len()).unwrap_or_default());
+    sizes.iter().zip(strides.iter().zip(expected)).all(|(&size, (stride, expected))| size == 1 || stride == expected)
+}
+
+fn row_major(sizes: &[usize]) -> [usize; MAX_RANK] {
+    let mut strides = [1; MAX_RANK];
+    let mut stride = 1usize;
+    for (slot, &size) in strides.iter_mut().take(sizes.len()).rev().zip(sizes.iter().rev()) {
+        *slot = stride;
+        stride = stride.saturating_mul(size);
+    }
+    strides
+}
+
+/// Copies the view, whose type and sizes are the tensor's, into the tensor's memory.
+pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Result<()> {
+    let dense = is_dense(view.sizes, view.strides, state.strides());
+    let mut tensor = state.tensor_mut()?;
+    let to = tensor.bytes_mut();
+    if dense {
+        if let Some(from) = view.data.get(..to.len()) {
+            to.copy_from_slice(from);
+        }
+        return Ok(());
+    }
+    let row_major = row_major(view.sizes);
+    let strides = view.strides.unwrap_or(&row_major);
+    // Sizes and strides of the view in the tensor's memory order, outermost first.
+    let (mut sizes, mut steps) = ([1usize; MAX_RANK], [0usize; MAX_RANK]);
+    let rank = state.dim_order.len();
+    for ((&dim, size), step) in state.dim_order.iter().zip(&mut sizes).zip(&mut steps) {
+        *size = view.sizes.get(dim as usize).copied().unwrap_or(1);
+        *step = strides.get(dim as usize).copied().unwrap_or(0);
+    }
+    let (sizes, steps) = (sizes.get(..rank).unwrap_or_default(), steps.get(..rank).unwrap_or_default());
+    let width = view.dtype.size();
+    let (Some((&inner, outer)), Some((&inner_step, outer_steps))) = (sizes.split_last(), steps.split_last()) else {
+        return Ok(());
+    };
+    let mut index = [0usize; MAX_RANK];
+    for row in to.chunks_exact_mut((inner * width).max(1)) {
+        let offset: usize = index.iter().zip(outer_steps).map(|(i, step)| i * step).sum();
+        for (i, element) in row.chunks_exact_mut(width).enumerate() {
+            let at = (offset + i * inner_step) * width;
+            if let Some(from) = view.data.get(at..at + width) {
+                element.copy_from_slice(from);
+            }
+        }
+        for (i, &size) in index.iter_mut().take(outer.len()).zip(outer).rev() {
+            *i += 1;
+            if *i < size {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    Ok(())
+}
