@@ -1,6 +1,11 @@
-//! What the operator families share: dispatch over element types, conversions, shapes.
+//! What the operator families share: dispatch over element types, conversions, shapes, elementwise loops.
 
 #[macro_use]
 pub(crate) mod dispatch;
+#[macro_use]
+pub(crate) mod elementwise;
+pub(crate) mod math;
 pub(crate) mod number;
+pub(crate) mod promote;
 pub(crate) mod shape;
+pub(crate) mod tile;

@@ -1,0 +1,241 @@
+//! Loops over tensors element by element, for any mix of element types, layouts and broadcasts.
+//!
+//! A kernel is a loop over slices of a compute type ([`map`], [`zip`], [`zip3`] make one from a closure). If all tensors
+//! have that type and one layout it runs once over the whole memory; else tile by tile. `common` is the type in which
+//! PyTorch computes: inputs and results take its precision or wrap to its width where the compute type is wider.
+//! Outputs have their final size and accept the cast from `common` when these functions are called.
+
+use rushlight_runtime::{KernelContext, Result, ScalarType, Tensor, TensorMut};
+
+use crate::support::promote::check_cast;
+use crate::support::shape::broadcast;
+use crate::support::tile::{Compute, Operand, Sink};
+
+/// Runs `body` with `C` as the compute type of `dtype`, restricted to a family: `REAL` (every real type), `FLOAT`,
+/// `INT` (integers and bool) or `COMPLEX`.
+macro_rules! compute {
+    (REAL, $dtype:expr, $C:ident => $body:expr) => {
+        compute!(@ $dtype, "bool, an integer or floating type", $C => $body, [I32 = i32, I64 = i64, F32 = f32, F64 = f64])
+    };
+    (FLOAT, $dtype:expr, $C:ident => $body:expr) => {
+        compute!(@ $dtype, "a floating type", $C => $body, [F32 = f32, F64 = f64])
+    };
+    (INT, $dtype:expr, $C:ident => $body:expr) => {
+        compute!(@ $dtype, "bool or an integer type", $C => $body, [I32 = i32, I64 = i64])
+    };
+    (COMPLEX, $dtype:expr, $C:ident => $body:expr) => {
+        compute!(@ $dtype, "a complex type", $C => $body,
+            [C32 = rushlight_runtime::Complex<f32>, C64 = rushlight_runtime::Complex<f64>])
+    };
+    (@ $dtype:expr, $expected:literal, $C:ident => $body:expr, [$($variant:ident = $t:ty),*]) => {
+        match $crate::support::tile::ComputeType::of($dtype)? {
+            $($crate::support::tile::ComputeType::$variant => {
+                #[allow(dead_code, reason = "some bodies do not name the type")]
+                type $C = $t;
+                $body
+            })*
+            #[allow(unreachable_patterns, reason = "a family may be every compute type")]
+            _ => Err($crate::support::tile::unsupported($expected, $dtype)),
+        }
+    };
+}
+
+/// A kernel of one input from a function of one element.
+#[inline(always)]
+pub(crate) fn map<A: Copy, R>(f: impl Fn(A) -> R) -> impl Fn(&[A], &mut [R]) {
+    move |a, out| {
+        for (out, &a) in out.iter_mut().zip(a) {
+            *out = f(a);
+        }
+    }
+}
+
+/// A kernel of two inputs from a function of two elements.
+#[inline(always)]
+pub(crate) fn zip<A: Copy, B: Copy, R>(f: impl Fn(A, B) -> R) -> impl Fn(&[A], &[B], &mut [R]) {
+    move |a, b, out| {
+        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *out = f(a, b);
+        }
+    }
+}
+
+/// A kernel of three inputs from a function of three elements.
+#[inline(always)]
+pub(crate) fn zip3<A: Copy, B: Copy, D: Copy, R>(f: impl Fn(A, B, D) -> R) -> impl Fn(&[A], &[B], &[D], &mut [R]) {
+    move |a, b, d, out| {
+        for (((out, &a), &b), &d) in out.iter_mut().zip(a).zip(b).zip(d) {
+            *out = f(a, b, d);
+        }
+    }
+}
+
+/// Takes the output at position `index`, with the sizes of `a`, for results of type `from`.
+#[inline]
+pub(crate) fn out_like<'c>(
+    cx: &'c KernelContext<'_>,
+    index: usize,
+    a: &Tensor<'_>,
+    from: ScalarType,
+) -> Result<TensorMut<'c>> {
+    let mut out = cx.out(index)?;
+    check_cast(from, out.dtype()).map_err(|e| e.arg(index))?;
+    out.resize(a.sizes()).map_err(|e| e.arg(index))?;
+    Ok(out)
+}
+
+/// Takes the output at position `index`, with the sizes that `a` and `b` broadcast to, for results of type `from`.
+#[inline]
+pub(crate) fn out_broadcast<'c>(
+    cx: &'c KernelContext<'_>,
+    index: usize,
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    from: ScalarType,
+) -> Result<TensorMut<'c>> {
+    let mut out = cx.out(index)?;
+    check_cast(from, out.dtype()).map_err(|e| e.arg(index))?;
+    if same(a.sizes(), b.sizes()) {
+        out.resize(a.sizes()).map_err(|e| e.arg(index))?;
+    } else {
+        let sizes = broadcast(a.sizes(), b.sizes())?;
+        out.resize(&sizes).map_err(|e| e.arg(index))?;
+    }
+    Ok(out)
+}
+
+/// Equality of the short slices that sizes and dim orders are, without a call.
+#[inline(always)]
+fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x == y)
+}
+
+/// True if the elements of both lie in the same order.
+#[inline(always)]
+pub(crate) fn same_layout(a: &Tensor<'_>, out: &TensorMut<'_>) -> bool {
+    same(a.sizes(), out.sizes()) && same(a.dim_order(), out.dim_order())
+}
+
+/// `out = kernel(a)`.
+#[inline]
+pub(crate) fn unary<A: Compute, R: Compute>(
+    a: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: (ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &mut [R]),
+) -> Result<()> {
+    if a.dtype() == A::DTYPE && out.dtype() == R::DTYPE && common == (A::DTYPE, R::DTYPE) && same_layout(a, out) {
+        kernel(a.as_slice()?, out.as_mut_slice()?);
+        return Ok(());
+    }
+    unary_tiles(a, out, common, kernel)
+}
+
+#[inline(never)]
+fn unary_tiles<A: Compute, R: Compute>(
+    a: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: (ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &mut [R]),
+) -> Result<()> {
+    let mut a = Operand::<A>::new(a, common.0, out)?;
+    let mut sink = Sink::<R>::new(common.1, out)?;
+    tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
+        let a = a.next(len);
+        sink.write(out, at, len, |out| kernel(a, out))
+    })
+}
+
+/// `out = kernel(a, b)`, where `a` and `b` are converted to type `common.0` and results are of type `common.1`.
+#[inline]
+pub(crate) fn binary<A: Compute, R: Compute>(
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: (ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &[A], &mut [R]),
+) -> Result<()> {
+    if a.dtype() == A::DTYPE
+        && b.dtype() == A::DTYPE
+        && out.dtype() == R::DTYPE
+        && common == (A::DTYPE, R::DTYPE)
+        && same_layout(a, out)
+        && same_layout(b, out)
+    {
+        kernel(a.as_slice()?, b.as_slice()?, out.as_mut_slice()?);
+        return Ok(());
+    }
+    binary_tiles(a, b, out, common, kernel)
+}
+
+#[inline(never)]
+fn binary_tiles<A: Compute, R: Compute>(
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: (ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &[A], &mut [R]),
+) -> Result<()> {
+    let mut a = Operand::<A>::new(a, common.0, out)?;
+    let mut b = Operand::<A>::new(b, common.0, out)?;
+    let mut sink = Sink::<R>::new(common.1, out)?;
+    tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
+        let (a, b) = (a.next(len), b.next(len));
+        sink.write(out, at, len, |out| kernel(a, b, out))
+    })
+}
+
+/// `out = kernel(a, b, c)`; `a` is read as an `A` in its own type, `b`, `c` and the result are of type `common`.
+#[inline]
+pub(crate) fn ternary<A: Compute, B: Compute>(
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    c: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: ScalarType,
+    kernel: &dyn Fn(&[A], &[B], &[B], &mut [B]),
+) -> Result<()> {
+    if a.dtype() == A::DTYPE
+        && b.dtype() == B::DTYPE
+        && c.dtype() == B::DTYPE
+        && out.dtype() == B::DTYPE
+        && common == B::DTYPE
+        && same_layout(a, out)
+        && same_layout(b, out)
+        && same_layout(c, out)
+    {
+        kernel(a.as_slice()?, b.as_slice()?, c.as_slice()?, out.as_mut_slice()?);
+        return Ok(());
+    }
+    ternary_tiles(a, b, c, out, common, kernel)
+}
+
+#[inline(never)]
+fn ternary_tiles<A: Compute, B: Compute>(
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    c: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: ScalarType,
+    kernel: &dyn Fn(&[A], &[B], &[B], &mut [B]),
+) -> Result<()> {
+    let mut a = Operand::<A>::new(a, a.dtype(), out)?;
+    let mut b = Operand::<B>::new(b, common, out)?;
+    let mut c = Operand::<B>::new(c, common, out)?;
+    let mut sink = Sink::<B>::new(common, out)?;
+    tiles(out.numel(), A::TILE.min(B::TILE), |at, len| {
+        let (a, b, c) = (a.next(len), b.next(len), c.next(len));
+        sink.write(out, at, len, |out| kernel(a, b, c, out))
+    })
+}
+
+#[inline(always)]
+fn tiles(numel: usize, tile: usize, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    let mut at = 0;
+    while at < numel {
+        let len = tile.min(numel - at);
+        each(at, len)?;
+        at += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! Reads of tensors of any type, layout and broadcast as short runs of one compute type.
+//!
+//! Kernels are written for few compute types: `i32` stands in for bool and the integers up to 32 bits, `i64` for
+//! `i64`, `f32` for itself and the 16-bit floats, `f64` for `f64`. What is not stored that way passes through a tile on
+//! the stack, so that a kernel is compiled once a compute type and not once a combination of element types.
+
+use half::{bf16, f16};
+use rushlight_runtime::{Bool8, Complex, Detail, Element, Error, Result, Scalar, ScalarType, Tensor, TensorMut};
+
+use crate::support::number::Number;
+use crate::support::shape::Dims;
+
+/// Reads the next elements of a tensor into a tile.
+pub(crate) type Load<C> = fn(&Tensor<'_>, &mut Cursor, &mut [C]);
+
+/// Writes a tile into a tensor, from an element in memory order on.
+pub(crate) type Store<C> = fn(&[C], &mut TensorMut<'_>, usize) -> Result<()>;
+
+/// Rounds or wraps values to those of a narrower type.
+pub(crate) type Narrow<C> = fn(&mut [C]);
+
+/// A type that kernels compute in.
+pub(crate) trait Compute: Element + Default {
+    /// One kilobyte or less of elements.
+    type Tile: AsMut<[Self]> + AsRef<[Self]>;
+    const ZEROS: Self::Tile;
+    /// Elements in a tile.
+    const TILE: usize;
+
+    fn load(dtype: ScalarType) -> Result<Load<Self>>;
+    fn store(dtype: ScalarType) -> Result<Store<Self>>;
+    /// `None` if the type is no narrower than this one.
+    fn narrow(dtype: ScalarType) -> Option<Narrow<Self>>;
+    fn from_scalar(value: Scalar) -> Self;
+}
+
+/// The value of a number after the conversion to `dtype` that PyTorch applies first.
+pub(crate) fn scalar_as<C: Compute>(value: Scalar, dtype: ScalarType) -> C {
+    let mut converted = [C::from_scalar(value)];
+    if dtype.is_integral(true)
+        && let Some(narrow) = C::narrow(dtype)
+    {
+        narrow(&mut converted);
+    }
+    converted[0]
+}
+
+fn load_as<D: Number, C: Number>(tensor: &Tensor<'_>, cursor: &mut Cursor, tile: &mut [C]) {
+    load_with(tensor, cursor, tile, |value: D| value.cast());
+}
+
+fn load_with<D: Element, C: Element>(
+    tensor: &Tensor<'_>,
+    cursor: &mut Cursor,
+    mut tile: &mut [C],
+    convert: impl Fn(D) -> C,
+) {
+    let source = tensor.as_slice::<D>().unwrap_or(&[]);
+    while !tile.is_empty() {
+        let run = cursor.run(tile.len());
+        let (now, rest) = tile.split_at_mut(run.len);
+        let from = source.get(run.offset..).unwrap_or(&[]);
+        match run.stride {
+            0 => now.fill(from.first().map_or_else(|| now[0], |&v| convert(v))),
+            1 => now.iter_mut().zip(from).for_each(|(to, &v)| *to = convert(v)),
+            stride => now.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &v)| *to = convert(v)),
+        }
+        tile = rest;
+    }
+}
+
+fn store_as<C: Number, D: Number>(tile: &[C], tensor: &mut TensorMut<'_>, at: usize) -> Result<()> {
+    store_with(tile, tensor, at, C::cast::<D>)
+}
+
+fn store_with<C: Element, D: Element>(
+    tile: &[C],
+    tensor: &mut TensorMut<'_>,
+    at: usize,
+    convert: impl Fn(C) -> D,
+) -> Result<()> {
+    let to = tensor.as_mut_slice::<D>()?.get_mut(at..).unwrap_or(&mut []);
+    to.iter_mut().zip(tile).for_each(|(to, &v)| *to = convert(v));
+    Ok(())
+}
+
+fn narrow_as<C: Number, D: Number>(tile: &mut [C]) {
+    for value in tile {
+        *value = value.cast::<D>().cast();
+    }
+}
+
+macro_rules! compute {
+    ($t:ty, $tile:literal, [$($narrow:ident => $d:ty),*]) => {
+        impl Compute for $t {
+            type Tile = [$t; $tile];
+            const ZEROS: Self::Tile = [<$t as Number>::ZERO; $tile];
+            const TILE: usize = $tile;
+
+            fn load(dtype: ScalarType) -> Result<Load<Self>> {
+                dispatch!(REALHBBF16, dtype, D => Ok(load_as::<D, $t> as Load<Self>))
+            }
+            fn store(dtype: ScalarType) -> Result<Store<Self>> {
+                dispatch!(REALHBBF16, dtype, D => Ok(store_as::<$t, D> as Store<Self>))
+            }
+            fn narrow(dtype: ScalarType) -> Option<Narrow<Self>> {
+                match dtype {
+                    $(ScalarType::$narrow => Some(narrow_as::<$t, $d>),)*
+                    _ => None,
+                }
+            }
+            fn from_scalar(value: Scalar) -> Self {
+                <$t as Number>::from_scalar(value)
+            }
+        }
+    };
+}
+
+compute!(i32, 256, [Byte => u8, Char => i8, Short => i16, Bool => Bool8]);
+compute!(i64, 128, [Byte => u8, Char => i8, Short => i16, Int => i32, Bool => Bool8]);
+compute!(f32, 256, [Half => f16, BFloat16 => bf16]);
+compute!(f64, 128, [Half => f16, BFloat16 => bf16, Float => f32]);
+compute!(Bool8, 1024, []);
+
+macro_rules! complex {
+    ($t:ty, $tile:literal) => {
+        impl Compute for Complex<$t> {
+            type Tile = [Complex<$t>; $tile];
+            const ZEROS: Self::Tile = [Complex { re: 0.0, im: 0.0 }; $tile];
+            const TILE: usize = $tile;
+
+            fn load(dtype: ScalarType) -> Result<Load<Self>> {
+                match dtype {
+                    ScalarType::ComplexHalf => Ok(load_complex::<f16, $t>),
+                    ScalarType::ComplexFloat => Ok(load_complex::<f32, $t>),
+                    ScalarType::ComplexDouble => Ok(load_complex::<f64, $t>),
+                    real => dispatch!(REALHBBF16, real, D => Ok(load_real::<D, $t> as Load<Self>)),
+                }
+            }
+            fn store(dtype: ScalarType) -> Result<Store<Self>> {
+                match dtype {
+                    ScalarType::ComplexHalf => Ok(store_complex::<$t, f16>),
+                    ScalarType::ComplexFloat => Ok(store_complex::<$t, f32>),
+                    ScalarType::ComplexDouble => Ok(store_complex::<$t, f64>),
+                    real => dispatch!(REALHBBF16, real, D => Ok(store_real::<$t, D> as Store<Self>)),
+                }
+            }
+            fn narrow(dtype: ScalarType) -> Option<Narrow<Self>> {
+                match dtype {
+                    ScalarType::ComplexHalf => Some(|tile| {
+                        for value in tile {
+                            *value = complex_cast::<f16, $t>(complex_cast::<$t, f16>(*value));
+                        }
+                    }),
+                    _ => None,
+                }
+            }
+            fn from_scalar(value: Scalar) -> Self {
+                Complex { re: <$t as Number>::from_scalar(value), im: 0.0 }
+            }
+        }
+    };
+}
+
+complex!(f32, 128);
+complex!(f64, 64);
+
+fn complex_cast<A: Number, B: Number>(value: Complex<A>) -> Complex<B> {
+    Complex { re: value.re.cast(), im: value.im.cast() }
+}
+
+fn load_complex<D: Number, C: Number>(tensor: &Tensor<'_>, cursor: &mut Cursor, tile: &mut [Complex<C>])
+where
+    Complex<D>: Element,
+    Complex<C>: Element,
+{
+    load_with(tensor, cursor, tile, complex_cast::<D, C>);
+}
+
+fn load_real<D: Number, C: Number>(tensor: &Tensor<'_>, cursor: &mut Cursor, tile: &mut [Complex<C>])
+where
+    Complex<C>: Element,
+{
+    load_with(tensor, cursor, tile, |value: D| Complex { re: value.cast(), im: C::ZERO });
+}
+
+fn store_complex<C: Number, D: Number>(tile: &[Complex<C>], tensor: &mut TensorMut<'_>, at: usize) -> Result<()>
+where
+    Complex<C>: Element,
+    Complex<D>: Element,
+{
+    store_with(tile, tensor, at, complex_cast::<C, D>)
+}
+
+fn store_real<C: Number, D: Number>(tile: &[Complex<C>], tensor: &mut TensorMut<'_>, at: usize) -> Result<()>
+where
+    Complex<C>: Element,
+{
+    store_with(tile, tensor, at, |value| value.re.cast::<D>())
+}
+
+/// Elements `offset`, `offset + stride`, … of a tensor.
+pub(crate) struct Run {
+    pub(crate) offset: usize,
+    pub(crate) stride: usize,
+    pub(crate) len: usize,
+}
+
+/// Position in a tensor that is read in the memory order of another tensor, to whose shape it broadcasts.
+pub(crate) struct Cursor {
+    /// Outermost first; neighbours that one stride covers are merged, so there is at least one.
+    sizes: Dims,
+    strides: Dims,
+    index: Dims,
+    /// Where the current innermost row starts.
+    row: usize,
+    /// Elements of the row that are passed.
+    column: usize,
+}
+
+impl Cursor {
+    pub(crate) fn new(sizes: &[usize], strides: &[usize], out_sizes: &[usize], dim_order: &[u8]) -> Result<Self> {
+        let lead = out_sizes
+            .len()
+            .checked_sub(sizes.len())
+            .ok_or(Detail::Rank { expected: "at most that of the output", got: sizes.len() })?;
+        let (mut merged_sizes, mut merged_strides) = (Dims::EMPTY, Dims::EMPTY);
+        for &dim in dim_order {
+            let dim = usize::from(dim);
+            let target = out_sizes.get(dim).copied().unwrap_or(1);
+            let own = dim.checked_sub(lead).and_then(|d| Some((*sizes.get(d)?, *strides.get(d)?)));
+            let stride = match own {
+                Some((size, stride)) if size == target => stride,
+                None | Some((1, _)) => 0,
+                Some((got, _)) => return Err(Detail::Size { dim, expected: target, got }.into()),
+            };
+            if target == 1 {
+                continue;
+            }
+            match (merged_sizes.last_mut(), merged_strides.last_mut()) {
+                (Some(size), Some(outer)) if *outer == stride.wrapping_mul(target) => {
+                    *size = size.saturating_mul(target);
+                    *outer = stride;
+                }
+                _ => {
+                    merged_sizes.push(target)?;
+                    merged_strides.push(stride)?;
+                }
+            }
+        }
+        if merged_sizes.is_empty() {
+            merged_sizes.push(1)?;
+            merged_strides.push(0)?;
+        }
+        let index = Dims::filled(merged_sizes.len(), 0)?;
+        Ok(Self { sizes: merged_sizes, strides: merged_strides, index, row: 0, column: 0 })
+    }
+
+    fn inner(&self) -> (usize, usize) {
+        (self.sizes.last().copied().unwrap_or(1), self.strides.last().copied().unwrap_or(0))
+    }
+
+    /// True if every element is the same one.
+    fn is_constant(&self) -> bool {
+        self.sizes.len() == 1 && self.inner().1 == 0
+    }
+
+    /// The next elements that one stride covers, at most `limit` and at least one.
+    #[inline]
+    pub(crate) fn run(&mut self, limit: usize) -> Run {
+        let (size, stride) = self.inner();
+        let offset = self.row + self.column * stride;
+        let len = limit.min(size - self.column);
+        self.column += len;
+        if self.column == size {
+            self.column = 0;
+            if self.sizes.len() > 1 {
+                self.next_row();
+            }
+        }
+        Run { offset, stride, len }
+    }
+
+    /// The next `len` elements, if they lie side by side.
+    #[inline]
+    fn contiguous(&mut self, len: usize) -> Option<usize> {
+        let (size, stride) = self.inner();
+        (stride == 1 && size - self.column >= len).then(|| self.run(len).offset)
+    }
+
+    fn next_row(&mut self) {
+        for dim in (0..self.sizes.len() - 1).rev() {
+            self.index[dim] += 1;
+            if self.index[dim] < self.sizes[dim] {
+                self.row += self.strides[dim];
+                return;
+            }
+            self.row -= self.strides[dim] * (self.sizes[dim] - 1);
+            self.index[dim] = 0;
+        }
+    }
+}
+
+/// An input of an elementwise kernel.
+pub(crate) struct Operand<'a, C: Compute> {
+    tensor: Tensor<'a>,
+    /// The elements, if they need no conversion.
+    native: Option<&'a [C]>,
+    load: Load<C>,
+    narrow: Option<Narrow<C>>,
+    cursor: Cursor,
+    tile: C::Tile,
+    /// The tile holds the one value that the tensor has.
+    constant: bool,
+}
+
+impl<'a, C: Compute> Operand<'a, C> {
+    /// The input `tensor` of an operator that converts its inputs to `common` and writes `out`, whose size is set.
+    pub(crate) fn new(tensor: &Tensor<'a>, common: ScalarType, out: &TensorMut<'_>) -> Result<Self> {
+        let cursor = Cursor::new(tensor.sizes(), tensor.strides(), out.sizes(), out.dim_order())?;
+        // Floating operands keep their precision within one call, as in PyTorch's kernels for 16-bit floats.
+        let exact = tensor.dtype() == common || (common.is_floating() && tensor.dtype().is_floating());
+        let narrow = if exact { None } else { C::narrow(common) };
+        let native = if narrow.is_none() { tensor.as_slice().ok() } else { None };
+        let load = C::load(tensor.dtype())?;
+        let constant = cursor.is_constant() && tensor.numel() > 0;
+        let mut operand = Self { tensor: *tensor, native, load, narrow, cursor, tile: C::ZEROS, constant: false };
+        if constant {
+            operand.native = None;
+            operand.next(C::TILE.min(out.numel()));
+            operand.constant = true;
+        }
+        Ok(operand)
+    }
+
+    /// The next `len` elements, at most a tile and as many as are left.
+    pub(crate) fn next(&mut self, len: usize) -> &[C] {
+        if let Some(native) = self.native
+            && let Some(offset) = self.cursor.contiguous(len)
+        {
+            return native.get(offset..).and_then(|s| s.get(..len)).unwrap_or(&[]);
+        }
+        let tile = self.tile.as_mut().get_mut(..len).unwrap_or(&mut []);
+        if !self.constant {
+            (self.load)(&self.tensor, &mut self.cursor, tile);
+            if let Some(narrow) = self.narrow {
+                narrow(tile);
+            }
+        }
+        tile
+    }
+}
+
+/// The output of an elementwise kernel, written in memory order.
+pub(crate) struct Sink<C: Compute> {
+    /// `None` if the elements need no conversion.
+    convert: Option<(Store<C>, Option<Narrow<C>>)>,
+    tile: C::Tile,
+}
+
+impl<C: Compute> Sink<C> {
+    /// For results of type `common` that are stored in `out`.
+    pub(crate) fn new(common: ScalarType, out: &TensorMut<'_>) -> Result<Self> {
+        let convert = if out.dtype() == C::DTYPE && common == C::DTYPE {
+            None
+        } else {
+            let narrow = if common == out.dtype() { None } else { C::narrow(common) };
+            Some((C::store(out.dtype())?, narrow))
+        };
+        Ok(Self { convert, tile: C::ZEROS })
+    }
+
+    /// Has `fill` write the `len` elements from `at` on, at most a tile.
+    pub(crate) fn write(
+        &mut self,
+        out: &mut TensorMut<'_>,
+        at: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [C]),
+    ) -> Result<()> {
+        let Some((store, narrow)) = self.convert else {
+            fill(out.as_mut_slice::<C>()?.get_mut(at..at + len).unwrap_or(&mut []));
+            return Ok(());
+        };
+        let tile = self.tile.as_mut().get_mut(..len).unwrap_or(&mut []);
+        fill(tile);
+        if let Some(narrow) = narrow {
+            narrow(tile);
+        }
+        store(tile, out, at)
+    }
+}
+
+/// The compute type that stands in for an element type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ComputeType {
+    I32,
+    I64,
+    F32,
+    F64,
+    C32,
+    C64,
+}
+
+impl ComputeType {
+    #[inline]
+    pub(crate) fn of(dtype: ScalarType) -> Result<Self> {
+        Ok(match dtype {
+            ScalarType::Float | ScalarType::Half | ScalarType::BFloat16 => Self::F32,
+            ScalarType::Bool | ScalarType::Byte | ScalarType::Char | ScalarType::Short | ScalarType::Int => Self::I32,
+            ScalarType::Long => Self::I64,
+            ScalarType::Double => Self::F64,
+            ScalarType::ComplexHalf | ScalarType::ComplexFloat => Self::C32,
+            ScalarType::ComplexDouble => Self::C64,
+            got => return Err(unsupported("bool, an integer, floating or complex type", got)),
+        })
+    }
+}
+
+#[cold]
+pub(crate) fn unsupported(expected: &'static str, got: ScalarType) -> Error {
+    Detail::Dtype { expected, got }.into()
+}
