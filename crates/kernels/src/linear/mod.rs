@@ -2,11 +2,14 @@
 
 use rushlight_runtime::OpGroup;
 
+pub(crate) mod product;
+pub mod products;
+
 /// The groups of this folder that ExecuTorch has in its portable set.
-pub const PORTABLE: &[OpGroup] = &[];
+pub const PORTABLE: &[OpGroup] = &[products::PORTABLE];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] = &[];
 
 /// The groups of this folder that ExecuTorch has only in its optimized set.
-pub const OPTIMIZED: &[OpGroup] = &[];
+pub const OPTIMIZED: &[OpGroup] = &[products::OPTIMIZED];

@@ -7,5 +7,7 @@ pub(crate) mod elementwise;
 pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;
+#[macro_use]
+pub(crate) mod runs;
 pub(crate) mod shape;
 pub(crate) mod tile;

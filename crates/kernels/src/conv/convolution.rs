@@ -1,0 +1,247 @@
+//! `convolution`: in one to three dimensions, grouped, dilated, transposed.
+
+use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
+
+use super::staged::{self, Geometry, convolve};
+use super::window::{Planes, Space, Window, required_space};
+use crate::linear::product::{Addend, Layout, Operand, Shape, product};
+use crate::support::runs::{Accumulator, runs};
+use crate::support::shape::Dims;
+
+/// `convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation,
+/// bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out)`
+pub const CONVOLUTION_OUT: Op = Op::new("aten::convolution.out", 10, convolution_out).temp(temp_bytes);
+
+pub const OPS: OpGroup = &[CONVOLUTION_OUT];
+
+const OUT: usize = 9;
+
+fn convolution_out(cx: &KernelContext<'_>) -> Result<()> {
+    let (input, weight, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
+    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight)?;
+    let mut out = cx.out(OUT)?;
+    for (argument, got) in [(1, weight.dtype()), (OUT, out.dtype())] {
+        if got != input.dtype() {
+            return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got }).arg(argument));
+        }
+    }
+    if let Some(bias) = &bias {
+        let expected = g.out_channels * g.groups;
+        if bias.rank() != 1 || bias.size(0) != expected {
+            let got = bias.size(0);
+            return Err(Error::from(Detail::Count { what: "elements of the bias", expected, got }).arg(2));
+        }
+    }
+    out.resize(&g.output_sizes(input.rank())?).map_err(|e| e.arg(OUT))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let dims = input.rank() - 2;
+    accumulate!(input.dtype(), A => {
+        if let Some(pointwise) = Pointwise::of(&g, dims, &input, &out) {
+            pointwise.run::<A>(cx, &g, input, weight, bias, &mut out)
+        } else {
+            convolve::<A>(cx, &g, dims, input, weight, bias, &mut out)
+        }
+    })
+}
+
+fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
+    let (input, weight) = (cx.tensor(0)?, cx.tensor(1)?);
+    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight)?;
+    g.temp_bytes(input.dtype())
+}
+
+/// The arguments of a convolution that are not tensors.
+pub(super) struct Parameters {
+    stride: Space,
+    padding: Space,
+    dilation: Space,
+    transposed: bool,
+    output_padding: Space,
+    groups: i64,
+}
+
+impl Parameters {
+    /// Reads stride, padding, dilation, transposed, output_padding and groups from argument `first` on.
+    pub(super) fn read(cx: &KernelContext<'_>, first: usize, rank: usize) -> Result<Self> {
+        let dims = rank.saturating_sub(2);
+        if !(1..=3).contains(&dims) {
+            return Err(Error::from(Detail::Rank { expected: "3, 4 or 5", got: rank }).arg(1));
+        }
+        let transposed = cx.bool(first + 3)?;
+        let output_padding =
+            if transposed { required_space(cx, first + 4, "output_padding", dims, 0, 0)? } else { [0; 3] };
+        Ok(Self {
+            stride: required_space(cx, first, "stride", dims, 1, 1)?,
+            padding: required_space(cx, first + 1, "padding", dims, 0, 0)?,
+            dilation: required_space(cx, first + 2, "dilation", dims, 1, 1)?,
+            transposed,
+            output_padding,
+            groups: cx.int(first + 5)?,
+        })
+    }
+
+    /// Checks the input (argument 0) and the weight (argument 1) and computes the output's size.
+    pub(super) fn geometry(&self, input: &Tensor<'_>, weight: &Tensor<'_>) -> Result<Geometry> {
+        if input.rank() != weight.rank() {
+            return Err(Error::from(Detail::Rank { expected: "the rank of the weight", got: input.rank() }).arg(0));
+        }
+        let dims = weight.rank() - 2;
+        let (from, kernel) = (Planes::of(input, dims), Planes::of(weight, dims));
+        let groups = usize::try_from(self.groups).ok().filter(|&groups| groups > 0 && weight.size(0) % groups == 0);
+        let Some(groups) = groups else {
+            let expected = "at least 1 and a divisor of the weight's channels";
+            return Err(Detail::Value { what: "groups", expected, got: self.groups }.into());
+        };
+        let (in_channels, out_channels) = if self.transposed {
+            (weight.size(0) / groups, weight.size(1))
+        } else {
+            (weight.size(1), weight.size(0) / groups)
+        };
+        let expected = in_channels.saturating_mul(groups);
+        if from.channels != expected {
+            return Err(Error::from(Detail::Size { dim: 1, expected, got: from.channels }).arg(0));
+        }
+        let mut output = [1; 3];
+        for dim in 0..3 {
+            output[dim] = self.output_size(dim, from.space[dim], kernel.space[dim])?;
+        }
+        Ok(Geometry {
+            batch: from.batch,
+            groups,
+            in_channels,
+            out_channels,
+            input: from.space,
+            output,
+            kernel: kernel.space,
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+            transposed: self.transposed,
+        })
+    }
+
+    fn output_size(&self, dim: usize, size: usize, kernel: usize) -> Result<usize> {
+        let (stride, padding, dilation) = (self.stride[dim], self.padding[dim], self.dilation[dim]);
+        if !self.transposed {
+            return Window { size, kernel, stride, padding, dilation }.count(false);
+        }
+        let extra = self.output_padding[dim];
+        if extra >= stride && extra >= dilation {
+            let expected = "less than the stride or the dilation";
+            return Err(Detail::Value { what: "output_padding", expected, got: extra as i64 }.into());
+        }
+        let grown = || {
+            let spread = size.checked_sub(1)?.checked_mul(stride)?;
+            let reach = kernel.checked_sub(1)?.checked_mul(dilation)?;
+            let padded = spread.checked_add(reach)?.checked_add(extra)?.checked_add(1)?;
+            padded.checked_sub(padding.checked_mul(2)?).filter(|&n| n > 0 && padded <= usize::MAX >> 2)
+        };
+        grown().ok_or_else(|| Error::invalid("the convolution has no output"))
+    }
+}
+
+impl Geometry {
+    fn output_sizes(&self, rank: usize) -> Result<Dims> {
+        let mut sizes = Dims::from_slice(&[self.batch, self.out_channels * self.groups])?;
+        for &size in self.output.iter().skip(5usize.saturating_sub(rank)) {
+            sizes.push(size)?;
+        }
+        Ok(sizes)
+    }
+
+    /// The most temporary memory that computing it takes in tensors of type `dtype`.
+    pub(super) fn temp_bytes(&self, dtype: ScalarType) -> Result<usize> {
+        let bias = self.out_channels * self.groups * size_of::<f64>() + 32;
+        accumulate!(dtype, A => Ok(bias.max(staged::temp_bytes::<A>(self)?)))
+    }
+}
+
+/// A convolution with a kernel of one element, stride 1 and no padding: a matrix product over channels.
+struct Pointwise {
+    from: Planes,
+    to: Planes,
+    /// Distance between neighbouring pixels in the input and in the output.
+    steps: [usize; 2],
+}
+
+impl Pointwise {
+    fn of(g: &Geometry, dims: usize, input: &Tensor<'_>, out: &TensorMut<'_>) -> Option<Self> {
+        if g.transposed || g.kernel != [1; 3] || g.stride != [1; 3] || g.padding != [0; 3] {
+            return None;
+        }
+        let (from, to) = (Planes::of(input, dims), Planes::new(out.sizes(), out.strides(), dims));
+        let steps = [pixel_step(&from)?, pixel_step(&to)?];
+        Some(Self { from, to, steps })
+    }
+
+    fn run<A: Accumulator>(
+        &self,
+        cx: &KernelContext<'_>,
+        g: &Geometry,
+        input: Tensor<'_>,
+        weight: Tensor<'_>,
+        bias: Option<Tensor<'_>>,
+        out: &mut TensorMut<'_>,
+    ) -> Result<()> {
+        let pixels = g.output.iter().product();
+        let biases = match bias {
+            Some(bias) => {
+                let values = cx.temp::<A>(g.groups * g.out_channels)?;
+                (runs::<A>(bias.dtype())?.load)(&bias, 0, 1, values)?;
+                Some(&*values)
+            }
+            None => None,
+        };
+        let (w_out, w_in) = match *weight.strides() {
+            [w_out, w_in, ..] => (w_out, w_in),
+            _ => (0, 0),
+        };
+        let [from_step, to_step] = self.steps;
+        for n in 0..g.batch {
+            for group in 0..g.groups {
+                let first = group * g.out_channels;
+                let bias = biases.and_then(|values| values.get(first..first + g.out_channels));
+                let source = self.from.plane(n, group * g.in_channels);
+                let target = self.to.plane(n, first);
+                let offset = first * w_out;
+                // The rows of the product are the dimension that does not run along the output's memory.
+                if to_step == 1 {
+                    let a = Operand::new(weight, Layout { offset, row: w_out, col: w_in })?;
+                    let row = self.from.channel_stride;
+                    let b = Operand::new(input, Layout { offset: source, row, col: from_step })?;
+                    let shape = Shape { m: g.out_channels, k: g.in_channels, n: pixels };
+                    let to = Layout { offset: target, row: self.to.channel_stride, col: 1 };
+                    product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
+                } else {
+                    let col = self.from.channel_stride;
+                    let a = Operand::new(input, Layout { offset: source, row: from_step, col })?;
+                    let b = Operand::new(weight, Layout { offset, row: w_in, col: w_out })?;
+                    let shape = Shape { m: pixels, k: g.in_channels, n: g.out_channels };
+                    let to = Layout { offset: target, row: to_step, col: self.to.channel_stride };
+                    product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Distance in memory between neighbouring pixels, if they are evenly spaced in logical order.
+fn pixel_step(planes: &Planes) -> Option<usize> {
+    let mut step = None;
+    let mut expected = 0;
+    for (&size, &stride) in planes.space.iter().zip(&planes.strides).rev() {
+        if size == 1 {
+            continue;
+        }
+        match step {
+            None => step = Some(stride),
+            Some(_) if stride != expected => return None,
+            Some(_) => {}
+        }
+        expected = stride.checked_mul(size)?;
+    }
+    Some(step.unwrap_or(1))
+}

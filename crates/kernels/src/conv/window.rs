@@ -1,0 +1,156 @@
+//! Windows that slide over up to three spatial dimensions: their parameters, how many there are, and the part of each
+//! that lies inside of the input.
+
+use core::ops::Range;
+
+use rushlight_runtime::{Detail, Error, IntList, KernelContext, Result, Tensor};
+
+/// Sizes of the last three dimensions; absent ones count as one element.
+pub(crate) type Space = [usize; 3];
+
+/// Reads the int list at `argument` as one value for each of the last `dims` dimensions, or one value for all.
+///
+/// Values are at least `least`; dimensions beyond `dims` get `absent`. An empty list gives `None`.
+pub(crate) fn space(
+    cx: &KernelContext<'_>,
+    argument: usize,
+    what: &'static str,
+    dims: usize,
+    least: usize,
+    absent: usize,
+) -> Result<Option<Space>> {
+    let list = cx.ints(argument)?;
+    if list.is_empty() {
+        return Ok(None);
+    }
+    if list.len() != 1 && list.len() != dims {
+        return Err(Error::from(Detail::Count { what, expected: dims, got: list.len() }).arg(argument));
+    }
+    let mut result = [absent; 3];
+    for (dim, slot) in result.iter_mut().skip(3 - dims.min(3)).enumerate() {
+        *slot = value(&list, dim, what, least).map_err(|e| e.arg(argument))?;
+    }
+    Ok(Some(result))
+}
+
+fn value(list: &IntList<'_>, dim: usize, what: &'static str, least: usize) -> Result<usize> {
+    let got = list.get(if list.len() == 1 { 0 } else { dim }).unwrap_or(0);
+    // Sums of a few such values cannot overflow then.
+    match usize::try_from(got) {
+        Ok(v) if v >= least && v <= usize::MAX >> 4 => Ok(v),
+        _ => Err(Detail::Value { what, expected: if least == 0 { "at least 0" } else { "at least 1" }, got }.into()),
+    }
+}
+
+/// As [`space`], for a list that may not be empty.
+pub(crate) fn required_space(
+    cx: &KernelContext<'_>,
+    argument: usize,
+    what: &'static str,
+    dims: usize,
+    least: usize,
+    absent: usize,
+) -> Result<Space> {
+    match space(cx, argument, what, dims, least, absent)? {
+        Some(space) => Ok(space),
+        None => Err(Error::from(Detail::Count { what, expected: dims, got: 0 }).arg(argument)),
+    }
+}
+
+/// Where the planes of a tensor lie: batches, channels, and up to three spatial dimensions.
+#[derive(Clone, Copy)]
+pub(crate) struct Planes {
+    pub(crate) batch: usize,
+    pub(crate) channels: usize,
+    pub(crate) space: Space,
+    pub(crate) batch_stride: usize,
+    pub(crate) channel_stride: usize,
+    pub(crate) strides: Space,
+}
+
+impl Planes {
+    /// The last `dims` dimensions are spatial, the one before is the channel, the first of `dims + 2` is the batch.
+    pub(crate) fn new(sizes: &[usize], strides: &[usize], dims: usize) -> Self {
+        let at = |from: &[usize], back: usize, absent: usize| {
+            from.len().checked_sub(back).and_then(|i| from.get(i)).copied().unwrap_or(absent)
+        };
+        let spatial = |from: &[usize], absent: usize| {
+            let mut space = [absent; 3];
+            for back in 1..=dims.min(3) {
+                space[3 - back] = at(from, back, absent);
+            }
+            space
+        };
+        Self {
+            batch: at(sizes, dims + 2, 1),
+            channels: at(sizes, dims + 1, 1),
+            space: spatial(sizes, 1),
+            batch_stride: at(strides, dims + 2, 0),
+            channel_stride: at(strides, dims + 1, 0),
+            strides: spatial(strides, 0),
+        }
+    }
+
+    pub(crate) fn of(tensor: &Tensor<'_>, dims: usize) -> Self {
+        Self::new(tensor.sizes(), tensor.strides(), dims)
+    }
+
+    /// Offset of the first element of a plane.
+    pub(crate) fn plane(&self, batch: usize, channel: usize) -> usize {
+        batch * self.batch_stride + channel * self.channel_stride
+    }
+
+    /// Offset of element 0 of row (z, y) within its plane.
+    pub(crate) fn row(&self, z: usize, y: usize) -> usize {
+        z * self.strides[0] + y * self.strides[1]
+    }
+}
+
+/// The windows along one dimension.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) size: usize,
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    pub(crate) padding: usize,
+    pub(crate) dilation: usize,
+}
+
+impl Window {
+    /// How many windows fit, rounded up in ceil mode if the last one starts inside of the input or its left padding.
+    /// Fails if none fits or the sizes overflow.
+    pub(crate) fn count(&self, ceil: bool) -> Result<usize> {
+        let fitting = || {
+            let span = self.dilation.checked_mul(self.kernel.checked_sub(1)?)?.checked_add(1)?;
+            let padded = self.padding.checked_mul(2)?.checked_add(self.size)?;
+            let room = padded.checked_add(if ceil { self.stride - 1 } else { 0 })?.checked_sub(span)?;
+            let mut count = room / self.stride + 1;
+            if ceil && (count - 1).checked_mul(self.stride)? >= self.size + self.padding {
+                count -= 1;
+            }
+            Some(count).filter(|&n| n > 0 && padded <= usize::MAX >> 2)
+        };
+        fitting().ok_or_else(|| Error::invalid("the window is larger than the padded input"))
+    }
+
+    /// The taps of window `index` that lie inside of the input.
+    pub(crate) fn taps(&self, index: usize) -> Range<usize> {
+        let start = index * self.stride;
+        let first = self.padding.saturating_sub(start).div_ceil(self.dilation);
+        let end = (self.size + self.padding).saturating_sub(start).div_ceil(self.dilation).min(self.kernel);
+        first.min(end)..end
+    }
+
+    /// The input position of tap `tap` of window `index`, which is inside of the input.
+    pub(crate) fn position(&self, index: usize, tap: usize) -> usize {
+        (index * self.stride + tap * self.dilation).saturating_sub(self.padding)
+    }
+
+    /// The windows among `0..count` whose tap `tap` lies inside of the input.
+    pub(crate) fn windows(&self, tap: usize, count: usize) -> Range<usize> {
+        let offset = tap * self.dilation;
+        let first = self.padding.saturating_sub(offset).div_ceil(self.stride);
+        let end = (self.size + self.padding).saturating_sub(offset).div_ceil(self.stride).min(count);
+        first.min(end)..end
+    }
+}

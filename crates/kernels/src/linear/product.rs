@@ -1,0 +1,366 @@
+//! The matrix product behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
+//!
+//! `out = alpha * (a @ b) + addend`, computed in accumulators over the whole inner dimension and rounded once.
+//! Products with several rows keep 4 x 8 accumulators in registers and copy 64 x 8 pieces of `b` to the stack; products
+//! with few rows read `b` in the direction in which it lies in memory. No path needs more than about 8 KB of stack.
+
+use rushlight_runtime::{Error, Result, Tensor, TensorMut};
+
+use crate::support::runs::{Accumulator, Load, Runs, native, runs};
+
+/// A matrix in the memory of a tensor: element (i, j) is at `offset + i * row + j * col`.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) offset: usize,
+    pub(crate) row: usize,
+    pub(crate) col: usize,
+}
+
+impl Layout {
+    fn transposed(self) -> Self {
+        Self { offset: self.offset, row: self.col, col: self.row }
+    }
+
+    fn at(self, i: usize, j: usize) -> usize {
+        self.offset + i * self.row + j * self.col
+    }
+
+    /// Fails unless a `rows` x `cols` matrix lies within `len` elements.
+    fn check(self, rows: usize, cols: usize, len: usize) -> Result<()> {
+        let end = |n: usize, step: usize| n.saturating_sub(1).checked_mul(step);
+        let last = end(rows, self.row)
+            .zip(end(cols, self.col))
+            .and_then(|(a, b)| a.checked_add(b)?.checked_add(self.offset))
+            .filter(|&last| last < len);
+        if rows == 0 || cols == 0 || last.is_some() {
+            return Ok(());
+        }
+        Err(Error::invalid("the matrix does not lie within its tensor"))
+    }
+}
+
+/// A matrix operand.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a, A> {
+    tensor: Tensor<'a>,
+    native: Option<&'a [A]>,
+    load: Load<A>,
+    layout: Layout,
+}
+
+impl<'a, A: Accumulator> Operand<'a, A> {
+    pub(crate) fn new(tensor: Tensor<'a>, layout: Layout) -> Result<Self> {
+        Ok(Self { tensor, native: native(&tensor), load: runs::<A>(tensor.dtype())?.load, layout })
+    }
+
+    fn transposed(self) -> Self {
+        Self { layout: self.layout.transposed(), ..self }
+    }
+
+    /// Row `i` from column `j` on, `buffer.len()` elements; in place if they lie next to each other.
+    #[inline(always)]
+    fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
+    where
+        'a: 'b,
+    {
+        let start = self.layout.at(i, j);
+        if self.layout.col == 1
+            && let Some(run) = self.native.and_then(|data| data.get(start..start + buffer.len()))
+        {
+            return Ok(run);
+        }
+        (self.load)(&self.tensor, start, self.layout.col, buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// What is added to each element of the product.
+#[derive(Clone, Copy)]
+pub(crate) enum Addend<'a, A> {
+    None,
+    /// `beta` times a matrix, which may be broadcast by strides of 0.
+    Matrix(A, Operand<'a, A>),
+    /// One value for each row.
+    Rows(&'a [A]),
+    /// One value for each column.
+    Columns(&'a [A]),
+}
+
+impl<A: Accumulator> Addend<'_, A> {
+    fn transposed(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Matrix(beta, matrix) => Self::Matrix(beta, matrix.transposed()),
+            Self::Rows(values) => Self::Columns(values),
+            Self::Columns(values) => Self::Rows(values),
+        }
+    }
+}
+
+/// The sizes of a product: `out` is `m` x `n`, the inner dimension is `k`.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+}
+
+/// Rows and columns of the accumulators that stay in registers.
+const MR: usize = 4;
+const NR: usize = 8;
+/// Length of the pieces that the inner dimension is cut into.
+const KC: usize = 64;
+/// Row tiles that share one copied piece of `b`.
+const TILES: usize = 16;
+/// Columns that a product with few rows accumulates at once.
+const STRIP: usize = 128;
+
+/// Writes `alpha * (a @ b) + addend` into `out`.
+pub(crate) fn product<A: Accumulator>(
+    shape: Shape,
+    alpha: A,
+    a: Operand<'_, A>,
+    b: Operand<'_, A>,
+    addend: Addend<'_, A>,
+    out: &mut TensorMut<'_>,
+    layout: Layout,
+) -> Result<()> {
+    let Shape { m, k, n } = shape;
+    a.layout.check(m, k, a.tensor.numel())?;
+    b.layout.check(k, n, b.tensor.numel())?;
+    layout.check(m, n, out.numel())?;
+    if let Addend::Matrix(_, matrix) = &addend {
+        matrix.layout.check(m, n, matrix.tensor.numel())?;
+    }
+    let Runs { store, .. } = runs::<A>(out.dtype())?;
+    let mut output = Output { out, layout, alpha, addend, store };
+    // One column is one row of the transposed product; columns that lie in memory like rows are better as rows.
+    if (n == 1 && m > 1) || (a.layout.row == 1 && a.layout.col != 1 && b.layout.row == 1 && m > 1) {
+        output.layout = layout.transposed();
+        output.addend = addend.transposed();
+        return rows(Shape { m: n, k, n: m }, b.transposed(), a.transposed(), &mut output);
+    }
+    rows(shape, a, b, &mut output)
+}
+
+fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+    if shape.m < 8 && b.layout.row == 1 && a.layout.col == 1 {
+        dots(shape, a, b, out)
+    } else if shape.m < MR && b.layout.col == 1 {
+        strips(shape, a, b, out)
+    } else {
+        tiles(shape, a, b, out)
+    }
+}
+
+struct Output<'o, 't, A> {
+    out: &'o mut TensorMut<'t>,
+    layout: Layout,
+    alpha: A,
+    addend: Addend<'o, A>,
+    store: crate::support::runs::Store<A>,
+}
+
+impl<A: Accumulator> Output<'_, '_, A> {
+    /// Finishes and writes row `i` from column `j` on. At most [`STRIP`] values.
+    fn write(&mut self, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
+        if self.alpha != A::ONE {
+            sums.iter_mut().for_each(|sum| *sum = sum.mul(self.alpha));
+        }
+        match &self.addend {
+            Addend::None => {}
+            Addend::Matrix(beta, matrix) => {
+                let mut buffer = [A::ZERO; STRIP];
+                let len = sums.len().min(STRIP);
+                let run = matrix.run(i, j, &mut buffer[..len])?;
+                sums.iter_mut().zip(run).for_each(|(sum, value)| *sum = sum.add(value.mul(*beta)));
+            }
+            Addend::Rows(values) => {
+                let value = values.get(i).copied().unwrap_or_default();
+                sums.iter_mut().for_each(|sum| *sum = sum.add(value));
+            }
+            Addend::Columns(values) => {
+                let values = values.get(j..).unwrap_or_default();
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.add(*value));
+            }
+        }
+        (self.store)(self.out, self.layout.at(i, j), self.layout.col, sums)
+    }
+}
+
+/// Many rows: register tiles over copied pieces of `b`.
+fn tiles<A: Accumulator>(
+    shape: Shape,
+    a: Operand<'_, A>,
+    b: Operand<'_, A>,
+    out: &mut Output<'_, '_, A>,
+) -> Result<()> {
+    let Shape { m, k, n } = shape;
+    let mut panel = [[A::ZERO; NR]; KC];
+    let mut buffers = [[A::ZERO; KC]; MR];
+    for j in (0..n).step_by(NR) {
+        let width = NR.min(n - j);
+        for top in (0..m).step_by(TILES * MR) {
+            let bottom = m.min(top + TILES * MR);
+            let mut sums = [[[A::ZERO; NR]; MR]; TILES];
+            for p in (0..k).step_by(KC) {
+                let depth = KC.min(k - p);
+                let panel = &mut panel[..depth];
+                copy_panel(&b, p, j, width, panel)?;
+                for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
+                    let [b0, b1, b2, b3] = &mut buffers;
+                    // Rows beyond the last repeat it; their sums are not used.
+                    let last = bottom - 1;
+                    let rows = [
+                        a.run(i, p, &mut b0[..depth])?,
+                        a.run(last.min(i + 1), p, &mut b1[..depth])?,
+                        a.run(last.min(i + 2), p, &mut b2[..depth])?,
+                        a.run(last.min(i + 3), p, &mut b3[..depth])?,
+                    ];
+                    multiply(sums, rows, panel);
+                }
+            }
+            for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
+                for (i, sums) in (i..bottom).zip(sums) {
+                    out.write(i, j, &mut sums[..width])?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies rows `p..` and columns `j..j + width` of `b`.
+#[inline(always)]
+fn copy_panel<A: Accumulator>(
+    b: &Operand<'_, A>,
+    p: usize,
+    j: usize,
+    width: usize,
+    panel: &mut [[A; NR]],
+) -> Result<()> {
+    if b.layout.row == 1 && b.layout.col != 1 {
+        let mut buffer = [A::ZERO; KC];
+        let column = b.transposed();
+        for c in 0..width {
+            let run = column.run(j + c, p, &mut buffer[..panel.len()])?;
+            panel.iter_mut().zip(run).for_each(|(row, value)| row[c] = *value);
+        }
+        return Ok(());
+    }
+    if b.layout.col == 1
+        && width == NR
+        && let Some(data) = b.native
+    {
+        let rows = data.get(b.layout.at(p, j)..).unwrap_or_default().chunks(b.layout.row.max(NR));
+        for (row, source) in panel.iter_mut().zip(rows) {
+            if let Some(source) = source.first_chunk() {
+                *row = *source;
+            }
+        }
+        return Ok(());
+    }
+    for (i, row) in panel.iter_mut().enumerate() {
+        (b.load)(&b.tensor, b.layout.at(p + i, j), b.layout.col, &mut row[..width])?;
+    }
+    Ok(())
+}
+
+/// Adds the product of four rows and a panel of the same depth.
+#[inline(always)]
+fn multiply<A: Accumulator>(sums: &mut [[A; NR]; MR], rows: [&[A]; MR], panel: &[[A; NR]]) {
+    let mut acc = *sums;
+    let [r0, r1, r2, r3] = rows;
+    for ((((b, &x0), &x1), &x2), &x3) in panel.iter().zip(r0).zip(r1).zip(r2).zip(r3) {
+        for c in 0..NR {
+            acc[0][c] = acc[0][c].add(x0.mul(b[c]));
+            acc[1][c] = acc[1][c].add(x1.mul(b[c]));
+            acc[2][c] = acc[2][c].add(x2.mul(b[c]));
+            acc[3][c] = acc[3][c].add(x3.mul(b[c]));
+        }
+    }
+    *sums = acc;
+}
+
+/// Few rows, rows of `b` contiguous: adds scaled rows of `b`, four at a time.
+fn strips<A: Accumulator>(
+    shape: Shape,
+    a: Operand<'_, A>,
+    b: Operand<'_, A>,
+    out: &mut Output<'_, '_, A>,
+) -> Result<()> {
+    let Shape { m, k, n } = shape;
+    let mut buffers = [[A::ZERO; STRIP]; 4];
+    let mut factors = [A::ZERO; KC];
+    for i in 0..m {
+        for j in (0..n).step_by(STRIP) {
+            let width = STRIP.min(n - j);
+            let mut sums = [A::ZERO; STRIP];
+            let sums = &mut sums[..width];
+            for p in (0..k).step_by(KC) {
+                let factors = a.run(i, p, &mut factors[..KC.min(k - p)])?;
+                let (fours, rest) = factors.as_chunks::<4>();
+                for (q, &[x0, x1, x2, x3]) in fours.iter().enumerate() {
+                    let [b0, b1, b2, b3] = &mut buffers;
+                    let q = p + 4 * q;
+                    let b0 = &b.run(q, j, &mut b0[..width])?[..width];
+                    let b1 = &b.run(q + 1, j, &mut b1[..width])?[..width];
+                    let b2 = &b.run(q + 2, j, &mut b2[..width])?[..width];
+                    let b3 = &b.run(q + 3, j, &mut b3[..width])?[..width];
+                    for (c, sum) in sums.iter_mut().enumerate() {
+                        let pair = x0.mul(b0[c]).add(x1.mul(b1[c]));
+                        *sum = sum.add(pair.add(x2.mul(b2[c]).add(x3.mul(b3[c]))));
+                    }
+                }
+                for (q, x) in rest.iter().enumerate() {
+                    let row = b.run(p + 4 * fours.len() + q, j, &mut buffers[0][..width])?;
+                    sums.iter_mut().zip(row).for_each(|(sum, value)| *sum = sum.add(x.mul(*value)));
+                }
+            }
+            out.write(i, j, sums)?;
+        }
+    }
+    Ok(())
+}
+
+/// Few rows, columns of `b` contiguous: dot products, four columns at a time.
+fn dots<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+    const LANES: usize = 8;
+    let Shape { m, k, n } = shape;
+    let columns = b.transposed();
+    let mut row_buffer = [A::ZERO; KC];
+    let mut buffers = [[A::ZERO; KC]; 4];
+    for j in (0..n).step_by(4) {
+        let width = 4.min(n - j);
+        for i in 0..m {
+            let mut lanes = [[A::ZERO; LANES]; 4];
+            let mut sums = [A::ZERO; 4];
+            for p in (0..k).step_by(KC) {
+                let depth = KC.min(k - p);
+                let (xs, x_rest) = a.run(i, p, &mut row_buffer[..depth])?.as_chunks::<LANES>();
+                let [b0, b1, b2, b3] = &mut buffers;
+                // Columns beyond the last repeat it; their sums are not used.
+                let (y0, rest0) = columns.run(j, p, &mut b0[..depth])?.as_chunks::<LANES>();
+                let (y1, rest1) = columns.run((n - 1).min(j + 1), p, &mut b1[..depth])?.as_chunks::<LANES>();
+                let (y2, rest2) = columns.run((n - 1).min(j + 2), p, &mut b2[..depth])?.as_chunks::<LANES>();
+                let (y3, rest3) = columns.run((n - 1).min(j + 3), p, &mut b3[..depth])?.as_chunks::<LANES>();
+                for ((((x, y0), y1), y2), y3) in xs.iter().zip(y0).zip(y1).zip(y2).zip(y3) {
+                    for l in 0..LANES {
+                        lanes[0][l] = lanes[0][l].add(x[l].mul(y0[l]));
+                        lanes[1][l] = lanes[1][l].add(x[l].mul(y1[l]));
+                        lanes[2][l] = lanes[2][l].add(x[l].mul(y2[l]));
+                        lanes[3][l] = lanes[3][l].add(x[l].mul(y3[l]));
+                    }
+                }
+                for (sum, rest) in sums.iter_mut().zip([rest0, rest1, rest2, rest3]) {
+                    *sum = x_rest.iter().zip(rest).fold(*sum, |sum, (x, y)| sum.add(x.mul(*y)));
+                }
+            }
+            for (sum, lanes) in sums.iter_mut().zip(&lanes) {
+                *sum = lanes.iter().fold(*sum, |sum, lane| sum.add(*lane));
+            }
+            out.write(i, j, &mut sums[..width])?;
+        }
+    }
+    Ok(())
+}
