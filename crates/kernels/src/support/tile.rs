@@ -119,7 +119,7 @@ macro_rules! compute {
 compute!(i32, 256, [Byte => u8, Char => i8, Short => i16, Bool => Bool8]);
 compute!(i64, 128, [Byte => u8, Char => i8, Short => i16, Int => i32, Bool => Bool8]);
 compute!(f32, 256, [Half => f16, BFloat16 => bf16]);
-compute!(f64, 128, [Half => f16, BFloat16 => bf16, Float => f32]);
+compute!(f64, 128, [Half => f16, BFloat16 => bf16, Float => f32, Bool => Bool8]);
 compute!(Bool8, 1024, []);
 
 macro_rules! complex {
@@ -254,6 +254,12 @@ impl Cursor {
         }
         let index = Dims::filled(merged_sizes.len(), 0)?;
         Ok(Self { sizes: merged_sizes, strides: merged_strides, index, row: 0, column: 0 })
+    }
+
+    /// `len` elements from `offset` on, `stride` apart.
+    pub(crate) fn line(offset: usize, stride: usize, len: usize) -> Self {
+        let one = |value| Dims::filled(1, value).unwrap_or(Dims::EMPTY);
+        Self { sizes: one(len), strides: one(stride), index: Dims::EMPTY, row: offset, column: 0 }
     }
 
     fn inner(&self) -> (usize, usize) {

@@ -1,0 +1,78 @@
+//! Whether any element differs from zero. NaN does.
+
+use rushlight_runtime::{Bool8, Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+
+use crate::support::access::{Reader, TILE, Writer};
+use crate::support::reduce::{COLUMNS, DimSet, Nest, resize_reduced};
+use crate::support::shape::Dims;
+
+/// `any.all_out(Tensor self, *, Tensor(a!) out)`
+pub const ANY_ALL_OUT: Op = Op::new("aten::any.all_out", 2, any_all_out);
+
+/// `any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out)`
+///
+/// An empty list of dimensions reduces none; no list reduces all.
+pub const ANY_DIMS_OUT: Op = Op::new("aten::any.dims_out", 4, any_dims_out);
+
+/// `any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out)`
+pub const ANY_OUT: Op = Op::new("aten::any.out", 4, any_out);
+
+pub const OPS: &[Op] = &[ANY_ALL_OUT, ANY_DIMS_OUT, ANY_OUT];
+
+fn any_all_out(cx: &KernelContext<'_>) -> Result<()> {
+    let input = cx.tensor(0)?;
+    any(&input, DimSet::all(input.rank()), false, cx.out(1)?, 1)
+}
+
+fn any_dims_out(cx: &KernelContext<'_>) -> Result<()> {
+    let (input, list) = (cx.tensor(0)?, cx.optional_ints(1)?);
+    let dims = match list {
+        Some(list) if list.is_empty() => DimSet::NONE,
+        _ => DimSet::from_list(list, input.rank()).map_err(|e| e.arg(1))?,
+    };
+    any(&input, dims, cx.bool(2)?, cx.out(3)?, 3)
+}
+
+fn any_out(cx: &KernelContext<'_>) -> Result<()> {
+    let input = cx.tensor(0)?;
+    let dims = DimSet::one(cx.int(1)?, input.rank()).map_err(|e| e.arg(1))?;
+    any(&input, dims, cx.bool(2)?, cx.out(3)?, 3)
+}
+
+/// `index` is the position of `out`.
+fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, index: usize) -> Result<()> {
+    if !matches!(out.dtype(), ScalarType::Bool | ScalarType::Byte) {
+        return Err(Error::from(Detail::Dtype { expected: "bool or u8", got: out.dtype() }).arg(index));
+    }
+    resize_reduced(&mut out, input, dims, keepdim, index)?;
+    let from = Reader::<Bool8>::new(*input).map_err(|e| e.arg(0))?;
+    let rank = input.rank();
+    let (strides, none) = (dims.reduced_strides(rank, out.strides(), keepdim)?, Dims::filled(rank, 0)?);
+    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &strides, &none)?;
+    let mut to = Writer::<Bool8>::new(out)?;
+    nest.groups(|group| {
+        let mut found = [Bool8(0); COLUMNS];
+        let mut buffer = [Bool8(0); TILE];
+        let is_run = group.is_run();
+        group.rows(|row| {
+            if !is_run {
+                for (found, &x) in found.iter_mut().zip(from.tile(row.offset, row.len, &mut buffer)) {
+                    found.0 |= x.0;
+                }
+                return Ok(());
+            }
+            for start in (0..row.len).step_by(TILE) {
+                if found[0].get() {
+                    break;
+                }
+                let tile = from.tile(row.offset + start, TILE.min(row.len - start), &mut buffer);
+                found[0].0 = tile.iter().fold(0, |found, x| found | x.0);
+            }
+            Ok(())
+        })?;
+        for found in &mut found[..group.columns] {
+            *found = found.get().into();
+        }
+        to.scatter(group.out, group.out_stride(), &found[..group.columns])
+    })
+}

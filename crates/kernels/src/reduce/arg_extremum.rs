@@ -1,0 +1,207 @@
+//! Positions of largest and smallest values. The first NaN counts as the extremum; of equal values the first does.
+
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+
+use crate::support::access::{Reader, TILE, Writer, dispatch_accumulator};
+use crate::support::reduce::{Bounded, COLUMNS, DimSet, Fold, Group, Max, Min, Nest, fold_block, resize_reduced};
+use crate::support::shape::{Dims, Walk};
+
+/// `argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)`
+///
+/// Without `dim`: the position among all elements in logical order.
+pub const ARGMAX_OUT: Op = Op::new("aten::argmax.out", 4, arg_extremum::<Max>);
+
+/// `argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)`
+pub const ARGMIN_OUT: Op = Op::new("aten::argmin.out", 4, arg_extremum::<Min>);
+
+/// `max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values)`
+///
+/// The second output is the positions, in spite of its name.
+pub const MAX_DIM_MAX: Op = Op::new("aten::max.dim_max", 5, extremum_with_position::<Max>).outs(2);
+
+/// `min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices)`
+pub const MIN_DIM_MIN: Op = Op::new("aten::min.dim_min", 5, extremum_with_position::<Min>).outs(2);
+
+pub const OPS: &[Op] = &[ARGMAX_OUT, ARGMIN_OUT, MAX_DIM_MAX, MIN_DIM_MIN];
+
+fn arg_extremum<F>(cx: &KernelContext<'_>) -> Result<()>
+where
+    F: Order<f32> + Order<f64> + Order<i64>,
+{
+    let (input, dim, keepdim) = (cx.tensor(0)?, cx.optional_int(1)?, cx.bool(2)?);
+    let dims = match dim {
+        Some(dim) => DimSet::one(dim, input.rank()).map_err(|e| e.arg(1))?,
+        None => DimSet::all(input.rank()),
+    };
+    if input.dtype() == ScalarType::Bool {
+        return Err(Error::from(Detail::Dtype { expected: "an integer or floating type", got: input.dtype() }).arg(0));
+    }
+    let positions = positions(cx, 3, &input, dims, keepdim)?;
+    dispatch_accumulator!(input.dtype(), C => {
+        if dim.is_none() && !input.is_contiguous() {
+            return in_logical_order::<C, F>(&input, positions);
+        }
+        search::<C, F>(&input, dims, keepdim, None, positions)
+    })
+}
+
+fn extremum_with_position<F>(cx: &KernelContext<'_>) -> Result<()>
+where
+    F: Order<f32> + Order<f64> + Order<i64>,
+{
+    let (input, keepdim) = (cx.tensor(0)?, cx.bool(2)?);
+    let dims = DimSet::one(cx.int(1)?, input.rank()).map_err(|e| e.arg(1))?;
+    let mut values = cx.out(3)?;
+    if values.dtype() != input.dtype() {
+        return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got: values.dtype() }).arg(3));
+    }
+    resize_reduced(&mut values, &input, dims, keepdim, 3)?;
+    let positions = positions(cx, 4, &input, dims, keepdim)?;
+    dispatch_accumulator!(input.dtype(), C => search::<C, F>(&input, dims, keepdim, Some(values), positions))
+}
+
+/// The output of positions at `index`, resized.
+fn positions<'c>(
+    cx: &'c KernelContext<'_>,
+    index: usize,
+    input: &Tensor<'_>,
+    dims: DimSet,
+    keepdim: bool,
+) -> Result<TensorMut<'c>> {
+    let mut out = cx.out(index)?;
+    if out.dtype() != ScalarType::Long {
+        return Err(Error::from(Detail::Dtype { expected: "i64", got: out.dtype() }).arg(index));
+    }
+    resize_reduced(&mut out, input, dims, keepdim, index)?;
+    if out.numel() > 0 && dims.count(input.sizes()) == 0 {
+        return Err(Error::invalid("no elements have no extremum").arg(0));
+    }
+    Ok(out)
+}
+
+fn search<C: Bounded, F: Order<C>>(
+    input: &Tensor<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    values: Option<TensorMut<'_>>,
+    mut positions: TensorMut<'_>,
+) -> Result<()> {
+    let from = Reader::<C>::new(*input).map_err(|e| e.arg(0))?;
+    let rank = input.rank();
+    let position_strides = dims.reduced_strides(rank, positions.strides(), keepdim)?;
+    let value_strides = match &values {
+        Some(values) => dims.reduced_strides(rank, values.strides(), keepdim)?,
+        None => Dims::filled(rank, 0)?,
+    };
+    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &position_strides, &value_strides)?;
+    let mut values = values.map(Writer::<C>::new).transpose()?;
+    let positions = positions.as_mut_slice::<i64>()?;
+    nest.groups(|group| {
+        let mut best = [F::START[0]; COLUMNS];
+        let mut at = [0i64; COLUMNS];
+        if group.is_run() {
+            search_run::<C, F>(group, &from, &mut best[0], &mut at[0])?;
+        } else {
+            search_columns::<C, F>(group, &from, &mut best, &mut at)?;
+        }
+        let to = positions[group.out..].iter_mut().step_by(group.out_stride().max(1));
+        for (to, &at) in to.zip(&at[..group.columns]) {
+            *to = at;
+        }
+        if let Some(values) = &mut values {
+            values.scatter(group.aux, group.aux_stride(), &best[..group.columns])?;
+        }
+        Ok(())
+    })
+}
+
+fn search_run<C: Bounded, F: Order<C>>(
+    group: &mut Group<'_>,
+    from: &Reader<'_, C>,
+    best: &mut C,
+    at: &mut i64,
+) -> Result<()> {
+    let mut buffer = [C::ZERO; TILE];
+    group.rows(|row| {
+        for start in (0..row.len).step_by(TILE) {
+            let tile = from.tile(row.offset + start, TILE.min(row.len - start), &mut buffer);
+            search_tile::<C, F>(tile, start, best, at);
+        }
+        Ok(())
+    })
+}
+
+/// Updates `best` and its position `at` with the elements of `tile`, whose first has the position `start`.
+#[inline]
+fn search_tile<C: Bounded, F: Order<C>>(tile: &[C], start: usize, best: &mut C, at: &mut i64) {
+    let [extremum] = fold_block::<C, F, 1>(tile, C::ZERO);
+    if F::beats(extremum, *best) {
+        let found = tile.iter().position(|&x| x == extremum || x.is_nan());
+        (*best, *at) = (extremum, (start + found.unwrap_or(0)) as i64);
+    }
+}
+
+fn search_columns<C: Bounded, F: Order<C>>(
+    group: &mut Group<'_>,
+    from: &Reader<'_, C>,
+    best: &mut [C; COLUMNS],
+    at: &mut [i64; COLUMNS],
+) -> Result<()> {
+    let mut buffer = [C::ZERO; TILE];
+    let mut position = 0i64;
+    group.rows(|row| {
+        let tile = from.tile(row.offset, row.len, &mut buffer);
+        for ((&x, best), at) in tile.iter().zip(best.iter_mut()).zip(at.iter_mut()) {
+            let better = F::beats(x, *best);
+            *best = if better { x } else { *best };
+            *at = if better { position } else { *at };
+        }
+        position = position.wrapping_add(1);
+        Ok(())
+    })
+}
+
+/// Searches all elements in logical order although memory has another.
+fn in_logical_order<C: Bounded, F: Order<C>>(input: &Tensor<'_>, mut position: TensorMut<'_>) -> Result<()> {
+    let from = Reader::<C>::new(*input).map_err(|e| e.arg(0))?;
+    let (Some((&len, sizes)), Some((&stride, strides))) = (input.sizes().split_last(), input.strides().split_last())
+    else {
+        return Ok(());
+    };
+    let mut walk = Walk::new(sizes, [strides])?;
+    let (mut best, mut at, mut passed) = (F::START[0], 0i64, 0);
+    let mut buffer = [C::ZERO; TILE];
+    loop {
+        for start in (0..len).step_by(TILE) {
+            let tile = &mut buffer[..TILE.min(len - start)];
+            from.gather(walk.offsets[0] + start * stride, stride, tile);
+            search_tile::<C, F>(tile, passed + start, &mut best, &mut at);
+        }
+        passed += len;
+        if !walk.next() {
+            break;
+        }
+    }
+    position.as_mut_slice::<i64>()?.fill(at);
+    Ok(())
+}
+
+/// Which of two values is the extremum.
+trait Order<C: Copy>: Fold<C, 1> {
+    /// True if `x` replaces the extremum `best` of the elements before it.
+    fn beats(x: C, best: C) -> bool;
+}
+
+impl<C: Bounded> Order<C> for Max {
+    #[inline(always)]
+    fn beats(x: C, best: C) -> bool {
+        (x > best || x.is_nan()) & !best.is_nan()
+    }
+}
+
+impl<C: Bounded> Order<C> for Min {
+    #[inline(always)]
+    fn beats(x: C, best: C) -> bool {
+        (x < best || x.is_nan()) & !best.is_nan()
+    }
+}

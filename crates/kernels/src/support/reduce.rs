@@ -1,0 +1,582 @@
+//! Reductions over any set of dimensions, in the memory order of the input.
+//!
+//! [`Nest::new`] sorts the dimensions of the input by stride and joins those that are contiguous. What is innermost in
+//! memory then decides the form: either each group of elements consists of contiguous runs (the innermost dimension is
+//! reduced) or up to [`COLUMNS`] neighbouring groups are reduced together, row by row. Both read memory in order.
+
+use rushlight_runtime::{Complex, Detail, Error, IntList, MAX_RANK, Result, ScalarType, Tensor, TensorMut};
+
+use super::access::{Reader, TILE, Writer};
+use super::number::Arithmetic;
+use super::shape::{Dims, Walk, normalize_dim};
+use super::tile::Compute;
+
+/// Groups that are reduced together if the innermost dimension is kept.
+pub(crate) const COLUMNS: usize = TILE;
+
+/// A set of dimensions, bit `i` for dimension `i`.
+#[derive(Clone, Copy)]
+pub(crate) struct DimSet(u32);
+
+impl DimSet {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn all(rank: usize) -> Self {
+        Self((1u32 << rank.min(MAX_RANK)) - 1)
+    }
+
+    /// One dimension, as PyTorch counts it. In a tensor of rank 0 the set is empty.
+    pub(crate) fn one(dim: i64, rank: usize) -> Result<Self> {
+        let dim = normalize_dim(dim, rank)?;
+        Ok(Self(if rank == 0 { 0 } else { 1 << dim }))
+    }
+
+    /// The listed dimensions, or all if there is no list or it is empty. Each may be listed once.
+    pub(crate) fn from_list(dims: Option<IntList<'_>>, rank: usize) -> Result<Self> {
+        let mut set = Self(0);
+        match dims {
+            Some(dims) if !dims.is_empty() => {
+                for dim in dims.iter() {
+                    let bit = 1 << normalize_dim(dim, rank)?;
+                    if set.0 & bit != 0 {
+                        let (what, expected) = ("dimension", "each at most once");
+                        return Err(Detail::Value { what, expected, got: dim }.into());
+                    }
+                    set.0 |= bit;
+                }
+                Ok(Self(set.0 & Self::all(rank).0))
+            }
+            _ => Ok(Self::all(rank)),
+        }
+    }
+
+    pub(crate) fn contains(self, dim: usize) -> bool {
+        dim < MAX_RANK && self.0 & (1 << dim) != 0
+    }
+
+    /// Sizes of the result: the reduced dimensions become 1 if `keepdim`, else they go away.
+    pub(crate) fn reduced_sizes(self, sizes: &[usize], keepdim: bool) -> Result<Dims> {
+        let mut result = Dims::EMPTY;
+        for (dim, &size) in sizes.iter().enumerate() {
+            if !self.contains(dim) {
+                result.push(size)?;
+            } else if keepdim {
+                result.push(1)?;
+            }
+        }
+        Ok(result)
+    }
+
+    /// Strides of the result, one for each dimension of the input: 0 along the reduced ones.
+    pub(crate) fn reduced_strides(self, rank: usize, strides: &[usize], keepdim: bool) -> Result<Dims> {
+        let mut strides = strides.iter();
+        let mut result = Dims::EMPTY;
+        for dim in 0..rank {
+            let reduced = self.contains(dim);
+            let stride = if reduced && !keepdim { 0 } else { strides.next().copied().unwrap_or(0) };
+            result.push(if reduced { 0 } else { stride })?;
+        }
+        Ok(result)
+    }
+
+    /// Number of elements that are reduced to one.
+    pub(crate) fn count(self, sizes: &[usize]) -> usize {
+        sizes.iter().enumerate().filter(|&(dim, _)| self.contains(dim)).map(|(_, &size)| size).product()
+    }
+}
+
+/// Fails unless the `dtype` argument at position `index` is absent or the type of `out`.
+pub(crate) fn check_dtype(dtype: Option<i64>, out: ScalarType, index: usize) -> Result<()> {
+    match dtype {
+        Some(code) if code != i64::from(out.code()) => {
+            let (what, expected) = ("dtype", "the element type of the output");
+            Err(Error::from(Detail::Value { what, expected, got: code }).arg(index))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Loop {
+    size: usize,
+    /// Strides in the input, the output and an auxiliary tensor.
+    strides: [usize; 3],
+    reduced: bool,
+}
+
+/// The loops of a reduction.
+pub(crate) struct Nest {
+    kept: [Dims; 4],
+    reduced: [Dims; 4],
+    inner: Loop,
+    /// Elements that are reduced to one.
+    count: usize,
+}
+
+impl Nest {
+    /// `sizes` and `strides` are the input's. `out` are the strides of the output along the input's dimensions, 0 along
+    /// reduced ones if it is a reduction's, and `aux` those of another tensor (zeros if there is none).
+    pub(crate) fn new(
+        sizes: &[usize],
+        strides: &[usize],
+        reduced: impl Fn(usize) -> bool,
+        out: &[usize],
+        aux: &[usize],
+    ) -> Result<Self> {
+        const ONE: Loop = Loop { size: 1, strides: [0; 3], reduced: true };
+        let mut loops = [ONE; MAX_RANK];
+        let (mut len, mut count) = (0, 1usize);
+        for (dim, ((&size, &stride), (&out, &aux))) in sizes.iter().zip(strides).zip(out.iter().zip(aux)).enumerate() {
+            let new = Loop { size, strides: [stride, out, aux], reduced: reduced(dim) };
+            count = if new.reduced { count.saturating_mul(size) } else { count };
+            if size == 1 || len == MAX_RANK {
+                continue;
+            }
+            let place = loops[..len].iter().position(|l| l.strides[0] < stride).unwrap_or(len);
+            loops[place..=len].rotate_right(1);
+            loops[place] = new;
+            len += 1;
+        }
+        let (mut kept, mut reduced) = ([Dims::EMPTY; 4], [Dims::EMPTY; 4]);
+        let mut inner: Option<Loop> = None;
+        for next in &loops[..len] {
+            if let Some(last) = &mut inner {
+                let contiguous = |i: usize| last.strides[i] == next.size.wrapping_mul(next.strides[i]);
+                if last.reduced == next.reduced && (0..3).all(contiguous) {
+                    last.size = last.size.saturating_mul(next.size);
+                    last.strides = next.strides;
+                    continue;
+                }
+                let dims = if last.reduced { &mut reduced } else { &mut kept };
+                for (dims, value) in dims.iter_mut().zip([last.size, last.strides[0], last.strides[1], last.strides[2]])
+                {
+                    dims.push(value)?;
+                }
+            }
+            inner = Some(*next);
+        }
+        Ok(Self { kept, reduced, inner: inner.unwrap_or(ONE), count })
+    }
+
+    /// Elements that are reduced to one.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Calls `f` for every group, or every set of neighbouring groups.
+    pub(crate) fn groups(&self, mut f: impl FnMut(&mut Group<'_>) -> Result<()>) -> Result<()> {
+        let mut walk = walk(&self.kept)?;
+        let mut group = Group { nest: self, columns: 1, offset: 0, out: 0, aux: 0, rows: walk_rows(&self.reduced)? };
+        if self.kept[0].contains(&0) {
+            return Ok(());
+        }
+        loop {
+            let [offset, out, aux] = walk.offsets;
+            if self.inner.reduced {
+                (group.offset, group.out, group.aux) = (offset, out, aux);
+                f(&mut group)?;
+            } else {
+                let strides = self.inner.strides;
+                for start in (0..self.inner.size).step_by(COLUMNS) {
+                    group.columns = COLUMNS.min(self.inner.size - start);
+                    group.offset = offset + start * strides[0];
+                    group.out = out + start * strides[1];
+                    group.aux = aux + start * strides[2];
+                    f(&mut group)?;
+                }
+            }
+            if !walk.next() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn walk(dims: &[Dims; 4]) -> Result<Walk<3>> {
+    Walk::new(&dims[0], [&dims[1], &dims[2], &dims[3]])
+}
+
+fn walk_rows(dims: &[Dims; 4]) -> Result<Option<Walk<3>>> {
+    if dims[0].is_empty() { Ok(None) } else { walk(dims).map(Some) }
+}
+
+/// One group of elements that are reduced to one, or up to [`COLUMNS`] neighbouring ones.
+pub(crate) struct Group<'n> {
+    nest: &'n Nest,
+    /// Number of neighbouring groups; 1 if the innermost dimension is reduced.
+    pub(crate) columns: usize,
+    offset: usize,
+    /// Offset of the (first) result in the output.
+    pub(crate) out: usize,
+    /// Offset of the (first) group in the auxiliary tensor.
+    pub(crate) aux: usize,
+    rows: Option<Walk<3>>,
+}
+
+/// Neighbouring elements of the input: of one group if the innermost dimension is reduced, else one of each group.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    /// Offset in the output if it is not reduced, and the stride there.
+    pub(crate) out: usize,
+    pub(crate) out_stride: usize,
+    /// Offset in the auxiliary tensor if it is not reduced.
+    pub(crate) aux: usize,
+}
+
+impl Group<'_> {
+    /// True if rows are runs of one group.
+    pub(crate) fn is_run(&self) -> bool {
+        self.nest.inner.reduced
+    }
+
+    /// Stride of neighbouring groups in the output.
+    pub(crate) fn out_stride(&self) -> usize {
+        self.nest.inner.strides[1]
+    }
+
+    /// Stride of neighbouring groups in the auxiliary tensor.
+    pub(crate) fn aux_stride(&self) -> usize {
+        self.nest.inner.strides[2]
+    }
+
+    /// Calls `f` for each row.
+    #[inline]
+    pub(crate) fn rows(&mut self, mut f: impl FnMut(Row) -> Result<()>) -> Result<()> {
+        if self.nest.count == 0 {
+            return Ok(());
+        }
+        let len = if self.is_run() { self.nest.inner.size } else { self.columns };
+        let first =
+            Row { offset: self.offset, len, out: self.out, out_stride: self.nest.inner.strides[1], aux: self.aux };
+        let Some(walk) = &mut self.rows else { return f(first) };
+        loop {
+            let [offset, out, aux] = walk.offsets;
+            f(Row { offset: first.offset + offset, out: first.out + out, aux: first.aux + aux, ..first })?;
+            if !walk.next() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Folds each group. `center` holds one value for each column. The first `columns` entries of `result` are set.
+    pub(crate) fn fold<C: Compute, F: Fold<C, N>, const N: usize>(
+        &mut self,
+        from: &Reader<'_, C>,
+        center: &[C; COLUMNS],
+        result: &mut [[C; COLUMNS]; N],
+    ) -> Result<()> {
+        if self.is_run() {
+            self.fold_runs::<C, F, N>(from, center, result)
+        } else {
+            self.fold_columns::<C, F, N>(from, center, result)
+        }
+    }
+
+    fn fold_runs<C: Compute, F: Fold<C, N>, const N: usize>(
+        &mut self,
+        from: &Reader<'_, C>,
+        center: &[C; COLUMNS],
+        result: &mut [[C; COLUMNS]; N],
+    ) -> Result<()> {
+        let center = center[0];
+        let mut levels = [F::START; LEVELS];
+        let mut blocks = 0usize;
+        let bits = level_bits(self.nest.count / BLOCK + self.nest.count / self.nest.inner.size.max(1));
+        self.rows(|row| {
+            let mut buffer = [F::START[0]; TILE];
+            let step = if from.in_place().is_some() { BLOCK } else { TILE };
+            for start in (0..row.len).step_by(step) {
+                let tile = from.tile(row.offset + start, step.min(row.len - start), &mut buffer);
+                levels[0] = F::merge(levels[0], fold_block::<C, F, N>(tile, center));
+                blocks = blocks.wrapping_add(1);
+                if blocks & ((1 << bits) - 1) == 0 {
+                    levels[1] = F::merge(levels[1], levels[0]);
+                    levels[0] = F::START;
+                    if blocks & ((1 << (2 * bits)) - 1) == 0 {
+                        levels[2] = F::merge(levels[2], levels[1]);
+                        levels[1] = F::START;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let total = F::merge(F::merge(levels[2], levels[1]), levels[0]);
+        for (result, x) in result.iter_mut().zip(total) {
+            result[0] = x;
+        }
+        Ok(())
+    }
+
+    fn fold_columns<C: Compute, F: Fold<C, N>, const N: usize>(
+        &mut self,
+        from: &Reader<'_, C>,
+        center: &[C; COLUMNS],
+        result: &mut [[C; COLUMNS]; N],
+    ) -> Result<()> {
+        let columns = self.columns;
+        let mut levels = [F::START.map(|start| [start; COLUMNS]); LEVELS];
+        let [level0, level1, level2] = &mut levels;
+        let bits = level_bits(self.nest.count);
+        let mut rows = 0usize;
+        self.rows(|row| {
+            let mut buffer = [F::START[0]; TILE];
+            let tile = from.tile(row.offset, columns, &mut buffer);
+            match <&[C; COLUMNS]>::try_from(tile) {
+                Ok(tile) => fold_row::<C, F, N>(level0, tile, center),
+                Err(_) => fold_row::<C, F, N>(level0, tile, center),
+            }
+            rows = rows.wrapping_add(1);
+            if rows & ((1 << bits) - 1) == 0 {
+                merge_level::<C, F, N>(level1, level0, columns);
+                if rows & ((1 << (2 * bits)) - 1) == 0 {
+                    merge_level::<C, F, N>(level2, level1, columns);
+                }
+            }
+            Ok(())
+        })?;
+        merge_level::<C, F, N>(level1, level0, columns);
+        merge_level::<C, F, N>(level2, level1, columns);
+        *result = *level2;
+        Ok(())
+    }
+}
+
+/// Reduces `input`, read as `from`, into `out`, which has its sizes already. `finish` turns accumulators into results.
+pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
+    input: &Tensor<'_>,
+    from: &Reader<'_, C>,
+    dims: DimSet,
+    to: &mut Writer<'_, C>,
+    keepdim: bool,
+    finish: impl Fn(&mut [C]),
+) -> Result<()> {
+    let rank = input.rank();
+    let (out, none) = (dims.reduced_strides(rank, to.strides(), keepdim)?, Dims::filled(rank, 0)?);
+    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &out, &none)?;
+    let mut result = [[F::START[0]; COLUMNS]];
+    let center = result[0];
+    nest.groups(|group| {
+        group.fold::<C, F, 1>(from, &center, &mut result)?;
+        let results = &mut result[0][..group.columns];
+        finish(results);
+        to.scatter(group.out, group.out_stride(), results)
+    })
+}
+
+/// Resizes `out`, argument `index`, to the result of reducing `dims` of `input`.
+pub(crate) fn resize_reduced(
+    out: &mut TensorMut<'_>,
+    input: &Tensor<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    index: usize,
+) -> Result<()> {
+    let sizes = dims.reduced_sizes(input.sizes(), keepdim)?;
+    out.resize(&sizes).map_err(|e| e.arg(index))
+}
+
+/// Folding elements into `N` accumulators of type `C`, in any order and grouping.
+///
+/// Groups are folded in levels, so that rounding errors of sums grow with the logarithm of the number of elements or
+/// a small root of it, not with the number.
+pub(crate) trait Fold<C: Copy, const N: usize> {
+    /// The accumulators of no elements.
+    const START: [C; N];
+    fn step(state: [C; N], x: C, center: C) -> [C; N];
+    fn merge(a: [C; N], b: [C; N]) -> [C; N];
+}
+
+const LEVELS: usize = 3;
+
+/// Elements of a run that are folded before their result goes to the first level.
+const BLOCK: usize = 512;
+
+/// Accumulators of a block, for instruction-level and vector parallelism.
+const LANES: usize = 16;
+
+/// Binary logarithm of the entries of a level that are merged into one of the next.
+fn level_bits(entries: usize) -> u32 {
+    (entries.max(1).ilog2() / LEVELS as u32 + 1).max(4)
+}
+
+/// Folds a slice.
+#[inline]
+pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], center: C) -> [C; N] {
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    let mut state = F::START;
+    if !chunks.is_empty() {
+        let mut lanes = F::START.map(|start| [start; LANES]);
+        for chunk in chunks {
+            for i in 0..LANES {
+                let next = F::step(core::array::from_fn(|k| lanes[k][i]), chunk[i], center);
+                for k in 0..N {
+                    lanes[k][i] = next[k];
+                }
+            }
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                let at = |i: usize| core::array::from_fn(|k| lanes[k][i]);
+                let next = F::merge(at(i), at(i + width));
+                for k in 0..N {
+                    lanes[k][i] = next[k];
+                }
+            }
+            width /= 2;
+        }
+        state = core::array::from_fn(|k| lanes[k][0]);
+    }
+    for &x in rest {
+        state = F::step(state, x, center);
+    }
+    state
+}
+
+#[inline(always)]
+fn fold_row<C: Copy, F: Fold<C, N>, const N: usize>(state: &mut [[C; COLUMNS]; N], row: &[C], center: &[C; COLUMNS]) {
+    for (i, (&x, &center)) in row.iter().zip(center).enumerate() {
+        let next = F::step(core::array::from_fn(|k| state[k][i]), x, center);
+        for k in 0..N {
+            state[k][i] = next[k];
+        }
+    }
+}
+
+/// Merges `from` into `to` and starts `from` anew.
+fn merge_level<C: Copy, F: Fold<C, N>, const N: usize>(
+    to: &mut [[C; COLUMNS]; N],
+    from: &mut [[C; COLUMNS]; N],
+    columns: usize,
+) {
+    for i in 0..columns.min(COLUMNS) {
+        let next = F::merge(core::array::from_fn(|k| to[k][i]), core::array::from_fn(|k| from[k][i]));
+        for k in 0..N {
+            to[k][i] = next[k];
+            from[k][i] = F::START[k];
+        }
+    }
+}
+
+/// The sum.
+pub(crate) struct Sum;
+
+impl<C: Arithmetic> Fold<C, 1> for Sum {
+    const START: [C; 1] = [C::ZERO];
+    #[inline(always)]
+    fn step([sum]: [C; 1], x: C, _: C) -> [C; 1] {
+        [sum.add(x)]
+    }
+    #[inline(always)]
+    fn merge([a]: [C; 1], [b]: [C; 1]) -> [C; 1] {
+        [a.add(b)]
+    }
+}
+
+impl Fold<Complex<f32>, 1> for Sum {
+    const START: [Complex<f32>; 1] = [Complex { re: 0.0, im: 0.0 }];
+    #[inline(always)]
+    fn step([sum]: [Complex<f32>; 1], x: Complex<f32>, _: Complex<f32>) -> [Complex<f32>; 1] {
+        [Complex { re: sum.re + x.re, im: sum.im + x.im }]
+    }
+    #[inline(always)]
+    fn merge(a: [Complex<f32>; 1], [b]: [Complex<f32>; 1]) -> [Complex<f32>; 1] {
+        Self::step(a, b, b)
+    }
+}
+
+impl Fold<Complex<f64>, 1> for Sum {
+    const START: [Complex<f64>; 1] = [Complex { re: 0.0, im: 0.0 }];
+    #[inline(always)]
+    fn step([sum]: [Complex<f64>; 1], x: Complex<f64>, _: Complex<f64>) -> [Complex<f64>; 1] {
+        [Complex { re: sum.re + x.re, im: sum.im + x.im }]
+    }
+    #[inline(always)]
+    fn merge(a: [Complex<f64>; 1], [b]: [Complex<f64>; 1]) -> [Complex<f64>; 1] {
+        Self::step(a, b, b)
+    }
+}
+
+/// The product.
+pub(crate) struct Product;
+
+impl<C: Arithmetic> Fold<C, 1> for Product {
+    const START: [C; 1] = [C::ONE];
+    #[inline(always)]
+    fn step([product]: [C; 1], x: C, _: C) -> [C; 1] {
+        [product.mul(x)]
+    }
+    #[inline(always)]
+    fn merge([a]: [C; 1], [b]: [C; 1]) -> [C; 1] {
+        [a.mul(b)]
+    }
+}
+
+/// Compute types with a least and a greatest value.
+pub(crate) trait Bounded: Arithmetic + Compute {
+    const LEAST: Self;
+    const GREATEST: Self;
+}
+
+impl Bounded for f32 {
+    const LEAST: Self = Self::NEG_INFINITY;
+    const GREATEST: Self = Self::INFINITY;
+}
+
+impl Bounded for f64 {
+    const LEAST: Self = Self::NEG_INFINITY;
+    const GREATEST: Self = Self::INFINITY;
+}
+
+impl Bounded for i64 {
+    const LEAST: Self = Self::MIN;
+    const GREATEST: Self = Self::MAX;
+}
+
+/// The maximum; NaN if there is one.
+pub(crate) struct Max;
+
+impl<C: Bounded> Fold<C, 1> for Max {
+    const START: [C; 1] = [C::LEAST];
+    #[inline(always)]
+    fn step([max]: [C; 1], x: C, _: C) -> [C; 1] {
+        [if x > max || x.is_nan() { x } else { max }]
+    }
+    #[inline(always)]
+    fn merge(a: [C; 1], [b]: [C; 1]) -> [C; 1] {
+        Self::step(a, b, b)
+    }
+}
+
+/// The minimum; NaN if there is one.
+pub(crate) struct Min;
+
+impl<C: Bounded> Fold<C, 1> for Min {
+    const START: [C; 1] = [C::GREATEST];
+    #[inline(always)]
+    fn step([min]: [C; 1], x: C, _: C) -> [C; 1] {
+        [if x < min || x.is_nan() { x } else { min }]
+    }
+    #[inline(always)]
+    fn merge(a: [C; 1], [b]: [C; 1]) -> [C; 1] {
+        Self::step(a, b, b)
+    }
+}
+
+/// Sums of the deviations from the center and of their squares.
+pub(crate) struct Deviations;
+
+impl<C: Arithmetic> Fold<C, 2> for Deviations {
+    const START: [C; 2] = [C::ZERO; 2];
+    #[inline(always)]
+    fn step([sum, squares]: [C; 2], x: C, center: C) -> [C; 2] {
+        let d = x.sub(center);
+        [sum.add(d), squares.add(d.mul(d))]
+    }
+    #[inline(always)]
+    fn merge(a: [C; 2], b: [C; 2]) -> [C; 2] {
+        [a[0].add(b[0]), a[1].add(b[1])]
+    }
+}
