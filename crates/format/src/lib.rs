@@ -8,14 +8,23 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
-pub mod pte;
 pub mod ptd;
+pub mod pte;
 
+mod budget;
 mod error;
 mod flatbuf;
+mod header;
+#[cfg(feature = "alloc")]
+mod image;
+mod layout;
 mod scalar_type;
+mod segments;
 
 pub use error::{ErrorKind, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};
+#[cfg(feature = "alloc")]
+pub use image::{Image, SEGMENT_ALIGNMENT};
+pub use layout::{MAX_RANK, TensorLayout};
 pub use pte::Program;
 pub use scalar_type::ScalarType;

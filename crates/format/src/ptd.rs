@@ -1,13 +1,139 @@
-//! stub
-use crate::{FormatError, ScalarType, Vector};
-#[derive(Clone, Copy)]
-pub struct FlatTensor<'a>(&'a [u8]);
-#[derive(Clone, Copy)]
-pub struct TensorLayout<'a> { pub scalar_type: ScalarType, pub sizes: Vector<'a, i32>, pub dim_order: &'a [u8] }
-#[derive(Clone, Copy)]
-pub struct NamedTensor<'a> { pub layout: Option<TensorLayout<'a>>, pub data: &'a [u8] }
+//! `.ptd` files: tensors and blobs by name, outside of any program.
+
+use crate::budget::Budget;
+use crate::error::{ErrorKind, FormatError};
+use crate::flatbuf::{Field, Table, Tables};
+use crate::header::{self, check_identifier};
+use crate::layout::{LayoutFields, TensorLayout};
+use crate::segments::Segments;
+
+/// A `.ptd` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct FlatTensor<'a> {
+    version: u32,
+    segments: Segments<'a>,
+    named_data: Tables<'a>,
+}
+
+/// An entry of a `.ptd` file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NamedTensor<'a> {
+    /// Absent for a blob that only its user understands.
+    pub layout: Option<TensorLayout<'a>>,
+    /// At least the bytes that the layout asks for.
+    pub data: &'a [u8],
+}
+
+pub(crate) const IDENTIFIER: [u8; 4] = *b"FT01";
+pub(crate) const HEADER_MAGIC: [u8; 4] = *b"FH01";
+/// Length of the header that every generation has.
+pub(crate) const HEADER_LEN: u32 = 40;
+
+pub(crate) const ROOT: Field = Field::new(0, "FlatTensor", "root");
+pub(crate) const VERSION: Field = Field::new(0, "FlatTensor", "version");
+pub(crate) const SEGMENTS: Field = Field::new(1, "FlatTensor", "segments");
+pub(crate) const NAMED_DATA: Field = Field::new(2, "FlatTensor", "named_data");
+pub(crate) const KEY: Field = Field::new(0, "NamedData", "key");
+pub(crate) const SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
+pub(crate) const TENSOR_LAYOUT: Field = Field::new(2, "NamedData", "tensor_layout");
+pub(crate) const SCALAR_TYPE: Field = Field::new(0, "TensorLayout", "scalar_type");
+pub(crate) const SIZES: Field = Field::new(1, "TensorLayout", "sizes");
+pub(crate) const DIM_ORDER: Field = Field::new(2, "TensorLayout", "dim_order");
+
+const LAYOUT: LayoutFields = LayoutFields { scalar_type: &SCALAR_TYPE, sizes: &SIZES, dim_order: &DIM_ORDER };
+
 impl<'a> FlatTensor<'a> {
-    pub fn parse(b: &'a [u8]) -> Result<Self, FormatError> { Ok(Self(b)) }
-    pub fn get(&self, _k: &str) -> Option<NamedTensor<'a>> { None }
-    pub fn keys(&self) -> impl Iterator<Item=&'a str> + use<'a> { core::iter::empty() }
+    /// Parses a file and checks all of it; tensor data is not read. `file` needs no alignment.
+    ///
+    /// # Errors
+    /// The first fault found. See [`ErrorKind`].
+    pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
+        let (len, base) = parse_header(file)?;
+        let buf = file.get(..len).unwrap_or(file);
+        let root = Table::root(buf, &ROOT)?;
+        let segments = Segments::parse(file, base, root.tables(&SEGMENTS)?)?;
+        let flat_tensor = Self { version: root.scalar(&VERSION, 0)?, segments, named_data: root.tables(&NAMED_DATA)? };
+        let budget = Budget::new(buf.len());
+        for (i, table) in flat_tensor.named_data.iter().enumerate() {
+            let check = |table| {
+                let (key, _) = flat_tensor.entry(table)?;
+                budget.spend(table.position(), 16 + key.len())
+            };
+            table.and_then(check).map_err(|error| error.at_index(i))?;
+        }
+        Ok(flat_tensor)
+    }
+
+    /// Version of the schema; 0 in every file so far.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.named_data.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All entries in the file's order.
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, NamedTensor<'a>)> + use<'a> {
+        let flat_tensor = *self;
+        self.named_data.iter().filter_map(move |table| flat_tensor.entry(table.ok()?).ok())
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.entries().map(|(key, _)| key)
+    }
+
+    /// The first entry with this key.
+    pub fn get(&self, key: &str) -> Option<NamedTensor<'a>> {
+        self.entries().find(|(k, _)| *k == key).map(|(_, tensor)| tensor)
+    }
+
+    fn entry(&self, table: Table<'a>) -> Result<(&'a str, NamedTensor<'a>), FormatError> {
+        let key = table.required_string(&KEY)?;
+        let data = self.segments.of(table, &SEGMENT_INDEX)?;
+        let layout = match table.table(&TENSOR_LAYOUT)? {
+            Some(layout) => Some(TensorLayout::decode(layout, &LAYOUT)?),
+            None => None,
+        };
+        let needed = layout.map_or(0, |layout| layout.nbytes());
+        let available = data.len() as u64;
+        if needed > available {
+            return Err(table.error(&SEGMENT_INDEX, ErrorKind::Truncated { needed, available }));
+        }
+        Ok((key, NamedTensor { layout, data }))
+    }
+}
+
+/// Bytes of the flatbuffer, counted from the start of the file, and where segments start.
+fn parse_header(file: &[u8]) -> Result<(usize, u64), FormatError> {
+    check_identifier(file, IDENTIFIER)?;
+    let got = header::word(file, 8).unwrap_or_default();
+    if got != HEADER_MAGIC {
+        return Err(header::error("magic", 8, ErrorKind::BadMagic { expected: HEADER_MAGIC, got }));
+    }
+    let len = header::number::<4>(file, 12, "length")? as u32;
+    if len < HEADER_LEN {
+        let kind = ErrorKind::Truncated { needed: u64::from(HEADER_LEN), available: u64::from(len) };
+        return Err(header::error("length", 12, kind));
+    }
+    let available = file.len() as u64;
+    let flatbuffer_end = header::number::<8>(file, 16, "flatbuffer_offset")?.saturating_add(header::number::<8>(
+        file,
+        24,
+        "flatbuffer_size",
+    )?);
+    let base = header::number::<8>(file, 32, "segment_base_offset")?;
+    let segments_end = base.saturating_add(header::number::<8>(file, 40, "segment_data_size")?);
+    for (field, at, needed) in [("flatbuffer_size", 24, flatbuffer_end), ("segment_data_size", 40, segments_end)] {
+        if needed > available {
+            return Err(header::error(field, at, ErrorKind::Truncated { needed, available }));
+        }
+    }
+    // It is at most the length of the file, which is a `usize`.
+    Ok((flatbuffer_end as usize, base))
 }

@@ -110,8 +110,8 @@ pub(crate) fn load<'m>(
     let planned = memory.plan(&plan)?;
     let bump = &mut memory.bump;
 
-    let inputs = indices(bump, plan.inputs())?;
-    let outputs = indices(bump, plan.outputs())?;
+    let inputs = indices(bump, plan.inputs().iter())?;
+    let outputs = indices(bump, plan.outputs().iter())?;
     let loader = Loader { plan, program: *program.inner(), named_data: &named_data, planned };
     let tensors = loader.tensors(bump)?;
     let values = loader.values(bump, tensors)?;
@@ -138,8 +138,7 @@ fn check_operators(plan: &Plan<'_>, registry: &Registry<'_>) -> Result<()> {
     }
 }
 
-fn indices<'m>(bump: &mut Bump<'m>, from: rushlight_format::Vector<'_, u32>) -> Result<&'m [u32]> {
-    let mut from = from.iter();
+fn indices<'m>(bump: &mut Bump<'m>, mut from: impl ExactSizeIterator<Item = u32>) -> Result<&'m [u32]> {
     Ok(bump.slice(from.len(), |_| from.next().unwrap_or(0))?)
 }
 
@@ -249,8 +248,8 @@ impl<'m> Loader<'m, '_> {
                 pte::Value::Bool(v) => Value::Bool(v),
                 pte::Value::String(v) => Value::String(v),
                 pte::Value::Tensor(_) => tensors.next().map_or(Value::None, Value::Tensor),
-                pte::Value::IntList(items) => Value::IntList(indices(bump, items)?),
-                pte::Value::TensorList(items) => Value::TensorList(indices(bump, items)?),
+                pte::Value::IntList(items) => Value::IntList(indices(bump, items.iter())?),
+                pte::Value::TensorList(items) => Value::TensorList(indices(bump, items.iter())?),
                 pte::Value::OptionalTensorList(items) => {
                     let mut items = items.iter();
                     let list = bump.slice(items.len(), |_| items.next().flatten().unwrap_or(ABSENT))?;
@@ -316,12 +315,12 @@ impl<'m> Loader<'m, '_> {
                     let Some(Some(op)) = operators.get(operator as usize).copied() else {
                         return Err(Error::program("an instruction names an operator that the plan does not have"));
                     };
-                    let arguments = indices(bump, args)?;
+                    let arguments = indices(bump, args.iter())?;
                     check_arity(op, arguments.len()).map_err(|e| e.instruction(i, Some(op.name)))?;
                     Step::Kernel { op, arguments }
                 }
                 Instruction::Delegate { delegate, args } => {
-                    Step::Delegate { delegate, arguments: indices(bump, args)? }
+                    Step::Delegate { delegate, arguments: indices(bump, args.iter())? }
                 }
                 Instruction::Move { from, to } => Step::Move { from, to },
                 Instruction::JumpFalse { cond, destination } => Step::JumpFalse { condition: cond, destination },

@@ -3,8 +3,12 @@
 //! A schema is a handful of [`Field`] constants. Every read is bounds-checked, and a table carries
 //! its vtable and body as slices, so that a field costs two comparisons.
 
+#[cfg(feature = "alloc")]
+mod builder;
 mod reader;
 mod vector;
 
+#[cfg(feature = "alloc")]
+pub(crate) use builder::{Builder, Offset};
 pub(crate) use reader::{Field, Table, Tables};
 pub use vector::{Element, Vector, VectorIter};

@@ -1,8 +1,9 @@
 //! The five instructions of a method.
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
 
+use super::schema::*;
 use super::scope::{Scope, index, indices};
 
 /// One step of a method. Operands are indices of the plan's values.
@@ -20,42 +21,30 @@ pub enum Instruction<'a> {
     Free { value: u32 },
 }
 
-const ARGS_TYPE: Field = Field::new(0, "Instruction", "instr_args_type");
-const ARGS: Field = Field::new(1, "Instruction", "instr_args");
-const OP_INDEX: Field = Field::new(0, "KernelCall", "op_index");
-const KERNEL_ARGS: Field = Field::new(1, "KernelCall", "args");
-const DELEGATE_INDEX: Field = Field::new(0, "DelegateCall", "delegate_index");
-const DELEGATE_ARGS: Field = Field::new(1, "DelegateCall", "args");
-const MOVE_FROM: Field = Field::new(0, "MoveCall", "move_from");
-const MOVE_TO: Field = Field::new(1, "MoveCall", "move_to");
-const COND: Field = Field::new(0, "JumpFalseCall", "cond_value_index");
-const DESTINATION: Field = Field::new(1, "JumpFalseCall", "destination_instruction");
-const FREE_VALUE: Field = Field::new(0, "FreeCall", "value_index");
-
 impl<'a> Instruction<'a> {
     /// Decodes an instruction. With a `scope`, every index in it is checked; without, that has been done before.
     #[cfg_attr(not(target_os = "none"), inline(always))]
     pub(crate) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
-        let tag = table.scalar(&ARGS_TYPE, 0u8)?;
-        let call = table.required_table(&ARGS)?;
+        let tag = table.scalar(&INSTRUCTION_ARGS_TYPE, 0u8)?;
+        let call = table.required_table(&INSTRUCTION_ARGS)?;
         let values = scope.map(|scope| scope.num_values);
         Ok(match tag {
             1 => Self::Kernel {
-                operator: index(call, &OP_INDEX, scope.map(|scope| scope.num_operators))?,
-                args: indices(call, &KERNEL_ARGS, scope)?,
+                operator: index(call, &KERNEL_CALL_OP_INDEX, scope.map(|scope| scope.num_operators))?,
+                args: indices(call, &KERNEL_CALL_ARGS, scope)?,
             },
             2 => Self::Delegate {
-                delegate: index(call, &DELEGATE_INDEX, scope.map(|scope| scope.num_delegates))?,
-                args: indices(call, &DELEGATE_ARGS, scope)?,
+                delegate: index(call, &DELEGATE_CALL_INDEX, scope.map(|scope| scope.num_delegates))?,
+                args: indices(call, &DELEGATE_CALL_ARGS, scope)?,
             },
             3 => Self::Move { from: index(call, &MOVE_FROM, values)?, to: index(call, &MOVE_TO, values)? },
             4 => Self::JumpFalse {
-                cond: index(call, &COND, values)?,
+                cond: index(call, &JUMP_COND, values)?,
                 // One past the last instruction ends the method.
-                destination: index(call, &DESTINATION, scope.map(|scope| scope.num_instructions + 1))?,
+                destination: index(call, &JUMP_DESTINATION, scope.map(|scope| scope.num_instructions + 1))?,
             },
             5 => Self::Free { value: index(call, &FREE_VALUE, values)? },
-            tag => return Err(table.error(&ARGS_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.error(&INSTRUCTION_ARGS_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         })
     }
 }

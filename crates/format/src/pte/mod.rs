@@ -2,15 +2,28 @@
 
 mod header;
 mod instruction;
+#[cfg(feature = "alloc")]
+mod model;
 mod plan;
 mod program;
+mod schema;
 mod scope;
 mod tensor;
 mod value;
+#[cfg(feature = "alloc")]
+mod write;
 
+pub use crate::layout::MAX_RANK;
 pub use header::ExtendedHeader;
 pub use instruction::Instruction;
+#[cfg(feature = "alloc")]
+pub use model::{
+    DelegateModel, FrameModel, InstructionModel, OperatorModel, PlanModel, ProgramModel, StorageModel, TensorModel,
+    ValueModel,
+};
 pub use plan::{CompileSpec, DelegateDataRef, DelegateSpec, Frame, OperatorName, Plan};
 pub use program::Program;
-pub use tensor::{Device, DeviceType, MAX_RANK, ShapeDynamism, TensorSpec, TensorStorage};
-pub use value::{OptionalIndices, Value};
+pub use tensor::{Device, DeviceType, ShapeDynamism, TensorSpec, TensorStorage};
+pub use value::{OptionalIndices, Value, WideIndices};
+#[cfg(feature = "alloc")]
+pub use write::{Placement, WriteOptions};

@@ -1,11 +1,13 @@
 //! Execution plans: the methods of a program.
 
+use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Tables, Vector};
+use crate::flatbuf::{Table, Tables, Vector};
 
 use super::instruction::Instruction;
 use super::program::Program;
-use super::scope::{Budget, Scope, indices};
+use super::schema::*;
+use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
 use super::value::Value;
 
@@ -71,44 +73,6 @@ pub struct Frame<'a> {
     pub context: &'a str,
 }
 
-const NAME: Field = Field::new(0, "ExecutionPlan", "name");
-const CONTAINER_META_TYPE: Field = Field::new(1, "ExecutionPlan", "container_meta_type");
-const VALUES: Field = Field::new(2, "ExecutionPlan", "values");
-const INPUTS: Field = Field::new(3, "ExecutionPlan", "inputs");
-const OUTPUTS: Field = Field::new(4, "ExecutionPlan", "outputs");
-const CHAINS: Field = Field::new(5, "ExecutionPlan", "chains");
-const OPERATORS: Field = Field::new(6, "ExecutionPlan", "operators");
-const DELEGATES: Field = Field::new(7, "ExecutionPlan", "delegates");
-const NON_CONST_BUFFER_SIZES: Field = Field::new(8, "ExecutionPlan", "non_const_buffer_sizes");
-const NON_CONST_BUFFER_DEVICE: Field = Field::new(9, "ExecutionPlan", "non_const_buffer_device");
-
-const CHAIN_INSTRUCTIONS: Field = Field::new(2, "Chain", "instructions");
-const CHAIN_STACKTRACE: Field = Field::new(3, "Chain", "stacktrace");
-
-const OPERATOR_NAME: Field = Field::new(0, "Operator", "name");
-const OPERATOR_OVERLOAD: Field = Field::new(1, "Operator", "overload");
-
-const DELEGATE_ID: Field = Field::new(0, "BackendDelegate", "id");
-const DELEGATE_PROCESSED: Field = Field::new(1, "BackendDelegate", "processed");
-const DELEGATE_COMPILE_SPECS: Field = Field::new(2, "BackendDelegate", "compile_specs");
-const DATA_LOCATION: Field = Field::new(0, "BackendDelegateDataReference", "location");
-const DATA_INDEX: Field = Field::new(1, "BackendDelegateDataReference", "index");
-const SPEC_KEY: Field = Field::new(0, "CompileSpec", "key");
-const SPEC_VALUE: Field = Field::new(1, "CompileSpec", "value");
-
-const DEVICE_BUFFER_IDX: Field = Field::new(0, "NonConstBufferDevice", "buffer_idx");
-const DEVICE_TYPE: Field = Field::new(1, "NonConstBufferDevice", "device_type");
-const DEVICE_INDEX: Field = Field::new(2, "NonConstBufferDevice", "device_index");
-
-const FRAMES: Field = Field::new(0, "FrameList", "items");
-const FRAME_FILENAME: Field = Field::new(0, "Frame", "filename");
-const FRAME_LINENO: Field = Field::new(1, "Frame", "lineno");
-const FRAME_NAME: Field = Field::new(2, "Frame", "name");
-const FRAME_CONTEXT: Field = Field::new(3, "Frame", "context");
-
-const INPUT_ENCODING: Field = Field::new(0, "ContainerMetadata", "encoded_inp_str");
-const OUTPUT_ENCODING: Field = Field::new(1, "ContainerMetadata", "encoded_out_str");
-
 impl<'a> Plan<'a> {
     /// Name of the method, `forward` most often.
     pub fn name(&self) -> &'a str {
@@ -126,7 +90,7 @@ impl<'a> Plan<'a> {
     }
 
     /// All values in order, in one quick pass.
-    pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> {
+    pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
         self.values.iter().map(|table| table.and_then(|table| Value::decode(table, None)).unwrap_or(Value::None))
     }
 
@@ -151,13 +115,18 @@ impl<'a> Plan<'a> {
     }
 
     /// All instructions in order.
-    pub fn instructions(&self) -> impl Iterator<Item = Instruction<'a>> {
+    pub fn instructions(&self) -> impl Iterator<Item = Instruction<'a>> + use<'a> {
         self.instructions.iter().filter_map(|table| Instruction::decode(table.ok()?, None).ok())
     }
 
+    /// Whether the exporter kept stack traces.
+    pub fn has_stacktrace(&self) -> bool {
+        self.stacktrace.len() > 0
+    }
+
     /// The Python stack of an instruction, innermost call last. Empty unless the exporter kept it.
-    pub fn frames(&self, instruction: usize) -> impl Iterator<Item = Frame<'a>> {
-        let frames = self.stacktrace.get(instruction).and_then(|list| list.tables(&FRAMES));
+    pub fn frames(&self, instruction: usize) -> impl Iterator<Item = Frame<'a>> + use<'a> {
+        let frames = self.stacktrace.get(instruction).and_then(|list| list.tables(&FRAME_LIST_ITEMS));
         frames.into_iter().flat_map(Tables::iter).filter_map(|frame| frame.and_then(Frame::decode).ok())
     }
 
@@ -203,22 +172,22 @@ impl<'a> Plan<'a> {
 
     /// How the caller's nested inputs map to the flat list, as pytree text; empty if not recorded.
     pub fn input_encoding(&self) -> &'a str {
-        self.encoding.and_then(|table| table.string(&INPUT_ENCODING).ok()?).unwrap_or("")
+        self.encoding.and_then(|table| table.string(&CONTAINER_INPUT).ok()?).unwrap_or("")
     }
 
     /// How the flat outputs map to the nested ones, as pytree text; empty if not recorded.
     pub fn output_encoding(&self) -> &'a str {
-        self.encoding.and_then(|table| table.string(&OUTPUT_ENCODING).ok()?).unwrap_or("")
+        self.encoding.and_then(|table| table.string(&CONTAINER_OUTPUT).ok()?).unwrap_or("")
     }
 
     /// Reads the lists of a plan, not yet their entries.
     pub(crate) fn decode(table: Table<'a>) -> Result<Self, FormatError> {
-        let values = table.tables(&VALUES)?;
-        let chains = table.tables(&CHAINS)?;
+        let values = table.tables(&PLAN_VALUES)?;
+        let chains = table.tables(&PLAN_CHAINS)?;
         let chain = match chains.len() {
             0 => None,
             1 => Some(chains.get(0)?),
-            _ => return Err(table.error(&CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
+            _ => return Err(table.error(&PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
         };
         let empty = Tables::empty(&CHAIN_INSTRUCTIONS);
         let (instructions, stacktrace) = match chain {
@@ -226,17 +195,17 @@ impl<'a> Plan<'a> {
             None => (empty, empty),
         };
         Ok(Self {
-            name: table.required_string(&NAME)?,
-            inputs: table.required_vector(&INPUTS)?,
-            outputs: table.required_vector(&OUTPUTS)?,
+            name: table.required_string(&PLAN_NAME)?,
+            inputs: table.required_vector(&PLAN_INPUTS)?,
+            outputs: table.required_vector(&PLAN_OUTPUTS)?,
             values,
             instructions,
             stacktrace,
-            operators: table.tables(&OPERATORS)?,
-            delegates: table.tables(&DELEGATES)?,
-            buffer_sizes: table.vector(&NON_CONST_BUFFER_SIZES)?.unwrap_or_default(),
-            buffer_devices: table.tables(&NON_CONST_BUFFER_DEVICE)?,
-            encoding: table.table(&CONTAINER_META_TYPE)?,
+            operators: table.tables(&PLAN_OPERATORS)?,
+            delegates: table.tables(&PLAN_DELEGATES)?,
+            buffer_sizes: table.vector(&PLAN_BUFFER_SIZES)?.unwrap_or_default(),
+            buffer_devices: table.tables(&PLAN_BUFFER_DEVICE)?,
+            encoding: table.table(&PLAN_CONTAINER)?,
         })
     }
 
@@ -251,11 +220,11 @@ impl<'a> Plan<'a> {
             buffer_sizes: self.buffer_sizes,
             budget,
         };
-        indices(table, &INPUTS, Some(&scope))?;
-        indices(table, &OUTPUTS, Some(&scope))?;
+        indices(table, &PLAN_INPUTS, Some(&scope))?;
+        indices(table, &PLAN_OUTPUTS, Some(&scope))?;
         budget.spend(table.position(), 8 * self.buffer_sizes.len())?;
         if let Some((id, size)) = self.buffer_sizes.iter().enumerate().find(|(_, size)| *size < 0) {
-            return Err(table.error(&NON_CONST_BUFFER_SIZES, ErrorKind::Negative { value: size }).at_index(id));
+            return Err(table.error(&PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size }).at_index(id));
         }
         for (i, table) in self.values.iter().enumerate() {
             check_entry(table, budget, |table| Value::decode(table, Some(&scope)).map(drop))
@@ -280,7 +249,7 @@ impl<'a> Plan<'a> {
                 let (DelegateDataRef::Inline(index) | DelegateDataRef::Segment(index)) = delegate.data;
                 let limit = program.num_delegate_data(delegate.data) as u64;
                 let kind = ErrorKind::OutOfRange { value: u64::from(index), limit };
-                return Err(DATA_INDEX.error(kind, self.delegates.position()).at_index(i));
+                return Err(PAYLOAD_INDEX.error(kind, self.delegates.position()).at_index(i));
             }
             budget.spend(self.delegates.position(), 16 + delegate.id.len())?;
             for (k, spec) in delegate.compile_specs.iter().enumerate() {
@@ -292,7 +261,8 @@ impl<'a> Plan<'a> {
             table.and_then(decode_buffer_device).map_err(|error| error.at_index(i))?;
         }
         for (i, list) in self.stacktrace.iter().enumerate() {
-            for frame in list.and_then(|list| list.tables(&FRAMES)).map_err(|error| error.at_index(i))?.iter() {
+            for frame in list.and_then(|list| list.tables(&FRAME_LIST_ITEMS)).map_err(|error| error.at_index(i))?.iter()
+            {
                 let frame = frame.and_then(Frame::decode).map_err(|error| error.at_index(i))?;
                 let text = frame.filename.len() + frame.name.len() + frame.context.len();
                 budget.spend(self.stacktrace.position(), 16 + text)?;
@@ -300,7 +270,7 @@ impl<'a> Plan<'a> {
             budget.spend(self.stacktrace.position(), 16)?;
         }
         if let Some(table) = self.encoding {
-            for field in [&INPUT_ENCODING, &OUTPUT_ENCODING] {
+            for field in [&CONTAINER_INPUT, &CONTAINER_OUTPUT] {
                 budget.spend(table.position(), table.string(field)?.map_or(0, str::len))?;
             }
         }
@@ -318,17 +288,17 @@ impl<'a> OperatorName<'a> {
 }
 
 impl<'a> DelegateSpec<'a> {
-    pub fn compile_specs(&self) -> impl Iterator<Item = CompileSpec<'a>> {
+    pub fn compile_specs(&self) -> impl Iterator<Item = CompileSpec<'a>> + use<'a> {
         self.compile_specs.iter().filter_map(|table| table.and_then(CompileSpec::decode).ok())
     }
 
     fn decode(table: Table<'a>) -> Result<Self, FormatError> {
         let processed = table.required_table(&DELEGATE_PROCESSED)?;
-        let index = processed.scalar(&DATA_INDEX, 0u32)?;
-        let data = match processed.scalar(&DATA_LOCATION, 0u8)? {
+        let index = processed.scalar(&PAYLOAD_INDEX, 0u32)?;
+        let data = match processed.scalar(&PAYLOAD_LOCATION, 0u8)? {
             0 => DelegateDataRef::Inline(index),
             1 => DelegateDataRef::Segment(index),
-            tag => return Err(processed.error(&DATA_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(processed.error(&PAYLOAD_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         };
         Ok(Self {
             id: table.required_string(&DELEGATE_ID)?,
@@ -371,5 +341,5 @@ fn check_entry<'a>(
 }
 
 fn decode_buffer_device(table: Table<'_>) -> Result<(u32, Device), FormatError> {
-    Ok((table.scalar(&DEVICE_BUFFER_IDX, 0u32)?, decode_device(table, &DEVICE_TYPE, &DEVICE_INDEX)?))
+    Ok((table.scalar(&BUFFER_DEVICE_ID, 0u32)?, decode_device(table, &BUFFER_DEVICE_TYPE, &BUFFER_DEVICE_INDEX)?))
 }

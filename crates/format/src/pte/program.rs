@@ -1,11 +1,13 @@
 //! A parsed program: its segments, constants, named data and methods.
 
+use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Tables, Vector};
+use crate::flatbuf::{Table, Tables, Vector};
+use crate::segments::Segments;
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
-use super::scope::Budget;
+use super::schema::*;
 
 /// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +16,7 @@ pub struct Program<'a> {
     header: Option<ExtendedHeader>,
     version: u32,
     plans: Tables<'a>,
-    segments: Tables<'a>,
+    segments: Segments<'a>,
     constants: Constants<'a>,
     mutable_data: Subsegments<'a>,
     delegate_data: Tables<'a>,
@@ -36,25 +38,6 @@ struct Subsegments<'a> {
     offsets: Vector<'a, u64>,
 }
 
-const ROOT: Field = Field::new(0, "Program", "root");
-const VERSION: Field = Field::new(0, "Program", "version");
-const EXECUTION_PLAN: Field = Field::new(1, "Program", "execution_plan");
-const CONSTANT_BUFFER: Field = Field::new(2, "Program", "constant_buffer");
-const BACKEND_DELEGATE_DATA: Field = Field::new(3, "Program", "backend_delegate_data");
-const SEGMENTS: Field = Field::new(4, "Program", "segments");
-const CONSTANT_SEGMENT: Field = Field::new(5, "Program", "constant_segment");
-const MUTABLE_DATA_SEGMENTS: Field = Field::new(6, "Program", "mutable_data_segments");
-const NAMED_DATA: Field = Field::new(7, "Program", "named_data");
-
-const BUFFER_STORAGE: Field = Field::new(0, "Buffer", "storage");
-const INLINE_DATA: Field = Field::new(0, "BackendDelegateInlineData", "data");
-const SEGMENT_OFFSET: Field = Field::new(0, "DataSegment", "offset");
-const SEGMENT_SIZE: Field = Field::new(1, "DataSegment", "size");
-const SUBSEGMENT_INDEX: Field = Field::new(0, "SubsegmentOffsets", "segment_index");
-const SUBSEGMENT_OFFSETS: Field = Field::new(1, "SubsegmentOffsets", "offsets");
-const NAMED_KEY: Field = Field::new(0, "NamedData", "key");
-const NAMED_SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
-
 impl<'a> Program<'a> {
     /// Parses a file and checks all of it: every offset, index, size, code and string, and that each
     /// tensor's data exists. The work is linear in the size of the flatbuffer part, and weights are not read.
@@ -68,36 +51,33 @@ impl<'a> Program<'a> {
         // The header has been checked against the file's length, which is a `usize`.
         let len = header.map_or(file.len(), |header| header.program_size as usize);
         let buf = file.get(..len).unwrap_or(file);
-        let root = Table::root(buf, &ROOT)?;
+        let root = Table::root(buf, &PROGRAM_ROOT)?;
         let base = header.map_or(0, |header| header.segment_base_offset);
-        let segments = root.tables(&SEGMENTS)?;
+        let segments = Segments::parse(file, base, root.tables(&PROGRAM_SEGMENTS)?)?;
         let mut program = Self {
             file,
             header,
-            version: root.scalar(&VERSION, 0)?,
-            plans: root.tables(&EXECUTION_PLAN)?,
+            version: root.scalar(&PROGRAM_VERSION, 0)?,
+            plans: root.tables(&PROGRAM_EXECUTION_PLAN)?,
             segments,
-            constants: Constants::Inline(root.tables(&CONSTANT_BUFFER)?),
+            constants: Constants::Inline(root.tables(&PROGRAM_CONSTANT_BUFFER)?),
             mutable_data: Subsegments::default(),
-            delegate_data: root.tables(&BACKEND_DELEGATE_DATA)?,
-            named_data: root.tables(&NAMED_DATA)?,
+            delegate_data: root.tables(&PROGRAM_BACKEND_DELEGATE_DATA)?,
+            named_data: root.tables(&PROGRAM_NAMED_DATA)?,
         };
         let budget = Budget::new(buf.len());
-        for (i, table) in segments.iter().enumerate() {
-            table.and_then(|table| segment_bytes(table, file, base)).map_err(|error| error.at_index(i))?;
-        }
-        if let Some(table) = root.table(&CONSTANT_SEGMENT)? {
+        if let Some(table) = root.table(&PROGRAM_CONSTANT_SEGMENT)? {
             let pieces = program.subsegments(table)?;
             // A single offset is the placeholder of a program without constants.
             if pieces.offsets.len() > 1 {
                 if program.num_constants() > 0 {
-                    let kind = ErrorKind::Conflict { with: CONSTANT_SEGMENT.name };
-                    return Err(root.error(&CONSTANT_BUFFER, kind));
+                    let kind = ErrorKind::Conflict { with: PROGRAM_CONSTANT_SEGMENT.name };
+                    return Err(root.error(&PROGRAM_CONSTANT_BUFFER, kind));
                 }
                 program.constants = Constants::Segment(pieces);
             }
         }
-        let mutable = root.tables(&MUTABLE_DATA_SEGMENTS)?;
+        let mutable = root.tables(&PROGRAM_MUTABLE_DATA_SEGMENTS)?;
         if mutable.len() > 0 {
             program.mutable_data = program.subsegments(mutable.get(0)?)?;
         }
@@ -129,7 +109,7 @@ impl<'a> Program<'a> {
         self.plans.get(index).and_then(Plan::decode).ok()
     }
 
-    pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> {
+    pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> + use<'a> {
         self.plans.iter().filter_map(|table| table.and_then(Plan::decode).ok())
     }
 
@@ -175,7 +155,7 @@ impl<'a> Program<'a> {
 
     /// Segment `index`, if there are so many.
     pub fn segment(&self, index: usize) -> Option<&'a [u8]> {
-        self.segments.get(index).and_then(|table| segment_bytes(table, self.file, self.segment_base())).ok()
+        self.segments.get(index)
     }
 
     /// The payload of a delegate. Empty payloads exist.
@@ -190,7 +170,7 @@ impl<'a> Program<'a> {
     }
 
     /// Keys and blobs that delegates share, in the file's order.
-    pub fn named_data(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+    pub fn named_data(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         let program = *self;
         self.named_data.iter().filter_map(move |table| program.named_entry(table.ok()?).ok())
     }
@@ -208,20 +188,12 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn segment_base(&self) -> u64 {
-        self.header.map_or(0, |header| header.segment_base_offset)
-    }
-
     fn subsegments(&self, table: Table<'a>) -> Result<Subsegments<'a>, FormatError> {
         let offsets = table.vector::<u64>(&SUBSEGMENT_OFFSETS)?.unwrap_or_default();
         if offsets.len() <= 1 {
             return Ok(Subsegments { data: &[], offsets });
         }
-        let index = table.scalar(&SUBSEGMENT_INDEX, 0u32)?;
-        let Some(data) = self.segment(index as usize) else {
-            let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.segments.len() as u64 };
-            return Err(table.error(&SUBSEGMENT_INDEX, kind));
-        };
+        let data = self.segments.of(table, &SUBSEGMENT_SEGMENT_INDEX)?;
         let largest = offsets.iter().fold(0, u64::max);
         if largest > data.len() as u64 {
             let kind = ErrorKind::Truncated { needed: largest, available: data.len() as u64 };
@@ -231,13 +203,7 @@ impl<'a> Program<'a> {
     }
 
     fn named_entry(&self, table: Table<'a>) -> Result<(&'a str, &'a [u8]), FormatError> {
-        let key = table.required_string(&NAMED_KEY)?;
-        let index = table.scalar(&NAMED_SEGMENT_INDEX, 0u32)?;
-        let Some(data) = self.segment(index as usize) else {
-            let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.segments.len() as u64 };
-            return Err(table.error(&NAMED_SEGMENT_INDEX, kind));
-        };
-        Ok((key, data))
+        Ok((table.required_string(&NAMED_KEY)?, self.segments.of(table, &NAMED_SEGMENT_INDEX)?))
     }
 
     fn check(&self, budget: &Budget) -> Result<(), FormatError> {
@@ -272,24 +238,4 @@ impl<'a> Subsegments<'a> {
         let end = next.filter(|end| *end > start).unwrap_or(self.data.len());
         self.data.get(start..end)
     }
-}
-
-/// The bytes of a `DataSegment`, which counts from `base`. An empty one may lie anywhere.
-fn segment_bytes<'a>(table: Table<'_>, file: &'a [u8], base: u64) -> Result<&'a [u8], FormatError> {
-    let size = table.scalar(&SEGMENT_SIZE, 0u64)?;
-    if size == 0 {
-        return Ok(&[]);
-    }
-    if base == 0 {
-        return Err(table.error(&SEGMENT_SIZE, ErrorKind::Unsupported { what: "a segment without an extended header" }));
-    }
-    let start = base.checked_add(table.scalar(&SEGMENT_OFFSET, 0u64)?);
-    let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(size)?))) else {
-        return Err(table.error(&SEGMENT_OFFSET, ErrorKind::Overflow));
-    };
-    let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
-        return Err(table.error(&SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
-    };
-    file.get(from..to)
-        .ok_or_else(|| table.error(&SEGMENT_OFFSET, ErrorKind::Truncated { needed: end, available: file.len() as u64 }))
 }

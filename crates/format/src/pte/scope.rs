@@ -1,7 +1,6 @@
 //! What the entries of a plan are checked against while a program is parsed.
 
-use core::cell::Cell;
-
+use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Field, Table, Vector};
 
@@ -18,36 +17,6 @@ pub(crate) struct Scope<'p, 'a> {
     /// By memory id; entry 0 is a dummy.
     pub buffer_sizes: Vector<'a, i64>,
     pub budget: &'p Budget,
-}
-
-/// Bounds the work of a parse. Flatbuffers may share tables and strings, so that a small file can
-/// describe a huge program; one that is read many times over is refused.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    left: Cell<u64>,
-}
-
-const BUDGET: Field = Field::new(0, "Program", "size");
-
-impl Budget {
-    /// Writers share strings and vtables, which a small factor covers.
-    const FACTOR: u64 = 16;
-
-    pub fn new(file_len: usize) -> Self {
-        Self { left: Cell::new((file_len as u64).saturating_mul(Self::FACTOR)) }
-    }
-
-    /// Pays for having read `bytes` at byte `position`.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn spend(&self, position: u64, bytes: usize) -> Result<(), FormatError> {
-        match self.left.get().checked_sub(bytes as u64) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => Err(BUDGET.error(ErrorKind::TooComplex, position)),
-        }
-    }
 }
 
 /// An index field below `limit`. On the wire it is a signed number.

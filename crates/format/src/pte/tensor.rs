@@ -3,11 +3,10 @@
 use crate::ScalarType;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Field, Table, Vector};
+use crate::layout::{LayoutFields, TensorLayout};
 
+use super::schema::*;
 use super::scope::Scope;
-
-/// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
-pub const MAX_RANK: usize = 16;
 
 /// What a file says of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,73 +69,46 @@ pub struct Device {
     pub index: i8,
 }
 
-const SCALAR_TYPE: Field = Field::new(0, "Tensor", "scalar_type");
-const STORAGE_OFFSET: Field = Field::new(1, "Tensor", "storage_offset");
-const SIZES: Field = Field::new(2, "Tensor", "sizes");
-const DIM_ORDER: Field = Field::new(3, "Tensor", "dim_order");
-const REQUIRES_GRAD: Field = Field::new(4, "Tensor", "requires_grad");
-const DATA_BUFFER_IDX: Field = Field::new(5, "Tensor", "data_buffer_idx");
-const ALLOCATION_INFO: Field = Field::new(6, "Tensor", "allocation_info");
-const SHAPE_DYNAMISM: Field = Field::new(8, "Tensor", "shape_dynamism");
-const EXTRA_TENSOR_INFO: Field = Field::new(9, "Tensor", "extra_tensor_info");
-
-const MEMORY_ID: Field = Field::new(0, "AllocationDetails", "memory_id");
-const OFFSET_LOW: Field = Field::new(1, "AllocationDetails", "memory_offset_low");
-const OFFSET_HIGH: Field = Field::new(2, "AllocationDetails", "memory_offset_high");
-
-const FULLY_QUALIFIED_NAME: Field = Field::new(1, "ExtraTensorInfo", "fully_qualified_name");
-const LOCATION: Field = Field::new(2, "ExtraTensorInfo", "location");
-const DEVICE_TYPE: Field = Field::new(3, "ExtraTensorInfo", "device_type");
-const DEVICE_INDEX: Field = Field::new(4, "ExtraTensorInfo", "device_index");
+const LAYOUT: LayoutFields =
+    LayoutFields { scalar_type: &TENSOR_SCALAR_TYPE, sizes: &TENSOR_SIZES, dim_order: &TENSOR_DIM_ORDER };
 
 impl<'a> TensorSpec<'a> {
     #[cfg_attr(not(target_os = "none"), inline(always))]
     pub(super) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
-        let code = table.scalar(&SCALAR_TYPE, 0u8)?;
-        let Some(scalar_type) = ScalarType::from_code(code) else {
-            return Err(table.error(&SCALAR_TYPE, ErrorKind::UnknownTag { tag: u32::from(code) }));
-        };
-        if table.scalar(&STORAGE_OFFSET, 0i32)? != 0 {
-            return Err(
-                table.error(&STORAGE_OFFSET, ErrorKind::Unsupported { what: "an offset into a tensor's storage" })
-            );
+        let layout = TensorLayout::decode(table, &LAYOUT)?;
+        if table.scalar(&TENSOR_STORAGE_OFFSET, 0i32)? != 0 {
+            let kind = ErrorKind::Unsupported { what: "an offset into a tensor's storage" };
+            return Err(table.error(&TENSOR_STORAGE_OFFSET, kind));
         }
-        let sizes = table.required_vector::<i32>(&SIZES)?;
-        let numel = numel(table, sizes, scalar_type)?;
-        let dim_order = table.required_vector::<u8>(&DIM_ORDER)?.as_bytes();
-        if !is_permutation(dim_order, sizes.len()) {
-            return Err(table.error(&DIM_ORDER, ErrorKind::InvalidDimOrder));
-        }
-        let shape_dynamism = match table.scalar(&SHAPE_DYNAMISM, 0u8)? {
+        let shape_dynamism = match table.scalar(&TENSOR_SHAPE_DYNAMISM, 0u8)? {
             0 => ShapeDynamism::Static,
             1 => ShapeDynamism::DynamicBound,
             2 => ShapeDynamism::DynamicUnbound,
-            tag => return Err(table.error(&SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.error(&TENSOR_SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         };
         let (mut device, mut fully_qualified_name, mut external) = (Device::default(), None, false);
-        if let Some(extra) = table.table(&EXTRA_TENSOR_INFO)? {
-            device = decode_device(extra, &DEVICE_TYPE, &DEVICE_INDEX)?;
-            fully_qualified_name = extra.string(&FULLY_QUALIFIED_NAME)?;
-            external = match extra.scalar(&LOCATION, 0u8)? {
+        if let Some(extra) = table.table(&TENSOR_EXTRA)? {
+            device = decode_device(extra, &EXTRA_DEVICE_TYPE, &EXTRA_DEVICE_INDEX)?;
+            fully_qualified_name = extra.string(&EXTRA_FULLY_QUALIFIED_NAME)?;
+            external = match extra.scalar(&EXTRA_LOCATION, 0u8)? {
                 0 => false,
                 1 => true,
-                tag => return Err(extra.error(&LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+                tag => return Err(extra.error(&EXTRA_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
             };
             if external && fully_qualified_name.is_none() {
-                return Err(extra.error(&FULLY_QUALIFIED_NAME, ErrorKind::Missing));
+                return Err(extra.error(&EXTRA_FULLY_QUALIFIED_NAME, ErrorKind::Missing));
             }
         }
-        let allocation = match table.table(&ALLOCATION_INFO)? {
+        let allocation = match table.table(&TENSOR_ALLOCATION)? {
             Some(details) => {
-                let low = details.scalar(&OFFSET_LOW, 0u32)?;
-                let high = details.scalar(&OFFSET_HIGH, 0u32)?;
-                Some((details.scalar(&MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
+                let low = details.scalar(&ALLOCATION_OFFSET_LOW, 0u32)?;
+                let high = details.scalar(&ALLOCATION_OFFSET_HIGH, 0u32)?;
+                Some((details.scalar(&ALLOCATION_MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
             }
             None => None,
         };
-        let index = table.scalar(&DATA_BUFFER_IDX, 0u32)?;
-        // `numel` has checked this product.
-        let nbytes = numel.wrapping_mul(scalar_type.size() as u64);
+        let index = table.scalar(&TENSOR_DATA_BUFFER_IDX, 0u32)?;
+        let nbytes = layout.nbytes();
         if let Some(scope) = scope {
             if let Some((memory_id, offset)) = allocation {
                 check_planned(table, scope, memory_id, offset, nbytes)?;
@@ -157,14 +129,14 @@ impl<'a> TensorSpec<'a> {
             (Some((memory_id, offset)), None, index) => TensorStorage::PlannedInit { memory_id, offset, index },
         };
         Ok(Self {
-            scalar_type,
-            sizes,
-            dim_order,
+            scalar_type: layout.scalar_type,
+            sizes: layout.sizes,
+            dim_order: layout.dim_order,
             shape_dynamism,
             storage,
-            requires_grad: table.scalar(&REQUIRES_GRAD, false)?,
+            requires_grad: table.scalar(&TENSOR_REQUIRES_GRAD, false)?,
             device,
-            numel,
+            numel: layout.numel(),
             nbytes,
             fully_qualified_name,
         })
@@ -183,11 +155,11 @@ fn check_planned(
     let size = if memory_id == 0 { None } else { scope.buffer_sizes.get(memory_id as usize) };
     let Some(size) = size else {
         let limit = scope.buffer_sizes.len() as u64;
-        return Err(table.error(&MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
+        return Err(table.error(&ALLOCATION_MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
     };
     let (needed, available) = (offset.saturating_add(nbytes), size.unsigned_abs());
     if needed > available {
-        return Err(table.error(&ALLOCATION_INFO, ErrorKind::Truncated { needed, available }));
+        return Err(table.error(&TENSOR_ALLOCATION, ErrorKind::Truncated { needed, available }));
     }
     Ok(())
 }
@@ -210,7 +182,7 @@ fn check_data(
             ErrorKind::OutOfRange { value: u64::from(index), limit: count as u64 }
         }
     };
-    Err(table.error(&DATA_BUFFER_IDX, kind))
+    Err(table.error(&TENSOR_DATA_BUFFER_IDX, kind))
 }
 
 /// Reads a device from the two fields of a table that describe one.
@@ -225,34 +197,4 @@ pub(crate) fn decode_device(
         tag => return Err(table.error(kind, ErrorKind::UnknownTag { tag: u32::from(tag) })),
     };
     Ok(Device { kind, index: table.scalar(index, 0i8)? })
-}
-
-/// The number of elements, after checking rank, signs and that neither bytes nor strides overflow.
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn numel(table: Table<'_>, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Result<u64, FormatError> {
-    if sizes.len() > MAX_RANK {
-        let kind = ErrorKind::OutOfRange { value: sizes.len() as u64, limit: MAX_RANK as u64 };
-        return Err(table.error(&SIZES, kind));
-    }
-    // The bytes from the first to the last element, were no size 0. No product below exceeds it.
-    let mut span = scalar_type.size() as u64;
-    let mut numel = 1;
-    for size in sizes {
-        let Ok(size) = u64::try_from(size) else {
-            return Err(table.error(&SIZES, ErrorKind::Negative { value: i64::from(size) }));
-        };
-        span = span.saturating_mul(size.max(1));
-        if span > isize::MAX as u64 {
-            return Err(table.error(&SIZES, ErrorKind::Overflow));
-        }
-        numel *= size;
-    }
-    Ok(numel)
-}
-
-/// Whether `dim_order` holds each of `0..rank` once. `rank` is at most [`MAX_RANK`].
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn is_permutation(dim_order: &[u8], rank: usize) -> bool {
-    let seen = dim_order.iter().fold(0u32, |seen, dim| seen | 1u32.checked_shl(u32::from(*dim)).unwrap_or(0));
-    dim_order.len() == rank && seen == (1u32 << rank) - 1
 }

@@ -1,8 +1,9 @@
 //! The values of a method: tensors, numbers, strings and lists of them.
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
 
+use super::schema::*;
 use super::scope::{Scope, indices, out_of_range};
 use super::tensor::TensorSpec;
 
@@ -17,12 +18,35 @@ pub enum Value<'a> {
     String(&'a str),
     Tensor(TensorSpec<'a>),
     /// Indices of `Int` values.
-    IntList(Vector<'a, u32>),
+    IntList(WideIndices<'a>),
     DoubleList(Vector<'a, f64>),
     BoolList(Vector<'a, bool>),
     /// Indices of `Tensor` values.
     TensorList(Vector<'a, u32>),
     OptionalTensorList(OptionalIndices<'a>),
+}
+
+/// Indices that the file stores in 64 bits each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WideIndices<'a>(pub(crate) Vector<'a, u64>);
+
+impl<'a> WideIndices<'a> {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, at: usize) -> Option<u32> {
+        self.0.get(at).map(|index| index as u32)
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
+        // Each is below the number of values, which fits.
+        self.0.iter().map(|index| index as u32)
+    }
 }
 
 /// Indices of tensors, some of which are absent.
@@ -48,36 +72,28 @@ impl<'a> OptionalIndices<'a> {
     }
 }
 
-const VAL_TYPE: Field = Field::new(0, "EValue", "val_type");
-const VAL: Field = Field::new(1, "EValue", "val");
-const INT_VAL: Field = Field::new(0, "Int", "int_val");
-const BOOL_VAL: Field = Field::new(0, "Bool", "bool_val");
-const DOUBLE_VAL: Field = Field::new(0, "Double", "double_val");
-const STRING_VAL: Field = Field::new(0, "String", "string_val");
-const LIST_ITEMS: Field = Field::new(0, "List", "items");
-
 impl<'a> Value<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
     #[cfg_attr(not(target_os = "none"), inline(always))]
     pub(crate) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
-        let tag = table.scalar(&VAL_TYPE, 0u8)?;
+        let tag = table.scalar(&VALUE_TYPE, 0u8)?;
         if tag == 1 {
             return Ok(Self::None);
         }
-        let val = table.required_table(&VAL)?;
+        let val = table.required_table(&VALUE_VALUE)?;
         Ok(match tag {
             2 => Self::Int(val.scalar(&INT_VAL, 0)?),
             3 => Self::Bool(val.scalar(&BOOL_VAL, false)?),
             4 => Self::Double(val.scalar(&DOUBLE_VAL, 0.0)?),
             5 => Self::Tensor(TensorSpec::decode(val, scope)?),
             6 => Self::String(text(val, scope)?),
-            7 => Self::IntList(indices(val, &LIST_ITEMS, scope)?),
+            7 => Self::IntList(wide_indices(val, scope)?),
             8 => Self::DoubleList(val.required_vector(&LIST_ITEMS)?),
             9 => Self::BoolList(val.required_vector(&LIST_ITEMS)?),
             10 => Self::TensorList(indices(val, &LIST_ITEMS, scope)?),
             11 => Self::OptionalTensorList(optional_indices(val, scope)?),
-            tag => return Err(table.error(&VAL_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.error(&VALUE_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         })
     }
 }
@@ -88,6 +104,18 @@ fn text<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<&'a str, 
         scope.budget.spend(table.position(), text.len())?;
     }
     Ok(text)
+}
+
+fn wide_indices<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<WideIndices<'a>, FormatError> {
+    let items = table.required_vector::<u64>(&LIST_ITEMS)?;
+    if let Some(scope) = scope {
+        scope.budget.spend(table.position(), 8 * items.len())?;
+        if let Some(value) = items.iter().find(|item| *item >= scope.num_values as u64) {
+            let kind = ErrorKind::OutOfRange { value, limit: scope.num_values as u64 };
+            return Err(table.error(&LIST_ITEMS, kind));
+        }
+    }
+    Ok(WideIndices(items))
 }
 
 fn optional_indices<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<OptionalIndices<'a>, FormatError> {

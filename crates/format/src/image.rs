@@ -1,0 +1,111 @@
+//! A file that is ready to be written: the flatbuffer, and the blobs behind it.
+
+use alloc::vec::Vec;
+
+use crate::error::{ErrorKind, FormatError};
+use crate::flatbuf::{Builder, Field, Offset};
+use crate::segments::{SEGMENT_OFFSET, SEGMENT_SIZE};
+
+/// Segments start at multiples of this unless asked otherwise.
+pub const SEGMENT_ALIGNMENT: u64 = 128;
+
+/// A file laid out but not yet copied together: large blobs are borrowed.
+#[derive(Clone, Debug)]
+pub struct Image<'m> {
+    head: Vec<u8>,
+    /// Blobs in order, with their offset in the file. Gaps are zero.
+    blobs: Vec<(u64, &'m [u8])>,
+}
+
+impl<'m> Image<'m> {
+    pub(crate) fn new(head: Vec<u8>, base: u64, segments: &SegmentList<'m>) -> Self {
+        let blobs = segments.blobs.iter().map(|(offset, blob)| (base + offset, *blob)).collect();
+        Self { head, blobs }
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.blobs.last().map_or(self.head.len() as u64, |(offset, blob)| offset + blob.len() as u64)
+    }
+
+    /// A file is never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Passes the file to `sink` piece by piece, in order; stops at its first error.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn write<E>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        const ZEROS: [u8; 256] = [0; 256];
+        sink(&self.head)?;
+        let mut at = self.head.len() as u64;
+        for (offset, blob) in &self.blobs {
+            while at < *offset {
+                let gap = (offset - at).min(ZEROS.len() as u64);
+                sink(&ZEROS[..gap as usize])?;
+                at += gap;
+            }
+            sink(blob)?;
+            at += blob.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The whole file in memory.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len() as usize);
+        let Ok(()) = self.write(|piece| {
+            bytes.extend_from_slice(piece);
+            Ok::<(), core::convert::Infallible>(())
+        });
+        bytes
+    }
+}
+
+/// Segments of a file being laid out. Offsets count from where the first segment will start.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentList<'m> {
+    blobs: Vec<(u64, &'m [u8])>,
+    segments: Vec<(u64, u64)>,
+}
+
+impl<'m> SegmentList<'m> {
+    /// Adds a segment of pieces with the given offsets in it, and returns its index.
+    pub fn push(&mut self, alignment: u64, pieces: impl IntoIterator<Item = (u64, &'m [u8])>) -> u32 {
+        let start = self.size().next_multiple_of(alignment.max(1));
+        let mut size = 0;
+        for (offset, piece) in pieces.into_iter().filter(|(_, piece)| !piece.is_empty()) {
+            self.blobs.push((start + offset, piece));
+            size = offset + piece.len() as u64;
+        }
+        self.segments.push((if size == 0 { 0 } else { start }, size));
+        self.segments.len() as u32 - 1
+    }
+
+    /// Bytes to the end of the last piece.
+    pub fn size(&self) -> u64 {
+        self.blobs.last().map_or(0, |(offset, blob)| offset + blob.len() as u64)
+    }
+
+    /// The vector of `DataSegment` tables.
+    pub fn build(&self, builder: &mut Builder) -> Offset {
+        let tables: Vec<Offset> = self
+            .segments
+            .iter()
+            .map(|(offset, size)| {
+                builder.table(&[(&SEGMENT_OFFSET, (*offset).into()), (&SEGMENT_SIZE, (*size).into())])
+            })
+            .collect();
+        builder.offsets(&tables)
+    }
+}
+
+/// Refuses a flatbuffer whose offsets would not fit 31 bits.
+pub(crate) fn check_len(len: usize, field: &'static Field) -> Result<(), FormatError> {
+    if len > i32::MAX as usize {
+        return Err(field.error(ErrorKind::TooLarge { size: len as u64 }, 0));
+    }
+    Ok(())
+}
