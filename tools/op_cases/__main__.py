@@ -41,7 +41,7 @@ def main(wanted):
     for family in wanted or FAMILIES:
         start = time.time()
         module = importlib.import_module(f"op_cases.{family}")
-        cases = Cases(per_op=getattr(module, "PER_OPERATOR", 150))
+        cases = Cases(per_op=getattr(module, "PER_OPERATOR", 150), max_numel=getattr(module, "MAX_NUMEL", 2000))
         module.generate(cases)
         write(family, cases)
         operators = {name: row for name, row in operators.items() if row["family"] != family}

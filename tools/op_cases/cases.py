@@ -99,6 +99,7 @@ class Cases:
         where rounding errors scale with the sum of the magnitudes of what is accumulated;
         `_expect` a function of the bound arguments that replaces the functional overload;
         `_wide` true where PyTorch lacks the operator in half precision: computed in float32 and rounded;
+        `_unspecified` the indices of results whose values do not count;
         `_tol` a (rtol, atol) pair where the operator's row does not hold.
         """
         options = {k[1:]: kwargs.pop(k) for k in list(kwargs) if k.startswith("_")}
@@ -147,7 +148,7 @@ class Cases:
         if any(len(e["d"]) > 4 * 8 * self.max_numel for e in expect):
             raise Rejected("result too large")
         line = {"args": args + outs, "expect": expect}
-        for key in ("check", "tol"):
+        for key in ("check", "tol", "unspecified"):
             if options.get(key) is not None:
                 line[key] = options[key]
         if mag is not None:

@@ -16,6 +16,8 @@ FAMILIES = (
     "indexing",
     "core_extra",
     "prim",
+    "quantized",
+    "llama",
 )
 
 # Operators without cases, and why.
