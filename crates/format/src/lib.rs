@@ -8,6 +8,7 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+pub mod bundled;
 pub mod ptd;
 pub mod pte;
 
@@ -21,10 +22,12 @@ mod layout;
 mod scalar_type;
 mod segments;
 
+pub use bundled::BundledProgram;
 pub use error::{ErrorKind, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};
 #[cfg(feature = "alloc")]
 pub use image::{Image, SEGMENT_ALIGNMENT};
 pub use layout::{MAX_RANK, TensorLayout};
+pub use ptd::FlatTensor;
 pub use pte::Program;
 pub use scalar_type::ScalarType;

@@ -134,12 +134,13 @@ impl Builder {
     pub fn table(&mut self, fields: &[(&Field, Slot)]) -> Offset {
         // Four-byte fields come first, since they follow the four bytes of the vtable's offset.
         let mut placed: Vec<(usize, u16, Slot)> = Vec::with_capacity(fields.len());
-        let mut end = 4usize;
+        let (mut end, mut alignment) = (4usize, 4);
         for size in [4, 8, 2, 1] {
             for (field, slot) in fields.iter().filter(|(_, slot)| slot.size() == size && !slot.is_default()) {
                 let at = end.next_multiple_of(size);
                 placed.push((at, field.slot, *slot));
                 end = at + size;
+                alignment = alignment.max(size);
             }
         }
         let slots = placed.iter().map(|(_, slot, _)| usize::from(*slot) + 1).max().unwrap_or(0);
@@ -150,7 +151,7 @@ impl Builder {
             let entry = 4 + 2 * usize::from(*slot);
             vtable[entry..entry + 2].copy_from_slice(&(*at as u16).to_le_bytes());
         }
-        self.align(8, end);
+        self.align(alignment, end);
         let table = self.len() + end;
         let mut body = vec![0u8; end];
         for (at, _, slot) in placed {

@@ -1,11 +1,18 @@
 //! `.ptd` files: tensors and blobs by name, outside of any program.
 
+#[cfg(feature = "alloc")]
+mod write;
+
 use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Field, Table, Tables};
 use crate::header::{self, check_identifier};
-use crate::layout::{LayoutFields, TensorLayout};
+use crate::layout::LayoutFields;
 use crate::segments::Segments;
+
+pub use crate::layout::TensorLayout;
+#[cfg(feature = "alloc")]
+pub use write::{FlatTensorModel, LayoutModel, NamedTensorModel};
 
 /// A `.ptd` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -24,21 +31,21 @@ pub struct NamedTensor<'a> {
     pub data: &'a [u8],
 }
 
-pub(crate) const IDENTIFIER: [u8; 4] = *b"FT01";
-pub(crate) const HEADER_MAGIC: [u8; 4] = *b"FH01";
+const IDENTIFIER: [u8; 4] = *b"FT01";
+const HEADER_MAGIC: [u8; 4] = *b"FH01";
 /// Length of the header that every generation has.
-pub(crate) const HEADER_LEN: u32 = 40;
+const HEADER_LEN: u32 = 40;
 
-pub(crate) const ROOT: Field = Field::new(0, "FlatTensor", "root");
-pub(crate) const VERSION: Field = Field::new(0, "FlatTensor", "version");
-pub(crate) const SEGMENTS: Field = Field::new(1, "FlatTensor", "segments");
-pub(crate) const NAMED_DATA: Field = Field::new(2, "FlatTensor", "named_data");
-pub(crate) const KEY: Field = Field::new(0, "NamedData", "key");
-pub(crate) const SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
-pub(crate) const TENSOR_LAYOUT: Field = Field::new(2, "NamedData", "tensor_layout");
-pub(crate) const SCALAR_TYPE: Field = Field::new(0, "TensorLayout", "scalar_type");
-pub(crate) const SIZES: Field = Field::new(1, "TensorLayout", "sizes");
-pub(crate) const DIM_ORDER: Field = Field::new(2, "TensorLayout", "dim_order");
+const ROOT: Field = Field::new(0, "FlatTensor", "root");
+const VERSION: Field = Field::new(0, "FlatTensor", "version");
+const SEGMENTS: Field = Field::new(1, "FlatTensor", "segments");
+const NAMED_DATA: Field = Field::new(2, "FlatTensor", "named_data");
+const KEY: Field = Field::new(0, "NamedData", "key");
+const SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
+const TENSOR_LAYOUT: Field = Field::new(2, "NamedData", "tensor_layout");
+const SCALAR_TYPE: Field = Field::new(0, "TensorLayout", "scalar_type");
+const SIZES: Field = Field::new(1, "TensorLayout", "sizes");
+const DIM_ORDER: Field = Field::new(2, "TensorLayout", "dim_order");
 
 const LAYOUT: LayoutFields = LayoutFields { scalar_type: &SCALAR_TYPE, sizes: &SIZES, dim_order: &DIM_ORDER };
 
