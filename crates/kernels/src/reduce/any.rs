@@ -4,7 +4,6 @@ use rushlight_runtime::{Bool8, Detail, Error, KernelContext, Op, Result, ScalarT
 
 use crate::support::access::{Reader, TILE, Writer};
 use crate::support::reduce::{COLUMNS, DimSet, Nest, resize_reduced};
-use crate::support::shape::Dims;
 
 /// `any.all_out(Tensor self, *, Tensor(a!) out)`
 pub const ANY_ALL_OUT: Op = Op::new("aten::any.all_out", 2, any_all_out);
@@ -46,9 +45,8 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
     }
     resize_reduced(&mut out, input, dims, keepdim, index)?;
     let from = Reader::<Bool8>::new(*input).map_err(|e| e.arg(0))?;
-    let rank = input.rank();
-    let (strides, none) = (dims.reduced_strides(rank, out.strides(), keepdim)?, Dims::filled(rank, 0)?);
-    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &strides, &none)?;
+    let strides = dims.reduced_strides(input.rank(), out.strides(), keepdim)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), &strides], dims)?;
     let mut to = Writer::<Bool8>::new(out)?;
     nest.groups(|group| {
         let mut found = [Bool8(0); COLUMNS];
@@ -56,7 +54,7 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
         let is_run = group.is_run();
         group.rows(|row| {
             if !is_run {
-                for (found, &x) in found.iter_mut().zip(from.tile(row.offset, row.len, &mut buffer)) {
+                for (found, &x) in found.iter_mut().zip(from.tile(row.offsets[0], row.len, &mut buffer)) {
                     found.0 |= x.0;
                 }
                 return Ok(());
@@ -65,7 +63,7 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
                 if found[0].get() {
                     break;
                 }
-                let tile = from.tile(row.offset + start, TILE.min(row.len - start), &mut buffer);
+                let tile = from.tile(row.offsets[0] + start, TILE.min(row.len - start), &mut buffer);
                 found[0].0 = tile.iter().fold(0, |found, x| found | x.0);
             }
             Ok(())
@@ -73,6 +71,6 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
         for found in &mut found[..group.columns] {
             *found = found.get().into();
         }
-        to.scatter(group.out, group.out_stride(), &found[..group.columns])
+        to.scatter(group.offsets[1], group.strides()[1], &found[..group.columns])
     })
 }

@@ -93,7 +93,7 @@ fn search<C: Bounded, F: Order<C>>(
         Some(values) => dims.reduced_strides(rank, values.strides(), keepdim)?,
         None => Dims::filled(rank, 0)?,
     };
-    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &position_strides, &value_strides)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), &position_strides, &value_strides], dims)?;
     let mut values = values.map(Writer::<C>::new).transpose()?;
     let positions = positions.as_mut_slice::<i64>()?;
     nest.groups(|group| {
@@ -104,19 +104,19 @@ fn search<C: Bounded, F: Order<C>>(
         } else {
             search_columns::<C, F>(group, &from, &mut best, &mut at)?;
         }
-        let to = positions[group.out..].iter_mut().step_by(group.out_stride().max(1));
+        let to = positions[group.offsets[1]..].iter_mut().step_by(group.strides()[1].max(1));
         for (to, &at) in to.zip(&at[..group.columns]) {
             *to = at;
         }
         if let Some(values) = &mut values {
-            values.scatter(group.aux, group.aux_stride(), &best[..group.columns])?;
+            values.scatter(group.offsets[2], group.strides()[2], &best[..group.columns])?;
         }
         Ok(())
     })
 }
 
 fn search_run<C: Bounded, F: Order<C>>(
-    group: &mut Group<'_>,
+    group: &mut Group<'_, 3>,
     from: &Reader<'_, C>,
     best: &mut C,
     at: &mut i64,
@@ -124,7 +124,7 @@ fn search_run<C: Bounded, F: Order<C>>(
     let mut buffer = [C::ZERO; TILE];
     group.rows(|row| {
         for start in (0..row.len).step_by(TILE) {
-            let tile = from.tile(row.offset + start, TILE.min(row.len - start), &mut buffer);
+            let tile = from.tile(row.offsets[0] + start, TILE.min(row.len - start), &mut buffer);
             search_tile::<C, F>(tile, start, best, at);
         }
         Ok(())
@@ -142,7 +142,7 @@ fn search_tile<C: Bounded, F: Order<C>>(tile: &[C], start: usize, best: &mut C, 
 }
 
 fn search_columns<C: Bounded, F: Order<C>>(
-    group: &mut Group<'_>,
+    group: &mut Group<'_, 3>,
     from: &Reader<'_, C>,
     best: &mut [C; COLUMNS],
     at: &mut [i64; COLUMNS],
@@ -150,7 +150,7 @@ fn search_columns<C: Bounded, F: Order<C>>(
     let mut buffer = [C::ZERO; TILE];
     let mut position = 0i64;
     group.rows(|row| {
-        let tile = from.tile(row.offset, row.len, &mut buffer);
+        let tile = from.tile(row.offsets[0], row.len, &mut buffer);
         for ((&x, best), at) in tile.iter().zip(best.iter_mut()).zip(at.iter_mut()) {
             let better = F::beats(x, *best);
             *best = if better { x } else { *best };

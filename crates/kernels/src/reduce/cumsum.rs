@@ -5,7 +5,6 @@ use rushlight_runtime::{KernelContext, Op, Result, ScalarType, Tensor, TensorMut
 use crate::support::access::{Reader, Writer, map_run};
 use crate::support::number::Arithmetic;
 use crate::support::reduce::{COLUMNS, DimSet, Nest, check_dtype};
-use crate::support::shape::Dims;
 use crate::support::tile::Compute;
 
 /// `cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)`
@@ -28,14 +27,13 @@ fn cumsum_out(cx: &KernelContext<'_>) -> Result<()> {
 
 fn scan<C: Arithmetic + Compute>(input: &Tensor<'_>, dims: DimSet, out: TensorMut<'_>) -> Result<()> {
     let from = Reader::<C>::through(*input, out.dtype()).map_err(|e| e.arg(0))?;
-    let none = Dims::filled(input.rank(), 0)?;
-    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), out.strides(), &none)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), out.strides()], dims)?;
     let mut to = Writer::<C>::new(out)?;
     nest.groups(|group| {
         let mut sums = [C::ZERO; COLUMNS];
-        let is_run = group.is_run();
+        let (is_run, stride) = (group.is_run(), group.strides()[1]);
         group.rows(|row| {
-            map_run(&from, &mut to, row.offset, (row.out, row.out_stride), row.len, |_, x, y| {
+            map_run(&from, &mut to, row.offsets[0], (row.offsets[1], stride), row.len, |_, x, y| {
                 if is_run {
                     for (y, &x) in y.iter_mut().zip(x) {
                         sums[0] = sums[0].add(x);

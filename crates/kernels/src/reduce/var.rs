@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Te
 
 use crate::support::access::{Reader, Writer};
 use crate::support::number::Arithmetic;
-use crate::support::reduce::{COLUMNS, Deviations, DimSet, Nest, Sum, resize_reduced};
+use crate::support::reduce::{DimSet, Nest, moments, resize_reduced};
 use crate::support::shape::Dims;
 use crate::support::tile::Compute;
 
@@ -77,29 +77,19 @@ fn variance<C: Arithmetic + Compute>(
         Some(mean) => dims.reduced_strides(rank, mean.strides(), keepdim)?,
         None => Dims::filled(rank, 0)?,
     };
-    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &var_strides, &mean_strides)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), &var_strides, &mean_strides], dims)?;
     let mut var = Writer::<C>::new(var)?;
     let mut mean = mean.map(Writer::<C>::new).transpose()?;
     let count = nest.count() as f64;
     let divisor = if count > correction { count - correction } else { 0.0 };
     nest.groups(|group| {
-        let mut sums = [[C::ZERO; COLUMNS]];
-        group.fold::<C, Sum, 1>(&from, &[C::ZERO; COLUMNS], &mut sums)?;
-        let [mut means] = sums;
-        for mean in &mut means[..group.columns] {
-            *mean = C::from_f64(mean.to_f64() / count);
+        let [means, mut squares] = moments(group, &from)?;
+        for squares in &mut squares[..group.columns] {
+            *squares = C::from_f64(squares.to_f64() / divisor);
         }
-        let mut deviations = [[C::ZERO; COLUMNS]; 2];
-        group.fold::<C, Deviations, 2>(&from, &means, &mut deviations)?;
-        let [sums, mut squares] = deviations;
-        for (squares, sum) in squares[..group.columns].iter_mut().zip(sums) {
-            let (total, sum) = (squares.to_f64(), sum.to_f64());
-            let corrected = total - sum * sum / count;
-            *squares = C::from_f64(if corrected < 0.0 { 0.0 } else { corrected } / divisor);
-        }
-        var.scatter(group.out, group.out_stride(), &squares[..group.columns])?;
+        var.scatter(group.offsets[1], group.strides()[1], &squares[..group.columns])?;
         match &mut mean {
-            Some(mean) => mean.scatter(group.aux, group.aux_stride(), &means[..group.columns]),
+            Some(mean) => mean.scatter(group.offsets[2], group.strides()[2], &means[..group.columns]),
             None => Ok(()),
         }
     })

@@ -25,6 +25,16 @@ impl DimSet {
         Self((1u32 << rank.min(MAX_RANK)) - 1)
     }
 
+    /// The dimensions from `first` on.
+    pub(crate) fn from(first: usize, rank: usize) -> Self {
+        Self(Self::all(rank).0 & !Self::all(first).0)
+    }
+
+    /// All dimensions but `dim`.
+    pub(crate) fn all_but(dim: usize, rank: usize) -> Self {
+        Self(Self::all(rank).0 & !(1 << dim.min(31)))
+    }
+
     /// One dimension, as PyTorch counts it. In a tensor of rank 0 the set is empty.
     pub(crate) fn one(dim: i64, rank: usize) -> Result<Self> {
         let dim = normalize_dim(dim, rank)?;
@@ -81,7 +91,11 @@ impl DimSet {
 
     /// Number of elements that are reduced to one.
     pub(crate) fn count(self, sizes: &[usize]) -> usize {
-        sizes.iter().enumerate().filter(|&(dim, _)| self.contains(dim)).map(|(_, &size)| size).product()
+        sizes
+            .iter()
+            .enumerate()
+            .filter(|&(dim, _)| self.contains(dim))
+            .fold(1, |n: usize, (_, &size)| n.saturating_mul(size))
     }
 }
 
@@ -97,65 +111,76 @@ pub(crate) fn check_dtype(dtype: Option<i64>, out: ScalarType, index: usize) -> 
 }
 
 #[derive(Clone, Copy)]
-struct Loop {
+struct Loop<const S: usize> {
     size: usize,
-    /// Strides in the input, the output and an auxiliary tensor.
-    strides: [usize; 3],
+    strides: [usize; S],
     reduced: bool,
 }
 
-/// The loops of a reduction.
-pub(crate) struct Nest {
-    kept: [Dims; 4],
-    reduced: [Dims; 4],
-    inner: Loop,
+impl<const S: usize> Loop<S> {
+    const ONE: Self = Self { size: 1, strides: [0; S], reduced: true };
+}
+
+/// Loops that are walked.
+struct Loops<const S: usize> {
+    sizes: Dims,
+    strides: [Dims; S],
+}
+
+impl<const S: usize> Loops<S> {
+    const NONE: Self = Self { sizes: Dims::EMPTY, strides: [Dims::EMPTY; S] };
+
+    fn push(&mut self, new: &Loop<S>) -> Result<()> {
+        for (strides, &stride) in self.strides.iter_mut().zip(&new.strides) {
+            strides.push(stride)?;
+        }
+        self.sizes.push(new.size)
+    }
+
+    fn walk(&self) -> Result<Walk<S>> {
+        Walk::new(&self.sizes, core::array::from_fn(|i| &*self.strides[i]))
+    }
+}
+
+/// The loops of a reduction, with the strides of `S` tensors, the input first.
+pub(crate) struct Nest<const S: usize> {
+    kept: Loops<S>,
+    reduced: Loops<S>,
+    inner: Loop<S>,
     /// Elements that are reduced to one.
     count: usize,
 }
 
-impl Nest {
-    /// `sizes` and `strides` are the input's. `out` are the strides of the output along the input's dimensions, 0 along
-    /// reduced ones if it is a reduction's, and `aux` those of another tensor (zeros if there is none).
-    pub(crate) fn new(
-        sizes: &[usize],
-        strides: &[usize],
-        reduced: impl Fn(usize) -> bool,
-        out: &[usize],
-        aux: &[usize],
-    ) -> Result<Self> {
-        const ONE: Loop = Loop { size: 1, strides: [0; 3], reduced: true };
-        let mut loops = [ONE; MAX_RANK];
-        let (mut len, mut count) = (0, 1usize);
-        for (dim, ((&size, &stride), (&out, &aux))) in sizes.iter().zip(strides).zip(out.iter().zip(aux)).enumerate() {
-            let new = Loop { size, strides: [stride, out, aux], reduced: reduced(dim) };
-            count = if new.reduced { count.saturating_mul(size) } else { count };
+impl<const S: usize> Nest<S> {
+    /// `sizes` are the input's, `strides` those of each tensor along the input's dimensions: 0 where it has none.
+    pub(crate) fn new(sizes: &[usize], strides: [&[usize]; S], dims: DimSet) -> Result<Self> {
+        let mut loops = [Loop::ONE; MAX_RANK];
+        let mut len = 0;
+        for (dim, &size) in sizes.iter().enumerate() {
             if size == 1 || len == MAX_RANK {
                 continue;
             }
-            let place = loops[..len].iter().position(|l| l.strides[0] < stride).unwrap_or(len);
+            let strides = strides.map(|strides| strides.get(dim).copied().unwrap_or(0));
+            let place = loops[..len].iter().position(|l| l.strides[0] < strides[0]).unwrap_or(len);
             loops[place..=len].rotate_right(1);
-            loops[place] = new;
+            loops[place] = Loop { size, strides, reduced: dims.contains(dim) };
             len += 1;
         }
-        let (mut kept, mut reduced) = ([Dims::EMPTY; 4], [Dims::EMPTY; 4]);
-        let mut inner: Option<Loop> = None;
+        let (mut kept, mut reduced) = (Loops::NONE, Loops::NONE);
+        let mut inner: Option<Loop<S>> = None;
         for next in &loops[..len] {
             if let Some(last) = &mut inner {
                 let contiguous = |i: usize| last.strides[i] == next.size.wrapping_mul(next.strides[i]);
-                if last.reduced == next.reduced && (0..3).all(contiguous) {
+                if last.reduced == next.reduced && (0..S).all(contiguous) {
                     last.size = last.size.saturating_mul(next.size);
                     last.strides = next.strides;
                     continue;
                 }
-                let dims = if last.reduced { &mut reduced } else { &mut kept };
-                for (dims, value) in dims.iter_mut().zip([last.size, last.strides[0], last.strides[1], last.strides[2]])
-                {
-                    dims.push(value)?;
-                }
+                if last.reduced { reduced.push(last)? } else { kept.push(last)? }
             }
             inner = Some(*next);
         }
-        Ok(Self { kept, reduced, inner: inner.unwrap_or(ONE), count })
+        Ok(Self { kept, reduced, inner: inner.unwrap_or(Loop::ONE), count: dims.count(sizes) })
     }
 
     /// Elements that are reduced to one.
@@ -164,24 +189,21 @@ impl Nest {
     }
 
     /// Calls `f` for every group, or every set of neighbouring groups.
-    pub(crate) fn groups(&self, mut f: impl FnMut(&mut Group<'_>) -> Result<()>) -> Result<()> {
-        let mut walk = walk(&self.kept)?;
-        let mut group = Group { nest: self, columns: 1, offset: 0, out: 0, aux: 0, rows: walk_rows(&self.reduced)? };
-        if self.kept[0].contains(&0) {
+    pub(crate) fn groups(&self, mut f: impl FnMut(&mut Group<'_, S>) -> Result<()>) -> Result<()> {
+        if self.kept.sizes.contains(&0) {
             return Ok(());
         }
+        let mut walk = self.kept.walk()?;
+        let rows = if self.reduced.sizes.is_empty() { None } else { Some(self.reduced.walk()?) };
+        let mut group = Group { nest: self, columns: 1, offsets: [0; S], rows };
         loop {
-            let [offset, out, aux] = walk.offsets;
             if self.inner.reduced {
-                (group.offset, group.out, group.aux) = (offset, out, aux);
+                group.offsets = walk.offsets;
                 f(&mut group)?;
             } else {
-                let strides = self.inner.strides;
                 for start in (0..self.inner.size).step_by(COLUMNS) {
                     group.columns = COLUMNS.min(self.inner.size - start);
-                    group.offset = offset + start * strides[0];
-                    group.out = out + start * strides[1];
-                    group.aux = aux + start * strides[2];
+                    group.offsets = core::array::from_fn(|i| walk.offsets[i] + start * self.inner.strides[i]);
                     f(&mut group)?;
                 }
             }
@@ -192,68 +214,45 @@ impl Nest {
     }
 }
 
-fn walk(dims: &[Dims; 4]) -> Result<Walk<3>> {
-    Walk::new(&dims[0], [&dims[1], &dims[2], &dims[3]])
-}
-
-fn walk_rows(dims: &[Dims; 4]) -> Result<Option<Walk<3>>> {
-    if dims[0].is_empty() { Ok(None) } else { walk(dims).map(Some) }
-}
-
 /// One group of elements that are reduced to one, or up to [`COLUMNS`] neighbouring ones.
-pub(crate) struct Group<'n> {
-    nest: &'n Nest,
+pub(crate) struct Group<'n, const S: usize> {
+    nest: &'n Nest<S>,
     /// Number of neighbouring groups; 1 if the innermost dimension is reduced.
     pub(crate) columns: usize,
-    offset: usize,
-    /// Offset of the (first) result in the output.
-    pub(crate) out: usize,
-    /// Offset of the (first) group in the auxiliary tensor.
-    pub(crate) aux: usize,
-    rows: Option<Walk<3>>,
+    /// Offset of the (first) group in each tensor.
+    pub(crate) offsets: [usize; S],
+    rows: Option<Walk<S>>,
 }
 
 /// Neighbouring elements of the input: of one group if the innermost dimension is reduced, else one of each group.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
-    pub(crate) offset: usize,
+pub(crate) struct Row<const S: usize> {
     pub(crate) len: usize,
-    /// Offset in the output if it is not reduced, and the stride there.
-    pub(crate) out: usize,
-    pub(crate) out_stride: usize,
-    /// Offset in the auxiliary tensor if it is not reduced.
-    pub(crate) aux: usize,
+    /// Offset of the first element in each tensor.
+    pub(crate) offsets: [usize; S],
 }
 
-impl Group<'_> {
+impl<const S: usize> Group<'_, S> {
     /// True if rows are runs of one group.
     pub(crate) fn is_run(&self) -> bool {
         self.nest.inner.reduced
     }
 
-    /// Stride of neighbouring groups in the output.
-    pub(crate) fn out_stride(&self) -> usize {
-        self.nest.inner.strides[1]
-    }
-
-    /// Stride of neighbouring groups in the auxiliary tensor.
-    pub(crate) fn aux_stride(&self) -> usize {
-        self.nest.inner.strides[2]
+    /// Stride in each tensor between the elements of a row: neighbouring groups, or elements of one.
+    pub(crate) fn strides(&self) -> [usize; S] {
+        self.nest.inner.strides
     }
 
     /// Calls `f` for each row.
     #[inline]
-    pub(crate) fn rows(&mut self, mut f: impl FnMut(Row) -> Result<()>) -> Result<()> {
+    pub(crate) fn rows(&mut self, mut f: impl FnMut(Row<S>) -> Result<()>) -> Result<()> {
         if self.nest.count == 0 {
             return Ok(());
         }
         let len = if self.is_run() { self.nest.inner.size } else { self.columns };
-        let first =
-            Row { offset: self.offset, len, out: self.out, out_stride: self.nest.inner.strides[1], aux: self.aux };
-        let Some(walk) = &mut self.rows else { return f(first) };
+        let Some(walk) = &mut self.rows else { return f(Row { len, offsets: self.offsets }) };
         loop {
-            let [offset, out, aux] = walk.offsets;
-            f(Row { offset: first.offset + offset, out: first.out + out, aux: first.aux + aux, ..first })?;
+            f(Row { len, offsets: core::array::from_fn(|i| self.offsets[i] + walk.offsets[i]) })?;
             if !walk.next() {
                 return Ok(());
             }
@@ -288,7 +287,7 @@ impl Group<'_> {
             let mut buffer = [F::START[0]; TILE];
             let step = if from.in_place().is_some() { BLOCK } else { TILE };
             for start in (0..row.len).step_by(step) {
-                let tile = from.tile(row.offset + start, step.min(row.len - start), &mut buffer);
+                let tile = from.tile(row.offsets[0] + start, step.min(row.len - start), &mut buffer);
                 levels[0] = F::merge(levels[0], fold_block::<C, F, N>(tile, center));
                 blocks = blocks.wrapping_add(1);
                 if blocks & ((1 << bits) - 1) == 0 {
@@ -322,7 +321,7 @@ impl Group<'_> {
         let mut rows = 0usize;
         self.rows(|row| {
             let mut buffer = [F::START[0]; TILE];
-            let tile = from.tile(row.offset, columns, &mut buffer);
+            let tile = from.tile(row.offsets[0], columns, &mut buffer);
             match <&[C; COLUMNS]>::try_from(tile) {
                 Ok(tile) => fold_row::<C, F, N>(level0, tile, center),
                 Err(_) => fold_row::<C, F, N>(level0, tile, center),
@@ -353,16 +352,39 @@ pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
     finish: impl Fn(&mut [C]),
 ) -> Result<()> {
     let rank = input.rank();
-    let (out, none) = (dims.reduced_strides(rank, to.strides(), keepdim)?, Dims::filled(rank, 0)?);
-    let nest = Nest::new(input.sizes(), input.strides(), |dim| dims.contains(dim), &out, &none)?;
+    let out = dims.reduced_strides(rank, to.strides(), keepdim)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), &out], dims)?;
     let mut result = [[F::START[0]; COLUMNS]];
     let center = result[0];
     nest.groups(|group| {
         group.fold::<C, F, 1>(from, &center, &mut result)?;
         let results = &mut result[0][..group.columns];
         finish(results);
-        to.scatter(group.out, group.out_stride(), results)
+        to.scatter(group.offsets[1], group.strides()[1], results)
     })
+}
+
+/// Means and sums of squared deviations from the mean of each group, corrected for the rounding error of the mean.
+pub(crate) fn moments<C: Arithmetic + Compute, const S: usize>(
+    group: &mut Group<'_, S>,
+    from: &Reader<'_, C>,
+) -> Result<[[C; COLUMNS]; 2]> {
+    let count = group.nest.count as f64;
+    let columns = group.columns;
+    let mut sums = [[C::ZERO; COLUMNS]];
+    group.fold::<C, Sum, 1>(from, &[C::ZERO; COLUMNS], &mut sums)?;
+    let [mut means] = sums;
+    for mean in &mut means[..columns] {
+        *mean = C::from_f64(mean.to_f64() / count);
+    }
+    let mut deviations = [[C::ZERO; COLUMNS]; 2];
+    group.fold::<C, Deviations, 2>(from, &means, &mut deviations)?;
+    let [sums, mut squares] = deviations;
+    for (squares, sum) in squares[..columns].iter_mut().zip(sums) {
+        let corrected = squares.to_f64() - sum.to_f64() * sum.to_f64() / count;
+        *squares = if corrected < 0.0 { C::ZERO } else { C::from_f64(corrected) };
+    }
+    Ok([means, squares])
 }
 
 /// Resizes `out`, argument `index`, to the result of reducing `dims` of `input`.
@@ -566,7 +588,7 @@ impl<C: Bounded> Fold<C, 1> for Min {
 }
 
 /// Sums of the deviations from the center and of their squares.
-pub(crate) struct Deviations;
+struct Deviations;
 
 impl<C: Arithmetic> Fold<C, 2> for Deviations {
     const START: [C; 2] = [C::ZERO; 2];

@@ -1,0 +1,121 @@
+//! Layer normalisation: over the last dimensions.
+
+use rushlight_runtime::{Detail, IntList, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+
+use crate::support::access::{Reader, Writer};
+use crate::support::reduce::{COLUMNS, DimSet, Nest, moments};
+use crate::support::shape::Dims;
+
+use super::normalize::{Parameter, Real, check_floating, check_sizes, normalize};
+
+/// `native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *,
+/// Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
+///
+/// The outputs are the normalised input, and the mean and the reciprocal standard deviation of each group with
+/// dimensions of size 1 in place of the normalised ones. Parameters and outputs may have any floating type.
+pub const NATIVE_LAYER_NORM_OUT: Op = Op::new("aten::native_layer_norm.out", 8, native_layer_norm_out).outs(3);
+
+pub const OPS: &[Op] = &[NATIVE_LAYER_NORM_OUT];
+
+fn native_layer_norm_out(cx: &KernelContext<'_>) -> Result<()> {
+    let input = cx.tensor(0)?;
+    let dims = normalized_dims(&input, cx.ints(1)?).map_err(|e| e.arg(1))?;
+    check_floating(input.dtype(), 0)?;
+    let (weight, bias) = (cx.optional_tensor(2)?, cx.optional_tensor(3)?);
+    for (parameter, index) in [(&weight, 2), (&bias, 3)] {
+        if let Some(parameter) = parameter {
+            check_floating(parameter.dtype(), index)?;
+            check_sizes(parameter, dims.of(&input), index)?;
+        }
+    }
+    let (mut out, mut mean, mut rstd) = (cx.out(5)?, cx.out(6)?, cx.out(7)?);
+    out.resize(input.sizes()).map_err(|e| e.arg(5))?;
+    let stats = dims.set.reduced_sizes(input.sizes(), true)?;
+    mean.resize(&stats).map_err(|e| e.arg(6))?;
+    rstd.resize(&stats).map_err(|e| e.arg(7))?;
+    let eps = cx.double(4)?;
+    if input.dtype() == ScalarType::Double {
+        layer_norm::<f64>(&input, dims, weight, bias, eps, [out, mean, rstd])
+    } else {
+        layer_norm::<f32>(&input, dims, weight, bias, eps, [out, mean, rstd])
+    }
+}
+
+fn layer_norm<C: Real>(
+    input: &Tensor<'_>,
+    dims: Normalized,
+    weight: Option<Tensor<'_>>,
+    bias: Option<Tensor<'_>>,
+    eps: f64,
+    [out, mean, rstd]: [TensorMut<'_>; 3],
+) -> Result<()> {
+    let nest = {
+        let rank = input.rank();
+        let weight = dims.parameter_strides(rank, weight.as_ref())?;
+        let bias = dims.parameter_strides(rank, bias.as_ref())?;
+        let mean = dims.set.reduced_strides(rank, mean.strides(), true)?;
+        let rstd = dims.set.reduced_strides(rank, rstd.strides(), true)?;
+        Nest::new(input.sizes(), [input.strides(), out.strides(), &weight, &bias, &mean, &rstd], dims.set)?
+    };
+    let from = Reader::<C>::new(*input)?;
+    let (weight, bias) = (Parameter::weight(weight)?, Parameter::bias(bias)?);
+    let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
+    let count = nest.count() as f64;
+    nest.groups(|group| {
+        let [mut means, squares] = moments::<C, 6>(group, &from)?;
+        let mut rstds = [C::ZERO; COLUMNS];
+        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(squares) {
+            *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
+        }
+        if count == 0.0 {
+            means = [C::ZERO; COLUMNS];
+        }
+        normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
+        mean.scatter(group.offsets[4], group.strides()[4], &means[..group.columns])?;
+        rstd.scatter(group.offsets[5], group.strides()[5], &rstds[..group.columns])
+    })
+}
+
+/// The last dimensions of a tensor.
+#[derive(Clone, Copy)]
+pub(super) struct Normalized {
+    pub(super) set: DimSet,
+    /// Dimensions before them.
+    first: usize,
+}
+
+impl Normalized {
+    /// The sizes of these dimensions.
+    pub(super) fn of<'a>(&self, input: &Tensor<'a>) -> &'a [usize] {
+        input.sizes().get(self.first..).unwrap_or(&[])
+    }
+
+    /// Strides of a weight or a bias along the input's dimensions.
+    pub(super) fn parameter_strides(&self, rank: usize, parameter: Option<&Tensor<'_>>) -> Result<Dims> {
+        let mut strides = Dims::filled(rank, 0)?;
+        if let Some(parameter) = parameter {
+            for (to, &stride) in strides.iter_mut().skip(self.first).zip(parameter.strides()) {
+                *to = stride;
+            }
+        }
+        Ok(strides)
+    }
+}
+
+/// Checks that the input ends in `shape`.
+pub(super) fn normalized_dims(input: &Tensor<'_>, shape: IntList<'_>) -> Result<Normalized> {
+    let first = match input.rank().checked_sub(shape.len()) {
+        Some(first) if !shape.is_empty() => first,
+        _ => {
+            let (what, expected, got) = ("normalized dimensions, 1 to", input.rank(), shape.len());
+            return Err(Detail::Count { what, expected, got }.into());
+        }
+    };
+    for (&size, got) in input.sizes().iter().skip(first).zip(shape.iter()) {
+        if usize::try_from(got) != Ok(size) {
+            let (what, expected) = ("normalized_shape", "the last sizes of the input");
+            return Err(Detail::Value { what, expected, got }.into());
+        }
+    }
+    Ok(Normalized { set: DimSet::from(first, input.rank()), first })
+}
