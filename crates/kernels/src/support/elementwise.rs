@@ -1,9 +1,9 @@
 //! Loops over tensors element by element, for any mix of element types, layouts and broadcasts.
 //!
 //! A kernel is a loop over slices of a compute type ([`map`], [`zip`], [`zip3`] make one from a closure). If all tensors
-//! have that type and one layout it runs once over the whole memory; else tile by tile. `common` is the type in which
-//! PyTorch computes: inputs and results take its precision or wrap to its width where the compute type is wider.
-//! Outputs have their final size and accept the cast from `common` when these functions are called.
+//! have that type and one layout it runs once over the whole memory; else tile by tile. They are told the
+//! types in which PyTorch computes: inputs and results take their precision or wrap to their width where the compute
+//! type is wider. Outputs have their final size, and the cast to their type is checked, when these functions are called.
 
 use rushlight_runtime::{KernelContext, Result, ScalarType, Tensor, TensorMut};
 
@@ -116,90 +116,90 @@ pub(crate) fn same_layout(a: &Tensor<'_>, out: &TensorMut<'_>) -> bool {
     same(a.sizes(), out.sizes()) && same(a.dim_order(), out.dim_order())
 }
 
-/// `out = kernel(a)`.
+/// `out = kernel(a)`; `types` are those in which PyTorch takes `a` and gives results.
 #[inline]
 pub(crate) fn unary<A: Compute, R: Compute>(
     a: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: (ScalarType, ScalarType),
+    types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &mut [R]),
 ) -> Result<()> {
-    if a.dtype() == A::DTYPE && out.dtype() == R::DTYPE && common == (A::DTYPE, R::DTYPE) && same_layout(a, out) {
+    if a.dtype() == A::DTYPE && out.dtype() == R::DTYPE && types == (A::DTYPE, R::DTYPE) && same_layout(a, out) {
         kernel(a.as_slice()?, out.as_mut_slice()?);
         return Ok(());
     }
-    unary_tiles(a, out, common, kernel)
+    unary_tiles(a, out, types, kernel)
 }
 
 #[inline(never)]
 fn unary_tiles<A: Compute, R: Compute>(
     a: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: (ScalarType, ScalarType),
+    types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &mut [R]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, common.0, out)?;
-    let mut sink = Sink::<R>::new(common.1, out)?;
+    let mut a = Operand::<A>::new(a, types.0, out)?;
+    let mut sink = Sink::<R>::new(types.1, out)?;
     tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
         let a = a.next(len);
         sink.write(out, at, len, |out| kernel(a, out))
     })
 }
 
-/// `out = kernel(a, b)`, where `a` and `b` are converted to type `common.0` and results are of type `common.1`.
+/// `out = kernel(a, b)`; `types` are those in which PyTorch takes `a` and `b` and gives results.
 #[inline]
-pub(crate) fn binary<A: Compute, R: Compute>(
+pub(crate) fn binary<A: Compute, B: Compute, R: Compute>(
     a: &Tensor<'_>,
     b: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: (ScalarType, ScalarType),
-    kernel: &dyn Fn(&[A], &[A], &mut [R]),
+    types: (ScalarType, ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &[B], &mut [R]),
 ) -> Result<()> {
     if a.dtype() == A::DTYPE
-        && b.dtype() == A::DTYPE
+        && b.dtype() == B::DTYPE
         && out.dtype() == R::DTYPE
-        && common == (A::DTYPE, R::DTYPE)
+        && types == (A::DTYPE, B::DTYPE, R::DTYPE)
         && same_layout(a, out)
         && same_layout(b, out)
     {
         kernel(a.as_slice()?, b.as_slice()?, out.as_mut_slice()?);
         return Ok(());
     }
-    binary_tiles(a, b, out, common, kernel)
+    binary_tiles(a, b, out, types, kernel)
 }
 
 #[inline(never)]
-fn binary_tiles<A: Compute, R: Compute>(
+fn binary_tiles<A: Compute, B: Compute, R: Compute>(
     a: &Tensor<'_>,
     b: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: (ScalarType, ScalarType),
-    kernel: &dyn Fn(&[A], &[A], &mut [R]),
+    types: (ScalarType, ScalarType, ScalarType),
+    kernel: &dyn Fn(&[A], &[B], &mut [R]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, common.0, out)?;
-    let mut b = Operand::<A>::new(b, common.0, out)?;
-    let mut sink = Sink::<R>::new(common.1, out)?;
-    tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
+    let mut a = Operand::<A>::new(a, types.0, out)?;
+    let mut b = Operand::<B>::new(b, types.1, out)?;
+    let mut sink = Sink::<R>::new(types.2, out)?;
+    tiles(out.numel(), A::TILE.min(B::TILE).min(R::TILE), |at, len| {
         let (a, b) = (a.next(len), b.next(len));
         sink.write(out, at, len, |out| kernel(a, b, out))
     })
 }
 
-/// `out = kernel(a, b, c)`; `a` is read as an `A` in its own type, `b`, `c` and the result are of type `common`.
+/// `out = kernel(a, b, c)`; `types` are those in which PyTorch takes `a`, and `b`, `c` and the results.
 #[inline]
 pub(crate) fn ternary<A: Compute, B: Compute>(
     a: &Tensor<'_>,
     b: &Tensor<'_>,
     c: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: ScalarType,
+    types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &[B], &[B], &mut [B]),
 ) -> Result<()> {
     if a.dtype() == A::DTYPE
         && b.dtype() == B::DTYPE
         && c.dtype() == B::DTYPE
         && out.dtype() == B::DTYPE
-        && common == B::DTYPE
+        && types == (A::DTYPE, B::DTYPE)
         && same_layout(a, out)
         && same_layout(b, out)
         && same_layout(c, out)
@@ -207,7 +207,7 @@ pub(crate) fn ternary<A: Compute, B: Compute>(
         kernel(a.as_slice()?, b.as_slice()?, c.as_slice()?, out.as_mut_slice()?);
         return Ok(());
     }
-    ternary_tiles(a, b, c, out, common, kernel)
+    ternary_tiles(a, b, c, out, types, kernel)
 }
 
 #[inline(never)]
@@ -216,21 +216,22 @@ fn ternary_tiles<A: Compute, B: Compute>(
     b: &Tensor<'_>,
     c: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    common: ScalarType,
+    types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &[B], &[B], &mut [B]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, a.dtype(), out)?;
-    let mut b = Operand::<B>::new(b, common, out)?;
-    let mut c = Operand::<B>::new(c, common, out)?;
-    let mut sink = Sink::<B>::new(common, out)?;
+    let mut a = Operand::<A>::new(a, types.0, out)?;
+    let mut b = Operand::<B>::new(b, types.1, out)?;
+    let mut c = Operand::<B>::new(c, types.1, out)?;
+    let mut sink = Sink::<B>::new(types.1, out)?;
     tiles(out.numel(), A::TILE.min(B::TILE), |at, len| {
         let (a, b, c) = (a.next(len), b.next(len), c.next(len));
         sink.write(out, at, len, |out| kernel(a, b, c, out))
     })
 }
 
+/// Calls `each` with the start and length of every tile.
 #[inline(always)]
-fn tiles(numel: usize, tile: usize, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+pub(crate) fn tiles(numel: usize, tile: usize, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
     let mut at = 0;
     while at < numel {
         let len = tile.min(numel - at);

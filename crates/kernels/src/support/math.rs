@@ -356,6 +356,13 @@ pub(crate) fn sqrt(a: &[f32], out: &mut [f32]) {
     }
 }
 
+/// The kernel of `1 / sqrt(a)`.
+pub(crate) fn rsqrt(a: &[f32], out: &mut [f32]) {
+    for (out, &a) in out.iter_mut().zip(a) {
+        *out = 1.0 / libm::sqrtf(a);
+    }
+}
+
 /// sin and cos of the remainder of x after quarter turns, and the number of those modulo 2^32, for |x| < 2^28.
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32, u32) {
@@ -443,13 +450,13 @@ pub(crate) fn atan2(y: &[f32], x: &[f32], out: &mut [f32]) {
     for ((y, x), out) in y.chunks(256).zip(x.chunks(256)).zip(out.chunks_mut(256)) {
         let mut rare = 0;
         for ((out, &y), &x) in out.iter_mut().zip(y).zip(x) {
-            rare += u32::from(!(ordinary(y) & ordinary(x)));
+            rare += u32::from(!(ordinary(y) && ordinary(x)));
             let angle = atan_ratio(y.abs(), x.abs());
             *out = (if x < 0.0 { core::f32::consts::PI - angle } else { angle }).copysign(y);
         }
         if rare > 0 {
             for ((out, &y), &x) in out.iter_mut().zip(y).zip(x) {
-                if !(ordinary(y) & ordinary(x)) {
+                if !(ordinary(y) && ordinary(x)) {
                     *out = libm::atan2f(y, x);
                 }
             }
@@ -496,7 +503,7 @@ pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
     // Powers of two up to 2^126 stay within the reach of `pow_regular`: |log2 x| <= 127 and so |y| must be small.
     let regular = |x: f32, y: f32| {
         let exponent = ((x.to_bits() >> 23) as i32 - 127) as f32;
-        (x >= f32::MIN_POSITIVE) & (x < f32::INFINITY) & ((exponent.abs() + 1.0) * y.abs() < 125.0)
+        (f32::MIN_POSITIVE..f32::INFINITY).contains(&x) && ((exponent.abs() + 1.0) * y.abs() < 125.0)
     };
     for ((a, b), out) in a.chunks(256).zip(b.chunks(256)).zip(out.chunks_mut(256)) {
         let mut rare = 0;
@@ -512,6 +519,22 @@ pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
             }
         }
     }
+}
+
+/// C's `fmod`, exact.
+#[inline(always)]
+pub(crate) fn fmod(a: f32, b: f32) -> f32 {
+    const ROUND: f64 = 4_503_599_627_370_496.0;
+    let (x, y) = (f64::from(a.abs()), f64::from(b.abs()));
+    let ratio = x / y;
+    // With fewer than 2^28 multiples every step is exact in f64.
+    if ratio < 268_435_456.0 && y < f64::INFINITY {
+        let multiples = (ratio + ROUND) - ROUND;
+        let rest = x - multiples * y;
+        let rest = if rest < 0.0 { rest + y } else { rest };
+        return (rest as f32).copysign(a);
+    }
+    libm::fmodf(a, b)
 }
 
 #[cfg(test)]

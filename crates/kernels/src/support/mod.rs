@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod dispatch;
 #[macro_use]
 pub(crate) mod elementwise;
+pub(crate) mod convert;
 pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;

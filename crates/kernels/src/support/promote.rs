@@ -58,13 +58,12 @@ fn complex_of(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// Collects the operands of one call. Tensors with dimensions outrank rank-0 tensors, which outrank numbers: a lower
+/// Collects the tensors of one call. Those with dimensions outrank rank-0 tensors, as these outrank numbers: a lower
 /// category only widens the result if its kind (bool, integer, float, complex) is higher.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ResultType {
     dimensioned: Option<ScalarType>,
     rank0: Option<ScalarType>,
-    number: Option<ScalarType>,
 }
 
 impl ResultType {
@@ -77,18 +76,8 @@ impl ResultType {
         Ok(self)
     }
 
-    pub(crate) fn scalar(mut self, value: Scalar) -> Result<Self> {
-        let dtype = scalar_type(value);
-        self.number = Some(match self.number {
-            Some(number) => promote(number, dtype)?,
-            None => dtype,
-        });
-        Ok(self)
-    }
-
     pub(crate) fn get(self) -> Result<ScalarType> {
-        let lower = combine(self.rank0, self.number)?;
-        combine(self.dimensioned, lower)?.ok_or(Error::invalid("there is no operand to take the type from"))
+        combine(self.dimensioned, self.rank0)?.ok_or(Error::invalid("there is no operand to take the type from"))
     }
 }
 
@@ -140,7 +129,12 @@ pub(crate) fn tensors(a: &Tensor<'_>, b: &Tensor<'_>) -> Result<ScalarType> {
 
 /// Result type of a tensor and a number.
 pub(crate) fn tensor_scalar(a: &Tensor<'_>, b: Scalar) -> Result<ScalarType> {
-    combine(Some(a.dtype()), Some(scalar_type(b)))?.ok_or(Error::invalid("there is no operand to take the type from"))
+    with_scalar(a.dtype(), b)
+}
+
+/// Result type of values of type `dtype` and a number.
+pub(crate) fn with_scalar(dtype: ScalarType, value: Scalar) -> Result<ScalarType> {
+    Ok(combine(Some(dtype), Some(scalar_type(value)))?.unwrap_or(dtype))
 }
 
 /// For functions with real results: integers and bool become `f32`.

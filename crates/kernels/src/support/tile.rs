@@ -90,7 +90,7 @@ fn narrow_as<C: Number, D: Number>(tile: &mut [C]) {
     }
 }
 
-macro_rules! compute {
+macro_rules! real {
     ($t:ty, $tile:literal, [$($narrow:ident => $d:ty),*]) => {
         impl Compute for $t {
             type Tile = [$t; $tile];
@@ -116,11 +116,11 @@ macro_rules! compute {
     };
 }
 
-compute!(i32, 256, [Byte => u8, Char => i8, Short => i16, Bool => Bool8]);
-compute!(i64, 128, [Byte => u8, Char => i8, Short => i16, Int => i32, Bool => Bool8]);
-compute!(f32, 256, [Half => f16, BFloat16 => bf16]);
-compute!(f64, 128, [Half => f16, BFloat16 => bf16, Float => f32, Bool => Bool8]);
-compute!(Bool8, 1024, []);
+real!(i32, 256, [Byte => u8, Char => i8, Short => i16, Bool => Bool8]);
+real!(i64, 128, [Byte => u8, Char => i8, Short => i16, Int => i32, Bool => Bool8]);
+real!(f32, 256, [Half => f16, BFloat16 => bf16]);
+real!(f64, 128, [Half => f16, BFloat16 => bf16, Float => f32, Bool => Bool8]);
+real!(Bool8, 1024, []);
 
 macro_rules! complex {
     ($t:ty, $tile:literal) => {
@@ -262,6 +262,12 @@ impl Cursor {
         Self { sizes: one(len), strides: one(stride), index: Dims::EMPTY, row: offset, column: 0 }
     }
 
+    /// The same walk, `offset` elements further into the memory.
+    pub(crate) fn shifted(mut self, offset: usize) -> Self {
+        self.row = self.row.saturating_add(offset);
+        self
+    }
+
     fn inner(&self) -> (usize, usize) {
         (self.sizes.last().copied().unwrap_or(1), self.strides.last().copied().unwrap_or(0))
     }
@@ -324,6 +330,11 @@ impl<'a, C: Compute> Operand<'a, C> {
     /// The input `tensor` of an operator that converts its inputs to `common` and writes `out`, whose size is set.
     pub(crate) fn new(tensor: &Tensor<'a>, common: ScalarType, out: &TensorMut<'_>) -> Result<Self> {
         let cursor = Cursor::new(tensor.sizes(), tensor.strides(), out.sizes(), out.dim_order())?;
+        Self::at(tensor, cursor, common, out.numel())
+    }
+
+    /// The `numel` elements of `tensor` that `cursor` passes.
+    pub(crate) fn at(tensor: &Tensor<'a>, cursor: Cursor, common: ScalarType, numel: usize) -> Result<Self> {
         // Floating operands keep their precision within one call, as in PyTorch's kernels for 16-bit floats.
         let exact = tensor.dtype() == common || (common.is_floating() && tensor.dtype().is_floating());
         let narrow = if exact { None } else { C::narrow(common) };
@@ -333,7 +344,7 @@ impl<'a, C: Compute> Operand<'a, C> {
         let mut operand = Self { tensor: *tensor, native, load, narrow, cursor, tile: C::ZEROS, constant: false };
         if constant {
             operand.native = None;
-            operand.next(C::TILE.min(out.numel()));
+            operand.next(C::TILE.min(numel));
             operand.constant = true;
         }
         Ok(operand)
