@@ -21,7 +21,6 @@ struct Dim {
 }
 
 /// A copy between two strided regions. Strides and offsets count elements.
-#[derive(Clone)]
 pub(crate) struct StridedCopy {
     dims: [Dim; MAX_DIMS],
     len: usize,
@@ -62,73 +61,50 @@ impl StridedCopy {
     }
 
     /// Copies from `src` to `dst`, converting elements where the types differ.
-    pub(crate) fn run(&mut self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
+    pub(crate) fn run(self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
         if dst.dtype() == src.dtype() {
             let width = src.dtype().size();
             return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
         }
-        self.run_cast(dst, src)
+        let (load, store) = (loader(src.dtype())?, storer(dst.dtype())?);
+        let (dst_offset, src_offset) = (self.dst_offset, self.src_offset);
+        let Some(block) = self.prepare() else { return Ok(()) };
+        block.check(dst_offset, dst.numel(), src_offset, src.numel())?;
+        let mut tile = Tile::new();
+        block.rows(dst_offset, src_offset, |row| {
+            let (mut to, mut from, mut left) = (row.dst, row.src, row.len);
+            while left > 0 {
+                let count = left.min(TILE);
+                load(&src, from, row.src_stride, count, &mut tile)?;
+                store(dst, to, row.dst_stride, count, &tile)?;
+                to = to.wrapping_add_signed(row.dst_stride.wrapping_mul(count as isize));
+                from = from.wrapping_add_signed(row.src_stride.wrapping_mul(count as isize));
+                left -= count;
+            }
+            Ok(())
+        })
     }
 
     /// Copies elements of `width` bytes (1, 2, 4, 8 or 16).
-    pub(crate) fn run_bytes(&mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
-        if !self.prepare(dst.len() / width, src.len() / width)? {
-            return Ok(());
-        }
-        match width << self.widen(width) {
-            1 => self.copy::<1>(dst, src),
-            2 => self.copy::<2>(dst, src),
-            4 => self.copy::<4>(dst, src),
-            8 => self.copy::<8>(dst, src),
-            _ => self.copy::<16>(dst, src),
-        }
-        Ok(())
-    }
-
-    fn run_cast(&mut self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
-        let (load, store) = (loader(src.dtype())?, storer(dst.dtype())?);
-        if !self.prepare(dst.numel(), src.numel())? {
-            return Ok(());
-        }
-        let inner = self.pop();
-        let mut tile = Tile::new();
-        let mut rows = Rows::new(self);
-        loop {
-            let (mut from, mut to, mut left) = (rows.src, rows.dst, inner.size);
-            while left > 0 {
-                let count = left.min(TILE);
-                load(&src, from, inner.src, count, &mut tile)?;
-                store(dst, to, inner.dst, count, &tile)?;
-                from = from.wrapping_add_signed(inner.src.wrapping_mul(count as isize));
-                to = to.wrapping_add_signed(inner.dst.wrapping_mul(count as isize));
-                left -= count;
-            }
-            if !rows.next() {
-                return Ok(());
-            }
+    pub(crate) fn run_bytes(mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
+        let shift = self.widen(width);
+        let (to, from) = (self.dst_offset, self.src_offset);
+        match self.prepare() {
+            Some(block) => block.copy(dst, to, src, from, width << shift),
+            None => Ok(()),
         }
     }
 
-    /// Checks that both sides stay inside of their memory, sorts the dimensions from the outermost to the innermost
-    /// of the destination and merges what is contiguous. False if there is nothing to copy.
-    fn prepare(&mut self, dst_len: usize, src_len: usize) -> Result<bool> {
+    /// Sorts the dimensions from the outermost to the innermost of the destination and merges what is contiguous.
+    /// `None` if there is nothing to copy.
+    pub(crate) fn prepare(mut self) -> Option<Block> {
+        self.merge().then(|| Block { dims: self.dims, len: self.len, reach: self.reach() })
+    }
+
+    fn merge(&mut self) -> bool {
         let dims = &mut self.dims[..self.len];
         if dims.iter().any(|d| d.size == 0) {
-            return Ok(false);
-        }
-        let inside = |offset: usize, stride: fn(&Dim) -> isize, len: usize| {
-            let (mut low, mut high) = (isize::try_from(offset).ok()?, isize::try_from(offset).ok()?);
-            for dim in &*dims {
-                let reach = stride(dim).checked_mul(isize::try_from(dim.size - 1).ok()?)?;
-                let end = if reach < 0 { &mut low } else { &mut high };
-                *end = end.checked_add(reach)?;
-            }
-            (low >= 0 && high.cast_unsigned() < len).then_some(())
-        };
-        if inside(self.dst_offset, |d| d.dst, dst_len).is_none()
-            || inside(self.src_offset, |d| d.src, src_len).is_none()
-        {
-            return Err(Error::invalid("the elements to copy lie outside of the tensor's memory"));
+            return false;
         }
         for i in 1..dims.len() {
             let mut j = i;
@@ -154,23 +130,38 @@ impl StridedCopy {
             len += 1;
         }
         self.len = len;
-        Ok(true)
+        true
+    }
+
+    /// How far the copy goes below and above its start on each side, or `None` if that is beyond any memory.
+    fn reach(&self) -> Option<[Reach; 2]> {
+        let mut reach = [Reach::default(); 2];
+        for dim in &self.dims[..self.len] {
+            for (side, stride) in reach.iter_mut().zip([dim.dst, dim.src]) {
+                let distance = stride.unsigned_abs().checked_mul(dim.size - 1)?;
+                let end = if stride < 0 { &mut side.below } else { &mut side.above };
+                *end = end.checked_add(distance)?;
+            }
+        }
+        Some(reach)
     }
 
     /// Treats short contiguous runs as single wider elements, where everything is aligned to them. Returns the shift
     /// of the element's width.
     fn widen(&mut self, width: usize) -> u32 {
+        if !self.merge() {
+            return 0;
+        }
         let Some(inner) = self.dims[..self.len].last().copied() else { return 0 };
         if self.len < 2 || inner.dst != 1 || inner.src != 1 || !inner.size.is_power_of_two() || inner.size * width > 16
         {
             return 0;
         }
-        let mask = inner.size - 1;
         let outer = &mut self.dims[..self.len - 1];
         let bits = outer
             .iter()
             .fold(self.dst_offset | self.src_offset, |bits, d| bits | d.dst.unsigned_abs() | d.src.unsigned_abs());
-        if bits & mask != 0 {
+        if bits & (inner.size - 1) != 0 {
             return 0;
         }
         let shift = inner.size.trailing_zeros();
@@ -183,39 +174,105 @@ impl StridedCopy {
         self.len -= 1;
         shift
     }
+}
 
-    /// Takes the innermost dimension off.
-    fn pop(&mut self) -> Dim {
-        match self.len.checked_sub(1) {
-            Some(last) => {
-                self.len = last;
-                self.dims[last]
-            }
-            None => Dim { size: 1, dst: 1, src: 1 },
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    below: usize,
+    above: usize,
+}
+
+impl Reach {
+    fn is_inside(self, offset: usize, len: usize) -> bool {
+        offset >= self.below && offset < len && self.above < len - offset
+    }
+}
+
+/// A copy without its offsets, ready to be made many times.
+pub(crate) struct Block {
+    /// Sizes are 2 or more.
+    dims: [Dim; MAX_DIMS],
+    len: usize,
+    reach: Option<[Reach; 2]>,
+}
+
+/// Elements of a block along its innermost dimension. Offsets are from the start of the memory.
+pub(crate) struct Row {
+    pub(crate) dst: usize,
+    pub(crate) dst_stride: isize,
+    pub(crate) src: usize,
+    pub(crate) src_stride: isize,
+    pub(crate) len: usize,
+}
+
+impl Block {
+    /// The number of elements, if they are contiguous on both sides.
+    pub(crate) fn run_len(&self) -> Option<usize> {
+        match self.dims[..self.len] {
+            [] => Some(1),
+            [Dim { size, dst: 1, src: 1 }] => Some(size),
+            _ => None,
         }
     }
 
-    fn copy<const N: usize>(&mut self, dst: &mut [u8], src: &[u8]) {
+    /// Fails unless the block stays inside of memories of these many elements, starting at these offsets.
+    fn check(&self, to: usize, dst_len: usize, from: usize, src_len: usize) -> Result<()> {
+        match self.reach {
+            Some([dst, src]) if dst.is_inside(to, dst_len) && src.is_inside(from, src_len) => Ok(()),
+            _ => Err(Error::invalid("the elements to copy lie outside of the tensor's memory")),
+        }
+    }
+
+    /// Calls `each` with the rows of the block, in the destination's memory order. The caller checks the offsets.
+    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(Row) -> Result<()>) -> Result<()> {
+        let (inner, outer) = self.split();
+        let mut rows = Rows::new(outer, to, from);
+        loop {
+            each(Row { dst: rows.dst, dst_stride: inner.dst, src: rows.src, src_stride: inner.src, len: inner.size })?;
+            if !rows.next() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies elements of `width` bytes (1, 2, 4, 8 or 16) to element `to` of `dst` from element `from` of `src`.
+    pub(crate) fn copy(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize, width: usize) -> Result<()> {
+        self.check(to, dst.len() / width, from, src.len() / width)?;
+        dispatch_width!(width, N => self.copy_elements::<N>(dst, to, src, from));
+        Ok(())
+    }
+
+    /// The innermost dimension and the others.
+    fn split(&self) -> (Dim, &[Dim]) {
+        match self.dims[..self.len].split_last() {
+            Some((&inner, outer)) => (inner, outer),
+            None => (Dim { size: 1, dst: 1, src: 1 }, &[]),
+        }
+    }
+
+    fn copy_elements<const N: usize>(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize) {
         let dst = dst.as_chunks_mut::<N>().0;
         let src = src.as_chunks::<N>().0;
-        let inner = self.pop();
+        let (inner, outer) = self.split();
         if inner.dst == 1 && inner.src.unsigned_abs() > 1 {
             // The source's innermost dimension, if it has one.
-            if let Some(other) = self.dims[..self.len].iter().position(|d| d.src == 1) {
-                let across = self.dims[other];
-                self.dims.copy_within(other + 1..self.len, other);
-                self.len -= 1;
-                let mut rows = Rows::new(self);
+            if let Some(other) = outer.iter().position(|d| d.src == 1) {
+                let mut rest = self.dims;
+                rest.copy_within(other + 1..outer.len(), other);
+                let mut planes = Rows::new(&rest[..outer.len() - 1], to, from);
                 loop {
-                    transpose(dst, rows.dst, src, rows.src, across, inner);
-                    if !rows.next() {
+                    transpose(dst, planes.dst, src, planes.src, outer[other], inner);
+                    if !planes.next() {
                         return;
                     }
                 }
             }
         }
-        let rows = self.pop();
-        let mut planes = Rows::new(self);
+        let (rows, outer) = match outer.split_last() {
+            Some((&rows, outer)) => (rows, outer),
+            None => (Dim { size: 1, dst: 0, src: 0 }, outer),
+        };
+        let mut planes = Rows::new(outer, to, from);
         loop {
             let (mut to, mut from) = (planes.dst, planes.src);
             for _ in 0..rows.size {
@@ -230,7 +287,7 @@ impl StridedCopy {
     }
 }
 
-/// Walks the dimensions of a copy that are left after the inner ones were taken off.
+/// Walks the outer dimensions of a block.
 struct Rows<'a> {
     dims: &'a [Dim],
     index: [usize; MAX_DIMS],
@@ -239,9 +296,8 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(copy: &'a StridedCopy) -> Self {
-        let dims = &copy.dims[..copy.len];
-        Self { dims, index: [0; MAX_DIMS], dst: copy.dst_offset, src: copy.src_offset }
+    fn new(dims: &'a [Dim], dst: usize, src: usize) -> Self {
+        Self { dims, index: [0; MAX_DIMS], dst, src }
     }
 
     fn next(&mut self) -> bool {

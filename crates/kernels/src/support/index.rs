@@ -26,19 +26,13 @@ impl<'a> Indices<'a> {
         }
     }
 
-    /// The element at offset `at` as an index into a dimension of `size` elements. Negative ones are an error.
+    /// The element at offset `at` as an index into a dimension of `size` elements. Negative ones count from the end
+    /// if `wraps`, else they are an error.
     #[inline]
-    pub(crate) fn position(&self, at: usize, size: usize) -> Result<usize> {
-        let index = self.get(at).unwrap_or(-1);
-        if index >= 0 && index.cast_unsigned() < size as u64 { Ok(index as usize) } else { outside(index, size) }
-    }
-
-    /// The same, but negative ones count from the end of the dimension.
-    #[inline]
-    pub(crate) fn wrapped_position(&self, at: usize, size: usize) -> Result<usize> {
+    pub(crate) fn position(&self, at: usize, size: usize, wraps: bool) -> Result<usize> {
         let index = self.get(at).unwrap_or(i64::MIN);
-        let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
-        if wrapped >= 0 && wrapped.cast_unsigned() < size as u64 { Ok(wrapped as usize) } else { outside(index, size) }
+        let positive = if wraps && index < 0 { index.wrapping_add(size as i64) } else { index };
+        if (0..size as i64).contains(&positive) { Ok(positive as usize) } else { outside(index, size) }
     }
 }
 

@@ -12,9 +12,11 @@ pub(crate) mod index;
 pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;
+pub(crate) mod random;
 pub(crate) mod reduce;
 #[macro_use]
 pub(crate) mod runs;
+pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod tile;
