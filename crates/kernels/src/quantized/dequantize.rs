@@ -1,0 +1,100 @@
+//! Affine integers to floats: `(q - zero_point) * scale` in f32, then rounded to the output's type.
+
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
+
+use super::integer::{self, Stored};
+use super::params::{Granularity, QParams, check_dtype};
+use crate::support::number::Number;
+use crate::support::shape::Dims;
+
+/// `quantized_decomposed::dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min,
+/// int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)`
+pub const DEQUANTIZE_PER_TENSOR_OUT: Op =
+    Op::new("quantized_decomposed::dequantize_per_tensor.out", 8, dequantize_per_tensor);
+
+/// `quantized_decomposed::dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point,
+/// int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)`
+pub const DEQUANTIZE_PER_TENSOR_TENSOR_OUT: Op =
+    Op::new("quantized_decomposed::dequantize_per_tensor.Tensor_out", 8, dequantize_per_tensor_tensor);
+
+/// `quantized_decomposed::dequantize_per_channel.out(Tensor input, Tensor scales, Tensor? zero_points, int axis,
+/// int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)`
+pub const DEQUANTIZE_PER_CHANNEL_OUT: Op =
+    Op::new("quantized_decomposed::dequantize_per_channel.out", 9, dequantize_per_channel);
+
+/// `quantized_decomposed::dequantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
+/// int quant_max, ScalarType dtype, ScalarType output_dtype, *, Tensor(a!) out) -> Tensor(a!)`
+pub const DEQUANTIZE_PER_TOKEN_OUT: Op =
+    Op::new("quantized_decomposed::dequantize_per_token.out", 8, dequantize_per_token);
+
+pub const OPS: &[Op] = &[
+    DEQUANTIZE_PER_TENSOR_OUT,
+    DEQUANTIZE_PER_TENSOR_TENSOR_OUT,
+    DEQUANTIZE_PER_CHANNEL_OUT,
+    DEQUANTIZE_PER_TOKEN_OUT,
+];
+
+fn dequantize_per_tensor(cx: &KernelContext<'_>) -> Result<()> {
+    dequantize(cx, &QParams::scalars(cx)?, Granularity::Tensor, 3)
+}
+
+fn dequantize_per_tensor_tensor(cx: &KernelContext<'_>) -> Result<()> {
+    let params = QParams::tensors(cx, cx.tensor(0)?.sizes(), Granularity::Tensor)?;
+    dequantize(cx, &params, Granularity::Tensor, 3)
+}
+
+fn dequantize_per_channel(cx: &KernelContext<'_>) -> Result<()> {
+    let input = cx.tensor(0)?;
+    let granularity = Granularity::axis(cx, 3, &input)?;
+    dequantize(cx, &QParams::tensors(cx, input.sizes(), granularity)?, granularity, 4)
+}
+
+fn dequantize_per_token(cx: &KernelContext<'_>) -> Result<()> {
+    let params = QParams::tensors(cx, cx.tensor(0)?.sizes(), Granularity::Token)?;
+    dequantize(cx, &params, Granularity::Token, 3)
+}
+
+/// `first` is the position of `quant_min`, which `quant_max`, `dtype`, `out_dtype` and `out` follow. The range only
+/// describes the values, it does not change the result.
+fn dequantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granularity, first: usize) -> Result<()> {
+    let input = cx.tensor(0)?;
+    let (min, max) = (cx.int(first)?, cx.int(first + 1)?);
+    if min > max {
+        let detail = Detail::Value { what: "quant_min", expected: "a value of at most quant_max", got: min };
+        return Err(Error::from(detail).arg(first));
+    }
+    check_dtype(cx, first + 2, input.dtype())?;
+    let mut out = cx.out(first + 4)?;
+    check_dtype(cx, first + 3, out.dtype())?;
+    out.resize(input.sizes()).map_err(|e| e.arg(first + 4))?;
+    let strides = Dims::from_slice(out.strides())?;
+    dispatch_stored!(input.dtype(), Q => {
+        let values = Q::slice(&input)?;
+        if out.dtype() == ScalarType::Float {
+            let data = out.as_mut_slice::<f32>()?;
+            granularity.each_run(&input, &strides, |group, from, to, length| {
+                let (scale, zero_point) = params.get(group);
+                integer::dequantize(&values[from..from + length], &mut data[to..to + length], scale, zero_point);
+            })
+        } else {
+            dispatch!(FLOATHBF16, out.dtype(), T => {
+                let data = out.as_mut_slice::<T>()?;
+                granularity.each_run(&input, &strides, |group, from, to, length| {
+                    let (values, out) = (&values[from..from + length], &mut data[to..to + length]);
+                    dequantize_tiles(values, out, params.get(group));
+                })
+            }).map_err(|e: Error| e.arg(first + 4))
+        }
+    })
+    .map_err(|e: Error| e.arg(0))
+}
+
+fn dequantize_tiles<Q: Stored, T: Number>(input: &[Q], out: &mut [T], (scale, zero_point): (f32, i32)) {
+    let mut tile = [0.0; 128];
+    for (input, out) in input.chunks(128).zip(out.chunks_mut(128)) {
+        integer::dequantize(input, &mut tile, scale, zero_point);
+        for (x, &value) in out.iter_mut().zip(&tile) {
+            *x = T::from_f32(value);
+        }
+    }
+}

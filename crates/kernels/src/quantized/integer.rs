@@ -1,0 +1,160 @@
+//! Affine conversion between runs of f32 and of integers.
+
+use rushlight_runtime::{Result, Tensor, TensorMut};
+
+/// An integer that quantized tensors store.
+pub(super) trait Stored: Copy {
+    /// Keeps the low bits.
+    fn from_i32(value: i32) -> Self;
+    /// Values beyond 32 bits lose their upper bits.
+    fn to_i32(self) -> i32;
+    /// The elements of a tensor of this type.
+    fn slice<'a>(tensor: &Tensor<'a>) -> Result<&'a [Self]>;
+    fn slice_mut<'a>(tensor: &'a mut TensorMut<'_>) -> Result<&'a mut [Self]>;
+}
+
+macro_rules! stored {
+    ($($t:ty),*) => {$(
+        impl Stored for $t {
+            #[inline(always)]
+            fn from_i32(value: i32) -> Self {
+                value as Self
+            }
+            #[inline(always)]
+            fn to_i32(self) -> i32 {
+                self as i32
+            }
+            fn slice<'a>(tensor: &Tensor<'a>) -> Result<&'a [Self]> {
+                tensor.as_slice()
+            }
+            fn slice_mut<'a>(tensor: &'a mut TensorMut<'_>) -> Result<&'a mut [Self]> {
+                tensor.as_mut_slice()
+            }
+        }
+    )*};
+}
+
+stored!(u8, i8, i16, i32, i64);
+
+/// `UInt16` and `Bits16`, in the machine's byte order.
+impl Stored for [u8; 2] {
+    #[inline(always)]
+    fn from_i32(value: i32) -> Self {
+        (value as u16).to_ne_bytes()
+    }
+    #[inline(always)]
+    fn to_i32(self) -> i32 {
+        i32::from(u16::from_ne_bytes(self))
+    }
+    fn slice<'a>(tensor: &Tensor<'a>) -> Result<&'a [Self]> {
+        Ok(tensor.bytes().as_chunks().0)
+    }
+    fn slice_mut<'a>(tensor: &'a mut TensorMut<'_>) -> Result<&'a mut [Self]> {
+        Ok(tensor.bytes_mut().as_chunks_mut().0)
+    }
+}
+
+/// Runs `body` with `Q` as the [`Stored`] type of a quantized tensor's dtype.
+macro_rules! dispatch_stored {
+    ($dtype:expr, $Q:ident => $body:expr) => {
+        dispatch_types!("u8, i8, i16, u16, bits16 or i32", $dtype, $Q => $body,
+            [Byte = u8, Char = i8, Short = i16, Int = i32, UInt16 = [u8; 2], Bits16 = [u8; 2]])
+    };
+}
+
+/// `1.5 * 2^23`: adding it to a float of magnitude up to 2^22 rounds to the nearest integer, halves to the even one,
+/// and leaves that integer in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// How to quantize: `clamp(round(x * inverse) + zero_point, min, max)`, halves rounded to the even integer.
+#[derive(Clone, Copy)]
+pub(super) struct Quantizer {
+    pub(super) inverse: f32,
+    zero_point: i32,
+    min: i64,
+    max: i64,
+}
+
+impl Quantizer {
+    pub(super) fn new(scale: f32, zero_point: i32, min: i64, max: i64) -> Self {
+        Self { inverse: 1.0 / scale, zero_point, min, max }
+    }
+
+    /// The same for values that are multiplied by `inverse` already.
+    pub(super) fn scaled(self) -> Self {
+        Self { inverse: 1.0, ..self }
+    }
+
+    /// NaN becomes `min`, infinities `min` and `max`.
+    #[inline]
+    pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
+        let zero_point = i64::from(self.zero_point);
+        let (low, high) = (self.min.saturating_sub(zero_point), self.max.saturating_sub(zero_point));
+        let exact = -(1 << 22)..=1 << 22;
+        if exact.contains(&low) && exact.contains(&high) {
+            let (low, high) = (low as f32, high as f32);
+            let offset = self.zero_point.wrapping_sub(ROUND.to_bits() as i32);
+            for (q, &x) in out.iter_mut().zip(input) {
+                let x = x * self.inverse;
+                let x = if x > low { x } else { low };
+                let x = if x < high { x } else { high };
+                *q = Q::from_i32(((x + ROUND).to_bits() as i32).wrapping_add(offset));
+            }
+        } else {
+            let zero_point = self.zero_point as f32;
+            for (q, &x) in out.iter_mut().zip(input) {
+                let x = zero_point + libm::rintf(x * self.inverse);
+                let x = if x.is_nan() { self.min } else { (x as i64).max(self.min).min(self.max) };
+                *q = Q::from_i32(x as i32);
+            }
+        }
+    }
+}
+
+/// `(q - zero_point) * scale` in f32.
+#[inline]
+pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
+    for (x, &q) in out.iter_mut().zip(input) {
+        *x = q.to_i32().wrapping_sub(zero_point) as f32 * scale;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantize<Q: Stored + Default>(quantizer: Quantizer, x: f32) -> Q {
+        let mut q = [Q::default()];
+        quantizer.quantize(&[x], &mut q);
+        q[0]
+    }
+
+    #[test]
+    fn halves_round_to_even_and_ends_clamp() {
+        let quantizer = Quantizer::new(0.5, 10, 0, 255);
+        for (x, expected) in [(0.25, 10), (0.75, 12), (1.25, 12), (-0.25, 10), (-0.75, 8), (-100.0, 0), (1000.0, 255)] {
+            assert_eq!(quantize::<u8>(quantizer, x), expected, "{x}");
+        }
+        assert_eq!(quantize::<u8>(quantizer, f32::NAN), 0);
+        assert_eq!(quantize::<u8>(quantizer, f32::INFINITY), 255);
+        assert_eq!(quantize::<u8>(quantizer, f32::NEG_INFINITY), 0);
+    }
+
+    #[test]
+    fn wide_ranges() {
+        let (min, max) = (i64::from(i32::MIN), i64::from(i32::MAX));
+        let quantizer = Quantizer::new(1.0, 0, min, max);
+        for (x, expected) in [(2.5, 2), (3.5, 4), (1e9, 1_000_000_000), (1e20, i32::MAX), (f32::NAN, i32::MIN)] {
+            assert_eq!(quantize::<i32>(quantizer, x), expected, "{x}");
+        }
+        assert_eq!(quantize::<i8>(Quantizer::new(1.0, i32::MAX, -128, 127), 1.0), 127);
+        assert_eq!(quantize::<i8>(Quantizer::new(1.0, 0, 5, -5), 1.0), -5);
+    }
+
+    #[test]
+    fn dequantize_wraps_like_int32() {
+        let mut out = [0.0; 2];
+        dequantize(&[i32::MIN, 3], &mut out, 2.0, 1);
+        assert_eq!(out, [i32::MAX as f32 * 2.0, 4.0]);
+    }
+}
