@@ -1,7 +1,7 @@
 //! Arithmetic on Python numbers: two ints give an int, any double gives a double, bools count as ints.
 //!
-//! Integers wrap at 64 bits. Division and modulo round as Python does, towards minus infinity, for the old `.int`
-//! overloads too.
+//! Integers wrap at 64 bits. Division and modulo round as Python does, towards minus infinity; the old `.int`
+//! overloads round towards zero, as ExecuTorch does.
 
 use rushlight_runtime::{Detail, KernelContext, Op, Result, Scalar};
 
@@ -18,7 +18,7 @@ pub const MUL_SCALAR: Op = Op::new("executorch_prim::mul.Scalar", 3, mul);
 /// divided by zero is an infinity with the sign of `a`.
 pub const FLOORDIV_SCALAR: Op = Op::new("executorch_prim::floordiv.Scalar", 3, floordiv);
 
-/// `executorch_prim::floordiv.int(int a, int b) -> int`
+/// `executorch_prim::floordiv.int(int a, int b) -> int`: towards zero.
 pub const FLOORDIV_INT: Op = Op::new("executorch_prim::floordiv.int", 3, floordiv_int);
 
 /// `executorch_prim::truediv.Scalar(Scalar a, Scalar b) -> Scalar`: always a double, IEEE 754 for zero divisors.
@@ -27,7 +27,7 @@ pub const TRUEDIV_SCALAR: Op = Op::new("executorch_prim::truediv.Scalar", 3, tru
 /// `executorch_prim::mod.Scalar(Scalar a, Scalar b) -> Scalar`: has the sign of `b`.
 pub const MOD_SCALAR: Op = Op::new("executorch_prim::mod.Scalar", 3, modulo);
 
-/// `executorch_prim::mod.int(int a, int b) -> int`: has the sign of `b`.
+/// `executorch_prim::mod.int(int a, int b) -> int`: has the sign of `a`.
 pub const MOD_INT: Op = Op::new("executorch_prim::mod.int", 3, modulo_int);
 
 /// `executorch_prim::neg.Scalar(Scalar a) -> Scalar`
@@ -70,7 +70,7 @@ fn floordiv(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn floordiv_int(cx: &KernelContext<'_>) -> Result<()> {
-    cx.set(2, Scalar::Int(floor_divide_ints(cx.int(0)?, cx.int(1)?)?))
+    cx.set(2, Scalar::Int(cx.int(0)?.wrapping_div(nonzero(cx.int(1)?)?)))
 }
 
 fn truediv(cx: &KernelContext<'_>) -> Result<()> {
@@ -82,7 +82,7 @@ fn modulo(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn modulo_int(cx: &KernelContext<'_>) -> Result<()> {
-    cx.set(2, Scalar::Int(modulo_ints(cx.int(0)?, cx.int(1)?)?))
+    cx.set(2, Scalar::Int(cx.int(0)?.wrapping_rem(nonzero(cx.int(1)?)?)))
 }
 
 fn neg(cx: &KernelContext<'_>) -> Result<()> {
