@@ -2,7 +2,6 @@
 
 use rushlight_runtime::OpGroup;
 
-pub mod backward;
 pub mod batch_norm;
 pub mod group_norm;
 pub mod layer_norm;
@@ -13,4 +12,4 @@ pub mod softmax;
 pub const PORTABLE: &[OpGroup] = &[batch_norm::OPS, group_norm::OPS, layer_norm::OPS, softmax::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
-pub const CORE_ATEN: &[OpGroup] = &[backward::OPS];
+pub const CORE_ATEN: &[OpGroup] = &[];

@@ -1,0 +1,170 @@
+//! The fast Walsh-Hadamard transform of rows.
+
+use half::{bf16, f16};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
+
+use crate::support::number::Number;
+
+/// `llama::fast_hadamard_transform.out(Tensor mat, *, Tensor(a!) out) -> Tensor(a!)`
+///
+/// Transforms each row of the last dimension, of 2^k or 28 * 2^k elements, f32, f64, f16 or bf16. Each part of 2^k is
+/// divided by the square root of 2^k; rows of 28 parts are then multiplied by a Hadamard matrix of order 28 as it is.
+/// Every step is rounded to the element type.
+pub const FAST_HADAMARD_TRANSFORM_OUT: Op = Op::new("llama::fast_hadamard_transform.out", 2, fast_hadamard_transform);
+
+pub const OPS: &[Op] = &[FAST_HADAMARD_TRANSFORM_OUT];
+
+fn fast_hadamard_transform(cx: &KernelContext<'_>) -> Result<()> {
+    let mat = cx.tensor(0)?;
+    let mut out = cx.out(1)?;
+    out.resize(mat.sizes()).map_err(|e| e.arg(1))?;
+    if out.dtype() != mat.dtype() {
+        return Err(Error::from(Detail::Dtype { expected: mat.dtype().name(), got: out.dtype() }).arg(1));
+    }
+    for (contiguous, index) in [(mat.is_contiguous(), 0), (out.is_contiguous(), 1)] {
+        if !contiguous {
+            return Err(Error::invalid("the tensor must be contiguous").arg(index));
+        }
+    }
+    let Some(&length) = mat.sizes().last().filter(|_| mat.numel() > 0) else {
+        return Ok(());
+    };
+    let part = if length.is_multiple_of(ORDER) { length / ORDER } else { length };
+    if !part.is_power_of_two() {
+        let expected = "a power of two, or 28 times a power of two";
+        return Err(Error::from(Detail::Value { what: "last size", expected, got: length as i64 }).arg(0));
+    }
+    out.bytes_mut().copy_from_slice(mat.bytes());
+    dispatch_types!("f32, f64, f16 or bf16", mat.dtype(), T => {
+        for row in out.as_mut_slice::<T>()?.chunks_exact_mut(length) {
+            row.chunks_exact_mut(part).for_each(T::transform);
+            if part != length {
+                multiply_order_28(row, part);
+            }
+        }
+        Ok(())
+    }, [Float = f32, Double = f64, Half = f16, BFloat16 = bf16])
+    .map_err(|e: Error| e.arg(0))
+}
+
+/// An element type with its own rounding.
+trait Rounded: Number {
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+
+    /// Transforms 2^k elements and divides them by the square root of 2^k.
+    fn transform(row: &mut [Self]) {
+        // Two levels at a time, as long as there are two.
+        let mut step = 1;
+        while step * 2 < row.len() {
+            for block in row.chunks_exact_mut(step * 4) {
+                let (ab, cd) = block.split_at_mut(step * 2);
+                let ((a, b), (c, d)) = (ab.split_at_mut(step), cd.split_at_mut(step));
+                for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                    let (s, t) = (a.plus(*b), a.minus(*b));
+                    let (u, v) = (c.plus(*d), c.minus(*d));
+                    (*a, *b, *c, *d) = (s.plus(u), t.plus(v), s.minus(u), t.minus(v));
+                }
+            }
+            step *= 4;
+        }
+        if step < row.len() {
+            let (a, b) = row.split_at_mut(step);
+            for (a, b) in a.iter_mut().zip(b) {
+                (*a, *b) = (a.plus(*b), a.minus(*b));
+            }
+        }
+        let root = Self::from_f64(libm::sqrt(row.len() as f64)).to_f64();
+        let factor = Self::from_f64(1.0 / root);
+        for x in row.iter_mut() {
+            *x = x.times(factor);
+        }
+    }
+}
+
+macro_rules! rounded {
+    ($t:ty) => {
+        impl Rounded for $t {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+        }
+    };
+}
+
+rounded!(f32);
+rounded!(f64);
+rounded!(f16);
+rounded!(bf16);
+
+/// The order of [`SIGNS`].
+const ORDER: usize = 28;
+
+/// A Hadamard matrix of order 28: bit j of row i is set where the entry is -1. ExecuTorch multiplies by the same one.
+const SIGNS: [u32; ORDER] = [
+    0xcd69e7e, 0x9ad7c7d, 0x37ab8fb, 0x6d571f7, 0xd8ae3ef, 0xb3587df, 0x66b4f3f, 0xb467f43, 0x6acbe87, 0xd593d8e,
+    0xab27b9c, 0x564f7b8, 0xac9aff0, 0x5b31fe1, 0x87fb325, 0x0ff66ca, 0x1decd95, 0x39ddb2a, 0x71bf654, 0xe17eca9,
+    0xc2fd9d2, 0xfcf1299, 0xfbe2532, 0xf7c4ae4, 0xef8d549, 0xdf1ea13, 0xbe3d4a6, 0x7e7a94c,
+];
+
+/// Multiplies the 28 parts of a row, taken as a matrix with `part` columns, by the matrix of order 28.
+fn multiply_order_28<T: Rounded>(row: &mut [T], part: usize) {
+    const WIDTH: usize = 8;
+    for first in (0..part).step_by(WIDTH) {
+        let width = WIDTH.min(part - first);
+        let mut column = [[T::ZERO; WIDTH]; ORDER];
+        for (values, part) in column.iter_mut().zip(row.chunks_exact(part)) {
+            values[..width].copy_from_slice(&part[first..first + width]);
+        }
+        for (signs, part) in SIGNS.iter().zip(row.chunks_exact_mut(part)) {
+            let mut sums = [T::ZERO; WIDTH];
+            for (j, values) in column.iter().enumerate() {
+                let minus = signs >> j & 1 != 0;
+                for (sum, &x) in sums.iter_mut().zip(values) {
+                    *sum = if minus { sum.minus(x) } else { sum.plus(x) };
+                }
+            }
+            part[first..first + width].copy_from_slice(&sums[..width]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_of_order_28_is_orthogonal() {
+        for (i, a) in SIGNS.iter().enumerate() {
+            for b in &SIGNS[..i] {
+                assert_eq!((a ^ b).count_ones(), 14);
+            }
+        }
+    }
+
+    #[test]
+    fn twice_is_the_identity() {
+        for length in [1usize, 2, 4, 8, 32, 64] {
+            let mut row = [0.0f64; 64];
+            let row = &mut row[..length];
+            for (i, x) in row.iter_mut().enumerate() {
+                *x = (i * i % 7) as f64;
+            }
+            f64::transform(row);
+            f64::transform(row);
+            for (i, &x) in row.iter().enumerate() {
+                assert!((x - (i * i % 7) as f64).abs() < 1e-9);
+            }
+        }
+    }
+}
