@@ -4,6 +4,7 @@
 //! layers above it trust what they get. This crate knows nothing of operators or execution.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;

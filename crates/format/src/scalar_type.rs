@@ -72,6 +72,7 @@ impl ScalarType {
     ];
 
     /// The type with this code, if there is one.
+    #[expect(clippy::indexing_slicing, reason = "in range, and `get` is not const")]
     pub const fn from_code(code: u8) -> Option<Self> {
         if (code as usize) < Self::ALL.len() { Some(Self::ALL[code as usize]) } else { None }
     }

@@ -4,6 +4,7 @@
 //! its vtable and body as slices, so that a field costs two comparisons.
 
 #[cfg(feature = "alloc")]
+#[expect(clippy::indexing_slicing, reason = "the builder indexes what it has just laid out")]
 mod builder;
 mod reader;
 mod vector;
@@ -12,3 +13,6 @@ mod vector;
 pub(crate) use builder::{Builder, Offset};
 pub(crate) use reader::{Field, Table, Tables};
 pub use vector::{Element, Vector, VectorIter};
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;

@@ -74,7 +74,9 @@ impl<'a> FlatTensorModel<'a> {
         let mut header = [0; (HEADER_LEN as usize).next_multiple_of(ALIGNMENT)];
         let size = (builder.len() + 8 + header.len()).next_multiple_of(ALIGNMENT);
         check_len(size, &ROOT)?;
-        let base = (size as u64).next_multiple_of(segment_alignment.max(1));
+        // Without data nothing follows the flatbuffer, and segments start at its very end.
+        let alignment = if segments.size() == 0 { 1 } else { segment_alignment.max(1) };
+        let base = (size as u64).next_multiple_of(alignment);
         let flatbuffer_size = (size - header.len()) as u64;
         header[..4].copy_from_slice(&HEADER_MAGIC);
         header[4..8].copy_from_slice(&HEADER_LEN.to_le_bytes());

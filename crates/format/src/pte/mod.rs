@@ -27,3 +27,6 @@ pub use tensor::{Device, DeviceType, ShapeDynamism, TensorSpec, TensorStorage};
 pub use value::{OptionalIndices, Value, WideIndices};
 #[cfg(feature = "alloc")]
 pub use write::{Placement, WriteOptions};
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;

@@ -232,9 +232,11 @@ impl<'a> PlanModel<'a> {
     #[must_use]
     pub fn planned(&mut self, mut tensor: TensorModel) -> TensorModel {
         self.buffer_sizes.resize(self.buffer_sizes.len().max(2), 0);
-        let buffer = &mut self.buffer_sizes[1];
-        let offset = buffer.next_multiple_of(PLAN_ALIGNMENT);
-        *buffer = offset.saturating_add(tensor.nbytes());
+        let mut offset = 0;
+        if let Some(buffer) = self.buffer_sizes.get_mut(1) {
+            offset = buffer.next_multiple_of(PLAN_ALIGNMENT);
+            *buffer = offset.saturating_add(tensor.nbytes());
+        }
         tensor.storage = StorageModel::Planned { memory_id: 1, offset };
         tensor
     }

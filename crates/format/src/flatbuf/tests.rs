@@ -1,0 +1,188 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use alloc::vec::Vec;
+
+use super::{Builder, Field, Table};
+use crate::ErrorKind;
+
+const ROOT: Field = Field::new(0, "Test", "root");
+const BYTE: Field = Field::new(0, "Test", "byte");
+const WORD: Field = Field::new(1, "Test", "word");
+const LONG: Field = Field::new(2, "Test", "long");
+const TEXT: Field = Field::new(3, "Test", "text");
+const LIST: Field = Field::new(4, "Test", "list");
+const CHILD: Field = Field::new(5, "Test", "child");
+const CHILDREN: Field = Field::new(6, "Test", "children");
+const BLOB: Field = Field::new(9, "Test", "blob");
+
+fn build(fill: impl FnOnce(&mut Builder) -> super::Offset) -> Vec<u8> {
+    let mut builder = Builder::new(32);
+    let root = fill(&mut builder);
+    builder.finish(root, *b"TEST", &[])
+}
+
+fn root(buf: &[u8]) -> Table<'_> {
+    Table::root(buf, &ROOT).unwrap()
+}
+
+/// A hand-made buffer: root offset, identifier, then a vtable with one field and its table.
+fn small(vtable: [u16; 3], distance: i32, field: u32) -> Vec<u8> {
+    let mut buf = Vec::new();
+    buf.extend_from_slice(&16u32.to_le_bytes());
+    buf.extend_from_slice(b"TEST");
+    for entry in vtable {
+        buf.extend_from_slice(&entry.to_le_bytes());
+    }
+    buf.extend_from_slice(&[0; 2]);
+    buf.extend_from_slice(&distance.to_le_bytes());
+    buf.extend_from_slice(&field.to_le_bytes());
+    buf
+}
+
+#[test]
+fn fields_come_back() {
+    let buf = build(|b| {
+        let text = b.string("größe");
+        let list = b.numbers([1u64, u64::MAX].iter().map(|n| n.to_le_bytes()));
+        let blob = b.bytes(&[1, 2, 3], 32);
+        let first = b.table(&[(&WORD, 1u32.into())]);
+        let second = b.table(&[(&WORD, 2u32.into())]);
+        let children = b.offsets(&[first, second]);
+        b.table(&[
+            (&BYTE, true.into()),
+            (&WORD, 7u32.into()),
+            (&LONG, (-9i64).into()),
+            (&TEXT, text.into()),
+            (&LIST, list.into()),
+            (&CHILD, first.into()),
+            (&CHILDREN, children.into()),
+            (&BLOB, blob.into()),
+        ])
+    });
+    assert_eq!(buf.len() % 32, 0);
+    let table = root(&buf);
+    assert_eq!(table.scalar(&BYTE, false), Ok(true));
+    assert_eq!(table.scalar(&WORD, 0u32), Ok(7));
+    assert_eq!(table.scalar(&LONG, 0i64), Ok(-9));
+    assert_eq!(table.string(&TEXT), Ok(Some("größe")));
+    let list = table.required_vector::<u64>(&LIST).unwrap();
+    assert_eq!(list.iter().collect::<Vec<_>>(), [1, u64::MAX]);
+    assert_eq!((list.len(), list.get(1), list.get(2)), (2, Some(u64::MAX), None));
+    let words: Vec<u32> =
+        table.tables(&CHILDREN).unwrap().iter().map(|child| child.unwrap().scalar(&WORD, 0).unwrap()).collect();
+    assert_eq!(words, [1, 2]);
+    let child = table.required_table(&CHILD).unwrap();
+    assert_eq!(child.scalar(&WORD, 0u32), Ok(1));
+    assert_eq!(child.scalar(&LONG, 5i64), Ok(5), "an absent field has its default");
+    assert_eq!(child.tables(&CHILDREN).unwrap().len(), 0);
+    let blob = table.required_vector::<u8>(&BLOB).unwrap().as_bytes();
+    let at = blob.as_ptr() as usize - buf.as_ptr() as usize;
+    assert_eq!((at % 32, blob), (0, [1, 2, 3].as_slice()));
+}
+
+#[test]
+fn numbers_and_tables_are_aligned() {
+    let buf = build(|b| {
+        b.string("x");
+        let list = b.numbers([1.5f64].iter().map(|n| n.to_le_bytes()));
+        b.string("four");
+        b.table(&[(&BYTE, 1u8.into()), (&LONG, 3u64.into()), (&LIST, list.into())])
+    });
+    let table = root(&buf);
+    let start = table.position() as usize;
+    let distance = i32::from_le_bytes(buf[start..start + 4].try_into().unwrap());
+    let vtable = (start as i64 - i64::from(distance)) as usize;
+    let long = usize::from(u16::from_le_bytes(buf[vtable + 8..vtable + 10].try_into().unwrap()));
+    assert_eq!(((start + long) % 8, start % 4, vtable % 2), (0, 0, 0));
+    let list = table.required_vector::<f64>(&LIST).unwrap();
+    assert_eq!(list.get(0), Some(1.5));
+}
+
+#[test]
+fn equal_strings_and_vtables_are_shared() {
+    let size = |n: usize| {
+        build(|b| {
+            let tables: Vec<_> = (0..n)
+                .map(|_| {
+                    let text = b.string("a rather long string that is repeated");
+                    b.table(&[(&TEXT, text.into())])
+                })
+                .collect();
+            b.offsets(&tables);
+            b.table(&[])
+        })
+        .len()
+    };
+    // A table of one field and its entry in the vector.
+    assert_eq!(size(65) - size(1), 64 * 12);
+}
+
+#[test]
+fn tables_outside_the_buffer_are_refused() {
+    let kind = |buf: &[u8]| Table::root(buf, &ROOT).map(|_| ()).unwrap_err().kind;
+    let good = small([6, 8, 4], 8, 5);
+    assert_eq!(root(&good).scalar(&BYTE, 0u32), Ok(5));
+    assert_eq!(kind(&[]), ErrorKind::Truncated { needed: 4, available: 0 });
+    assert_eq!(kind(&[0xff; 8]), ErrorKind::Truncated { needed: 0xffff_ffff + 4, available: 8 });
+    for distance in [17, -8, i32::MAX, i32::MIN] {
+        let refused = kind(&small([6, 8, 4], distance, 5));
+        assert!(matches!(refused, ErrorKind::Truncated { available: 24, .. }), "{distance}: {refused:?}");
+    }
+    assert_eq!(kind(&small([2, 8, 4], 8, 5)), ErrorKind::BadVtable);
+    assert_eq!(kind(&small([200, 8, 4], 8, 5)), ErrorKind::Truncated { needed: 208, available: 24 });
+    assert_eq!(kind(&small([6, 9, 4], 8, 5)), ErrorKind::Truncated { needed: 25, available: 24 });
+}
+
+#[test]
+fn fields_outside_the_table_are_refused() {
+    for at in [5, 8, 0xffff] {
+        let buf = small([6, 8, at], 8, 5);
+        let error = root(&buf).scalar(&BYTE, 0u32).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::OutOfRange { value: u64::from(at), limit: 8 });
+        assert_eq!((error.table, error.field, error.offset), ("Test", "byte", 16));
+        assert!(root(&buf).required_table(&BYTE).is_err() && root(&buf).string(&BYTE).is_err());
+    }
+    let buf = small([6, 8, 0], 8, 5);
+    assert_eq!(root(&buf).required_vector::<u8>(&BYTE).unwrap_err().kind, ErrorKind::Missing);
+}
+
+#[test]
+fn vectors_outside_the_buffer_are_refused() {
+    for offset in [1, 100, u32::MAX] {
+        let buf = small([6, 8, 4], 8, offset);
+        assert!(root(&buf).vector::<u64>(&BYTE).is_err(), "{offset}");
+        assert!(root(&buf).tables(&BYTE).is_err(), "{offset}");
+        assert!(root(&buf).string(&BYTE).is_err(), "{offset}");
+    }
+    let mut buf = small([6, 8, 4], 8, 4);
+    for (len, fits) in [(0u32, true), (1, false), (0x2000_0001, false), (u32::MAX, false)] {
+        buf.truncate(24);
+        buf.extend_from_slice(&len.to_le_bytes());
+        assert_eq!(root(&buf).vector::<u64>(&BYTE).is_ok(), fits, "{len}");
+        assert_eq!(root(&buf).tables(&BYTE).is_ok(), fits, "{len}");
+    }
+}
+
+#[test]
+fn a_table_may_refer_to_itself_without_harm() {
+    // The field's offset leads from byte 20 back to the table at 16 by wrapping, which is refused;
+    let buf = small([6, 8, 4], 8, 4u32.wrapping_neg());
+    assert!(root(&buf).table(&BYTE).is_err());
+    // and a vector whose only element is the table that holds it is a table like any other.
+    let mut buf = small([6, 8, 4], 8, 4);
+    buf[0..4].copy_from_slice(&24u32.to_le_bytes());
+    buf.extend_from_slice(&[0; 16]);
+    assert!(Table::root(&buf, &ROOT).is_err());
+}
+
+#[test]
+fn text_must_be_utf8() {
+    let mut buf = build(|b| {
+        let text = b.string("abcd");
+        b.table(&[(&TEXT, text.into())])
+    });
+    let at = buf.windows(4).position(|w| w == b"abcd").unwrap();
+    buf[at] = 0xff;
+    let error = root(&buf).string(&TEXT).unwrap_err();
+    assert_eq!((error.kind, error.offset), (ErrorKind::InvalidUtf8, at as u64));
+}
