@@ -51,8 +51,9 @@ fn layer_norm<C: Real>(
 ) -> Result<()> {
     let nest = {
         let rank = input.rank();
-        let weight = dims.parameter_strides(rank, weight.as_ref())?;
-        let bias = dims.parameter_strides(rank, bias.as_ref())?;
+        let along =
+            |parameter: Option<Tensor<'_>>| dims.parameter_strides(rank, parameter.map_or(&[], |p| p.strides()));
+        let (weight, bias) = (along(weight)?, along(bias)?);
         let mean = dims.set.reduced_strides(rank, mean.strides(), true)?;
         let rstd = dims.set.reduced_strides(rank, rstd.strides(), true)?;
         Nest::new(input.sizes(), [input.strides(), out.strides(), &weight, &bias, &mean, &rstd], dims.set)?
@@ -91,14 +92,12 @@ impl Normalized {
     }
 
     /// Strides of a weight or a bias along the input's dimensions.
-    pub(super) fn parameter_strides(&self, rank: usize, parameter: Option<&Tensor<'_>>) -> Result<Dims> {
-        let mut strides = Dims::filled(rank, 0)?;
-        if let Some(parameter) = parameter {
-            for (to, &stride) in strides.iter_mut().skip(self.first).zip(parameter.strides()) {
-                *to = stride;
-            }
+    pub(super) fn parameter_strides(&self, rank: usize, strides: &[usize]) -> Result<Dims> {
+        let mut result = Dims::filled(rank, 0)?;
+        for (to, &stride) in result.iter_mut().skip(self.first).zip(strides) {
+            *to = stride;
         }
-        Ok(strides)
+        Ok(result)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rushlight_runtime::OpGroup;
 
+pub mod backward;
 pub mod batch_norm;
 pub mod group_norm;
 pub mod layer_norm;
@@ -12,4 +13,4 @@ pub mod softmax;
 pub const PORTABLE: &[OpGroup] = &[batch_norm::OPS, group_norm::OPS, layer_norm::OPS, softmax::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
-pub const CORE_ATEN: &[OpGroup] = &[];
+pub const CORE_ATEN: &[OpGroup] = &[backward::OPS];

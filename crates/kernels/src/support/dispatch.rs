@@ -54,7 +54,14 @@ macro_rules! dispatch {
 /// element. `tensor.bytes().as_chunks::<N>().0` are the elements then.
 macro_rules! dispatch_size {
     ($dtype:expr, $N:ident => $body:expr) => {
-        match $dtype.size() {
+        dispatch_width!($dtype.size(), $N => $body)
+    };
+}
+
+/// The same by the width itself: 1, 2, 4, 8 or 16 bytes.
+macro_rules! dispatch_width {
+    ($width:expr, $N:ident => $body:expr) => {
+        match $width {
             1 => {
                 const $N: usize = 1;
                 $body

@@ -1,16 +1,22 @@
 //! What the operator families share: dispatch over element types, conversions, shapes, elementwise loops.
 
-pub(crate) mod access;
 #[macro_use]
 pub(crate) mod dispatch;
+pub(crate) mod access;
+pub(crate) mod cast;
+pub(crate) mod convert;
+pub(crate) mod copy;
 #[macro_use]
 pub(crate) mod elementwise;
-pub(crate) mod convert;
+pub(crate) mod index;
 pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;
+pub(crate) mod random;
 pub(crate) mod reduce;
 #[macro_use]
 pub(crate) mod runs;
+pub(crate) mod scalar;
 pub(crate) mod shape;
+pub(crate) mod slice;
 pub(crate) mod tile;

@@ -60,6 +60,10 @@ impl DimSet {
         }
     }
 
+    pub(crate) fn with(self, dim: usize) -> Self {
+        Self(self.0 | 1 << dim.min(31))
+    }
+
     pub(crate) fn contains(self, dim: usize) -> bool {
         dim < MAX_RANK && self.0 & (1 << dim) != 0
     }

@@ -1,0 +1,395 @@
+//! Strided copies: what nearly every operator that moves elements comes down to.
+//!
+//! A [`StridedCopy`] is a list of dimensions, each with a size and a stride in the destination and in the source.
+//! Slicing, permuting, expanding, flipping and concatenating only differ in the strides and start offsets that they
+//! put in. Running it first brings the dimensions into the destination's memory order and merges those that are
+//! contiguous on both sides, and then copies whole runs, or transposes blocks where the two sides disagree on the
+//! innermost dimension.
+
+use rushlight_runtime::{Detail, Error, Result, Tensor, TensorMut};
+
+use super::cast::{TILE, Tile, loader, storer};
+
+/// Room for twice the largest rank, because `repeat` splits each dimension in two.
+const MAX_DIMS: usize = 32;
+
+#[derive(Clone, Copy)]
+struct Dim {
+    size: usize,
+    dst: isize,
+    src: isize,
+}
+
+/// A copy between two strided regions. Strides and offsets count elements.
+pub(crate) struct StridedCopy {
+    dims: [Dim; MAX_DIMS],
+    len: usize,
+    /// Where the first element goes.
+    pub(crate) dst_offset: usize,
+    /// Where the first element comes from.
+    pub(crate) src_offset: usize,
+}
+
+impl StridedCopy {
+    /// The copy of a single element.
+    pub(crate) fn new() -> Self {
+        Self { dims: [Dim { size: 1, dst: 0, src: 0 }; MAX_DIMS], len: 0, dst_offset: 0, src_offset: 0 }
+    }
+
+    /// The copy of `sizes` elements with the given strides.
+    pub(crate) fn of(sizes: &[usize], dst: &[usize], src: &[usize]) -> Result<Self> {
+        let mut copy = Self::new();
+        for ((&size, &dst), &src) in sizes.iter().zip(dst).zip(src) {
+            copy.dim(size, dst, src)?;
+        }
+        Ok(copy)
+    }
+
+    /// Adds a dimension.
+    pub(crate) fn dim(&mut self, size: usize, dst: usize, src: usize) -> Result<()> {
+        self.signed_dim(size, dst as isize, src as isize)
+    }
+
+    /// Adds a dimension whose strides may be negative.
+    pub(crate) fn signed_dim(&mut self, size: usize, dst: isize, src: isize) -> Result<()> {
+        let Some(slot) = self.dims.get_mut(self.len) else {
+            return Err(Detail::Rank { expected: "at most 32", got: self.len + 1 }.into());
+        };
+        *slot = Dim { size, dst, src };
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Copies from `src` to `dst`, converting elements where the types differ.
+    pub(crate) fn run(self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
+        if dst.dtype() == src.dtype() {
+            let width = src.dtype().size();
+            return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
+        }
+        let (load, store) = (loader(src.dtype())?, storer(dst.dtype())?);
+        let (dst_offset, src_offset) = (self.dst_offset, self.src_offset);
+        let Some(block) = self.prepare() else { return Ok(()) };
+        block.check(dst_offset, dst.numel(), src_offset, src.numel())?;
+        let mut tile = Tile::new();
+        block.rows(dst_offset, src_offset, |row| {
+            let (mut to, mut from, mut left) = (row.dst, row.src, row.len);
+            while left > 0 {
+                let count = left.min(TILE);
+                load(&src, from, row.src_stride, count, &mut tile)?;
+                store(dst, to, row.dst_stride, count, &tile)?;
+                to = to.wrapping_add_signed(row.dst_stride.wrapping_mul(count as isize));
+                from = from.wrapping_add_signed(row.src_stride.wrapping_mul(count as isize));
+                left -= count;
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies elements of `width` bytes (1, 2, 4, 8 or 16).
+    pub(crate) fn run_bytes(mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
+        let shift = self.widen(width);
+        let (to, from) = (self.dst_offset, self.src_offset);
+        match self.prepare() {
+            Some(block) => block.copy(dst, to, src, from, width << shift),
+            None => Ok(()),
+        }
+    }
+
+    /// Sorts the dimensions from the outermost to the innermost of the destination and merges what is contiguous.
+    /// `None` if there is nothing to copy.
+    pub(crate) fn prepare(mut self) -> Option<Block> {
+        self.merge().then(|| Block { dims: self.dims, len: self.len, reach: self.reach() })
+    }
+
+    fn merge(&mut self) -> bool {
+        let dims = &mut self.dims[..self.len];
+        if dims.iter().any(|d| d.size == 0) {
+            return false;
+        }
+        for i in 1..dims.len() {
+            let mut j = i;
+            while j > 0 && dims[j - 1].dst.unsigned_abs() < dims[j].dst.unsigned_abs() {
+                dims.swap(j - 1, j);
+                j -= 1;
+            }
+        }
+        let mut len = 0usize;
+        for i in 0..dims.len() {
+            let dim = dims[i];
+            if dim.size == 1 {
+                continue;
+            }
+            if let Some(outer) = len.checked_sub(1).map(|last| &mut dims[last]) {
+                let size = dim.size as isize;
+                if outer.dst == dim.dst.wrapping_mul(size) && outer.src == dim.src.wrapping_mul(size) {
+                    *outer = Dim { size: outer.size * dim.size, ..dim };
+                    continue;
+                }
+            }
+            dims[len] = dim;
+            len += 1;
+        }
+        self.len = len;
+        true
+    }
+
+    /// How far the copy goes below and above its start on each side, or `None` if that is beyond any memory.
+    fn reach(&self) -> Option<[Reach; 2]> {
+        let mut reach = [Reach::default(); 2];
+        for dim in &self.dims[..self.len] {
+            for (side, stride) in reach.iter_mut().zip([dim.dst, dim.src]) {
+                let distance = stride.unsigned_abs().checked_mul(dim.size - 1)?;
+                let end = if stride < 0 { &mut side.below } else { &mut side.above };
+                *end = end.checked_add(distance)?;
+            }
+        }
+        Some(reach)
+    }
+
+    /// Treats short contiguous runs as single wider elements, where everything is aligned to them. Returns the shift
+    /// of the element's width.
+    fn widen(&mut self, width: usize) -> u32 {
+        if !self.merge() {
+            return 0;
+        }
+        let Some(inner) = self.dims[..self.len].last().copied() else { return 0 };
+        if self.len < 2 || inner.dst != 1 || inner.src != 1 || !inner.size.is_power_of_two() || inner.size * width > 16
+        {
+            return 0;
+        }
+        let outer = &mut self.dims[..self.len - 1];
+        let bits = outer
+            .iter()
+            .fold(self.dst_offset | self.src_offset, |bits, d| bits | d.dst.unsigned_abs() | d.src.unsigned_abs());
+        if bits & (inner.size - 1) != 0 {
+            return 0;
+        }
+        let shift = inner.size.trailing_zeros();
+        for dim in outer {
+            dim.dst >>= shift;
+            dim.src >>= shift;
+        }
+        self.dst_offset >>= shift;
+        self.src_offset >>= shift;
+        self.len -= 1;
+        shift
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    below: usize,
+    above: usize,
+}
+
+impl Reach {
+    fn is_inside(self, offset: usize, len: usize) -> bool {
+        offset >= self.below && offset < len && self.above < len - offset
+    }
+}
+
+/// A copy without its offsets, ready to be made many times.
+pub(crate) struct Block {
+    /// Sizes are 2 or more.
+    dims: [Dim; MAX_DIMS],
+    len: usize,
+    reach: Option<[Reach; 2]>,
+}
+
+/// Elements of a block along its innermost dimension. Offsets are from the start of the memory.
+pub(crate) struct Row {
+    pub(crate) dst: usize,
+    pub(crate) dst_stride: isize,
+    pub(crate) src: usize,
+    pub(crate) src_stride: isize,
+    pub(crate) len: usize,
+}
+
+impl Block {
+    /// The number of elements, if they are contiguous on both sides.
+    pub(crate) fn run_len(&self) -> Option<usize> {
+        match self.dims[..self.len] {
+            [] => Some(1),
+            [Dim { size, dst: 1, src: 1 }] => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Fails unless the block stays inside of memories of these many elements, starting at these offsets.
+    fn check(&self, to: usize, dst_len: usize, from: usize, src_len: usize) -> Result<()> {
+        match self.reach {
+            Some([dst, src]) if dst.is_inside(to, dst_len) && src.is_inside(from, src_len) => Ok(()),
+            _ => Err(Error::invalid("the elements to copy lie outside of the tensor's memory")),
+        }
+    }
+
+    /// Calls `each` with the rows of the block, in the destination's memory order. The caller checks the offsets.
+    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(Row) -> Result<()>) -> Result<()> {
+        let (inner, outer) = self.split();
+        let mut rows = Rows::new(outer, to, from);
+        loop {
+            each(Row { dst: rows.dst, dst_stride: inner.dst, src: rows.src, src_stride: inner.src, len: inner.size })?;
+            if !rows.next() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies elements of `width` bytes (1, 2, 4, 8 or 16) to element `to` of `dst` from element `from` of `src`.
+    pub(crate) fn copy(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize, width: usize) -> Result<()> {
+        self.check(to, dst.len() / width, from, src.len() / width)?;
+        dispatch_width!(width, N => self.copy_elements::<N>(dst, to, src, from));
+        Ok(())
+    }
+
+    /// The innermost dimension and the others.
+    fn split(&self) -> (Dim, &[Dim]) {
+        match self.dims[..self.len].split_last() {
+            Some((&inner, outer)) => (inner, outer),
+            None => (Dim { size: 1, dst: 1, src: 1 }, &[]),
+        }
+    }
+
+    fn copy_elements<const N: usize>(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize) {
+        let dst = dst.as_chunks_mut::<N>().0;
+        let src = src.as_chunks::<N>().0;
+        let (inner, outer) = self.split();
+        if inner.dst == 1 && inner.src.unsigned_abs() > 1 {
+            // The source's innermost dimension, if it has one.
+            if let Some(other) = outer.iter().position(|d| d.src == 1) {
+                let mut rest = self.dims;
+                rest.copy_within(other + 1..outer.len(), other);
+                let mut planes = Rows::new(&rest[..outer.len() - 1], to, from);
+                loop {
+                    transpose(dst, planes.dst, src, planes.src, outer[other], inner);
+                    if !planes.next() {
+                        return;
+                    }
+                }
+            }
+        }
+        let (rows, outer) = match outer.split_last() {
+            Some((&rows, outer)) => (rows, outer),
+            None => (Dim { size: 1, dst: 0, src: 0 }, outer),
+        };
+        let mut planes = Rows::new(outer, to, from);
+        loop {
+            let (mut to, mut from) = (planes.dst, planes.src);
+            for _ in 0..rows.size {
+                copy_row(dst, to, inner.dst, src, from, inner.src, inner.size);
+                to = to.wrapping_add_signed(rows.dst);
+                from = from.wrapping_add_signed(rows.src);
+            }
+            if !planes.next() {
+                return;
+            }
+        }
+    }
+}
+
+/// Walks the outer dimensions of a block.
+struct Rows<'a> {
+    dims: &'a [Dim],
+    index: [usize; MAX_DIMS],
+    dst: usize,
+    src: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(dims: &'a [Dim], dst: usize, src: usize) -> Self {
+        Self { dims, index: [0; MAX_DIMS], dst, src }
+    }
+
+    fn next(&mut self) -> bool {
+        for (dim, index) in self.dims.iter().zip(&mut self.index[..self.dims.len()]).rev() {
+            *index += 1;
+            if *index < dim.size {
+                self.dst = self.dst.wrapping_add_signed(dim.dst);
+                self.src = self.src.wrapping_add_signed(dim.src);
+                return true;
+            }
+            *index = 0;
+            let back = 1 - dim.size as isize;
+            self.dst = self.dst.wrapping_add_signed(dim.dst.wrapping_mul(back));
+            self.src = self.src.wrapping_add_signed(dim.src.wrapping_mul(back));
+        }
+        false
+    }
+}
+
+#[inline]
+fn copy_row<const N: usize>(
+    dst: &mut [[u8; N]],
+    to: usize,
+    dst_stride: isize,
+    src: &[[u8; N]],
+    from: usize,
+    src_stride: isize,
+    count: usize,
+) {
+    match (dst_stride, src_stride) {
+        (1, 1) => dst[to..to + count].copy_from_slice(&src[from..from + count]),
+        (1, 0) => dst[to..to + count].fill(src[from]),
+        (1, -1) => {
+            let row = &src[from + 1 - count..=from];
+            dst[to..to + count].iter_mut().zip(row.iter().rev()).for_each(|(d, s)| *d = *s);
+        }
+        (1, 2..) => {
+            let row = src[from..].iter().step_by(src_stride.unsigned_abs());
+            dst[to..to + count].iter_mut().zip(row).for_each(|(d, s)| *d = *s);
+        }
+        (2.., 1..) => {
+            let row = src[from..].iter().step_by(src_stride.unsigned_abs());
+            dst[to..].iter_mut().step_by(dst_stride.unsigned_abs()).zip(row).take(count).for_each(|(d, s)| *d = *s);
+        }
+        _ => {
+            let (mut to, mut from) = (to, from);
+            for _ in 0..count {
+                dst[to] = src[from];
+                to = to.wrapping_add_signed(dst_stride);
+                from = from.wrapping_add_signed(src_stride);
+            }
+        }
+    }
+}
+
+/// Side of the blocks that [`transpose`] moves through registers and the first-level cache.
+const BLOCK: usize = 8;
+
+/// Copies a matrix whose rows are contiguous in the source (`across.src == 1`) and whose columns are contiguous in
+/// the destination (`down.dst == 1`).
+#[inline]
+fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], from: usize, across: Dim, down: Dim) {
+    let at = |base: usize, i: usize, stride: isize| base.wrapping_add_signed(stride.wrapping_mul(i as isize));
+    let (width, height) = (across.size / BLOCK * BLOCK, down.size / BLOCK * BLOCK);
+    for i in (0..width).step_by(BLOCK) {
+        for j in (0..height).step_by(BLOCK) {
+            let mut block = [[[0; N]; BLOCK]; BLOCK];
+            for (k, row) in block.iter_mut().enumerate() {
+                let start = at(from + i, j + k, down.src);
+                row.copy_from_slice(&src[start..start + BLOCK]);
+            }
+            for k in 0..BLOCK {
+                let start = at(to + j, i + k, across.dst);
+                let column: [[u8; N]; BLOCK] = core::array::from_fn(|r| block[r][k]);
+                dst[start..start + BLOCK].copy_from_slice(&column);
+            }
+        }
+    }
+    for j in height..down.size {
+        copy_row(dst, to + j, across.dst, src, at(from, j, down.src), 1, across.size);
+    }
+    if height > 0 {
+        for i in width..across.size {
+            copy_row(dst, at(to, i, across.dst), 1, src, from + i, down.src, height);
+        }
+    }
+}
+
+/// Fails unless `out` holds the same element type as `dtype`.
+pub(crate) fn same_dtype(dtype: rushlight_runtime::ScalarType, out: &TensorMut<'_>, argument: usize) -> Result<()> {
+    if out.dtype() == dtype {
+        return Ok(());
+    }
+    Err(Error::from(Detail::Dtype { expected: dtype.name(), got: out.dtype() }).arg(argument))
+}
