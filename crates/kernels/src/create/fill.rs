@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Error, IntList, KernelContext, Op, OpGroup, Result, Scalar, TensorMut};
 
-use crate::support::scalar::checked_element;
+use crate::support::convert::fill;
 use crate::support::shape::Dims;
 
 /// `aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)`
@@ -31,13 +31,13 @@ pub const OPS: OpGroup = &[FULL_OUT, ONES_OUT, ZEROS_OUT, EMPTY_OUT, EMPTY_DIM_O
 fn full(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(2)?;
     resize(&mut out, cx.ints(0)?).map_err(|e| e.arg(2))?;
-    fill(&mut out, cx.scalar(1)?).map_err(|e| e.arg(1))
+    fill(cx.scalar(1)?, &mut out).map_err(|e| e.arg(1))
 }
 
 fn ones(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(1)?;
     resize(&mut out, cx.ints(0)?).map_err(|e| e.arg(1))?;
-    fill(&mut out, Scalar::Int(1)).map_err(|e| e.arg(1))
+    fill(Scalar::Int(1), &mut out).map_err(|e| e.arg(1))
 }
 
 fn zeros(cx: &KernelContext<'_>) -> Result<()> {
@@ -54,15 +54,7 @@ fn empty(cx: &KernelContext<'_>) -> Result<()> {
 fn scalar_tensor(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(1)?;
     out.resize(&[]).map_err(|e| e.arg(1))?;
-    fill(&mut out, cx.scalar(0)?).map_err(|e| e.arg(0))
-}
-
-fn fill(out: &mut TensorMut<'_>, value: Scalar) -> Result<()> {
-    dispatch!(REALHBBF16, out.dtype(), T => {
-        let value = checked_element::<T>(value)?;
-        out.as_mut_slice::<T>()?.fill(value);
-        Ok(())
-    })
+    fill(cx.scalar(0)?, &mut out).map_err(|e| e.arg(0))
 }
 
 /// Gives `out` the sizes of an argument.

@@ -3,9 +3,10 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 
 use super::select::copy_input;
+use crate::support::convert::check_range;
 use crate::support::copy::same_dtype;
 use crate::support::index::Indices;
-use crate::support::scalar::checked_element;
+use crate::support::number::Number;
 use crate::support::shape::{Dims, Walk, normalize_dim};
 
 /// `aten::gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, Tensor(a!) out) -> Tensor(a!)`
@@ -49,8 +50,9 @@ fn scatter_value(cx: &KernelContext<'_>) -> Result<()> {
     copy_input(&mut out, input, 4)?;
     let strides = Dims::from_slice(out.strides())?;
     let along = IndexedDim::new(cx, input.sizes(), &strides)?;
+    check_range(value, input.dtype()).map_err(|e| e.arg(3))?;
     dispatch!(REALHBBF16, input.dtype(), T => {
-        let value = checked_element::<T>(value).map_err(|e| e.arg(3))?;
+        let value = T::from_scalar(value);
         let dst = out.as_mut_slice::<T>()?;
         along.walk(&index, index.strides(), |to, _| dst[to] = value)
     })

@@ -16,7 +16,6 @@ pub(crate) mod random;
 pub(crate) mod reduce;
 #[macro_use]
 pub(crate) mod runs;
-pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod slice;
 pub(crate) mod tile;
