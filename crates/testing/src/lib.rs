@@ -1,4 +1,10 @@
 //! Development only. The operator cases with PyTorch's results, the tolerances that they are held to, and the runner
-//! that takes each of them through a real one-operator program.
+//! that takes each of them through a real one-operator program: written, parsed, loaded, executed.
 
 pub mod cases;
+pub mod compare;
+pub mod page;
+pub mod program;
+pub mod runner;
+pub mod skips;
+pub mod tolerance;

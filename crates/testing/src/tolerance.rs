@@ -1,0 +1,202 @@
+//! What each operator's results may differ by, and why. Every tolerance of the operator suite is a row here.
+
+use rushlight_format::ScalarType;
+
+/// How far a result may be from the expected value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// The same bits; any NaN for a NaN.
+    Exact,
+    /// At most so many representable values apart.
+    Ulp(u64),
+    /// `atol + rtol * |expected|`, or one representable value.
+    Close { rtol: f64, atol: f64 },
+    /// So many roundings of the largest sum of magnitudes that an element accumulates (`mag` of the case), in the
+    /// output's precision, or one representable value.
+    Accumulated(f64),
+}
+
+/// Rows by operator. The first that matches holds.
+struct Row {
+    /// Names without namespace and overload.
+    names: &'static [&'static str],
+    /// For f32 and f64 results, complex ones included.
+    wide: Tolerance,
+    /// For f16 and bf16 results.
+    half: Tolerance,
+    #[allow(dead_code, reason = "the reason is for the reader of the table")]
+    why: &'static str,
+}
+
+use Tolerance::{Accumulated, Close, Exact, Ulp};
+
+const ROWS: &[Row] = &[
+    Row {
+        names: &[
+            "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tanh", "sigmoid", "erf", "sinh", "cosh",
+        ],
+        wide: Ulp(4),
+        half: Ulp(1),
+        why: "vectorised functions err by up to 2 units in the last place, PyTorch's by up to 2",
+    },
+    Row {
+        names: &["tan", "acos", "asin", "atan", "atan2", "acosh", "asinh", "atanh", "pow", "logit"],
+        wide: Ulp(8),
+        half: Ulp(1),
+        why: "compositions of the functions above, or of PyTorch's",
+    },
+    Row {
+        names: &["gelu", "elu"],
+        wide: Close { rtol: 4e-6, atol: 1e-6 },
+        half: Ulp(2),
+        why: "1 + erf and exp - 1 cancel for negative arguments",
+    },
+    Row {
+        names: &["rsqrt", "reciprocal", "sqrt", "div", "glu", "leaky_relu"],
+        wide: Ulp(2),
+        half: Ulp(1),
+        why: "one or two roundings",
+    },
+    Row {
+        names: &["abs"],
+        wide: Ulp(2),
+        half: Ulp(1),
+        why: "the absolute value of a complex number is a square root of a sum; of a real one it is exact",
+    },
+    Row {
+        names: &["add", "sub", "rsub", "mul", "addcmul", "fmod", "remainder", "floor_divide"],
+        wide: Ulp(1),
+        half: Ulp(1),
+        why: "a product with alpha may be fused with the sum",
+    },
+    Row {
+        names: &[
+            "sum",
+            "mean",
+            "cumsum",
+            "mm",
+            "bmm",
+            "addmm",
+            "linear",
+            "convolution",
+            "convolution_backward",
+            "avg_pool2d",
+            "avg_pool1d",
+            "avg_pool3d",
+            "adaptive_avg_pool1d",
+            "_adaptive_avg_pool2d",
+            "_adaptive_avg_pool3d",
+            "_adaptive_avg_pool2d_backward",
+            "avg_pool2d_backward",
+            "scatter_add",
+            "scatter_reduce",
+            "index_put",
+            "index_put_",
+            "col2im",
+            "embedding_dense_backward",
+            "max_pool2d_with_indices_backward",
+            "upsample_bilinear2d",
+            "_upsample_bilinear2d_aa",
+            "grid_sampler_2d",
+        ],
+        wide: Accumulated(16.0),
+        half: Accumulated(2.0),
+        why: "sums are associated differently; half types accumulate in float32 and round once, PyTorch at times twice",
+    },
+    Row {
+        names: &["mixed_mm", "mixed_linear"],
+        wide: Close { rtol: 1e-5, atol: 1e-5 },
+        half: Close { rtol: 2e-3, atol: 2e-3 },
+        why: "sums are associated differently",
+    },
+    Row {
+        names: &["prod"],
+        wide: Close { rtol: 1e-5, atol: 0.0 },
+        half: Close { rtol: 4e-3, atol: 0.0 },
+        why: "a rounding for each factor",
+    },
+    Row {
+        names: &[
+            "_softmax",
+            "_log_softmax",
+            "native_layer_norm",
+            "native_group_norm",
+            "_native_batch_norm_legit",
+            "_native_batch_norm_legit_no_training",
+            "native_layer_norm_backward",
+            "native_group_norm_backward",
+            "var",
+            "var_mean",
+            "_cdist_forward",
+            "_pdist_forward",
+            "_embedding_bag",
+        ],
+        wide: Close { rtol: 1e-5, atol: 2e-6 },
+        half: Close { rtol: 8e-3, atol: 4e-3 },
+        why: "PyTorch's own test tolerances, with room for sums in another order",
+    },
+    Row {
+        names: &["_fft_r2c", "_fft_c2r", "fast_hadamard_transform"],
+        wide: Close { rtol: 1e-5, atol: 2e-5 },
+        half: Close { rtol: 4e-3, atol: 4e-3 },
+        why: "every output sums all inputs with cancellation",
+    },
+    Row {
+        names: &["custom_sdpa", "sdpa_with_kv_cache", "custom_quantized_sdpa"],
+        wide: Close { rtol: 1e-5, atol: 1e-5 },
+        half: Close { rtol: 8e-3, atol: 8e-3 },
+        why: "attention: softmax of sums, then sums",
+    },
+    Row {
+        names: &["gated_delta_rule", "channelwise_gated_delta_rule", "quantized_moe_ffn"],
+        wide: Close { rtol: 1e-4, atol: 1e-4 },
+        half: Close { rtol: 8e-3, atol: 8e-3 },
+        why: "recurrences over tokens, and products of products; ExecuTorch's tests allow 1e-3",
+    },
+    Row {
+        names: &["choose_qparams", "choose_qparams_per_token_asymmetric"],
+        wide: Close { rtol: 1e-6, atol: 0.0 },
+        half: Close { rtol: 1e-3, atol: 0.0 },
+        why: "the range is computed in float32 before the scale widens",
+    },
+    Row {
+        names: &[
+            "dequantize_per_tensor",
+            "dequantize_per_channel",
+            "dequantize_per_token",
+            "embedding_byte",
+            "embedding_2bit",
+            "embedding_4bit",
+        ],
+        wide: Ulp(1),
+        half: Ulp(2),
+        why: "one product; the reference rounds the difference to half types first",
+    },
+    Row { names: &["arange"], wide: Ulp(1), half: Ulp(1), why: "a product and a sum, which may be fused" },
+];
+
+/// The tolerance of an operator's result of this type.
+pub fn of(op: &str, dtype: ScalarType) -> Tolerance {
+    let name = op.split_once("::").map_or(op, |(_, rest)| rest);
+    let name = name.split_once('.').map_or(name, |(name, _)| name);
+    if op.starts_with("executorch_prim::") {
+        return Exact;
+    }
+    let row = ROWS.iter().find(|row| row.names.contains(&name));
+    match (row, dtype) {
+        (Some(row), ScalarType::Half | ScalarType::BFloat16) => row.half,
+        (Some(row), dtype) if dtype.is_floating() || dtype.is_complex() => row.wide,
+        // Integers, booleans, and operators that only move, select or round elements.
+        _ => Exact,
+    }
+}
+
+/// The distance from 1 to the next number.
+pub fn epsilon(dtype: ScalarType) -> f64 {
+    match dtype {
+        ScalarType::Half | ScalarType::ComplexHalf => f64::from(half::f16::EPSILON),
+        ScalarType::BFloat16 => f64::from(half::bf16::EPSILON),
+        ScalarType::Double | ScalarType::ComplexDouble => f64::EPSILON,
+        _ => f64::from(f32::EPSILON),
+    }
+}
