@@ -4,6 +4,7 @@ use rushlight_format::ScalarType;
 
 use crate::element::Element;
 use crate::error::{Detail, Result};
+use crate::strided;
 use crate::tensor::{MAX_RANK, Tensor};
 
 /// A tensor of the caller's: element type, sizes, strides and bytes.
@@ -60,6 +61,34 @@ impl<'a> TensorView<'a> {
 
     pub fn sizes(&self) -> &'a [usize] {
         self.sizes
+    }
+
+    /// The elements, row-major. Fails if `T` is not the tensor's type, the tensor has strides, or the data is not
+    /// aligned for `T`.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        if self.dtype != T::DTYPE {
+            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype }.into());
+        }
+        if self.strides.is_some() {
+            return Err(Detail::Text("the tensor has strides").into());
+        }
+        let aligned = crate::tensor::from_bytes(self.data);
+        aligned.ok_or_else(|| Detail::Alignment { what: "the tensor's data", needed: align_of::<T>() }.into())
+    }
+
+    /// Copies the elements into `to` in row-major order, as many as fit.
+    pub fn copy_to_row_major(&self, to: &mut [u8]) {
+        match self.data.get(..to.len()) {
+            Some(from) if self.strides.is_none() => to.copy_from_slice(from),
+            _ => strided::copy_ordered(self, 0..self.sizes.len(), to),
+        }
+    }
+}
+
+impl<'a> From<Tensor<'a>> for TensorView<'a> {
+    fn from(tensor: Tensor<'a>) -> Self {
+        let strides = Some(tensor.strides()).filter(|_| !tensor.is_contiguous());
+        Self { dtype: tensor.dtype(), sizes: tensor.sizes(), strides, data: tensor.bytes() }
     }
 }
 

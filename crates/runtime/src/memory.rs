@@ -462,6 +462,39 @@ fn check_alignment(tensor: &TensorState<'_>, start: NonNull<u8>, what: &'static 
 /// The largest memory id that can be shared.
 const MAX_SHARED: usize = 16;
 
+/// `N` bytes of static memory for a method: `static ARENA: Arena<4096> = Arena::new();`.
+#[repr(align(16))]
+pub struct Arena<const N: usize> {
+    bytes: core::cell::UnsafeCell<[u8; N]>,
+    taken: core::sync::atomic::AtomicBool,
+}
+
+impl<const N: usize> Arena<N> {
+    #[allow(clippy::new_without_default, reason = "meant for statics")]
+    pub const fn new() -> Self {
+        Self { bytes: core::cell::UnsafeCell::new([0; N]), taken: core::sync::atomic::AtomicBool::new(false) }
+    }
+
+    /// The bytes, the first time; `None` afterwards.
+    #[allow(clippy::mut_from_ref, reason = "given away once")]
+    pub fn take(&'static self) -> Option<&'static mut [u8]> {
+        if self.taken.swap(true, core::sync::atomic::Ordering::AcqRel) {
+            return None;
+        }
+        // SAFETY: `taken` lets this happen once, so the reference is exclusive; the arena is static.
+        Some(unsafe { &mut *self.bytes.get() })
+    }
+}
+
+// SAFETY: the bytes are only reached through `take`, which gives them away once.
+unsafe impl<const N: usize> Sync for Arena<N> {}
+
+impl<const N: usize> core::fmt::Debug for Arena<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Arena").field("bytes", &N).finish_non_exhaustive()
+    }
+}
+
 /// Planned buffers that several methods use, one at a time.
 ///
 /// A method that was loaded with them holds them while it executes and while its outputs are looked at; another one

@@ -76,6 +76,17 @@ impl<'m> Method<'m> {
         self.loaded.0.input_written.get(index).copied().unwrap_or(false)
     }
 
+    /// True if this output is a tensor without memory of the program's, which [`start`](Self::start) must be given.
+    pub fn output_needs_memory(&self, index: usize) -> bool {
+        let loaded = &self.loaded.0;
+        loaded.outputs.get(index).is_some_and(|&value| {
+            let tensor = loaded.values.get(value as usize).map(core::cell::Cell::get);
+            !loaded.inputs.contains(&value)
+                && !loaded.outputs.get(..index).unwrap_or_default().contains(&value)
+                && matches!(tensor, Some(Value::Tensor(tensor)) if tensor.access == Access::Bound)
+        })
+    }
+
     /// Runs the method.
     ///
     /// Fails if an input has another kind, element type, rank or size than the program allows, or an operator fails.

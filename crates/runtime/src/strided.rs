@@ -30,26 +30,28 @@ pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Res
     let dense = is_dense(view.sizes, view.strides, state.strides());
     let mut tensor = state.tensor_mut()?;
     let to = tensor.bytes_mut();
-    if dense {
-        if let Some(from) = view.data.get(..to.len()) {
-            to.copy_from_slice(from);
-        }
-        return Ok(());
+    match view.data.get(..to.len()) {
+        Some(from) if dense => to.copy_from_slice(from),
+        _ => copy_ordered(view, state.dim_order.iter().map(|&dim| dim as usize), to),
     }
+    Ok(())
+}
+
+/// Copies the view into `to`, with its dimensions in the order `dim_order` from the outermost to the innermost.
+pub(crate) fn copy_ordered(view: &TensorView<'_>, dim_order: impl ExactSizeIterator<Item = usize>, to: &mut [u8]) {
     let row_major = row_major(view.sizes);
     let strides = view.strides.unwrap_or(&row_major);
-    // Sizes and strides of the view in the tensor's memory order, outermost first.
+    // Sizes and strides of the view in the order of the copy, outermost first.
     let (mut sizes, mut steps) = ([1usize; MAX_RANK], [0usize; MAX_RANK]);
-    let rank = state.dim_order.len();
-    for ((&dim, size), step) in state.dim_order.iter().zip(&mut sizes).zip(&mut steps) {
-        *size = view.sizes.get(dim as usize).copied().unwrap_or(1);
-        *step = strides.get(dim as usize).copied().unwrap_or(0);
+    let rank = dim_order.len();
+    for ((dim, size), step) in dim_order.zip(&mut sizes).zip(&mut steps) {
+        *size = view.sizes.get(dim).copied().unwrap_or(1);
+        *step = strides.get(dim).copied().unwrap_or(0);
     }
     let (sizes, steps) = (sizes.get(..rank).unwrap_or_default(), steps.get(..rank).unwrap_or_default());
     let width = view.dtype.size();
-    let (Some((&inner, outer)), Some((&inner_step, outer_steps))) = (sizes.split_last(), steps.split_last()) else {
-        return Ok(());
-    };
+    let (inner, outer) = sizes.split_last().map_or((1, sizes), |(&inner, outer)| (inner, outer));
+    let (inner_step, outer_steps) = steps.split_last().map_or((0, steps), |(&step, outer)| (step, outer));
     let mut index = [0usize; MAX_RANK];
     for row in to.chunks_exact_mut((inner * width).max(1)) {
         let offset: usize = index.iter().zip(outer_steps).map(|(i, step)| i * step).sum();
@@ -67,5 +69,4 @@ pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Res
             *i = 0;
         }
     }
-    Ok(())
 }

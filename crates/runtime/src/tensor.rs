@@ -407,3 +407,13 @@ pub(crate) fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, and any memory is aligned for bytes.
     unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
+
+/// The bytes as whole elements, if they are aligned for `T`.
+pub(crate) fn from_bytes<T: Element>(bytes: &[u8]) -> Option<&[T]> {
+    let start = bytes.as_ptr().cast::<T>();
+    if !start.is_aligned() {
+        return None;
+    }
+    // SAFETY: aligned (just checked), inside `bytes`, and every bit pattern is a valid `Element`.
+    Some(unsafe { slice::from_raw_parts(start, bytes.len() / size_of::<T>()) })
+}

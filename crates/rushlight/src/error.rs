@@ -1,0 +1,165 @@
+//! The facade's error: what, where, expected, got, and what to do about it.
+
+use std::fmt;
+
+use rushlight_runtime::{self as runtime, Code};
+
+/// An error with ExecuTorch's code and everything that a person needs to act on it.
+///
+/// `Display` writes a headline and, where known, lines for what was expected, what came, and a hint. The parts can be
+/// had one by one.
+#[derive(Clone, Debug)]
+pub struct Error {
+    // Boxed, because results carry it around.
+    parts: Box<Parts>,
+}
+
+#[derive(Clone, Debug)]
+struct Parts {
+    code: Code,
+    message: String,
+    site: Option<String>,
+    expected: Option<String>,
+    got: Option<String>,
+    help: Option<String>,
+    missing: Vec<MissingOperator>,
+}
+
+/// An operator that a program needs and the registry lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingOperator {
+    /// Full name, such as `aten::add.out`.
+    pub name: String,
+    /// How many instructions call it.
+    pub uses: usize,
+    /// The first of them.
+    pub first_instruction: usize,
+    /// File and line of the first use in the model's source, if the program records it.
+    pub source: Option<String>,
+    /// The set of this crate that has it, if any.
+    pub set: Option<&'static str>,
+}
+
+impl Error {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        let parts = Parts {
+            code,
+            message: message.into(),
+            site: None,
+            expected: None,
+            got: None,
+            help: None,
+            missing: Vec::new(),
+        };
+        Self { parts: Box::new(parts) }
+    }
+
+    /// An `InvalidArgument` error.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    #[must_use]
+    pub(crate) fn site(mut self, site: String) -> Self {
+        self.parts.site = Some(site);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn expected(mut self, expected: String) -> Self {
+        self.parts.expected = Some(expected);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn got(mut self, got: String) -> Self {
+        self.parts.got = Some(got);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.parts.help = Some(help.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn missing(mut self, missing: Vec<MissingOperator>) -> Self {
+        self.parts.missing = missing;
+        self
+    }
+
+    /// ExecuTorch's code for the condition.
+    pub fn code(&self) -> Code {
+        self.parts.code
+    }
+
+    /// The headline, without expected, got and help.
+    pub fn message(&self) -> &str {
+        &self.parts.message
+    }
+
+    /// Where it happened: method, instruction, operator, argument.
+    pub fn location(&self) -> Option<&str> {
+        self.parts.site.as_deref()
+    }
+
+    /// What would have been right.
+    pub fn what_was_expected(&self) -> Option<&str> {
+        self.parts.expected.as_deref()
+    }
+
+    /// What came instead.
+    pub fn what_came(&self) -> Option<&str> {
+        self.parts.got.as_deref()
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.parts.help.as_deref()
+    }
+
+    /// All operators that the registry lacks, for an `OperatorMissing` error.
+    pub fn missing_operators(&self) -> &[MissingOperator] {
+        &self.parts.missing
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = &*self.parts;
+        write!(f, "[{:?} 0x{:02x}] {}", parts.code, parts.code as u32, parts.message)?;
+        let lines = [("at", &parts.site), ("expected", &parts.expected), ("got", &parts.got)];
+        for (name, text) in lines {
+            if let Some(text) = text {
+                write!(f, "\n  {name:<9} {text}")?;
+            }
+        }
+        let width = parts.missing.iter().map(|op| op.name.len()).max().unwrap_or(0);
+        for op in &parts.missing {
+            let uses = if op.uses == 1 { "used once".to_owned() } else { format!("used {} times", op.uses) };
+            write!(f, "\n  {:<width$}  {uses}, first at instruction {}", op.name, op.first_instruction)?;
+            if let Some(source) = &op.source {
+                write!(f, " ({source})")?;
+            }
+            match op.set {
+                Some(set) => write!(f, "   in set `{set}`")?,
+                None => write!(f, "   register it: ModuleBuilder::ops(&MY_OPS)")?,
+            }
+        }
+        if let Some(help) = &parts.help {
+            write!(f, "\n  {:<9} {help}", "help")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<runtime::Error> for Error {
+    /// Without the context of a program. Errors from a [`Module`](crate::Module) say more.
+    fn from(error: runtime::Error) -> Self {
+        let result = Self::new(error.code, error.detail.to_string());
+        if error.site == runtime::Site::default() { result } else { result.site(error.site.to_string()) }
+    }
+}

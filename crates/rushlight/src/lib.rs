@@ -1,0 +1,62 @@
+//! Level 4. Rushlight's facade: the crate that users depend on.
+//!
+//! With the feature `std` (the default) a [`Module`] loads a `.pte` file and runs its methods:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), rushlight::Error> {
+//! let mut module = rushlight::Module::load("model.pte")?;
+//! let image = vec![0.0f32; 3 * 224 * 224];
+//! let outputs = module.forward(&[rushlight::TensorView::of(&[1, 3, 224, 224], &image)?.into()])?;
+//! println!("{:?}", outputs[0].as_slice::<f32>()?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Without `std`, [`runtime`] and [`kernels`] run programs from static memory: see `examples/cortex-m`.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+#[cfg(feature = "std")]
+mod error;
+#[cfg(feature = "std")]
+mod explain;
+#[cfg(feature = "std")]
+mod meta;
+#[cfg(feature = "std")]
+mod module;
+#[cfg(feature = "std")]
+mod source;
+#[cfg(feature = "std")]
+mod tensor;
+
+#[cfg(feature = "std")]
+pub use error::{Error, MissingOperator};
+#[cfg(feature = "std")]
+pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
+#[cfg(feature = "std")]
+pub use module::{Module, ModuleBuilder};
+pub use rushlight_format as format;
+pub use rushlight_kernels as kernels;
+pub use rushlight_runtime::{
+    self as runtime, Arena, Code, Input, Method, Op, OpSet, Program, Registry, Scalar, ScalarType, TensorView,
+    TensorViewMut,
+};
+#[cfg(feature = "std")]
+pub use source::LoadMode;
+#[cfg(feature = "std")]
+pub use tensor::{Tensor, Value};
+
+/// The result of the facade's functions.
+#[cfg(feature = "std")]
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// The bytes of a `.pte` file, aligned as programs need them, in the binary: `include_program!("model.pte")` is a
+/// `&'static [u8]`.
+#[macro_export]
+macro_rules! include_program {
+    ($path:literal) => {{
+        #[repr(C, align(16))]
+        struct Aligned<T: ?Sized>(T);
+        static PROGRAM: &Aligned<[u8]> = &Aligned(*include_bytes!($path));
+        &PROGRAM.0
+    }};
+}

@@ -1,0 +1,361 @@
+//! A program with its loaded methods.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rushlight_runtime::{
+    Backend, Code, DataMap, EventTracer, Input, LoadOptions, Memory, Method, OpSet, Output, OutputBuffer, Program,
+    Registry, SharedArenas, StableBytes, Tensor as TensorRef, TensorView,
+};
+
+use crate::error::Error;
+use crate::explain::{explain, explain_inputs};
+use crate::meta::{MethodMeta, ValueInfo};
+use crate::source::{self, LoadMode};
+use crate::tensor::{Tensor, Value};
+
+/// A program, loaded from a file or from bytes, whose methods can be run.
+///
+/// Methods are loaded when they are first used and keep their state (mutable buffers, such as a KV cache) between
+/// calls. A module can move between threads; several threads each load their own, over the same mapped file.
+pub struct Module {
+    program: Program<'static>,
+    options: Options,
+    methods: BTreeMap<String, LoadedMethod>,
+    arenas: Option<Arc<SharedArenas<'static>>>,
+}
+
+struct Options {
+    external_data: Vec<DataMap<'static>>,
+    registry: &'static [&'static OpSet],
+    backends: Vec<Arc<dyn Backend + Send>>,
+    share_memory: bool,
+}
+
+struct LoadedMethod {
+    method: Method<'static>,
+    /// For each output: the declaration of a tensor that needs memory from the caller.
+    unplanned: Vec<Option<(rushlight_runtime::ScalarType, Vec<usize>)>>,
+}
+
+/// How to load a [`Module`].
+pub struct ModuleBuilder {
+    mode: LoadMode,
+    external_data: Vec<Source>,
+    registry: Vec<&'static OpSet>,
+    backends: Vec<Arc<dyn Backend + Send>>,
+    share_memory: bool,
+}
+
+enum Source {
+    File(PathBuf),
+    Bytes(Arc<dyn StableBytes>),
+}
+
+impl Default for ModuleBuilder {
+    fn default() -> Self {
+        Self {
+            mode: LoadMode::default(),
+            external_data: Vec::new(),
+            registry: Vec::new(),
+            backends: Vec::new(),
+            share_memory: false,
+        }
+    }
+}
+
+impl ModuleBuilder {
+    /// How files are brought into memory; mapped by default.
+    #[must_use]
+    pub fn mode(mut self, mode: LoadMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// A `.ptd` file with constants that the program does not hold. Several may be given.
+    #[must_use]
+    pub fn external_data(mut self, path: impl AsRef<Path>) -> Self {
+        self.external_data.push(Source::File(path.as_ref().to_owned()));
+        self
+    }
+
+    /// The bytes of a `.ptd` file. They are copied.
+    pub fn external_data_bytes(mut self, bytes: &[u8]) -> Result<Self, Error> {
+        self.external_data.push(Source::Bytes(source::copy(bytes)?));
+        Ok(self)
+    }
+
+    /// Operators of your own, found before the built-in ones. The set lives as long as the process.
+    #[must_use]
+    pub fn ops(mut self, set: &'static OpSet) -> Self {
+        self.registry.push(set);
+        self
+    }
+
+    /// A backend that runs delegated parts of the program.
+    #[must_use]
+    pub fn backend(mut self, backend: Arc<dyn Backend + Send>) -> Self {
+        self.backends.push(backend);
+        self
+    }
+
+    /// Lets all methods use one set of planned buffers, sized for the largest: less memory, and state in planned
+    /// memory is common to the methods.
+    #[must_use]
+    pub fn share_memory(mut self, share: bool) -> Self {
+        self.share_memory = share;
+        self
+    }
+
+    /// Loads a `.pte` file.
+    pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
+        let path = path.as_ref();
+        let bytes = source::open(path, self.mode)?;
+        self.build(bytes).map_err(|e| match e.location() {
+            None => e.site(format!("file `{}`", path.display())),
+            Some(_) => e,
+        })
+    }
+
+    /// Loads a program from the bytes of a `.pte` file. They are copied.
+    pub fn load_bytes(self, bytes: &[u8]) -> Result<Module, Error> {
+        let bytes = source::copy(bytes)?;
+        self.build(bytes)
+    }
+
+    /// Loads a program from bytes that it keeps, without a copy. They should be aligned to 16.
+    pub fn load_shared(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
+        self.build(bytes)
+    }
+
+    fn build(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
+        let program = Program::from_owned(bytes).map_err(|e| not_a_program(&e))?;
+        let mut external_data = Vec::new();
+        for data in self.external_data {
+            let (bytes, site) = match data {
+                Source::File(path) => (source::open(&path, self.mode)?, format!("file `{}`", path.display())),
+                Source::Bytes(bytes) => (bytes, "external data".to_owned()),
+            };
+            external_data
+                .push(DataMap::from_owned(bytes).map_err(|e| {
+                    Error::new(e.code, format!("not a well-formed .ptd file: {}", e.detail)).site(site)
+                })?);
+        }
+        let registry = if self.registry.is_empty() {
+            rushlight_kernels::ALL
+        } else {
+            let mut sets = self.registry;
+            sets.extend(rushlight_kernels::ALL);
+            // A registry is part of a method's static description; user sets are few and live as long as the process.
+            Vec::leak(sets)
+        };
+        let options = Options { external_data, registry, backends: self.backends, share_memory: self.share_memory };
+        Ok(Module { program, options, methods: BTreeMap::new(), arenas: None })
+    }
+}
+
+impl core::fmt::Debug for ModuleBuilder {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ModuleBuilder").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+fn not_a_program(error: &rushlight_runtime::Error) -> Error {
+    let message = match error.detail {
+        rushlight_runtime::Detail::Format(detail) => format!("not a well-formed .pte file: {detail}"),
+        detail => detail.to_string(),
+    };
+    Error::new(error.code, message).help("export the model again, or check that the file was copied whole")
+}
+
+impl Module {
+    /// Loads a `.pte` file, mapped into memory, with every built-in operator.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().load(path)
+    }
+
+    /// Loads a program from the bytes of a `.pte` file. They are copied.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Self::builder().load_bytes(bytes)
+    }
+
+    /// Options for loading.
+    pub fn builder() -> ModuleBuilder {
+        ModuleBuilder::default()
+    }
+
+    /// The program behind the module.
+    pub fn program(&self) -> &Program<'static> {
+        &self.program
+    }
+
+    /// Names of the methods, in the file's order.
+    pub fn method_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.program.num_methods()).map(|i| self.program.method_name(i).unwrap_or_default())
+    }
+
+    /// What the program says about a method. Does not load it.
+    pub fn meta(&self, method: &str) -> Result<MethodMeta, Error> {
+        match self.program.parsed().method_named(method) {
+            Some(plan) => Ok(MethodMeta::of(&plan)),
+            None => Err(self.no_method(method)),
+        }
+    }
+
+    fn no_method(&self, method: &str) -> Error {
+        let names: Vec<&str> = self.method_names().collect();
+        Error::new(Code::NotFound, format!("the program has no method `{method}`"))
+            .expected(format!("one of: {}", names.join(", ")))
+    }
+
+    fn registry(&self) -> Registry<'static> {
+        Registry::new(self.options.registry)
+    }
+
+    /// Loads a method now rather than at its first run.
+    pub fn load_method(&mut self, method: &str) -> Result<(), Error> {
+        self.loaded(method).map(|_| ())
+    }
+
+    /// Frees a method. Its state is lost; it is loaded again when it is next used.
+    pub fn unload_method(&mut self, method: &str) {
+        self.methods.remove(method);
+    }
+
+    fn loaded(&mut self, name: &str) -> Result<&mut LoadedMethod, Error> {
+        // Looked up twice, because the borrow checker cannot see that the first borrow ends on a miss.
+        if !self.methods.contains_key(name) {
+            let loaded = self.new_method(name)?;
+            self.methods.insert(name.to_owned(), loaded);
+        }
+        self.methods.get_mut(name).ok_or_else(|| Error::new(Code::Internal, "the method was just loaded"))
+    }
+
+    fn new_method(&mut self, name: &str) -> Result<LoadedMethod, Error> {
+        let meta = self.meta(name)?;
+        let mut memory = Memory::heap();
+        if self.options.share_memory {
+            memory = memory.with_shared_arenas(self.shared_arenas()?);
+        }
+        let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
+        let backends: Vec<&dyn Backend> = self.options.backends.iter().map(|b| &**b as &dyn Backend).collect();
+        let registry = self.registry();
+        let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
+        let method = Method::load(&self.program, name, memory, &options).map_err(|e| self.explain(&e, name))?;
+        let unplanned = meta.outputs.iter().enumerate().map(|(i, output)| match output {
+            ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((info.dtype, info.sizes.clone())),
+            _ => None,
+        });
+        Ok(LoadedMethod { unplanned: unplanned.collect(), method })
+    }
+
+    fn shared_arenas(&mut self) -> Result<Arc<SharedArenas<'static>>, Error> {
+        if let Some(arenas) = &self.arenas {
+            return Ok(Arc::clone(arenas));
+        }
+        let mut sizes: Vec<usize> = Vec::new();
+        for plan in self.program.parsed().methods() {
+            for (i, size) in (1..plan.num_buffers()).map(|id| plan.buffer_size(id as u32)).enumerate() {
+                let size = usize::try_from(size).map_err(|_| Error::invalid("a planned buffer is too large"))?;
+                match sizes.get_mut(i) {
+                    Some(largest) => *largest = size.max(*largest),
+                    None => sizes.push(size),
+                }
+            }
+        }
+        let arenas = Arc::new(SharedArenas::heap(&sizes)?);
+        self.arenas = Some(Arc::clone(&arenas));
+        Ok(arenas)
+    }
+
+    fn explain(&self, error: &rushlight_runtime::Error, method: &str) -> Error {
+        match self.program.parsed().method_named(method) {
+            Some(plan) => explain(error, &plan, &self.registry()),
+            None => (*error).into(),
+        }
+    }
+
+    /// Runs the method `forward`.
+    pub fn forward(&mut self, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
+        self.run("forward", inputs)
+    }
+
+    /// Runs a method and copies its outputs. Fails with what was expected and what came if an input does not fit.
+    pub fn run(&mut self, method: &str, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
+        self.run_traced(method, inputs, &mut ())
+    }
+
+    /// Runs a method and reports what happens to `tracer`.
+    pub fn run_traced(
+        &mut self,
+        method: &str,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Error> {
+        let loaded = self.loaded(method)?;
+        match loaded.run(inputs, tracer) {
+            Ok(outputs) => Ok(outputs),
+            Err(Failure::Facade(error)) => Err(error),
+            Err(Failure::Runtime(error)) => Err(match self.program.parsed().method_named(method) {
+                Some(plan) => explain_inputs(&error, &plan, &self.registry(), inputs),
+                None => error.into(),
+            }),
+        }
+    }
+
+    /// A loaded method, to execute without the facade: unplanned outputs, single steps, state.
+    pub fn method(&mut self, name: &str) -> Result<&mut Method<'static>, Error> {
+        Ok(&mut self.loaded(name)?.method)
+    }
+
+    /// A copy of a parameter or buffer of a method, by its name in the exported module.
+    pub fn attribute(&mut self, method: &str, name: &str) -> Result<Tensor, Error> {
+        let result = match self.loaded(method)?.method.attribute(name) {
+            Ok(tensor) => return copy(tensor),
+            Err(error) => error,
+        };
+        Err(Error::new(result.code, result.detail.to_string()).site(format!("attribute `{name}` of `{method}`")))
+    }
+}
+
+enum Failure {
+    Facade(Error),
+    Runtime(rushlight_runtime::Error),
+}
+
+impl LoadedMethod {
+    fn run(&mut self, inputs: &[Input<'_>], tracer: &mut (impl EventTracer + ?Sized)) -> Result<Vec<Value>, Failure> {
+        let mut memory = Vec::new();
+        for (index, unplanned) in self.unplanned.iter().enumerate() {
+            if let Some((dtype, sizes)) = unplanned {
+                memory.push((index, Tensor::zeros(*dtype, sizes).map_err(Failure::Facade)?));
+            }
+        }
+        let mut buffers: Vec<OutputBuffer<'_>> =
+            memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect();
+        let outputs = self.method.execute_traced(inputs, &mut buffers, tracer).map_err(Failure::Runtime)?;
+        let mut values = Vec::with_capacity(outputs.len());
+        for index in 0..outputs.len() {
+            values.push(match outputs.get(index).map_err(Failure::Runtime)? {
+                Output::Tensor(tensor) => Value::Tensor(copy(tensor).map_err(Failure::Facade)?),
+                Output::Int(v) => Value::Int(v),
+                Output::Double(v) => Value::Double(v),
+                Output::Bool(v) => Value::Bool(v),
+                Output::String(v) => Value::String(v.to_owned()),
+                Output::None => Value::None,
+            });
+        }
+        Ok(values)
+    }
+}
+
+fn copy(tensor: TensorRef<'_>) -> Result<Tensor, Error> {
+    Tensor::copy_of(&TensorView::from(tensor))
+}
+
+impl core::fmt::Debug for Module {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Module").field("program", &self.program).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! Where the bytes of a program come from.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use rushlight_runtime::{Code, HeapBlock, StableBytes};
+
+use crate::error::Error;
+
+/// How a file is brought into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadMode {
+    /// Read whole into memory.
+    File,
+    /// Mapped: pages are read when they are first used, and shared between processes. The file must not be changed
+    /// or shortened while it is loaded.
+    #[default]
+    Mmap,
+    /// Mapped and locked into memory. Fails where the system does not allow it.
+    MmapMlock,
+    /// Mapped and, where the system allows it, locked into memory.
+    MmapMlockIgnoreErrors,
+}
+
+/// Brings a file into memory, 16-byte aligned or better.
+pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, Error> {
+    let fail = |what: &str, error: &std::io::Error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::AccessFailed };
+        Error::new(code, format!("cannot {what} `{}`", path.display())).got(error.to_string())
+    };
+    let mut file = File::open(path).map_err(|e| fail("open", &e))?;
+    let metadata = file.metadata().map_err(|e| fail("open", &e))?;
+    if metadata.is_dir() {
+        return Err(Error::new(Code::AccessFailed, format!("`{}` is a directory", path.display()))
+            .expected("a .pte file".into()));
+    }
+    // Pipes and devices have no length to map, and nothing can be mapped of an empty file.
+    if mode == LoadMode::File || !metadata.is_file() || metadata.len() == 0 {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|e| fail("read", &e))?;
+        return Ok(copy(&bytes)?);
+    }
+    let map = Mapped::new(&file).map_err(|e| fail("map", &e))?;
+    #[cfg(unix)]
+    if matches!(mode, LoadMode::MmapMlock | LoadMode::MmapMlockIgnoreErrors)
+        && let Err(e) = map.0.lock()
+        && mode == LoadMode::MmapMlock
+    {
+        return Err(fail("lock the mapping of", &e));
+    }
+    Ok(Arc::new(map))
+}
+
+/// Copies bytes into aligned memory.
+pub(crate) fn copy(bytes: &[u8]) -> Result<Arc<dyn StableBytes>, Error> {
+    let mut block = HeapBlock::new(bytes.len())?;
+    block.bytes_mut().copy_from_slice(bytes);
+    Ok(Arc::new(block))
+}
+
+struct Mapped(memmap2::Mmap);
+
+impl Mapped {
+    fn new(file: &File) -> std::io::Result<Self> {
+        // SAFETY: the mapping is read-only and private to this process. A file that another process shortens or
+        // changes meanwhile breaks the promise of an unchanging slice; `LoadMode::Mmap` names that condition, and
+        // `LoadMode::File` is there for files that may change.
+        Ok(Self(unsafe { memmap2::Mmap::map(file)? }))
+    }
+}
+
+// SAFETY: a mapping stays at its address until it is unmapped by drop, and nothing in this process writes to it.
+unsafe impl StableBytes for Mapped {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
