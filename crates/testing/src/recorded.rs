@@ -1,0 +1,229 @@
+//! Recorded calls of whole programs: inputs and what eager PyTorch answered. `tools/cases.py` describes the files.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use half::{bf16, f16};
+use rushlight::{Input, Module, ScalarType, Tensor, TensorView, Value};
+use rushlight_devtools::npy;
+use serde_json::Value as Json;
+
+/// The recorded calls of one program file.
+pub struct Recording {
+    pub name: String,
+    folder: PathBuf,
+    json: Json,
+}
+
+/// Why a recording did not pass: the call, and what differed.
+pub type Failure = String;
+
+impl Recording {
+    /// Reads a recording.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let json: Json = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let name = json["name"].as_str().unwrap_or_default().to_owned();
+        Ok(Self { name, folder: path.parent().unwrap_or(Path::new("")).to_owned(), json })
+    }
+
+    /// The program file.
+    pub fn program(&self) -> PathBuf {
+        self.folder.join(self.json["program"].as_str().unwrap_or_default())
+    }
+
+    /// Backends without which the program cannot be loaded.
+    pub fn backends(&self) -> Vec<&str> {
+        self.json["backends"].as_array().into_iter().flatten().filter_map(Json::as_str).collect()
+    }
+
+    /// Loads the program with its data files.
+    pub fn load(&self) -> Result<Module, Failure> {
+        let mut builder = Module::builder();
+        for data in self.json["data"].as_array().into_iter().flatten().filter_map(Json::as_str) {
+            builder = builder.external_data(self.folder.join(data));
+        }
+        if self.json["bundled"] == true {
+            let bytes = fs::read(self.program()).map_err(|e| e.to_string())?;
+            let bundled = rushlight::format::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
+            return builder.load_bytes(bundled.program_bytes()).map_err(|e| e.to_string());
+        }
+        builder.load(self.program()).map_err(|e| e.to_string())
+    }
+
+    /// Makes every call on one module and compares the outputs. Returns how many calls there were.
+    pub fn run(&self, module: &mut Module) -> Result<usize, Failure> {
+        let calls = self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for (i, call) in calls.iter().enumerate() {
+            self.call(module, call).map_err(|e| format!("call {i}: {e}"))?;
+        }
+        Ok(calls.len())
+    }
+
+    fn call(&self, module: &mut Module, call: &Json) -> Result<(), Failure> {
+        let method = call["method"].as_str().ok_or("the call names no method")?;
+        let inputs: Vec<Recorded> = self.values(&call["inputs"])?;
+        let expected: Vec<Recorded> = self.values(&call["outputs"])?;
+        let tolerance = call["tolerance"].as_f64().ok_or("the call has no tolerance")?;
+        let views: Result<Vec<Input<'_>>, Failure> = inputs.iter().map(Recorded::input).collect();
+        let outputs = module.run(method, &views?).map_err(|e| e.to_string())?;
+        if outputs.len() != expected.len() {
+            return Err(format!("{} outputs, expected {}", outputs.len(), expected.len()));
+        }
+        for (i, (got, want)) in outputs.iter().zip(&expected).enumerate() {
+            want.compare(got, tolerance).map_err(|e| format!("output {i} of `{method}`: {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn values(&self, list: &Json) -> Result<Vec<Recorded>, Failure> {
+        list.as_array().into_iter().flatten().map(|value| self.value(value)).collect()
+    }
+
+    fn value(&self, value: &Json) -> Result<Recorded, Failure> {
+        Ok(match value["kind"].as_str() {
+            Some("tensor") => return self.tensor(value),
+            Some("int") => Recorded::Int(value["value"].as_i64().ok_or("an int without a value")?),
+            Some("float") => Recorded::Double(value["value"].as_f64().ok_or("a float without a value")?),
+            Some("bool") => Recorded::Bool(value["value"].as_bool().ok_or("a bool without a value")?),
+            Some("none") => Recorded::None,
+            other => return Err(format!("a value of kind {other:?}")),
+        })
+    }
+
+    fn tensor(&self, value: &Json) -> Result<Recorded, Failure> {
+        let dtype = dtype(value["dtype"].as_str().unwrap_or_default())?;
+        let sizes = |key: &str| -> Vec<usize> {
+            value[key].as_array().into_iter().flatten().filter_map(Json::as_u64).map(|v| v as usize).collect()
+        };
+        let shape = sizes("shape");
+        let bytes = if let Some(text) = value["base64"].as_str() {
+            base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| e.to_string())?
+        } else {
+            let file = self.folder.join(value["file"].as_str().unwrap_or_default());
+            let archive = fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let arrays = npy::read_archive(&archive).map_err(|e| e.to_string())?;
+            let name = value["array"].as_str().unwrap_or_default();
+            let (_, array) = arrays.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no array {name}"))?;
+            array.bytes().to_vec()
+        };
+        let tensor = Tensor::from_bytes(dtype, &shape, &bytes).map_err(|e| e.to_string())?;
+        let dim_order = Some(sizes("dim_order")).filter(|order| !order.is_empty());
+        Ok(Recorded::Tensor { tensor, laid_out: dim_order.map(|order| lay_out(dtype, &shape, &bytes, &order)) })
+    }
+}
+
+/// The same elements with the dimensions in another order in memory: strides and bytes.
+fn lay_out(dtype: ScalarType, shape: &[usize], bytes: &[u8], order: &[usize]) -> (Vec<usize>, Vec<u8>) {
+    let mut strides = vec![1; shape.len()];
+    let mut stride = 1;
+    for &dim in order.iter().rev() {
+        strides[dim] = stride;
+        stride *= shape[dim];
+    }
+    let width = dtype.size();
+    let mut data = vec![0; bytes.len()];
+    for (i, element) in bytes.chunks_exact(width).enumerate() {
+        let (mut rest, mut at) = (i, 0);
+        for (&size, &stride) in shape.iter().zip(&strides).rev() {
+            at += rest % size * stride;
+            rest /= size;
+        }
+        data[at * width..(at + 1) * width].copy_from_slice(element);
+    }
+    (strides, data)
+}
+
+fn dtype(name: &str) -> Result<ScalarType, Failure> {
+    Ok(match name {
+        "float32" => ScalarType::Float,
+        "float64" => ScalarType::Double,
+        "float16" => ScalarType::Half,
+        "bfloat16" => ScalarType::BFloat16,
+        "bool" => ScalarType::Bool,
+        "uint8" => ScalarType::Byte,
+        "int8" => ScalarType::Char,
+        "int16" => ScalarType::Short,
+        "int32" => ScalarType::Int,
+        "int64" => ScalarType::Long,
+        other => return Err(format!("element type {other}")),
+    })
+}
+
+enum Recorded {
+    Tensor { tensor: Tensor, laid_out: Option<(Vec<usize>, Vec<u8>)> },
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+    None,
+}
+
+impl Recorded {
+    fn input(&self) -> Result<Input<'_>, Failure> {
+        Ok(match self {
+            Self::Tensor { tensor, laid_out: None } => tensor.view().map_err(|e| e.to_string())?.into(),
+            Self::Tensor { tensor, laid_out: Some((strides, data)) } => {
+                TensorView::strided(tensor.dtype(), tensor.shape(), strides, data).map_err(|e| e.to_string())?.into()
+            }
+            Self::Int(v) => Input::Int(*v),
+            Self::Double(v) => Input::Double(*v),
+            Self::Bool(v) => Input::Bool(*v),
+            Self::None => Input::None,
+        })
+    }
+
+    fn compare(&self, got: &Value, tolerance: f64) -> Result<(), Failure> {
+        let same = match (self, got) {
+            (Self::Tensor { tensor: want, .. }, Value::Tensor(got)) => return compare(got, want, tolerance),
+            (Self::Int(want), Value::Int(got)) => want == got,
+            (Self::Double(want), Value::Double(got)) => want == got,
+            (Self::Bool(want), Value::Bool(got)) => want == got,
+            (Self::None, Value::None) => true,
+            _ => false,
+        };
+        if same { Ok(()) } else { Err(format!("got {got:?}")) }
+    }
+}
+
+/// Elements as doubles. Exact for all types but the largest 64-bit integers.
+fn doubles(tensor: &Tensor) -> Result<Vec<f64>, Failure> {
+    fn of<T: rushlight::runtime::Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Result<Vec<f64>, Failure> {
+        Ok(tensor.as_slice::<T>().map_err(|e| e.to_string())?.iter().map(|&v| to(v)).collect())
+    }
+    match tensor.dtype() {
+        ScalarType::Float => of::<f32>(tensor, f64::from),
+        ScalarType::Double => of::<f64>(tensor, |v| v),
+        ScalarType::Half => of::<f16>(tensor, f64::from),
+        ScalarType::BFloat16 => of::<bf16>(tensor, f64::from),
+        ScalarType::Bool => of::<rushlight::runtime::Bool8>(tensor, |v| f64::from(u8::from(v.get()))),
+        ScalarType::Byte => of::<u8>(tensor, f64::from),
+        ScalarType::Char => of::<i8>(tensor, f64::from),
+        ScalarType::Short => of::<i16>(tensor, f64::from),
+        ScalarType::Int => of::<i32>(tensor, f64::from),
+        ScalarType::Long => of::<i64>(tensor, |v| v as f64),
+        other => Err(format!("cannot compare {other}")),
+    }
+}
+
+fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), Failure> {
+    if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
+        return Err(format!("got {got:?}, expected {want:?}"));
+    }
+    if tolerance == 0.0 && !want.dtype().is_floating() {
+        return if got.bytes() == want.bytes() { Ok(()) } else { Err("the elements differ".to_owned()) };
+    }
+    let (got, want) = (doubles(got)?, doubles(want)?);
+    let scale = want.iter().filter(|v| v.is_finite()).fold(0.0f64, |scale, v| scale.max(v.abs()));
+    let scale = if scale == 0.0 { 1.0 } else { scale };
+    let close = |got: f64, want: f64| {
+        (got.is_nan() && want.is_nan()) || got == want || (got - want).abs() <= tolerance * scale
+    };
+    let mut wrong = got.iter().zip(&want).enumerate().filter(|(_, (got, want))| !close(**got, **want));
+    let Some((at, (first_got, first_want))) = wrong.next() else { return Ok(()) };
+    let mut message = String::new();
+    let _ = write!(message, "{} of {} elements differ, the first at {at}: ", wrong.count() + 1, got.len());
+    let _ = write!(message, "got {first_got}, expected {first_want} (scale {scale}, tolerance {tolerance})");
+    Err(message)
+}

@@ -1,0 +1,47 @@
+//! Every program of `tests/corpus`, three generations of ExecuTorch, gives the recorded results.
+
+use std::path::{Path, PathBuf};
+
+use rushlight_testing::recorded::Recording;
+
+fn recordings() -> Vec<PathBuf> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
+    let mut paths = Vec::new();
+    for generation in std::fs::read_dir(corpus).expect("the corpus is part of the repository").flatten() {
+        let Ok(files) = std::fs::read_dir(generation.path()) else { continue };
+        paths.extend(files.flatten().map(|f| f.path()).filter(|p| p.extension().is_some_and(|e| e == "json")));
+    }
+    paths.sort();
+    paths
+}
+
+#[test]
+fn programs_of_every_generation_give_the_recorded_results() {
+    let paths = recordings();
+    let mut failures = Vec::new();
+    let (mut programs, mut calls) = (0, 0);
+    for path in &paths {
+        let result = Recording::open(path).and_then(|recording| {
+            if recording.backends().is_empty() {
+                let mut module = recording.load()?;
+                return recording.run(&mut module);
+            }
+            // Programs that need a backend are kept to see the error that names it.
+            match recording.load()?.load_method("forward") {
+                Err(error) if error.to_string().contains(recording.backends()[0]) => Ok(0),
+                Err(error) => Err(format!("another error than the missing backend: {error}")),
+                Ok(()) => Err("it loaded without its backend".to_owned()),
+            }
+        });
+        match result {
+            Ok(count) => {
+                programs += 1;
+                calls += count;
+            }
+            Err(failure) => failures.push(format!("{}: {failure}", path.display())),
+        }
+    }
+    println!("{programs} programs, {calls} calls");
+    assert!(failures.is_empty(), "{} of {} failed:\n{}", failures.len(), paths.len(), failures.join("\n"));
+    assert!(programs >= 30, "the corpus is incomplete: {programs} programs");
+}
