@@ -5,6 +5,7 @@ pub mod cases;
 pub mod compare;
 pub mod page;
 pub mod program;
+pub mod recorded;
 pub mod runner;
 pub mod skips;
 pub mod tolerance;

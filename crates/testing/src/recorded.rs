@@ -47,8 +47,8 @@ impl Recording {
         }
         if self.json["bundled"] == true {
             let bytes = fs::read(self.program()).map_err(|e| e.to_string())?;
-            let bundled = rushlight::format::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
-            return builder.load_bytes(bundled.program_bytes()).map_err(|e| e.to_string());
+            let bundled = rushlight::format::bundled::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
+            return builder.load_bytes(bundled.program()).map_err(|e| e.to_string());
         }
         builder.load(self.program()).map_err(|e| e.to_string())
     }
@@ -217,9 +217,8 @@ fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), Failure> {
     let (got, want) = (doubles(got)?, doubles(want)?);
     let scale = want.iter().filter(|v| v.is_finite()).fold(0.0f64, |scale, v| scale.max(v.abs()));
     let scale = if scale == 0.0 { 1.0 } else { scale };
-    let close = |got: f64, want: f64| {
-        (got.is_nan() && want.is_nan()) || got == want || (got - want).abs() <= tolerance * scale
-    };
+    let close =
+        |got: f64, want: f64| (got.is_nan() && want.is_nan()) || got == want || (got - want).abs() <= tolerance * scale;
     let mut wrong = got.iter().zip(&want).enumerate().filter(|(_, (got, want))| !close(**got, **want));
     let Some((at, (first_got, first_want))) = wrong.next() else { return Ok(()) };
     let mut message = String::new();
