@@ -1,9 +1,9 @@
 //! Tensors joined along a dimension.
 
-use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor};
 
-use crate::support::cast::can_cast;
 use crate::support::copy::StridedCopy;
+use crate::support::promote::check_cast;
 use crate::support::shape::{Dims, normalize_dim};
 
 /// `aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)`
@@ -23,7 +23,7 @@ fn cat(cx: &KernelContext<'_>) -> Result<()> {
     let mut dim = None;
     for tensor in tensors.iter() {
         let tensor = tensor?;
-        check_cast(tensor.dtype(), out.dtype())?;
+        check_cast(tensor.dtype(), out.dtype()).map_err(|e| e.arg(2))?;
         if !takes_part(&tensor) {
             continue;
         }
@@ -88,7 +88,7 @@ fn stack(cx: &KernelContext<'_>) -> Result<()> {
     out.resize(&sizes).map_err(|e| e.arg(2))?;
     for (index, tensor) in tensors.iter().enumerate() {
         let tensor = tensor?;
-        check_cast(tensor.dtype(), out.dtype())?;
+        check_cast(tensor.dtype(), out.dtype()).map_err(|e| e.arg(2))?;
         if tensor.sizes() != first.sizes() {
             return Err(Error::invalid("the tensors to stack must have the same sizes").arg(0));
         }
@@ -100,11 +100,4 @@ fn stack(cx: &KernelContext<'_>) -> Result<()> {
         copy.run(&mut out, tensor)?;
     }
     Ok(())
-}
-
-fn check_cast(from: ScalarType, to: ScalarType) -> Result<()> {
-    if can_cast(from, to) {
-        return Ok(());
-    }
-    Err(Error::from(Detail::Dtype { expected: "a type that converts to the output's", got: from }).arg(0))
 }

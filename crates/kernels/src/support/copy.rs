@@ -6,9 +6,9 @@
 //! contiguous on both sides, and then copies whole runs, or transposes blocks where the two sides disagree on the
 //! innermost dimension.
 
-use rushlight_runtime::{Detail, Error, Result, Tensor, TensorMut};
+use rushlight_runtime::{Complex, Detail, Error, Result, ScalarType, Tensor, TensorMut};
 
-use super::cast::{TILE, Tile, loader, storer};
+use super::tile::{Compute, ComputeType, Cursor};
 
 /// Room for twice the largest rank, because `repeat` splits each dimension in two.
 const MAX_DIMS: usize = 32;
@@ -66,19 +66,39 @@ impl StridedCopy {
             let width = src.dtype().size();
             return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
         }
-        let (load, store) = (loader(src.dtype())?, storer(dst.dtype())?);
+        match ComputeType::of(src.dtype())? {
+            ComputeType::I32 => self.run_through::<i32>(dst, src),
+            ComputeType::I64 => self.run_through::<i64>(dst, src),
+            ComputeType::F32 => self.run_through::<f32>(dst, src),
+            ComputeType::F64 => self.run_through::<f64>(dst, src),
+            ComputeType::C32 => self.run_through::<Complex<f32>>(dst, src),
+            ComputeType::C64 => self.run_through::<Complex<f64>>(dst, src),
+        }
+    }
+
+    /// Converts elements by way of `C`. Strides of the source are not negative.
+    fn run_through<C: Compute>(self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
+        let (load, store) = (C::load(src.dtype())?, C::store(dst.dtype())?);
         let (dst_offset, src_offset) = (self.dst_offset, self.src_offset);
         let Some(block) = self.prepare() else { return Ok(()) };
         block.check(dst_offset, dst.numel(), src_offset, src.numel())?;
-        let mut tile = Tile::new();
+        let mut tile = C::ZEROS;
+        let tile = tile.as_mut();
         block.rows(dst_offset, src_offset, |row| {
-            let (mut to, mut from, mut left) = (row.dst, row.src, row.len);
+            let mut line = Cursor::line(row.src, row.src_stride.unsigned_abs(), row.len);
+            let (mut to, mut left) = (row.dst, row.len);
             while left > 0 {
-                let count = left.min(TILE);
-                load(&src, from, row.src_stride, count, &mut tile)?;
-                store(dst, to, row.dst_stride, count, &tile)?;
-                to = to.wrapping_add_signed(row.dst_stride.wrapping_mul(count as isize));
-                from = from.wrapping_add_signed(row.src_stride.wrapping_mul(count as isize));
+                let count = left.min(C::TILE);
+                load(&src, &mut line, &mut tile[..count]);
+                if row.dst_stride == 1 {
+                    store(&tile[..count], dst, to)?;
+                    to += count;
+                } else {
+                    for element in tile[..count].chunks(1) {
+                        store(element, dst, to)?;
+                        to = to.wrapping_add_signed(row.dst_stride);
+                    }
+                }
                 left -= count;
             }
             Ok(())
@@ -387,7 +407,7 @@ fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], fr
 }
 
 /// Fails unless `out` holds the same element type as `dtype`.
-pub(crate) fn same_dtype(dtype: rushlight_runtime::ScalarType, out: &TensorMut<'_>, argument: usize) -> Result<()> {
+pub(crate) fn same_dtype(dtype: ScalarType, out: &TensorMut<'_>, argument: usize) -> Result<()> {
     if out.dtype() == dtype {
         return Ok(());
     }

@@ -3,7 +3,6 @@
 #[macro_use]
 pub(crate) mod dispatch;
 pub(crate) mod access;
-pub(crate) mod cast;
 pub(crate) mod convert;
 pub(crate) mod copy;
 #[macro_use]
