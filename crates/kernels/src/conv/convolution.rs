@@ -18,7 +18,7 @@ const OUT: usize = 9;
 
 fn convolution_out(cx: &KernelContext<'_>) -> Result<()> {
     let (input, weight, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
-    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight)?;
+    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight).map_err(|e| e.arg(0))?;
     let mut out = cx.out(OUT)?;
     for (argument, got) in [(1, weight.dtype()), (OUT, out.dtype())] {
         if got != input.dtype() {
@@ -48,7 +48,7 @@ fn convolution_out(cx: &KernelContext<'_>) -> Result<()> {
 
 fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
     let (input, weight) = (cx.tensor(0)?, cx.tensor(1)?);
-    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight)?;
+    let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight).map_err(|e| e.arg(0))?;
     g.temp_bytes(input.dtype())
 }
 
@@ -60,6 +60,8 @@ pub(super) struct Parameters {
     transposed: bool,
     output_padding: Space,
     groups: i64,
+    /// Index of the stride among the arguments.
+    first: usize,
 }
 
 impl Parameters {
@@ -67,7 +69,7 @@ impl Parameters {
     pub(super) fn read(cx: &KernelContext<'_>, first: usize, rank: usize) -> Result<Self> {
         let dims = rank.saturating_sub(2);
         if !(1..=3).contains(&dims) {
-            return Err(Error::from(Detail::Rank { expected: "3, 4 or 5", got: rank }).arg(1));
+            return Err(Detail::Rank { expected: "3, 4 or 5 for the weight", got: rank }.into());
         }
         let transposed = cx.bool(first + 3)?;
         let output_padding =
@@ -79,20 +81,21 @@ impl Parameters {
             transposed,
             output_padding,
             groups: cx.int(first + 5)?,
+            first,
         })
     }
 
-    /// Checks the input (argument 0) and the weight (argument 1) and computes the output's size.
+    /// Checks the input against the weight and computes the output's size.
     pub(super) fn geometry(&self, input: &Tensor<'_>, weight: &Tensor<'_>) -> Result<Geometry> {
         if input.rank() != weight.rank() {
-            return Err(Error::from(Detail::Rank { expected: "the rank of the weight", got: input.rank() }).arg(0));
+            return Err(Detail::Rank { expected: "the rank of the weight", got: input.rank() }.into());
         }
         let dims = weight.rank() - 2;
         let (from, kernel) = (Planes::of(input, dims), Planes::of(weight, dims));
         let groups = usize::try_from(self.groups).ok().filter(|&groups| groups > 0 && weight.size(0) % groups == 0);
         let Some(groups) = groups else {
             let expected = "at least 1 and a divisor of the weight's channels";
-            return Err(Detail::Value { what: "groups", expected, got: self.groups }.into());
+            return Err(Error::from(Detail::Value { what: "groups", expected, got: self.groups }).arg(self.first + 5));
         };
         let (in_channels, out_channels) = if self.transposed {
             (weight.size(0) / groups, weight.size(1))
@@ -101,7 +104,7 @@ impl Parameters {
         };
         let expected = in_channels.saturating_mul(groups);
         if from.channels != expected {
-            return Err(Error::from(Detail::Size { dim: 1, expected, got: from.channels }).arg(0));
+            return Err(Detail::Size { dim: 1, expected, got: from.channels }.into());
         }
         let mut output = [1; 3];
         for dim in 0..3 {
@@ -143,7 +146,7 @@ impl Parameters {
 }
 
 impl Geometry {
-    fn output_sizes(&self, rank: usize) -> Result<Dims> {
+    pub(super) fn output_sizes(&self, rank: usize) -> Result<Dims> {
         let mut sizes = Dims::from_slice(&[self.batch, self.out_channels * self.groups])?;
         for &size in self.output.iter().skip(5usize.saturating_sub(rank)) {
             sizes.push(size)?;

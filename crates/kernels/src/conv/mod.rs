@@ -2,12 +2,28 @@
 
 use rushlight_runtime::OpGroup;
 
+pub mod adaptive_avg_pool;
+pub mod avg_pool;
+pub mod col2im;
 pub mod convolution;
+pub mod convolution_backward;
+pub mod max_pool;
+pub mod pad;
+pub mod pixel_shuffle;
 mod staged;
 mod window;
 
 /// The groups of this folder that ExecuTorch has in its portable set.
-pub const PORTABLE: &[OpGroup] = &[convolution::OPS];
+pub const PORTABLE: &[OpGroup] = &[
+    convolution::OPS,
+    convolution_backward::OPS,
+    pad::OPS,
+    pixel_shuffle::OPS,
+    max_pool::PORTABLE,
+    avg_pool::PORTABLE,
+    adaptive_avg_pool::PORTABLE,
+];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
-pub const CORE_ATEN: &[OpGroup] = &[];
+pub const CORE_ATEN: &[OpGroup] =
+    &[col2im::OPS, max_pool::CORE_ATEN, avg_pool::CORE_ATEN, adaptive_avg_pool::CORE_ATEN];

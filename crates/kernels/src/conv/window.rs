@@ -5,6 +5,9 @@ use core::ops::Range;
 
 use rushlight_runtime::{Detail, Error, IntList, KernelContext, Result, Tensor};
 
+use crate::support::runs::{Accumulator, Load};
+use crate::support::shape::Dims;
+
 /// Sizes of the last three dimensions; absent ones count as one element.
 pub(crate) type Space = [usize; 3];
 
@@ -152,5 +155,124 @@ impl Window {
         let first = self.padding.saturating_sub(offset).div_ceil(self.stride);
         let end = (self.size + self.padding).saturating_sub(offset).div_ceil(self.stride).min(count);
         first.min(end)..end
+    }
+
+    /// The first tap from `tap` on that lies inside of the input for any of these windows.
+    fn next_tap(&self, tap: usize, windows: Range<usize>) -> Option<usize> {
+        windows.map(|index| self.taps(index)).filter(|taps| taps.end > tap).map(|taps| taps.start.max(tap)).min()
+    }
+}
+
+/// Columns that [`sweep`] handles at once.
+pub(crate) const CHUNK: usize = 64;
+
+/// Parameters of the windows of a pooling operator, from its arguments.
+pub(crate) struct Pool {
+    pub(crate) windows: [Window; 3],
+    /// Windows along each dimension.
+    pub(crate) output: Space,
+    pub(crate) dims: usize,
+}
+
+impl Pool {
+    /// Reads kernel size, stride and padding from argument 1 (or `first`) on, then the dilation if `dilated`.
+    pub(crate) fn read(
+        cx: &KernelContext<'_>,
+        sizes: &[usize],
+        dims: usize,
+        first: usize,
+        dilated: bool,
+        ceil: bool,
+    ) -> Result<Self> {
+        if sizes.len() != dims + 1 && sizes.len() != dims + 2 {
+            let expected = ["2 or 3", "3 or 4", "4 or 5"].get(dims.wrapping_sub(1)).copied().unwrap_or("another");
+            return Err(Error::from(Detail::Rank { expected, got: sizes.len() }));
+        }
+        if let Some(dim) = (sizes.len() - dims - 1..sizes.len()).find(|&dim| sizes[dim] == 0) {
+            return Err(Detail::Size { dim, expected: 1, got: 0 }.into());
+        }
+        let kernel = required_space(cx, first, "kernel_size", dims, 1, 1)?;
+        let stride = space(cx, first + 1, "stride", dims, 1, 1)?.unwrap_or(kernel);
+        let padding = required_space(cx, first + 2, "padding", dims, 0, 0)?;
+        let dilation = if dilated { required_space(cx, first + 3, "dilation", dims, 1, 1)? } else { [1; 3] };
+        let planes = Planes::new(sizes, sizes, dims);
+        let mut windows = [Window { size: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 }; 3];
+        let mut output = [1; 3];
+        for dim in 0..3 {
+            let (size, kernel, padding) = (planes.space[dim], kernel[dim], padding[dim]);
+            if padding > kernel / 2 {
+                let expected = "at most half of the kernel size";
+                return Err(
+                    Error::from(Detail::Value { what: "padding", expected, got: padding as i64 }).arg(first + 2)
+                );
+            }
+            windows[dim] = Window { size, kernel, stride: stride[dim], padding, dilation: dilation[dim] };
+            output[dim] = windows[dim].count(ceil)?;
+        }
+        Ok(Self { windows, output, dims })
+    }
+
+    /// The sizes of the output for an input with these sizes.
+    pub(crate) fn output_sizes(&self, input: &[usize]) -> Result<Dims> {
+        let mut sizes = Dims::from_slice(input)?;
+        let leading = sizes.len().saturating_sub(self.dims);
+        for (size, &output) in sizes[leading..].iter_mut().zip(&self.output[3 - self.dims..]) {
+            *size = output;
+        }
+        Ok(sizes)
+    }
+}
+
+/// Visits the input elements of the windows at row (z, y) and `columns` (at most [`CHUNK`]), tap by tap.
+///
+/// `visit` gets, for one tap: the columns that it lies inside of the input for, counted from the start of `columns`;
+/// the logical index within the plane of the first of the elements; and the elements.
+pub(crate) fn sweep<A: Accumulator>(
+    windows: &[Window; 3],
+    source: (&Tensor<'_>, Load<A>),
+    from: &Planes,
+    plane: usize,
+    (z, y): (usize, usize),
+    columns: Range<usize>,
+    mut visit: impl FnMut(Range<usize>, usize, &[A]),
+) -> Result<()> {
+    let [depth, row, column] = windows;
+    let mut buffer = [A::ZERO; CHUNK];
+    for z_tap in depth.taps(z) {
+        let z = depth.position(z, z_tap);
+        for y_tap in row.taps(y) {
+            let y = row.position(y, y_tap);
+            let mut tap = 0;
+            while tap < column.kernel {
+                let inside = column.windows(tap, columns.end);
+                let inside = inside.start.max(columns.start)..inside.end;
+                if inside.is_empty() {
+                    match column.next_tap(tap + 1, columns.clone()) {
+                        Some(next) => tap = next,
+                        None => break,
+                    }
+                    continue;
+                }
+                let x = column.position(inside.start, tap);
+                let values = &mut buffer[..inside.len().min(CHUNK)];
+                let start = plane + from.row(z, y) + x * from.strides[2];
+                (source.1)(source.0, start, column.stride * from.strides[2], values)?;
+                let index = (z * from.space[1] + y) * from.space[2] + x;
+                visit(inside.start - columns.start..inside.end - columns.start, index, values);
+                tap += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the sizes are the expected ones.
+pub(crate) fn expect_sizes(sizes: &[usize], expected: &[usize]) -> Result<()> {
+    if sizes.len() != expected.len() {
+        return Err(Detail::Count { what: "dimensions", expected: expected.len(), got: sizes.len() }.into());
+    }
+    match sizes.iter().zip(expected).enumerate().find(|(_, (got, expected))| got != expected) {
+        Some((dim, (&got, &expected))) => Err(Detail::Size { dim, expected, got }.into()),
+        None => Ok(()),
     }
 }

@@ -1,0 +1,132 @@
+//! Average pooling to a given output size, in one to three dimensions, and its backward in two.
+
+use core::ops::Range;
+
+use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
+
+use super::window::{Planes, Space, required_space};
+use crate::support::number::{Arithmetic, Number};
+use crate::support::runs::{Accumulator, runs};
+use crate::support::shape::Dims;
+
+/// `_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out)`
+pub const ADAPTIVE_AVG_POOL2D_OUT: Op = Op::new("aten::_adaptive_avg_pool2d.out", 3, |cx| adaptive_avg_pool(cx, 2));
+/// `adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, Tensor(a!) out)`
+pub const ADAPTIVE_AVG_POOL1D_OUT: Op = Op::new("aten::adaptive_avg_pool1d.out", 3, |cx| adaptive_avg_pool(cx, 1));
+/// `_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out)`
+pub const ADAPTIVE_AVG_POOL3D_OUT: Op = Op::new("aten::_adaptive_avg_pool3d.out", 3, |cx| adaptive_avg_pool(cx, 3));
+/// `_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out)`
+pub const ADAPTIVE_AVG_POOL2D_BACKWARD_OUT: Op =
+    Op::new("aten::_adaptive_avg_pool2d_backward.out", 3, adaptive_avg_pool2d_backward);
+
+pub const PORTABLE: OpGroup = &[ADAPTIVE_AVG_POOL2D_OUT];
+pub const CORE_ATEN: OpGroup = &[ADAPTIVE_AVG_POOL1D_OUT, ADAPTIVE_AVG_POOL3D_OUT, ADAPTIVE_AVG_POOL2D_BACKWARD_OUT];
+
+/// The input positions that output `index` of `output` averages: from the floor of its left edge to the ceiling of
+/// its right edge.
+fn window(index: usize, output: usize, input: usize) -> Range<usize> {
+    let scaled = |i: usize| (i as u64).wrapping_mul(input as u64);
+    (scaled(index) / output as u64) as usize..scaled(index + 1).div_ceil(output as u64) as usize
+}
+
+fn check(sizes: &[usize], dims: usize) -> Result<()> {
+    if sizes.len() != dims + 1 && sizes.len() != dims + 2 {
+        let expected = ["2 or 3", "3 or 4", "4 or 5"].get(dims.wrapping_sub(1)).copied().unwrap_or("another");
+        return Err(Detail::Rank { expected, got: sizes.len() }.into());
+    }
+    match (sizes.len() - dims - 1..sizes.len()).find(|&dim| sizes[dim] == 0) {
+        Some(dim) => Err(Detail::Size { dim, expected: 1, got: 0 }.into()),
+        None => Ok(()),
+    }
+}
+
+fn adaptive_avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
+    let (input, mut out) = (cx.tensor(0)?, cx.out(2)?);
+    check(input.sizes(), dims).map_err(|e| e.arg(0))?;
+    if out.dtype() != input.dtype() {
+        return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got: out.dtype() }).arg(2));
+    }
+    let output = required_space(cx, 1, "output_size", dims, 0, 1)?;
+    let mut sizes = Dims::from_slice(input.sizes())?;
+    let leading = sizes.len() - dims;
+    sizes[leading..].copy_from_slice(&output[3 - dims..]);
+    out.resize(&sizes).map_err(|e| e.arg(2))?;
+    accumulate!(input.dtype(), A => averages::<A>(output, dims, input, &mut out))
+}
+
+fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
+    const CHUNK: usize = 64;
+    let from = Planes::of(&input, dims);
+    let to = Planes::new(out.sizes(), out.strides(), dims);
+    let (load, store) = (runs::<A>(input.dtype())?.load, runs::<A>(out.dtype())?.store);
+    let mut buffer = [A::ZERO; CHUNK];
+    for n in 0..from.batch {
+        for channel in 0..from.channels {
+            for z in 0..output[0] {
+                let depths = window(z, output[0], from.space[0]);
+                for y in 0..output[1] {
+                    let rows = window(y, output[1], from.space[1]);
+                    for x in 0..output[2] {
+                        let columns = window(x, output[2], from.space[2]);
+                        let mut sum = A::ZERO;
+                        for row in depths.clone().flat_map(|z| rows.clone().map(move |y| (z, y))) {
+                            let row = from.plane(n, channel) + from.row(row.0, row.1);
+                            for first in columns.clone().step_by(CHUNK) {
+                                let values = &mut buffer[..CHUNK.min(columns.end - first)];
+                                load(&input, row + first * from.strides[2], from.strides[2], values)?;
+                                sum = values.iter().fold(sum, |sum, value| sum.add(*value));
+                            }
+                        }
+                        let count = (depths.len() * rows.len() * columns.len()) as i64;
+                        let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
+                        store(out, place, 1, &[sum.divide(count)])?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn adaptive_avg_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
+    let (grad, input, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(2)?);
+    check(input.sizes(), 2).map_err(|e| e.arg(1))?;
+    for (argument, got) in [(0, grad.dtype()), (2, out.dtype())] {
+        if got != input.dtype() {
+            return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got }).arg(argument));
+        }
+    }
+    let leading = input.rank() - 2;
+    if grad.rank() != input.rank() || grad.sizes()[..leading] != input.sizes()[..leading] {
+        return Err(Error::invalid("the leading sizes of the gradient are not those of the input").arg(0));
+    }
+    out.resize(input.sizes()).map_err(|e| e.arg(2))?;
+    dispatch!(FLOATHBF16, input.dtype(), T => spread::<T>(grad, &mut out))
+}
+
+fn spread<T: Number>(grad: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()>
+where
+    T::Acc: Accumulator,
+{
+    let from = Planes::of(&grad, 2);
+    let to = Planes::new(out.sizes(), out.strides(), 2);
+    let (values, target) = (grad.as_slice::<T>()?, out.as_mut_slice::<T>()?);
+    target.fill(T::ZERO);
+    for n in 0..from.batch {
+        for channel in 0..from.channels {
+            for y in 0..from.space[1] {
+                let rows = window(y, from.space[1], to.space[1]);
+                for x in 0..from.space[2] {
+                    let columns = window(x, from.space[2], to.space[2]);
+                    let value = values[from.plane(n, channel) + from.row(0, y) + x * from.strides[2]].to_acc();
+                    let share = value.divide((rows.len() * columns.len()) as i64);
+                    for (y, x) in rows.clone().flat_map(|y| columns.clone().map(move |x| (y, x))) {
+                        let place = to.plane(n, channel) + to.row(0, y) + x * to.strides[2];
+                        target[place] = T::from_acc(target[place].to_acc().add(share));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

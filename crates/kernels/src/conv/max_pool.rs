@@ -1,0 +1,140 @@
+//! Maximum pooling with the positions of the maxima, and its backward.
+
+use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
+
+use super::window::{CHUNK, Planes, Pool, sweep};
+use crate::support::number::Number;
+use crate::support::runs::{Accumulator, runs};
+
+/// `max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0,
+/// int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices)`
+pub const MAX_POOL2D_WITH_INDICES_OUT: Op =
+    Op::new("aten::max_pool2d_with_indices.out", 8, |cx| max_pool(cx, 2)).outs(2);
+/// `max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0,
+/// int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices)`
+pub const MAX_POOL3D_WITH_INDICES_OUT: Op =
+    Op::new("aten::max_pool3d_with_indices.out", 8, |cx| max_pool(cx, 3)).outs(2);
+/// `max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride,
+/// int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input)`
+pub const MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT: Op =
+    Op::new("aten::max_pool2d_with_indices_backward.grad_input", 9, max_pool2d_backward);
+
+pub const PORTABLE: OpGroup = &[MAX_POOL2D_WITH_INDICES_OUT, MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT];
+pub const CORE_ATEN: OpGroup = &[MAX_POOL3D_WITH_INDICES_OUT];
+
+fn max_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
+    let input = cx.tensor(0)?;
+    let pool = Pool::read(cx, input.sizes(), dims, 1, true, cx.bool(5)?)?;
+    let (mut out, mut indices) = (cx.out(6)?, cx.out(7)?);
+    if out.dtype() != input.dtype() {
+        return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got: out.dtype() }).arg(6));
+    }
+    if indices.dtype() != ScalarType::Long {
+        return Err(Error::from(Detail::Dtype { expected: "i64", got: indices.dtype() }).arg(7));
+    }
+    let sizes = pool.output_sizes(input.sizes())?;
+    out.resize(&sizes).map_err(|e| e.arg(6))?;
+    indices.resize(&sizes).map_err(|e| e.arg(7))?;
+    accumulate!(input.dtype(), A => maxima::<A>(&pool, input, &mut out, &mut indices))
+}
+
+fn maxima<A: Accumulator>(
+    pool: &Pool,
+    input: Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    indices: &mut TensorMut<'_>,
+) -> Result<()> {
+    let from = Planes::of(&input, pool.dims);
+    let to = Planes::new(out.sizes(), out.strides(), pool.dims);
+    let index_to = Planes::new(indices.sizes(), indices.strides(), pool.dims);
+    let (load, store) = (runs::<A>(input.dtype())?.load, runs::<A>(out.dtype())?.store);
+    let store_index = runs::<i64>(ScalarType::Long)?.store;
+    if u32::try_from(from.space.iter().product::<usize>()).is_err() {
+        return Err(Error::invalid("a plane of the input has more elements than 32 bits can count").arg(0));
+    }
+    let step = pool.windows[2].stride as u32;
+    let lowest = A::from_f64(f64::NEG_INFINITY);
+    for n in 0..from.batch {
+        for channel in 0..from.channels {
+            for row in 0..pool.output[0] * pool.output[1] {
+                let (z, y) = (row / pool.output[1], row % pool.output[1]);
+                for x in (0..pool.output[2]).step_by(CHUNK) {
+                    let end = pool.output[2].min(x + CHUNK);
+                    let (mut best, mut places) = ([lowest; CHUNK], [u32::MAX; CHUNK]);
+                    let plane = from.plane(n, channel);
+                    sweep(&pool.windows, (&input, load), &from, plane, (z, y), x..end, |columns, index, values| {
+                        let (best, places) = (&mut best[columns.clone()], &mut places[columns]);
+                        for (i, ((best, place), &value)) in best.iter_mut().zip(places).zip(values).enumerate() {
+                            // The first element counts even if it is the lowest, and NaN beats everything.
+                            let better = value > *best || Number::is_nan(value) || *place == u32::MAX;
+                            *best = if better { value } else { *best };
+                            *place = if better { index as u32 + i as u32 * step } else { *place };
+                        }
+                    })?;
+                    let count = end - x;
+                    let start = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
+                    store(out, start, to.strides[2], &best[..count])?;
+                    let places = places.map(|place| if place == u32::MAX { 0 } else { i64::from(place) });
+                    let start = index_to.plane(n, channel) + index_to.row(z, y) + x * index_to.strides[2];
+                    store_index(indices, start, index_to.strides[2], &places[..count])?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn max_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
+    let (grad, input, indices) = (cx.tensor(0)?, cx.tensor(1)?, cx.tensor(7)?);
+    let pool = Pool::read(cx, input.sizes(), 2, 2, true, cx.bool(6)?)?;
+    let expected = pool.output_sizes(input.sizes())?;
+    for (argument, tensor) in [(0, grad), (7, indices)] {
+        super::window::expect_sizes(tensor.sizes(), &expected).map_err(|e| e.arg(argument))?;
+    }
+    let mut out = cx.out(8)?;
+    for (argument, got) in [(0, grad.dtype()), (8, out.dtype())] {
+        if got != input.dtype() {
+            return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got }).arg(argument));
+        }
+    }
+    out.resize(input.sizes()).map_err(|e| e.arg(8))?;
+    dispatch!(FLOATHBF16, input.dtype(), T => scatter::<T>(grad, indices, &mut out))
+}
+
+/// Adds each gradient at the position that its maximum came from.
+fn scatter<T: Number>(grad: Tensor<'_>, indices: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()>
+where
+    T::Acc: Accumulator,
+{
+    let (from, index_from) = (Planes::of(&grad, 2), Planes::of(&indices, 2));
+    let to = Planes::new(out.sizes(), out.strides(), 2);
+    let (values, indices, target) = (grad.as_slice::<T>()?, indices.as_slice::<i64>()?, out.as_mut_slice::<T>()?);
+    target.fill(T::ZERO);
+    let [_, height, width] = to.space;
+    for n in 0..from.batch {
+        for channel in 0..from.channels {
+            for y in 0..from.space[1] {
+                for x in 0..from.space[2] {
+                    let at = |planes: &Planes| planes.plane(n, channel) + planes.row(0, y) + x * planes.strides[2];
+                    let index = indices[at(&index_from)];
+                    if index == -1 {
+                        continue;
+                    }
+                    let place = usize::try_from(index).ok().filter(|&place| place < height * width);
+                    let Some(place) = place else {
+                        return Err(Error::from(Detail::Index { index, size: height * width }).arg(7));
+                    };
+                    let place = to.plane(n, channel) + to.row(0, place / width) + place % width * to.strides[2];
+                    target[place] = add(target[place], values[at(&from)]);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A sum of two elements, rounded to their type.
+fn add<T: Number>(a: T, b: T) -> T {
+    use crate::support::number::Arithmetic;
+    T::from_acc(a.to_acc().add(b.to_acc()))
+}
