@@ -7,10 +7,12 @@ pub mod avg_pool;
 pub mod col2im;
 pub mod convolution;
 pub mod convolution_backward;
+pub mod grid_sampler;
 pub mod max_pool;
 pub mod pad;
 pub mod pixel_shuffle;
 mod staged;
+pub mod upsample;
 mod window;
 
 /// The groups of this folder that ExecuTorch has in its portable set.
@@ -19,6 +21,8 @@ pub const PORTABLE: &[OpGroup] = &[
     convolution_backward::OPS,
     pad::OPS,
     pixel_shuffle::OPS,
+    upsample::OPS,
+    grid_sampler::OPS,
     max_pool::PORTABLE,
     avg_pool::PORTABLE,
     adaptive_avg_pool::PORTABLE,

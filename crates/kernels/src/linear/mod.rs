@@ -2,14 +2,17 @@
 
 use rushlight_runtime::OpGroup;
 
+pub mod distance;
+pub mod fft;
 pub(crate) mod product;
 pub mod products;
+mod transform;
 
 /// The groups of this folder that ExecuTorch has in its portable set.
-pub const PORTABLE: &[OpGroup] = &[products::PORTABLE];
+pub const PORTABLE: &[OpGroup] = &[products::PORTABLE, distance::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] = &[];
 
 /// The groups of this folder that ExecuTorch has only in its optimized set.
-pub const OPTIMIZED: &[OpGroup] = &[products::OPTIMIZED];
+pub const OPTIMIZED: &[OpGroup] = &[products::OPTIMIZED, fft::OPS];

@@ -59,7 +59,7 @@ impl<'a, A: Accumulator> Operand<'a, A> {
 
     /// Row `i` from column `j` on, `buffer.len()` elements; in place if they lie next to each other.
     #[inline(always)]
-    fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
+    pub(crate) fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
     where
         'a: 'b,
     {

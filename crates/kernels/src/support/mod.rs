@@ -13,6 +13,7 @@ pub(crate) mod number;
 pub(crate) mod promote;
 pub(crate) mod random;
 pub(crate) mod reduce;
+pub(crate) mod real;
 #[macro_use]
 pub(crate) mod runs;
 pub(crate) mod shape;
