@@ -92,7 +92,8 @@ impl Parameters {
         }
         let dims = weight.rank() - 2;
         let (from, kernel) = (Planes::of(input, dims), Planes::of(weight, dims));
-        let groups = usize::try_from(self.groups).ok().filter(|&groups| groups > 0 && weight.size(0) % groups == 0);
+        let groups =
+            usize::try_from(self.groups).ok().filter(|&groups| groups > 0 && weight.size(0).is_multiple_of(groups));
         let Some(groups) = groups else {
             let expected = "at least 1 and a divisor of the weight's channels";
             return Err(Error::from(Detail::Value { what: "groups", expected, got: self.groups }).arg(self.first + 5));

@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
 use super::window::Planes;
-use crate::support::number::{Arithmetic, Number};
+use crate::support::number::Number;
 use crate::support::real::Real;
 
 /// `grid_sampler_2d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *,

@@ -242,7 +242,7 @@ pub(crate) fn convolve<A: Accumulator>(
             for z in 0..g.output[0] {
                 for y in (0..g.output[1]).step_by(stage.band) {
                     let band = stage.band.min(g.output[1] - y);
-                    let place = Band { n, group, z, y, band };
+                    let place = Band { n, group, z, y, rows: band };
                     let rows = fill(g, &stage, &source, place, memory.stage)?;
                     convolve_band(g, &stage, place, rows, &weight, bias.as_ref(), &mut memory, &mut target)?;
                 }
@@ -278,7 +278,7 @@ struct Band {
     group: usize,
     z: usize,
     y: usize,
-    band: usize,
+    rows: usize,
 }
 
 /// Copies the input rows that a band reads. Returns the taps of its depth and of its first row.
@@ -364,7 +364,7 @@ fn convolve_band<A: Accumulator>(
                 let step = bias.strides().first().copied().unwrap_or(0);
                 load(bias, channel * step, step, &mut start[..channels])?;
             }
-            for row in 0..at.band {
+            for row in 0..at.rows {
                 let skip = row * g.stride[1] * stage.phase * stage.phases;
                 let staged = memory.stage.get(if g.transposed { 0 } else { skip }..).unwrap_or_default();
                 let width = columns.next_multiple_of(LANES);

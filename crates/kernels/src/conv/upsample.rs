@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
 use super::window::{CHUNK, Planes};
-use crate::support::number::{Arithmetic, Number};
+use crate::support::number::Number;
 use crate::support::real::Real;
 
 /// `upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out)`
@@ -93,14 +93,11 @@ fn nearest(cx: &KernelContext<'_>) -> Result<()> {
         };
         (position as usize).min(from - 1)
     };
-    dispatch_size!(input.dtype(), N => nearest_pixels::<N>(&input, &mut out, source))
+    dispatch_size!(input.dtype(), N => nearest_pixels::<N>(&input, &mut out, source));
+    Ok(())
 }
 
-fn nearest_pixels<const N: usize>(
-    input: &Tensor<'_>,
-    out: &mut TensorMut<'_>,
-    source: impl Fn(usize, usize) -> usize,
-) -> Result<()> {
+fn nearest_pixels<const N: usize>(input: &Tensor<'_>, out: &mut TensorMut<'_>, source: impl Fn(usize, usize) -> usize) {
     let (from, to) = (Planes::of(input, 2), Planes::new(out.sizes(), out.strides(), 2));
     let (values, places) = (input.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
     let [_, height, width] = to.space;
@@ -122,7 +119,6 @@ fn nearest_pixels<const N: usize>(
             }
         }
     }
-    Ok(())
 }
 
 /// The two input pixels that an output pixel lies between, and the weight of the second.
@@ -240,7 +236,7 @@ impl<F: Real> Triangle<F> {
         let (start, end) = (bound(center.sub(support)), bound(center.add(support)));
         let mut triangle = Self { start, end, center, steepness: F::ONE / support, total: F::ZERO };
         triangle.total = (start..end).fold(F::ZERO, |sum, i| sum.add(triangle.weight(i)));
-        if !(triangle.total > F::ZERO) {
+        if triangle.total <= F::ZERO || Number::is_nan(triangle.total) {
             let nearest = usize::try_from(center.to_i64()).unwrap_or(0).min(input - 1);
             (triangle.start, triangle.end) = (nearest, nearest + 1);
             (triangle.steepness, triangle.total) = (F::ZERO, F::ONE);

@@ -5,7 +5,6 @@ use rushlight_runtime::{
 };
 
 use super::transform::{Direction, Transform, work_len};
-use crate::support::number::Number;
 use crate::support::real::Real;
 use crate::support::shape::{Dims, Walk, normalize_dim, numel};
 
@@ -181,7 +180,7 @@ where
     let mut transform = Transform::new(size, Direction::Backward, work);
     lines([input.sizes(), &sizes], last, [input.strides(), &strides], |[from, to], [from_step, to_step]| {
         let line = transform.line();
-        for i in 0..size / 2 + 1 {
+        for i in 0..=size / 2 {
             let value = values[from + i * from_step];
             // The second half mirrors the first; what mirrors itself is real.
             if i == 0 || 2 * i == size {

@@ -165,7 +165,9 @@ impl<A: Accumulator> Output<'_, '_, A> {
     /// Finishes and writes row `i` from column `j` on. At most [`STRIP`] values.
     fn write(&mut self, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
         if self.alpha != A::ONE {
-            sums.iter_mut().for_each(|sum| *sum = sum.mul(self.alpha));
+            for sum in sums.iter_mut() {
+                *sum = sum.mul(self.alpha);
+            }
         }
         match &self.addend {
             Addend::None => {}
@@ -177,7 +179,9 @@ impl<A: Accumulator> Output<'_, '_, A> {
             }
             Addend::Rows(values) => {
                 let value = values.get(i).copied().unwrap_or_default();
-                sums.iter_mut().for_each(|sum| *sum = sum.add(value));
+                for sum in sums.iter_mut() {
+                    *sum = sum.add(value);
+                }
             }
             Addend::Columns(values) => {
                 let values = values.get(j..).unwrap_or_default();

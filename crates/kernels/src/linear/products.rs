@@ -120,7 +120,7 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
             let (from, to) = (x.layout(i), y.layout(i));
             let addend = match (&bias, &stretched) {
                 (Some(bias), Some(strides)) => {
-                    let base = self::layout(strides, 0);
+                    let base = layout(strides, 0);
                     let offset = i * base.row;
                     Addend::Matrix(A::ONE, Operand::new(*bias, Layout { offset, ..base })?)
                 }

@@ -5,7 +5,6 @@
 
 use rushlight_runtime::Complex;
 
-use crate::support::number::Number;
 use crate::support::real::Real;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,18 +18,20 @@ const LARGEST_FACTOR: usize = 31;
 
 /// Complex numbers of memory that a transform of length `n` works in; `None` on overflow.
 pub(super) fn work_len(n: usize) -> Option<usize> {
-    match padded_len(n)? {
+    // No line in memory is longer; the factors are looked for one by one.
+    u32::try_from(n).ok()?;
+    match padded_len(n) {
         None => n.checked_mul(3),
         Some(m) => m.checked_mul(4)?.checked_add(n.checked_mul(2)?),
     }
 }
 
 /// The power of two that a length with a large prime factor is convolved in.
-fn padded_len(n: usize) -> Option<Option<usize>> {
+fn padded_len(n: usize) -> Option<usize> {
     if largest_factor(n) <= LARGEST_FACTOR {
-        return Some(None);
+        return None;
     }
-    n.checked_mul(2)?.checked_next_power_of_two().map(Some)
+    n.checked_mul(2)?.checked_next_power_of_two()
 }
 
 fn largest_factor(mut n: usize) -> usize {
@@ -44,10 +45,11 @@ fn largest_factor(mut n: usize) -> usize {
 
 /// The radix that a transform of length `n` is split by first.
 fn next_factor(n: usize) -> usize {
-    if n % 4 == 0 {
+    if n.is_multiple_of(4) {
         return 4;
     }
-    (2..).take_while(|p| p * p <= n).find(|p| n % p == 0).unwrap_or(n)
+    let root = n.isqrt();
+    (2..=root).find(|&p| n.is_multiple_of(p)).unwrap_or(n)
 }
 
 /// A transform of one length and its memory.
@@ -72,7 +74,7 @@ impl<'w, F: Real> Transform<'w, F> {
     /// `work` has [`work_len`] elements, or at least `3 * n`: then a large prime factor takes its square in time.
     pub(super) fn new(n: usize, direction: Direction, work: &'w mut [Complex<F>]) -> Self {
         let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
-        let padded = padded_len(n).flatten().filter(|_| work_len(n).is_some_and(|len| len <= work.len()));
+        let padded = padded_len(n).filter(|_| work_len(n).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
         let (twiddles, rest) = split(work, m);
         for (k, twiddle) in twiddles.iter_mut().enumerate() {
@@ -138,7 +140,7 @@ impl<'w, F: Real> Transform<'w, F> {
     }
 }
 
-fn split<'w, F>(work: &'w mut [Complex<F>], len: usize) -> (&'w mut [Complex<F>], &'w mut [Complex<F>]) {
+fn split<F>(work: &mut [Complex<F>], len: usize) -> (&mut [Complex<F>], &mut [Complex<F>]) {
     let len = len.min(work.len());
     work.split_at_mut(len)
 }

@@ -12,8 +12,8 @@ pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;
 pub(crate) mod random;
-pub(crate) mod reduce;
 pub(crate) mod real;
+pub(crate) mod reduce;
 #[macro_use]
 pub(crate) mod runs;
 pub(crate) mod shape;
