@@ -400,8 +400,8 @@ pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8]) -> Result<()>
         let (what, needed, available) = ("data of a constant", tensor.bound, data.len());
         return Err(Error::new(Code::InvalidProgram, Detail::Memory { what, needed, available }));
     }
-    let start = NonNull::from(data).cast();
-    check_alignment(tensor, start, "the program's bytes (use a 16-byte aligned buffer)")?;
+    let what = "the program's bytes (use a 16-byte aligned buffer)";
+    let start = aligned(tensor, NonNull::from(data).cast(), tensor.bound, what)?;
     // SAFETY: aligned, long enough, and borrowed for as long as the method; never written, because the load-time check
     // refuses instructions that write a tensor whose access is `ReadOnly`.
     unsafe { tensor.bind(start, tensor.bound) };
@@ -422,7 +422,7 @@ pub(crate) fn bind_planned(
     };
     // SAFETY: `offset <= buffer.len`, and the buffer is one allocation of that length.
     let start = unsafe { buffer.start.add(offset) };
-    check_alignment(tensor, start, "a planned tensor")?;
+    let start = aligned(tensor, start, bound, "a planned tensor")?;
     if let Some(initial) = initial {
         if initial.len() < bound {
             let (what, needed, available) = ("initial data of a buffer", bound, initial.len());
@@ -443,20 +443,24 @@ pub(crate) fn bind_planned(
 /// `data` stays valid, and is not used otherwise, until the tensor is unbound or bound again. It is writable if an
 /// instruction writes the tensor.
 pub(crate) unsafe fn bind_borrowed(tensor: &TensorState<'_>, data: NonNull<u8>, len: usize) -> Result<()> {
-    check_alignment(tensor, data, "the tensor's data")?;
+    let data = aligned(tensor, data, len, "the tensor's data")?;
     // SAFETY: as above, and aligned.
     unsafe { tensor.bind(data, len) };
     Ok(())
 }
 
-fn check_alignment(tensor: &TensorState<'_>, start: NonNull<u8>, what: &'static str) -> Result<()> {
+/// `start`, which must be aligned for the tensor's elements; where there is no room for any, some address that is.
+fn aligned(tensor: &TensorState<'_>, start: NonNull<u8>, room: usize, what: &'static str) -> Result<NonNull<u8>> {
+    if room == 0 {
+        return Ok(NonNull::<u128>::dangling().cast());
+    }
     // Complex numbers are aligned as their parts.
     let size = tensor.dtype.size();
     let needed = if tensor.dtype.is_complex() { size / 2 } else { size };
-    if tensor.bound > 0 && start.addr().get() & (needed - 1) != 0 {
+    if start.addr().get() & (needed - 1) != 0 {
         return Err(Detail::Alignment { what, needed }.into());
     }
-    Ok(())
+    Ok(start)
 }
 
 /// The largest memory id that can be shared.
