@@ -9,6 +9,7 @@ disagree with eager PyTorch, and is listed with the largest difference relative 
 import argparse
 import base64
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def difference(want, got):
 def load(description, folder):
     from executorch.extension.pybindings import portable_lib
 
+    import executorch.kernels.quantized  # noqa: F401  registers the operators of quantized models
+
     program = (folder / description["program"]).read_bytes()
     if description.get("bundled"):
         return portable_lib._load_for_executorch_from_bundled_program(
@@ -85,18 +88,39 @@ def check(path):
     return agree, faults
 
 
+def results(paths):
+    """(path, calls that agree, faults) of each path, from a process of its own: the wheel's runtime aborts on some
+    inputs, and then another process goes on with the next path."""
+
+    def run(connection, paths):
+        for path in paths:
+            try:
+                connection.send(check(path))
+            except Exception as error:
+                connection.send((0, [f"does not load: {type(error).__name__}: {str(error).splitlines()[0]}"]))
+
+    fork = multiprocessing.get_context("fork")
+    while paths:
+        receiver, sender = fork.Pipe(duplex=False)
+        process = fork.Process(target=run, args=(sender, paths))
+        process.start()
+        sender.close()
+        try:
+            while paths:
+                answer = receiver.recv()
+                yield paths.pop(0), *answer
+        except EOFError:
+            yield paths.pop(0), 0, ["the runtime aborted the process"]
+        process.join()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     torch.set_num_threads(1)
+    found = sorted(path for folder in parser.parse_args().folders for path in folder.rglob("*.json"))
     bad = 0
-    for path in sorted(path for folder in parser.parse_args().folders for path in folder.rglob("*.json")):
-        if "calls" not in json.loads(path.read_text()):
-            continue
-        try:
-            agree, faults = check(path)
-        except Exception as error:
-            agree, faults = 0, [f"does not load: {type(error).__name__}: {str(error).splitlines()[0]}"]
+    for path, agree, faults in results([path for path in found if "calls" in json.loads(path.read_text())]):
         bad += bool(faults)
         print(f"{path}: {agree} calls agree", *faults, sep="\n    ", flush=True)
     sys.exit(1 if bad else 0)

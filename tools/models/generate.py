@@ -65,6 +65,7 @@ def is_current(entry, folder):
 
 def lower(model):
     """The program manager of a model, and the modules that eager PyTorch runs for it."""
+    import executorch.kernels.quantized  # noqa: F401  registers the operators of quantized models
     import torch
     from executorch.exir import EdgeCompileConfig, to_edge
 
@@ -76,7 +77,7 @@ def lower(model):
             module = model.quantize(torch.export.export(module, calls[0], strict=True).module(), calls)
         modules[name] = copy.deepcopy(module)
         exported[name] = torch.export.export(module, calls[0], dynamic_shapes=model.dynamic.get(name), strict=False)
-    checked = EdgeCompileConfig(_check_ir_validity=model.quantize is None)
+    checked = EdgeCompileConfig(_check_ir_validity=not (model.quantize or model.beyond_core))
     edge = to_edge(exported, constant_methods=model.constants or None, compile_config=checked)
     return edge.to_executorch(model.config()), modules
 

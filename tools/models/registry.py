@@ -19,7 +19,7 @@ class Model:
     `methods` is a module, which becomes `forward`, or a dict of them by method name. A call is a tuple of arguments
     for `forward`, or (method name, arguments); the first call of a method is also its export example. `dynamic` is
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
-    quantized one, given the calibration calls. `tolerance` is relative to each output's scale (tools/cases.py).
+    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `tolerance` is relative to each output's scale (tools/cases.py).
     """
 
     methods: nn.Module | dict[str, nn.Module]
@@ -29,6 +29,7 @@ class Model:
     constants: dict = field(default_factory=dict)
     config: Callable[[], ExecutorchBackendConfig] = ExecutorchBackendConfig
     quantize: Callable | None = None
+    beyond_core: bool = False
 
     def __post_init__(self):
         if isinstance(self.methods, nn.Module):
@@ -63,7 +64,7 @@ def model(build=None, *, bench=False, name=None):
 
 def uniform(*shape, dtype=torch.float32):
     """Values spread evenly over -1..1."""
-    return (torch.rand(*shape) * 2 - 1).to(dtype)
+    return (torch.rand(shape) * 2 - 1).to(dtype)
 
 
 def image(side, batch=1):
