@@ -81,11 +81,14 @@ fn native_dropout(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::from(Detail::Number { what: "p", expected, got: p }).arg(1));
     }
     same_dtype(input.dtype(), &out, 3)?;
-    same_dtype(ScalarType::Bool, &mask, 4)?;
+    // Eager PyTorch's mask of an empty tensor has the tensor's type.
+    if input.numel() > 0 || mask.dtype() != input.dtype() {
+        same_dtype(ScalarType::Bool, &mask, 4)?;
+    }
     out.resize(input.sizes()).map_err(|e| e.arg(3))?;
     mask.resize(input.sizes()).map_err(|e| e.arg(4))?;
     StridedCopy::of(input.sizes(), out.strides(), input.strides())?.run(&mut out, input)?;
-    if !train {
+    if !train || input.numel() == 0 {
         mask.bytes_mut().fill(1);
         return Ok(());
     }
