@@ -1,0 +1,20 @@
+//! A bundled program that parses can be read to its last value, and its program tried.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rushlight_format::bundled::{BundledProgram, BundledValue};
+use rushlight_format::Program;
+
+fuzz_target!(|file: &[u8]| {
+    let Ok(bundled) = BundledProgram::parse(file) else { return };
+    for suite in bundled.suites() {
+        for case in (0..suite.num_cases()).map(|index| suite.case(index).expect("a case below the count")) {
+            for value in case.inputs().chain(case.expected_outputs()) {
+                if let BundledValue::Tensor { layout, data } = value {
+                    assert!(data.len() as u64 >= layout.nbytes());
+                }
+            }
+        }
+    }
+    let _ = Program::parse(bundled.program());
+});

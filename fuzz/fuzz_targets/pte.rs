@@ -1,0 +1,18 @@
+//! A program that parses can be read to its last field, written again, and is then the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rushlight_format::Program;
+use rushlight_format::pte::ProgramModel;
+
+fuzz_target!(|file: &[u8]| {
+    let Ok(program) = Program::parse(file) else { return };
+    let model = ProgramModel::from_program(&program);
+    let written = model.to_bytes().expect("a parsed program can be written");
+    // A table that many refer to becomes many tables, and those may be more than a file of this size may hold.
+    if written.len() <= 4 * file.len() {
+        let again = Program::parse(&written).expect("a written program can be parsed");
+        // By text, since NaN differs from itself.
+        assert_eq!(format!("{:?}", ProgramModel::from_program(&again)), format!("{model:?}"));
+    }
+});
