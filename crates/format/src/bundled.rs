@@ -1,8 +1,7 @@
 //! Bundled programs (`.bpte`): a program together with inputs and the outputs they should give.
 
-use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Tables};
+use crate::flatbuf::{Context, Field, Read, Table, TableList};
 use crate::header::check_identifier;
 use crate::layout::{LayoutFields, TensorLayout};
 
@@ -10,23 +9,26 @@ use crate::layout::{LayoutFields, TensorLayout};
 /// [`Program::parse`](crate::Program::parse) does.
 #[derive(Clone, Copy, Debug)]
 pub struct BundledProgram<'a> {
+    buf: &'a [u8],
     version: u32,
     program: &'a [u8],
-    suites: Tables<'a>,
+    suites: TableList,
 }
 
 /// The test cases of a method.
 #[derive(Clone, Copy, Debug)]
 pub struct TestSuite<'a> {
     pub method_name: &'a str,
-    cases: Tables<'a>,
+    buf: &'a [u8],
+    cases: TableList,
 }
 
 /// Inputs of a method, and what it should return for them.
 #[derive(Clone, Copy, Debug)]
 pub struct TestCase<'a> {
-    inputs: Tables<'a>,
-    expected_outputs: Tables<'a>,
+    buf: &'a [u8],
+    inputs: TableList,
+    expected_outputs: TableList,
 }
 
 /// An input or output of a test case.
@@ -71,25 +73,33 @@ impl<'a> BundledProgram<'a> {
     /// The first fault found. See [`ErrorKind`].
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         check_identifier(file, IDENTIFIER)?;
-        let root = Table::root(file, &ROOT)?;
+        let ctx = Context::new(file);
+        ctx.explain(Self::decode(&ctx))
+    }
+
+    fn decode(ctx: &Context<'a>) -> Read<Self> {
+        let root = ctx.root(&ROOT)?;
         let bundled = Self {
+            buf: ctx.buf(),
             version: root.scalar(&VERSION, 0)?,
             program: root.required_vector::<u8>(&PROGRAM)?.as_bytes(),
-            suites: root.tables(&METHOD_TEST_SUITES)?,
+            suites: root.tables(&METHOD_TEST_SUITES)?.list(),
         };
-        let budget = Budget::new(file.len());
-        for (i, table) in bundled.suites.iter().enumerate() {
-            let suite = table.and_then(TestSuite::decode).map_err(|error| error.at_index(i))?;
-            budget.spend(suite.cases.position(), 16 + suite.method_name.len())?;
-            for (k, table) in suite.cases.iter().enumerate() {
-                let case = table.and_then(TestCase::decode).map_err(|error| error.at_index(k))?;
-                budget.spend(suite.cases.position(), 16)?;
-                for (v, table) in case.inputs.iter().chain(case.expected_outputs.iter()).enumerate() {
-                    budget.spend(case.inputs.position(), 16)?;
-                    table.and_then(BundledValue::decode).map_err(|error| error.at_index(v))?;
+        ctx.tables(bundled.suites).each(|table| {
+            let suite = TestSuite::decode(table)?;
+            table.spend(16 + suite.method_name.len())?;
+            ctx.tables(suite.cases).each(|table| {
+                let case = TestCase::decode(table)?;
+                table.spend(16)?;
+                for list in [case.inputs, case.expected_outputs] {
+                    ctx.tables(list).each(|table| {
+                        table.spend(16)?;
+                        BundledValue::decode(table).map(drop)
+                    })?;
                 }
-            }
-        }
+                Ok(())
+            })
+        })?;
         Ok(bundled)
     }
 
@@ -110,7 +120,8 @@ impl<'a> BundledProgram<'a> {
 
     /// The suites, by method name.
     pub fn suites(&self) -> impl Iterator<Item = TestSuite<'a>> + use<'a> {
-        self.suites.iter().filter_map(|table| table.and_then(TestSuite::decode).ok())
+        let bundled = *self;
+        (0..self.suites.len()).filter_map(move |index| bundled.suites.entry(bundled.buf, index, TestSuite::decode))
     }
 
     /// The suite of a method.
@@ -126,49 +137,55 @@ impl<'a> TestSuite<'a> {
 
     /// Case `index`, if there are so many.
     pub fn case(&self, index: usize) -> Option<TestCase<'a>> {
-        self.cases.get(index).and_then(TestCase::decode).ok()
+        self.cases.entry(self.buf, index, TestCase::decode)
     }
 
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
-        Ok(Self { method_name: table.required_string(&METHOD_NAME)?, cases: table.tables(&TEST_CASES)? })
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
+        let cases = table.tables(&TEST_CASES)?.list();
+        Ok(Self { method_name: table.required_string(&METHOD_NAME)?, buf: table.context().buf(), cases })
     }
 }
 
 impl<'a> TestCase<'a> {
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = BundledValue<'a>> + use<'a> {
-        values(self.inputs)
+        values(self.buf, self.inputs)
     }
 
     pub fn expected_outputs(&self) -> impl ExactSizeIterator<Item = BundledValue<'a>> + use<'a> {
-        values(self.expected_outputs)
+        values(self.buf, self.expected_outputs)
     }
 
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
-        Ok(Self { inputs: table.tables(&INPUTS)?, expected_outputs: table.tables(&EXPECTED_OUTPUTS)? })
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
+        Ok(Self {
+            buf: table.context().buf(),
+            inputs: table.tables(&INPUTS)?.list(),
+            expected_outputs: table.tables(&EXPECTED_OUTPUTS)?.list(),
+        })
     }
 }
 
-fn values(tables: Tables<'_>) -> impl ExactSizeIterator<Item = BundledValue<'_>> {
-    tables.iter().map(|table| table.and_then(BundledValue::decode).unwrap_or(BundledValue::Int(0)))
+fn values(buf: &[u8], list: TableList) -> impl ExactSizeIterator<Item = BundledValue<'_>> {
+    let value = move |index| list.entry(buf, index, BundledValue::decode).unwrap_or(BundledValue::Int(0));
+    (0..list.len()).map(value)
 }
 
 impl<'a> BundledValue<'a> {
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
         let val = table.required_table(&VAL)?;
         Ok(match table.scalar(&VAL_TYPE, 0u8)? {
             1 => {
                 let layout = TensorLayout::decode(val, &LAYOUT)?;
-                let data = val.vector::<u8>(&DATA)?.unwrap_or_default().as_bytes();
+                let data = val.vector::<u8>(&DATA)?.as_bytes();
                 let (needed, available) = (layout.nbytes(), data.len() as u64);
                 if needed > available {
-                    return Err(val.error(&DATA, ErrorKind::Truncated { needed, available }));
+                    return Err(val.report(&DATA, ErrorKind::Truncated { needed, available }));
                 }
                 Self::Tensor { layout, data }
             }
             2 => Self::Int(val.scalar(&INT_VAL, 0)?),
             3 => Self::Bool(val.scalar(&BOOL_VAL, false)?),
             4 => Self::Double(val.scalar(&DOUBLE_VAL, 0.0)?),
-            tag => return Err(table.error(&VAL_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.report(&VAL_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         })
     }
 }

@@ -52,17 +52,6 @@ pub enum ErrorKind {
     TooComplex,
 }
 
-impl FormatError {
-    /// The same error, attributed to entry `index` of the list being read, unless an inner list claimed it.
-    #[must_use]
-    pub(crate) fn at_index(mut self, index: usize) -> Self {
-        if self.index.is_none() {
-            self.index = u32::try_from(index).ok();
-        }
-        self
-    }
-}
-
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.table, self.field)?;

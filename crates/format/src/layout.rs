@@ -1,8 +1,8 @@
 //! Element type, sizes and dim order of a tensor, checked together.
 
 use crate::ScalarType;
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Vector};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Field, Read, Table, Vector};
 
 /// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
 pub const MAX_RANK: usize = 16;
@@ -37,44 +37,39 @@ impl<'a> TensorLayout<'a> {
         self.numel.wrapping_mul(self.scalar_type.size() as u64)
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub(crate) fn decode(table: Table<'a>, fields: &'static LayoutFields) -> Result<Self, FormatError> {
+    #[inline]
+    pub(crate) fn decode(table: Table<'_, 'a>, fields: &'static LayoutFields) -> Read<Self> {
         let code = table.scalar(fields.scalar_type, 0u8)?;
         let Some(scalar_type) = ScalarType::from_code(code) else {
-            return Err(table.error(fields.scalar_type, ErrorKind::UnknownTag { tag: u32::from(code) }));
+            return Err(table.report(fields.scalar_type, ErrorKind::UnknownTag { tag: u32::from(code) }));
         };
         let sizes = table.required_vector::<i32>(fields.sizes)?;
         let numel = numel(table, fields.sizes, sizes, scalar_type)?;
         let dim_order = table.required_vector::<u8>(fields.dim_order)?.as_bytes();
         if !is_permutation(dim_order, sizes.len()) {
-            return Err(table.error(fields.dim_order, ErrorKind::InvalidDimOrder));
+            return Err(table.report(fields.dim_order, ErrorKind::InvalidDimOrder));
         }
         Ok(Self { scalar_type, sizes, dim_order, numel })
     }
 }
 
 /// The number of elements, after checking rank, signs and that neither bytes nor strides overflow.
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn numel(
-    table: Table<'_>,
-    field: &'static Field,
-    sizes: Vector<'_, i32>,
-    scalar_type: ScalarType,
-) -> Result<u64, FormatError> {
+#[inline]
+fn numel(table: Table<'_, '_>, field: &'static Field, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Read<u64> {
     if sizes.len() > MAX_RANK {
         let kind = ErrorKind::OutOfRange { value: sizes.len() as u64, limit: MAX_RANK as u64 };
-        return Err(table.error(field, kind));
+        return Err(table.report(field, kind));
     }
     // The bytes from the first to the last element, were no size 0. No product below exceeds it.
     let mut span = scalar_type.size() as u64;
     let mut numel = 1;
     for size in sizes {
         let Ok(size) = u64::try_from(size) else {
-            return Err(table.error(field, ErrorKind::Negative { value: i64::from(size) }));
+            return Err(table.report(field, ErrorKind::Negative { value: i64::from(size) }));
         };
         span = span.saturating_mul(size.max(1));
         if span > isize::MAX as u64 {
-            return Err(table.error(field, ErrorKind::Overflow));
+            return Err(table.report(field, ErrorKind::Overflow));
         }
         numel *= size;
     }
@@ -82,7 +77,7 @@ fn numel(
 }
 
 /// Whether `dim_order` holds each of `0..rank` once. `rank` is at most [`MAX_RANK`].
-#[cfg_attr(not(target_os = "none"), inline(always))]
+#[inline]
 fn is_permutation(dim_order: &[u8], rank: usize) -> bool {
     let seen = dim_order.iter().fold(0u32, |seen, dim| seen | 1u32.checked_shl(u32::from(*dim)).unwrap_or(0));
     dim_order.len() == rank && seen == (1u32 << rank) - 1

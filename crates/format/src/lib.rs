@@ -13,7 +13,6 @@ pub mod bundled;
 pub mod ptd;
 pub mod pte;
 
-mod budget;
 mod error;
 mod flatbuf;
 mod header;

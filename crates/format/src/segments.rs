@@ -1,66 +1,66 @@
 //! Data segments behind the flatbuffer of a `.pte` or `.ptd` file.
 
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Tables};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Field, Read, Table, TableList};
 
 /// The segments of a file. Each was checked to lie inside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments<'a> {
     file: &'a [u8],
+    /// The flatbuffer that describes them.
+    buf: &'a [u8],
     /// Where offsets count from; 0 when the file has no room for segments.
     base: u64,
-    tables: Tables<'a>,
+    list: TableList,
 }
 
 pub(crate) const SEGMENT_OFFSET: Field = Field::new(0, "DataSegment", "offset");
 pub(crate) const SEGMENT_SIZE: Field = Field::new(1, "DataSegment", "size");
 
 impl<'a> Segments<'a> {
-    /// # Errors
-    /// The first segment that is not inside `file`.
-    pub fn parse(file: &'a [u8], base: u64, tables: Tables<'a>) -> Result<Self, FormatError> {
-        let segments = Self { file, base, tables };
-        for (i, table) in tables.iter().enumerate() {
-            table.and_then(|table| segments.bytes(table)).map_err(|error| error.at_index(i))?;
-        }
+    /// Reads the field of `root` that lists the segments; refuses one that is not inside `file`.
+    pub fn parse(root: Table<'_, 'a>, field: &'static Field, file: &'a [u8], base: u64) -> Read<Self> {
+        let tables = root.tables(field)?;
+        let segments = Self { file, buf: root.context().buf(), base, list: tables.list() };
+        tables.each(|table| segments.bytes(table).map(drop))?;
         Ok(segments)
     }
 
     pub fn len(&self) -> usize {
-        self.tables.len()
+        self.list.len()
     }
 
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        self.tables.get(index).and_then(|table| self.bytes(table)).ok()
+        self.list.entry(self.buf, index, |table| self.bytes(table))
     }
 
     /// The segment that `field` of `table` names.
-    pub fn of(&self, table: Table<'_>, field: &'static Field) -> Result<&'a [u8], FormatError> {
+    pub fn of(&self, table: Table<'_, 'a>, field: &'static Field) -> Read<&'a [u8]> {
         let index = table.scalar(field, 0u32)?;
         self.get(index as usize).ok_or_else(|| {
             let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.len() as u64 };
-            table.error(field, kind)
+            table.report(field, kind)
         })
     }
 
     /// An empty segment may lie anywhere.
-    fn bytes(&self, table: Table<'_>) -> Result<&'a [u8], FormatError> {
+    fn bytes(&self, table: Table<'_, 'a>) -> Read<&'a [u8]> {
         let size = table.scalar(&SEGMENT_SIZE, 0u64)?;
         if size == 0 {
             return Ok(&[]);
         }
         if self.base == 0 {
             let what = "a segment without an extended header";
-            return Err(table.error(&SEGMENT_SIZE, ErrorKind::Unsupported { what }));
+            return Err(table.report(&SEGMENT_SIZE, ErrorKind::Unsupported { what }));
         }
         let start = self.base.checked_add(table.scalar(&SEGMENT_OFFSET, 0u64)?);
         let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(size)?))) else {
-            return Err(table.error(&SEGMENT_OFFSET, ErrorKind::Overflow));
+            return Err(table.report(&SEGMENT_OFFSET, ErrorKind::Overflow));
         };
         let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
-            return Err(table.error(&SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
+            return Err(table.report(&SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
         };
         let kind = ErrorKind::Truncated { needed: end, available: self.file.len() as u64 };
-        self.file.get(from..to).ok_or_else(|| table.error(&SEGMENT_OFFSET, kind))
+        self.file.get(from..to).ok_or_else(|| table.report(&SEGMENT_OFFSET, kind))
     }
 }

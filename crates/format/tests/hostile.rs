@@ -180,14 +180,14 @@ fn lists_are_checked() {
         ErrorKind::OutOfRange { value: count, limit: count },
         "ExecutionPlan",
         "inputs",
-        None,
+        Some(0),
     );
     expect(
         |p| p.methods[0].outputs.push(count as u32),
         ErrorKind::OutOfRange { value: count, limit: count },
         "ExecutionPlan",
         "outputs",
-        None,
+        Some(0),
     );
     expect(
         |p| p.methods[0].buffer_sizes[1] = u64::MAX,

@@ -1,5 +1,7 @@
 //! Tables, and what their fields point at.
 
+use core::cell::Cell;
+
 use crate::error::{ErrorKind, FormatError};
 
 use super::vector::{Element, Vector};
@@ -18,264 +20,384 @@ impl Field {
     }
 
     /// An error of this field, found at byte `offset`.
-    #[cold]
-    #[inline(never)]
     pub fn error(&'static self, kind: ErrorKind, offset: u64) -> FormatError {
         FormatError { kind, table: self.table, field: self.name, index: None, offset }
     }
 }
 
+/// A fault was found, and is in the [`Context`]. Errors are too large to hand from call to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reported;
+
+pub(crate) type Read<T> = Result<T, Reported>;
+
+/// A flatbuffer being read: its bytes, the fault found in it, and how much of it may still be read.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    buf: &'a [u8],
+    fault: Cell<Option<FormatError>>,
+    budget: Cell<u64>,
+}
+
 /// Offsets to vtables are signed 32-bit numbers, which bounds a flatbuffer.
 const MAX_LEN: usize = i32::MAX as usize;
 
+/// How often all of a flatbuffer may be read. Flatbuffers may share tables and strings, so that a small file can
+/// describe a huge program; what writers do share stays below a small factor.
+const BUDGET_FACTOR: u64 = 16;
+
+impl<'a> Context<'a> {
+    #[inline]
+    pub fn new(buf: &'a [u8]) -> Self {
+        let budget = (buf.len() as u64).saturating_mul(BUDGET_FACTOR);
+        Self { buf, fault: Cell::new(None), budget: Cell::new(budget) }
+    }
+
+    pub fn buf(&self) -> &'a [u8] {
+        self.buf
+    }
+
+    /// The root table, whose offset is the first word.
+    pub fn root(&self, field: &'static Field) -> Read<Table<'_, 'a>> {
+        if self.buf.len() > MAX_LEN {
+            return Err(self.report(field, ErrorKind::TooLarge { size: self.buf.len() as u64 }, 0));
+        }
+        match read::<u32>(self.buf, 0) {
+            Some(pos) => Table::at(self, u64::from(pos), field),
+            None => Err(self.truncated(field, 0, 4)),
+        }
+    }
+
+    /// A vector of tables that was found before.
+    #[inline]
+    pub fn tables(&self, list: TableList) -> Tables<'_, 'a> {
+        Tables { ctx: self, list }
+    }
+
+    /// A table that was found before.
+    pub fn table(&self, pos: u32, field: &'static Field) -> Read<Table<'_, 'a>> {
+        Table::at(self, u64::from(pos), field)
+    }
+
+    /// The result of a reading, with the fault if there was one.
+    pub fn explain<T>(&self, result: Read<T>) -> Result<T, FormatError> {
+        const LOST: Field = Field::new(0, "flatbuffer", "");
+        result.map_err(|Reported| self.fault.get().unwrap_or(LOST.error(ErrorKind::Missing, 0)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn report(&self, field: &'static Field, kind: ErrorKind, pos: u64) -> Reported {
+        self.fault.set(Some(field.error(kind, pos)));
+        Reported
+    }
+
+    /// Attributes the fault to entry `index` of the list being read, unless an inner list has claimed it.
+    #[cold]
+    #[inline(never)]
+    pub fn at_index(&self, index: usize) -> Reported {
+        if let Some(mut fault) = self.fault.get() {
+            fault.index = fault.index.or(u32::try_from(index).ok());
+            self.fault.set(Some(fault));
+        }
+        Reported
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn truncated(&self, field: &'static Field, pos: u64, size: u64) -> Reported {
+        let kind = ErrorKind::Truncated { needed: pos.saturating_add(size), available: self.buf.len() as u64 };
+        self.report(field, kind, pos)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exhausted(&self, pos: u64) -> Reported {
+        const SIZE: Field = Field::new(0, "file", "size");
+        self.report(&SIZE, ErrorKind::TooComplex, pos)
+    }
+
+    /// Says why [`Table::open`] refused a position.
+    #[cold]
+    #[inline(never)]
+    fn broken_table(&self, pos: u64, field: &'static Field) -> Reported {
+        let Some(distance) = read::<i32>(self.buf, pos) else { return self.truncated(field, pos, 4) };
+        let start = pos.wrapping_sub(distance as u64);
+        let Some(head) = read::<u32>(self.buf, start) else { return self.truncated(field, start, 4) };
+        let vtable_len = u64::from(head & 0xffff);
+        if vtable_len < 4 {
+            self.report(field, ErrorKind::BadVtable, start)
+        } else if start.saturating_add(vtable_len) > self.buf.len() as u64 {
+            self.truncated(field, start, vtable_len)
+        } else {
+            self.truncated(field, pos, u64::from(head >> 16))
+        }
+    }
+
+    /// Says why [`Table::extent`] refused a vector.
+    #[cold]
+    #[inline(never)]
+    fn broken_vector(&self, pos: u64, size: usize, field: &'static Field) -> Reported {
+        let len = read::<u32>(self.buf, pos).map_or(0, |len| u64::from(len) * size as u64);
+        self.truncated(field, pos.saturating_add(4), len)
+    }
+
+    /// The error of a field that its vtable places behind the end of the table.
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, field: &'static Field, pos: u32, at: u64, body_len: usize) -> Reported {
+        self.report(field, ErrorKind::OutOfRange { value: at, limit: body_len as u64 }, u64::from(pos))
+    }
+}
+
 /// The `len` bytes at `pos`. Sums of a position and 32-bit offsets do not overflow 64 bits.
-#[cfg_attr(not(target_os = "none"), inline(always))]
+#[inline]
 fn slice(buf: &[u8], pos: u64, len: usize) -> Option<&[u8]> {
     let pos = usize::try_from(pos).ok()?;
     buf.get(pos..pos.checked_add(len)?)
 }
 
-#[cfg_attr(not(target_os = "none"), inline(always))]
+#[inline]
 fn read<T: Element>(buf: &[u8], pos: u64) -> Option<T> {
     T::read(slice(buf, pos, T::SIZE)?)
 }
 
-#[cold]
-#[inline(never)]
-fn truncated(field: &'static Field, pos: u64, size: u64, available: usize) -> FormatError {
-    let needed = pos.saturating_add(size);
-    field.error(ErrorKind::Truncated { needed, available: available as u64 }, pos)
-}
-
-/// Says why [`Table::open`] refused a position.
-#[cold]
-#[inline(never)]
-fn broken_table(buf: &[u8], pos: u64, field: &'static Field) -> FormatError {
-    let Some(distance) = read::<i32>(buf, pos) else { return truncated(field, pos, 4, buf.len()) };
-    let start = pos.wrapping_sub(distance as u64);
-    let Some(head) = read::<u32>(buf, start) else { return truncated(field, start, 4, buf.len()) };
-    let vtable_len = u64::from(head & 0xffff);
-    if vtable_len < 4 {
-        field.error(ErrorKind::BadVtable, start)
-    } else if start + vtable_len > buf.len() as u64 {
-        truncated(field, start, vtable_len, buf.len())
-    } else {
-        truncated(field, pos, u64::from(head >> 16), buf.len())
-    }
-}
-
-/// The error of a field that its vtable places behind the end of the table.
-#[cold]
-#[inline(never)]
-fn outside(field: &'static Field, pos: u32, at: u64, body_len: usize) -> FormatError {
-    field.error(ErrorKind::OutOfRange { value: at, limit: body_len as u64 }, u64::from(pos))
-}
-
-/// Says why [`Table::extent`] refused a vector.
-#[cold]
-#[inline(never)]
-fn broken_vector(buf: &[u8], pos: u64, size: usize, field: &'static Field) -> FormatError {
-    let len = read::<u32>(buf, pos).map_or(0, |len| u64::from(len) * size as u64);
-    truncated(field, pos + 4, len, buf.len())
-}
-
-#[inline(never)]
-fn utf8<'a>(bytes: &'a [u8], pos: u64, field: &'static Field) -> Result<&'a str, FormatError> {
-    core::str::from_utf8(bytes).map_err(|_| field.error(ErrorKind::InvalidUtf8, pos))
-}
-
 /// A table whose vtable and body lie inside the buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table<'a> {
-    buf: &'a [u8],
+pub(crate) struct Table<'c, 'a> {
+    ctx: &'c Context<'a>,
     pos: u32,
     vtable: &'a [u8],
     body: &'a [u8],
 }
 
-impl<'a> Table<'a> {
-    /// The root table of a flatbuffer, whose offset is its first word.
-    pub fn root(buf: &'a [u8], field: &'static Field) -> Result<Self, FormatError> {
-        if buf.len() > MAX_LEN {
-            return Err(field.error(ErrorKind::TooLarge { size: buf.len() as u64 }, 0));
-        }
-        let Some(pos) = read::<u32>(buf, 0) else { return Err(truncated(field, 0, 4, buf.len())) };
-        Self::at(buf, u64::from(pos), field)
-    }
-
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn at(buf: &'a [u8], pos: u64, field: &'static Field) -> Result<Self, FormatError> {
-        match Self::open(buf, pos) {
+impl<'c, 'a> Table<'c, 'a> {
+    #[inline]
+    fn at(ctx: &'c Context<'a>, pos: u64, field: &'static Field) -> Read<Self> {
+        match Self::open(ctx, pos) {
             Some(table) => Ok(table),
-            None => Err(broken_table(buf, pos, field)),
+            None => Err(ctx.broken_table(pos, field)),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn open(buf: &'a [u8], pos: u64) -> Option<Self> {
+    #[inline]
+    fn open(ctx: &'c Context<'a>, pos: u64) -> Option<Self> {
         // A start before the buffer wraps to one far behind it.
-        let start = pos.wrapping_sub(read::<i32>(buf, pos)? as u64);
-        let head = read::<u32>(buf, start)?;
+        let start = pos.wrapping_sub(read::<i32>(ctx.buf, pos)? as u64);
+        let head = read::<u32>(ctx.buf, start)?;
         let (vtable_len, body_len) = ((head & 0xffff) as usize, (head >> 16) as usize);
         if vtable_len < 4 {
             return None;
         }
-        let (vtable, body) = (slice(buf, start, vtable_len)?, slice(buf, pos, body_len)?);
-        Some(Self { buf, pos: pos as u32, vtable, body })
+        let (vtable, body) = (slice(ctx.buf, start, vtable_len)?, slice(ctx.buf, pos, body_len)?);
+        Some(Self { ctx, pos: pos as u32, vtable, body })
+    }
+
+    #[inline]
+    pub fn context(&self) -> &'c Context<'a> {
+        self.ctx
     }
 
     /// Where the table stands in the buffer.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn position(&self) -> u64 {
-        u64::from(self.pos)
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.pos
     }
 
-    /// An error of one of this table's fields.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn error(&self, field: &'static Field, kind: ErrorKind) -> FormatError {
-        // By value: a reference to `self` would force every table into memory.
-        field.error(kind, self.position())
+    /// Reports a fault of one of this table's fields.
+    #[inline]
+    pub fn report(&self, field: &'static Field, kind: ErrorKind) -> Reported {
+        self.ctx.report(field, kind, u64::from(self.pos))
+    }
+
+    /// Pays for having read `bytes`, so that shared data is not read without end.
+    #[inline]
+    pub fn spend(&self, bytes: usize) -> Read<()> {
+        match self.ctx.budget.get().checked_sub(bytes as u64) {
+            Some(left) => {
+                self.ctx.budget.set(left);
+                Ok(())
+            }
+            None => Err(self.ctx.exhausted(u64::from(self.pos))),
+        }
     }
 
     /// Offset of a field in the body, 0 when it is absent.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
+    #[inline]
     fn slot(&self, field: &'static Field) -> u64 {
         read::<u16>(self.vtable, 4 + 2 * u64::from(field.slot)).map_or(0, u64::from)
     }
 
     /// A number, or `default` when the field is absent.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn scalar<T: Element>(&self, field: &'static Field, default: T) -> Result<T, FormatError> {
+    #[inline]
+    pub fn scalar<T: Element>(&self, field: &'static Field, default: T) -> Read<T> {
         let at = self.slot(field);
         if at == 0 {
             return Ok(default);
         }
         match read(self.body, at) {
             Some(value) => Ok(value),
-            None => Err(outside(field, self.pos, at, self.body.len())),
+            None => Err(self.ctx.outside(field, self.pos, at, self.body.len())),
         }
     }
 
     /// Position of what an offset field points at.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn target(&self, field: &'static Field) -> Result<Option<u64>, FormatError> {
+    #[inline]
+    fn target(&self, field: &'static Field) -> Read<Option<u64>> {
         let at = self.slot(field);
         if at == 0 {
             return Ok(None);
         }
         match read::<u32>(self.body, at) {
-            Some(offset) => Ok(Some(self.position() + at + u64::from(offset))),
-            None => Err(outside(field, self.pos, at, self.body.len())),
+            Some(offset) => Ok(Some(u64::from(self.pos) + at + u64::from(offset))),
+            None => Err(self.ctx.outside(field, self.pos, at, self.body.len())),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn table(&self, field: &'static Field) -> Result<Option<Self>, FormatError> {
+    #[inline]
+    pub fn table(&self, field: &'static Field) -> Read<Option<Self>> {
         match self.target(field)? {
-            Some(pos) => Self::at(self.buf, pos, field).map(Some),
+            Some(pos) => Self::at(self.ctx, pos, field).map(Some),
             None => Ok(None),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn required_table(&self, field: &'static Field) -> Result<Self, FormatError> {
+    #[inline]
+    pub fn required_table(&self, field: &'static Field) -> Read<Self> {
         match self.target(field)? {
-            Some(pos) => Self::at(self.buf, pos, field),
-            None => Err(self.error(field, ErrorKind::Missing)),
+            Some(pos) => Self::at(self.ctx, pos, field),
+            None => Err(self.report(field, ErrorKind::Missing)),
         }
     }
 
     /// The bytes of a vector's elements, and the position of the first.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn extent(&self, field: &'static Field, size: usize) -> Result<Option<(&'a [u8], u64)>, FormatError> {
+    #[inline]
+    fn extent(&self, field: &'static Field, size: usize) -> Read<Option<(&'a [u8], u64)>> {
         let Some(pos) = self.target(field)? else { return Ok(None) };
-        let bytes = read::<u32>(self.buf, pos)
+        let bytes = read::<u32>(self.ctx.buf, pos)
             .and_then(|len| usize::try_from(u64::from(len) * size as u64).ok())
-            .and_then(|len| slice(self.buf, pos + 4, len));
+            .and_then(|len| slice(self.ctx.buf, pos + 4, len));
         match bytes {
             Some(bytes) => Ok(Some((bytes, pos + 4))),
-            None => Err(broken_vector(self.buf, pos, size, field)),
+            None => Err(self.ctx.broken_vector(pos, size, field)),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn vector<T: Element>(&self, field: &'static Field) -> Result<Option<Vector<'a, T>>, FormatError> {
-        Ok(self.extent(field, T::SIZE)?.map(|(bytes, _)| Vector::new(bytes)))
+    /// A vector of numbers; an absent one is empty.
+    #[inline]
+    pub fn vector<T: Element>(&self, field: &'static Field) -> Read<Vector<'a, T>> {
+        Ok(self.extent(field, T::SIZE)?.map(|(bytes, _)| Vector::new(bytes)).unwrap_or_default())
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn required_vector<T: Element>(&self, field: &'static Field) -> Result<Vector<'a, T>, FormatError> {
+    #[inline]
+    pub fn required_vector<T: Element>(&self, field: &'static Field) -> Read<Vector<'a, T>> {
         match self.extent(field, T::SIZE)? {
             Some((bytes, _)) => Ok(Vector::new(bytes)),
-            None => Err(self.error(field, ErrorKind::Missing)),
+            None => Err(self.report(field, ErrorKind::Missing)),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn string(&self, field: &'static Field) -> Result<Option<&'a str>, FormatError> {
+    #[inline]
+    pub fn string(&self, field: &'static Field) -> Read<Option<&'a str>> {
         match self.extent(field, 1)? {
-            Some((bytes, pos)) => utf8(bytes, pos, field).map(Some),
+            Some((bytes, pos)) => utf8(self.ctx, bytes, pos, field).map(Some),
             None => Ok(None),
         }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn required_string(&self, field: &'static Field) -> Result<&'a str, FormatError> {
+    #[inline]
+    pub fn required_string(&self, field: &'static Field) -> Read<&'a str> {
         match self.extent(field, 1)? {
-            Some((bytes, pos)) => utf8(bytes, pos, field),
-            None => Err(self.error(field, ErrorKind::Missing)),
+            Some((bytes, pos)) => utf8(self.ctx, bytes, pos, field),
+            None => Err(self.report(field, ErrorKind::Missing)),
         }
     }
 
     /// A vector of tables; an absent one is empty.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn tables(&self, field: &'static Field) -> Result<Tables<'a>, FormatError> {
+    #[inline]
+    pub fn tables(&self, field: &'static Field) -> Read<Tables<'c, 'a>> {
         let (offsets, start) = self.extent(field, 4)?.unwrap_or((&[], 0));
-        Ok(Tables { buf: self.buf, offsets: Vector::new(offsets), start: start as u32, field })
+        let list = TableList { start: start as u32, len: (offsets.len() / 4) as u32, field };
+        Ok(Tables { ctx: self.ctx, list })
     }
 }
 
-/// A vector of tables. Its offsets lie inside the buffer; each table is checked when it is taken.
+#[inline(never)]
+fn utf8<'a>(ctx: &Context<'_>, bytes: &'a [u8], pos: u64, field: &'static Field) -> Read<&'a str> {
+    core::str::from_utf8(bytes).map_err(|_| ctx.report(field, ErrorKind::InvalidUtf8, pos))
+}
+
+/// A vector of tables, whose offsets lie inside the buffer, apart from the [`Context`] it was read in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tables<'a> {
-    buf: &'a [u8],
-    offsets: Vector<'a, u32>,
+pub(crate) struct TableList {
     start: u32,
+    len: u32,
     field: &'static Field,
 }
 
-impl<'a> Tables<'a> {
-    pub fn empty(field: &'static Field) -> Self {
-        Self { buf: &[], offsets: Vector::default(), start: 0, field }
+impl TableList {
+    pub const fn empty(field: &'static Field) -> Self {
+        Self { start: 0, len: 0, field }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
+    #[inline]
     pub fn len(&self) -> usize {
-        self.offsets.len()
+        self.len as usize
     }
 
-    /// Where the vector stands in the buffer.
-    pub fn position(&self) -> u64 {
-        u64::from(self.start)
+    /// Entry `index`, if there are so many, of a list in `buf` whose entries have been checked.
+    #[inline]
+    pub fn entry<'a, T>(
+        self,
+        buf: &'a [u8],
+        index: usize,
+        decode: impl for<'c> FnOnce(Table<'c, 'a>) -> Read<T>,
+    ) -> Option<T> {
+        let ctx = Context::new(buf);
+        ctx.tables(self).get(index).and_then(decode).ok()
+    }
+}
+
+/// A vector of tables. Each is checked when it is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tables<'c, 'a> {
+    ctx: &'c Context<'a>,
+    list: TableList,
+}
+
+impl<'c, 'a> Tables<'c, 'a> {
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.list.len()
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn get(&self, index: usize) -> Result<Table<'a>, FormatError> {
-        let Some(offset) = self.offsets.get(index) else {
-            let kind = ErrorKind::OutOfRange { value: index as u64, limit: self.len() as u64 };
-            return Err(self.field.error(kind, self.position()));
-        };
-        self.resolve(index, offset)
+    #[inline]
+    pub fn list(&self) -> TableList {
+        self.list
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn resolve(&self, index: usize, offset: u32) -> Result<Table<'a>, FormatError> {
-        let pos = self.position() + 4 * index as u64 + u64::from(offset);
-        Table::at(self.buf, pos, self.field)
+    #[inline]
+    pub fn get(&self, index: usize) -> Read<Table<'c, 'a>> {
+        let TableList { start, len, field } = self.list;
+        let entry = u64::from(start) + 4 * index as u64;
+        if index >= len as usize {
+            let kind = ErrorKind::OutOfRange { value: index as u64, limit: u64::from(len) };
+            return Err(self.ctx.report(field, kind, u64::from(start)));
+        }
+        match read::<u32>(self.ctx.buf, entry) {
+            Some(offset) => Table::at(self.ctx, entry + u64::from(offset), field),
+            None => Err(self.ctx.truncated(field, entry, 4)),
+        }
     }
 
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn iter(self) -> impl ExactSizeIterator<Item = Result<Table<'a>, FormatError>> {
-        self.offsets.iter().enumerate().map(move |(index, offset)| self.resolve(index, offset))
+    /// Visits the tables in order until one is refused, and attributes the fault to its index.
+    #[inline]
+    pub fn each(&self, mut visit: impl FnMut(Table<'c, 'a>) -> Read<()>) -> Read<()> {
+        for index in 0..self.len() {
+            if self.get(index).and_then(&mut visit).is_err() {
+                return Err(self.ctx.at_index(index));
+            }
+        }
+        Ok(())
     }
 }

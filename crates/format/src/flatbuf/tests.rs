@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{Builder, Field, Table};
-use crate::ErrorKind;
+use super::{Builder, Context, Field, Table};
+use crate::{ErrorKind, FormatError};
 
 const ROOT: Field = Field::new(0, "Test", "root");
 const BYTE: Field = Field::new(0, "Test", "byte");
@@ -21,8 +21,10 @@ fn build(fill: impl FnOnce(&mut Builder) -> super::Offset) -> Vec<u8> {
     builder.finish(root, *b"TEST", &[])
 }
 
-fn root(buf: &[u8]) -> Table<'_> {
-    Table::root(buf, &ROOT).unwrap()
+/// What `read` gives for the root table.
+fn root<T>(buf: &[u8], read: impl FnOnce(Table<'_, '_>) -> super::Read<T>) -> Result<T, FormatError> {
+    let ctx = Context::new(buf);
+    ctx.explain(ctx.root(&ROOT).and_then(read))
 }
 
 /// A hand-made buffer: root offset, identifier, then a vtable with one field and its table.
@@ -60,7 +62,8 @@ fn fields_come_back() {
         ])
     });
     assert_eq!(buf.len() % 32, 0);
-    let table = root(&buf);
+    let ctx = Context::new(&buf);
+    let table = ctx.root(&ROOT).unwrap();
     assert_eq!(table.scalar(&BYTE, false), Ok(true));
     assert_eq!(table.scalar(&WORD, 0u32), Ok(7));
     assert_eq!(table.scalar(&LONG, 0i64), Ok(-9));
@@ -68,9 +71,16 @@ fn fields_come_back() {
     let list = table.required_vector::<u64>(&LIST).unwrap();
     assert_eq!(list.iter().collect::<Vec<_>>(), [1, u64::MAX]);
     assert_eq!((list.len(), list.get(1), list.get(2)), (2, Some(u64::MAX), None));
-    let words: Vec<u32> =
-        table.tables(&CHILDREN).unwrap().iter().map(|child| child.unwrap().scalar(&WORD, 0).unwrap()).collect();
-    assert_eq!(words, [1, 2]);
+    let children = table.tables(&CHILDREN).unwrap();
+    let mut words = Vec::new();
+    let visited = children.each(|child| {
+        words.push(child.scalar(&WORD, 0u32)?);
+        Ok(())
+    });
+    assert_eq!((visited, words), (Ok(()), alloc::vec![1, 2]));
+    assert!(children.get(2).is_err());
+    assert_eq!(children.list().entry(&buf, 1, |child| child.scalar(&WORD, 0u32)), Some(2));
+    assert_eq!(children.list().entry(&buf, 2, |child| child.scalar(&WORD, 0u32)), None);
     let child = table.required_table(&CHILD).unwrap();
     assert_eq!(child.scalar(&WORD, 0u32), Ok(1));
     assert_eq!(child.scalar(&LONG, 5i64), Ok(5), "an absent field has its default");
@@ -88,7 +98,8 @@ fn numbers_and_tables_are_aligned() {
         b.string("four");
         b.table(&[(&BYTE, 1u8.into()), (&LONG, 3u64.into()), (&LIST, list.into())])
     });
-    let table = root(&buf);
+    let ctx = Context::new(&buf);
+    let table = ctx.root(&ROOT).unwrap();
     let start = table.position() as usize;
     let distance = i32::from_le_bytes(buf[start..start + 4].try_into().unwrap());
     let vtable = (start as i64 - i64::from(distance)) as usize;
@@ -119,9 +130,9 @@ fn equal_strings_and_vtables_are_shared() {
 
 #[test]
 fn tables_outside_the_buffer_are_refused() {
-    let kind = |buf: &[u8]| Table::root(buf, &ROOT).map(|_| ()).unwrap_err().kind;
+    let kind = |buf: &[u8]| root(buf, |_| Ok(())).unwrap_err().kind;
     let good = small([6, 8, 4], 8, 5);
-    assert_eq!(root(&good).scalar(&BYTE, 0u32), Ok(5));
+    assert_eq!(root(&good, |table| table.scalar(&BYTE, 0u32)), Ok(5));
     assert_eq!(kind(&[]), ErrorKind::Truncated { needed: 4, available: 0 });
     assert_eq!(kind(&[0xff; 8]), ErrorKind::Truncated { needed: 0xffff_ffff + 4, available: 8 });
     for distance in [17, -8, i32::MAX, i32::MIN] {
@@ -137,29 +148,32 @@ fn tables_outside_the_buffer_are_refused() {
 fn fields_outside_the_table_are_refused() {
     for at in [5, 8, 0xffff] {
         let buf = small([6, 8, at], 8, 5);
-        let error = root(&buf).scalar(&BYTE, 0u32).unwrap_err();
+        let error = root(&buf, |table| table.scalar(&BYTE, 0u32).map(drop)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::OutOfRange { value: u64::from(at), limit: 8 });
         assert_eq!((error.table, error.field, error.offset), ("Test", "byte", 16));
-        assert!(root(&buf).required_table(&BYTE).is_err() && root(&buf).string(&BYTE).is_err());
+        assert!(
+            root(&buf, |table| table.required_table(&BYTE).map(drop)).is_err()
+                && root(&buf, |table| table.string(&BYTE).map(drop)).is_err()
+        );
     }
     let buf = small([6, 8, 0], 8, 5);
-    assert_eq!(root(&buf).required_vector::<u8>(&BYTE).unwrap_err().kind, ErrorKind::Missing);
+    assert_eq!(root(&buf, |table| table.required_vector::<u8>(&BYTE).map(drop)).unwrap_err().kind, ErrorKind::Missing);
 }
 
 #[test]
 fn vectors_outside_the_buffer_are_refused() {
     for offset in [1, 100, u32::MAX] {
         let buf = small([6, 8, 4], 8, offset);
-        assert!(root(&buf).vector::<u64>(&BYTE).is_err(), "{offset}");
-        assert!(root(&buf).tables(&BYTE).is_err(), "{offset}");
-        assert!(root(&buf).string(&BYTE).is_err(), "{offset}");
+        assert!(root(&buf, |table| table.vector::<u64>(&BYTE).map(drop)).is_err(), "{offset}");
+        assert!(root(&buf, |table| table.tables(&BYTE).map(drop)).is_err(), "{offset}");
+        assert!(root(&buf, |table| table.string(&BYTE).map(drop)).is_err(), "{offset}");
     }
     let mut buf = small([6, 8, 4], 8, 4);
     for (len, fits) in [(0u32, true), (1, false), (0x2000_0001, false), (u32::MAX, false)] {
         buf.truncate(24);
         buf.extend_from_slice(&len.to_le_bytes());
-        assert_eq!(root(&buf).vector::<u64>(&BYTE).is_ok(), fits, "{len}");
-        assert_eq!(root(&buf).tables(&BYTE).is_ok(), fits, "{len}");
+        assert_eq!(root(&buf, |table| table.vector::<u64>(&BYTE).map(drop)).is_ok(), fits, "{len}");
+        assert_eq!(root(&buf, |table| table.tables(&BYTE).map(drop)).is_ok(), fits, "{len}");
     }
 }
 
@@ -167,12 +181,12 @@ fn vectors_outside_the_buffer_are_refused() {
 fn a_table_may_refer_to_itself_without_harm() {
     // The field's offset leads from byte 20 back to the table at 16 by wrapping, which is refused;
     let buf = small([6, 8, 4], 8, 4u32.wrapping_neg());
-    assert!(root(&buf).table(&BYTE).is_err());
+    assert!(root(&buf, |table| table.table(&BYTE).map(drop)).is_err());
     // and a vector whose only element is the table that holds it is a table like any other.
     let mut buf = small([6, 8, 4], 8, 4);
     buf[0..4].copy_from_slice(&24u32.to_le_bytes());
     buf.extend_from_slice(&[0; 16]);
-    assert!(Table::root(&buf, &ROOT).is_err());
+    assert!(root(&buf, |_| Ok(())).is_err());
 }
 
 #[test]
@@ -183,6 +197,6 @@ fn text_must_be_utf8() {
     });
     let at = buf.windows(4).position(|w| w == b"abcd").unwrap();
     buf[at] = 0xff;
-    let error = root(&buf).string(&TEXT).unwrap_err();
+    let error = root(&buf, |table| table.string(&TEXT).map(drop)).unwrap_err();
     assert_eq!((error.kind, error.offset), (ErrorKind::InvalidUtf8, at as u64));
 }

@@ -3,9 +3,8 @@
 #[cfg(feature = "alloc")]
 mod write;
 
-use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Tables};
+use crate::flatbuf::{Context, Field, Read, Table, TableList};
 use crate::header::{self, check_identifier};
 use crate::layout::LayoutFields;
 use crate::segments::Segments;
@@ -17,9 +16,10 @@ pub use write::{FlatTensorModel, LayoutModel, NamedTensorModel};
 /// A `.ptd` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct FlatTensor<'a> {
+    buf: &'a [u8],
     version: u32,
     segments: Segments<'a>,
-    named_data: Tables<'a>,
+    named_data: TableList,
 }
 
 /// An entry of a `.ptd` file.
@@ -57,17 +57,22 @@ impl<'a> FlatTensor<'a> {
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         let (len, base) = parse_header(file)?;
         let buf = file.get(..len).unwrap_or(file);
-        let root = Table::root(buf, &ROOT)?;
-        let segments = Segments::parse(file, base, root.tables(&SEGMENTS)?)?;
-        let flat_tensor = Self { version: root.scalar(&VERSION, 0)?, segments, named_data: root.tables(&NAMED_DATA)? };
-        let budget = Budget::new(buf.len());
-        for (i, table) in flat_tensor.named_data.iter().enumerate() {
-            let check = |table| {
-                let (key, _) = flat_tensor.entry(table)?;
-                budget.spend(table.position(), 16 + key.len())
-            };
-            table.and_then(check).map_err(|error| error.at_index(i))?;
-        }
+        let ctx = Context::new(buf);
+        ctx.explain(Self::decode(&ctx, file, base))
+    }
+
+    fn decode(ctx: &Context<'a>, file: &'a [u8], base: u64) -> Read<Self> {
+        let root = ctx.root(&ROOT)?;
+        let flat_tensor = Self {
+            buf: ctx.buf(),
+            version: root.scalar(&VERSION, 0)?,
+            segments: Segments::parse(root, &SEGMENTS, file, base)?,
+            named_data: root.tables(&NAMED_DATA)?.list(),
+        };
+        ctx.tables(flat_tensor.named_data).each(|table| {
+            let (key, _) = flat_tensor.entry(table)?;
+            table.spend(16 + key.len())
+        })?;
         Ok(flat_tensor)
     }
 
@@ -88,7 +93,9 @@ impl<'a> FlatTensor<'a> {
     /// All entries in the file's order.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, NamedTensor<'a>)> + use<'a> {
         let flat_tensor = *self;
-        self.named_data.iter().filter_map(move |table| flat_tensor.entry(table.ok()?).ok())
+        (0..self.len()).filter_map(move |index| {
+            flat_tensor.named_data.entry(flat_tensor.buf, index, |table| flat_tensor.entry(table))
+        })
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -100,7 +107,7 @@ impl<'a> FlatTensor<'a> {
         self.entries().find(|(k, _)| *k == key).map(|(_, tensor)| tensor)
     }
 
-    fn entry(&self, table: Table<'a>) -> Result<(&'a str, NamedTensor<'a>), FormatError> {
+    fn entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, NamedTensor<'a>)> {
         let key = table.required_string(&KEY)?;
         let data = self.segments.of(table, &SEGMENT_INDEX)?;
         let layout = match table.table(&TENSOR_LAYOUT)? {
@@ -110,7 +117,7 @@ impl<'a> FlatTensor<'a> {
         let needed = layout.map_or(0, |layout| layout.nbytes());
         let available = data.len() as u64;
         if needed > available {
-            return Err(table.error(&SEGMENT_INDEX, ErrorKind::Truncated { needed, available }));
+            return Err(table.report(&SEGMENT_INDEX, ErrorKind::Truncated { needed, available }));
         }
         Ok((key, NamedTensor { layout, data }))
     }

@@ -1,7 +1,7 @@
 //! The five instructions of a method.
 
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Table, Vector};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Read, Table, Vector};
 
 use super::schema::*;
 use super::scope::{Scope, index, indices};
@@ -23,8 +23,8 @@ pub enum Instruction<'a> {
 
 impl<'a> Instruction<'a> {
     /// Decodes an instruction. With a `scope`, every index in it is checked; without, that has been done before.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub(crate) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
+    #[inline]
+    pub(crate) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
         let tag = table.scalar(&INSTRUCTION_ARGS_TYPE, 0u8)?;
         let call = table.required_table(&INSTRUCTION_ARGS)?;
         let values = scope.map(|scope| scope.num_values);
@@ -44,7 +44,7 @@ impl<'a> Instruction<'a> {
                 destination: index(call, &JUMP_DESTINATION, scope.map(|scope| scope.num_instructions + 1))?,
             },
             5 => Self::Free { value: index(call, &FREE_VALUE, values)? },
-            tag => return Err(table.error(&INSTRUCTION_ARGS_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.report(&INSTRUCTION_ARGS_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         })
     }
 }

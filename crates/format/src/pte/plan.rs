@@ -1,8 +1,7 @@
 //! Execution plans: the methods of a program.
 
-use crate::budget::Budget;
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Table, Tables, Vector};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
 
 use super::instruction::Instruction;
 use super::program::Program;
@@ -15,17 +14,19 @@ use super::value::Value;
 /// plain values; an index past the end is the only thing that a caller can get wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
+    buf: &'a [u8],
     name: &'a str,
-    values: Tables<'a>,
+    values: TableList,
     inputs: Vector<'a, u32>,
     outputs: Vector<'a, u32>,
-    instructions: Tables<'a>,
-    stacktrace: Tables<'a>,
-    operators: Tables<'a>,
-    delegates: Tables<'a>,
+    instructions: TableList,
+    stacktrace: TableList,
+    operators: TableList,
+    delegates: TableList,
     buffer_sizes: Vector<'a, i64>,
-    buffer_devices: Tables<'a>,
-    encoding: Option<Table<'a>>,
+    buffer_devices: TableList,
+    /// Position of the `ContainerMetadata` table, 0 if there is none.
+    container: u32,
 }
 
 /// The operator that a kernel call names, such as `aten::add` and `out`.
@@ -43,7 +44,8 @@ pub struct DelegateSpec<'a> {
     pub id: &'a str,
     /// Its payload: [`Program::delegate_data`].
     pub data: DelegateDataRef,
-    compile_specs: Tables<'a>,
+    buf: &'a [u8],
+    compile_specs: TableList,
 }
 
 /// Where a delegate's payload is.
@@ -86,12 +88,13 @@ impl<'a> Plan<'a> {
     /// Value `index`; `None` past the end.
     #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
-        self.values.get(index).and_then(|table| Value::decode(table, None)).unwrap_or(Value::None)
+        self.values.entry(self.buf, index, |table| Value::decode(table, None)).unwrap_or(Value::None)
     }
 
-    /// All values in order, in one quick pass.
+    /// All values in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
-        self.values.iter().map(|table| table.and_then(|table| Value::decode(table, None)).unwrap_or(Value::None))
+        let plan = *self;
+        (0..self.num_values()).map(move |index| plan.value(index))
     }
 
     /// Indices of the values that the caller provides.
@@ -111,12 +114,13 @@ impl<'a> Plan<'a> {
     /// Instruction `index`, if there are so many.
     #[inline]
     pub fn instruction(&self, index: usize) -> Option<Instruction<'a>> {
-        self.instructions.get(index).and_then(|table| Instruction::decode(table, None)).ok()
+        self.instructions.entry(self.buf, index, |table| Instruction::decode(table, None))
     }
 
     /// All instructions in order.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'a>> + use<'a> {
-        self.instructions.iter().filter_map(|table| Instruction::decode(table.ok()?, None).ok())
+        let plan = *self;
+        (0..self.num_instructions()).filter_map(move |index| plan.instruction(index))
     }
 
     /// Whether the exporter kept stack traces.
@@ -126,8 +130,9 @@ impl<'a> Plan<'a> {
 
     /// The Python stack of an instruction, innermost call last. Empty unless the exporter kept it.
     pub fn frames(&self, instruction: usize) -> impl Iterator<Item = Frame<'a>> + use<'a> {
-        let frames = self.stacktrace.get(instruction).and_then(|list| list.tables(&FRAME_LIST_ITEMS));
-        frames.into_iter().flat_map(Tables::iter).filter_map(|frame| frame.and_then(Frame::decode).ok())
+        let frames = self.stacktrace.entry(self.buf, instruction, |list| Ok(list.tables(&FRAME_LIST_ITEMS)?.list()));
+        let (buf, frames) = (self.buf, frames.unwrap_or(TableList::empty(&FRAME_LIST_ITEMS)));
+        (0..frames.len()).filter_map(move |index| frames.entry(buf, index, Frame::decode))
     }
 
     pub fn num_operators(&self) -> usize {
@@ -136,7 +141,7 @@ impl<'a> Plan<'a> {
 
     /// Operator `index`, if there are so many.
     pub fn operator(&self, index: usize) -> Option<OperatorName<'a>> {
-        self.operators.get(index).and_then(OperatorName::decode).ok()
+        self.operators.entry(self.buf, index, OperatorName::decode)
     }
 
     pub fn num_delegates(&self) -> usize {
@@ -145,7 +150,7 @@ impl<'a> Plan<'a> {
 
     /// Delegate `index`, if there are so many.
     pub fn delegate(&self, index: usize) -> Option<DelegateSpec<'a>> {
-        self.delegates.get(index).and_then(DelegateSpec::decode).ok()
+        self.delegates.entry(self.buf, index, DelegateSpec::decode)
     }
 
     /// One more than the largest memory id, or 0. Id 0 stands for no buffer.
@@ -163,54 +168,62 @@ impl<'a> Plan<'a> {
 
     /// The device whose memory the planned buffer is in.
     pub fn buffer_device(&self, memory_id: u32) -> Device {
-        self.buffer_devices
-            .iter()
-            .filter_map(|table| decode_buffer_device(table.ok()?).ok())
+        (0..self.buffer_devices.len())
+            .filter_map(|index| self.buffer_devices.entry(self.buf, index, decode_buffer_device))
             .find(|(id, _)| *id == memory_id)
             .map_or(Device::default(), |(_, device)| device)
     }
 
     /// How the caller's nested inputs map to the flat list, as pytree text; empty if not recorded.
     pub fn input_encoding(&self) -> &'a str {
-        self.encoding.and_then(|table| table.string(&CONTAINER_INPUT).ok()?).unwrap_or("")
+        self.encoding(&CONTAINER_INPUT)
     }
 
     /// How the flat outputs map to the nested ones, as pytree text; empty if not recorded.
     pub fn output_encoding(&self) -> &'a str {
-        self.encoding.and_then(|table| table.string(&CONTAINER_OUTPUT).ok()?).unwrap_or("")
+        self.encoding(&CONTAINER_OUTPUT)
+    }
+
+    fn encoding(&self, field: &'static Field) -> &'a str {
+        if self.container == 0 {
+            return "";
+        }
+        let ctx = Context::new(self.buf);
+        let text = ctx.table(self.container, &PLAN_CONTAINER).and_then(|table| table.string(field));
+        text.ok().flatten().unwrap_or("")
     }
 
     /// Reads the lists of a plan, not yet their entries.
-    pub(crate) fn decode(table: Table<'a>) -> Result<Self, FormatError> {
-        let values = table.tables(&PLAN_VALUES)?;
+    pub(crate) fn decode(table: Table<'_, 'a>) -> Read<Self> {
         let chains = table.tables(&PLAN_CHAINS)?;
-        let chain = match chains.len() {
-            0 => None,
-            1 => Some(chains.get(0)?),
-            _ => return Err(table.error(&PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
-        };
-        let empty = Tables::empty(&CHAIN_INSTRUCTIONS);
-        let (instructions, stacktrace) = match chain {
-            Some(chain) => (chain.tables(&CHAIN_INSTRUCTIONS)?, chain.tables(&CHAIN_STACKTRACE)?),
-            None => (empty, empty),
+        let empty = TableList::empty(&CHAIN_INSTRUCTIONS);
+        let (instructions, stacktrace) = match chains.len() {
+            0 => (empty, empty),
+            1 => {
+                let chain = chains.get(0)?;
+                (chain.tables(&CHAIN_INSTRUCTIONS)?.list(), chain.tables(&CHAIN_STACKTRACE)?.list())
+            }
+            _ => return Err(table.report(&PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
         };
         Ok(Self {
+            buf: table.context().buf(),
             name: table.required_string(&PLAN_NAME)?,
+            values: table.tables(&PLAN_VALUES)?.list(),
             inputs: table.required_vector(&PLAN_INPUTS)?,
             outputs: table.required_vector(&PLAN_OUTPUTS)?,
-            values,
             instructions,
             stacktrace,
-            operators: table.tables(&PLAN_OPERATORS)?,
-            delegates: table.tables(&PLAN_DELEGATES)?,
-            buffer_sizes: table.vector(&PLAN_BUFFER_SIZES)?.unwrap_or_default(),
-            buffer_devices: table.tables(&PLAN_BUFFER_DEVICE)?,
-            encoding: table.table(&PLAN_CONTAINER)?,
+            operators: table.tables(&PLAN_OPERATORS)?.list(),
+            delegates: table.tables(&PLAN_DELEGATES)?.list(),
+            buffer_sizes: table.vector(&PLAN_BUFFER_SIZES)?,
+            buffer_devices: table.tables(&PLAN_BUFFER_DEVICE)?.list(),
+            container: table.table(&PLAN_CONTAINER)?.map_or(0, |container| container.position()),
         })
     }
 
     /// Decodes every entry of the plan once and checks it against the plan, which `table` holds, and its program.
-    pub(crate) fn check(&self, table: Table<'a>, program: &Program<'a>, budget: &Budget) -> Result<(), FormatError> {
+    pub(crate) fn check(&self, table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
+        let ctx = table.context();
         let scope = Scope {
             program,
             num_values: self.values.len(),
@@ -218,68 +231,63 @@ impl<'a> Plan<'a> {
             num_delegates: self.delegates.len(),
             num_instructions: self.instructions.len(),
             buffer_sizes: self.buffer_sizes,
-            budget,
         };
+        table.spend(TABLE_COST + self.name.len() + 8 * self.buffer_sizes.len())?;
         indices(table, &PLAN_INPUTS, Some(&scope))?;
         indices(table, &PLAN_OUTPUTS, Some(&scope))?;
-        budget.spend(table.position(), 8 * self.buffer_sizes.len())?;
         if let Some((id, size)) = self.buffer_sizes.iter().enumerate().find(|(_, size)| *size < 0) {
-            return Err(table.error(&PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size }).at_index(id));
+            table.report(&PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size });
+            return Err(ctx.at_index(id));
         }
-        for (i, table) in self.values.iter().enumerate() {
-            check_entry(table, budget, |table| Value::decode(table, Some(&scope)).map(drop))
-                .map_err(|error| error.at_index(i))?;
-        }
-        for (i, table) in self.instructions.iter().enumerate() {
-            check_entry(table, budget, |table| Instruction::decode(table, Some(&scope)).map(drop))
-                .map_err(|error| error.at_index(i))?;
-        }
-        self.check_names(program, budget)
-    }
-
-    /// Checks operators, delegates, devices, encodings and stack traces.
-    fn check_names(&self, program: &Program<'a>, budget: &Budget) -> Result<(), FormatError> {
-        for (i, table) in self.operators.iter().enumerate() {
-            let operator = table.and_then(OperatorName::decode).map_err(|error| error.at_index(i))?;
-            budget.spend(self.operators.position(), 16 + operator.name.len() + operator.overload.len())?;
-        }
-        for (i, table) in self.delegates.iter().enumerate() {
-            let delegate = table.and_then(DelegateSpec::decode).map_err(|error| error.at_index(i))?;
-            if program.delegate_data(delegate.data).is_none() {
-                let (DelegateDataRef::Inline(index) | DelegateDataRef::Segment(index)) = delegate.data;
-                let limit = program.num_delegate_data(delegate.data) as u64;
-                let kind = ErrorKind::OutOfRange { value: u64::from(index), limit };
-                return Err(PAYLOAD_INDEX.error(kind, self.delegates.position()).at_index(i));
-            }
-            budget.spend(self.delegates.position(), 16 + delegate.id.len())?;
-            for (k, spec) in delegate.compile_specs.iter().enumerate() {
-                let spec = spec.and_then(CompileSpec::decode).map_err(|error| error.at_index(k))?;
-                budget.spend(self.delegates.position(), 16 + spec.key.len())?;
-            }
-        }
-        for (i, table) in self.buffer_devices.iter().enumerate() {
-            table.and_then(decode_buffer_device).map_err(|error| error.at_index(i))?;
-        }
-        for (i, list) in self.stacktrace.iter().enumerate() {
-            for frame in list.and_then(|list| list.tables(&FRAME_LIST_ITEMS)).map_err(|error| error.at_index(i))?.iter()
-            {
-                let frame = frame.and_then(Frame::decode).map_err(|error| error.at_index(i))?;
-                let text = frame.filename.len() + frame.name.len() + frame.context.len();
-                budget.spend(self.stacktrace.position(), 16 + text)?;
-            }
-            budget.spend(self.stacktrace.position(), 16)?;
-        }
-        if let Some(table) = self.encoding {
+        ctx.tables(self.values).each(|table| {
+            table.spend(TABLE_COST)?;
+            Value::decode(table, Some(&scope)).map(drop)
+        })?;
+        ctx.tables(self.instructions).each(|table| {
+            table.spend(TABLE_COST)?;
+            Instruction::decode(table, Some(&scope)).map(drop)
+        })?;
+        ctx.tables(self.operators).each(|table| {
+            let operator = OperatorName::decode(table)?;
+            table.spend(TABLE_COST + operator.name.len() + operator.overload.len())
+        })?;
+        ctx.tables(self.delegates).each(|table| check_delegate(table, program))?;
+        ctx.tables(self.buffer_devices).each(|table| decode_buffer_device(table).map(drop))?;
+        ctx.tables(self.stacktrace).each(|list| {
+            list.spend(TABLE_COST)?;
+            list.tables(&FRAME_LIST_ITEMS)?.each(|table| {
+                let frame = Frame::decode(table)?;
+                table.spend(TABLE_COST + frame.filename.len() + frame.name.len() + frame.context.len())
+            })
+        })?;
+        if let Some(container) = table.table(&PLAN_CONTAINER)? {
             for field in [&CONTAINER_INPUT, &CONTAINER_OUTPUT] {
-                budget.spend(table.position(), table.string(field)?.map_or(0, str::len))?;
+                container.spend(container.string(field)?.map_or(0, str::len))?;
             }
         }
         Ok(())
     }
 }
 
+/// What reading a table costs of the budget, apart from what it points at.
+const TABLE_COST: usize = 16;
+
+fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
+    let delegate = DelegateSpec::decode(table)?;
+    if program.delegate_data(delegate.data).is_none() {
+        let (DelegateDataRef::Inline(index) | DelegateDataRef::Segment(index)) = delegate.data;
+        let limit = program.num_delegate_data(delegate.data) as u64;
+        return Err(table.report(&PAYLOAD_INDEX, ErrorKind::OutOfRange { value: u64::from(index), limit }));
+    }
+    table.spend(TABLE_COST + delegate.id.len())?;
+    table.context().tables(delegate.compile_specs).each(|table| {
+        let spec = CompileSpec::decode(table)?;
+        table.spend(TABLE_COST + spec.key.len())
+    })
+}
+
 impl<'a> OperatorName<'a> {
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
         Ok(Self {
             name: table.required_string(&OPERATOR_NAME)?,
             overload: table.string(&OPERATOR_OVERLOAD)?.unwrap_or(""),
@@ -289,36 +297,35 @@ impl<'a> OperatorName<'a> {
 
 impl<'a> DelegateSpec<'a> {
     pub fn compile_specs(&self) -> impl Iterator<Item = CompileSpec<'a>> + use<'a> {
-        self.compile_specs.iter().filter_map(|table| table.and_then(CompileSpec::decode).ok())
+        let DelegateSpec { buf, compile_specs: list, .. } = *self;
+        (0..list.len()).filter_map(move |index| list.entry(buf, index, CompileSpec::decode))
     }
 
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
         let processed = table.required_table(&DELEGATE_PROCESSED)?;
         let index = processed.scalar(&PAYLOAD_INDEX, 0u32)?;
         let data = match processed.scalar(&PAYLOAD_LOCATION, 0u8)? {
             0 => DelegateDataRef::Inline(index),
             1 => DelegateDataRef::Segment(index),
-            tag => return Err(processed.error(&PAYLOAD_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(processed.report(&PAYLOAD_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         };
         Ok(Self {
             id: table.required_string(&DELEGATE_ID)?,
             data,
-            compile_specs: table.tables(&DELEGATE_COMPILE_SPECS)?,
+            buf: table.context().buf(),
+            compile_specs: table.tables(&DELEGATE_COMPILE_SPECS)?.list(),
         })
     }
 }
 
 impl<'a> CompileSpec<'a> {
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
-        Ok(Self {
-            key: table.required_string(&SPEC_KEY)?,
-            value: table.vector::<u8>(&SPEC_VALUE)?.unwrap_or_default().as_bytes(),
-        })
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
+        Ok(Self { key: table.required_string(&SPEC_KEY)?, value: table.vector::<u8>(&SPEC_VALUE)?.as_bytes() })
     }
 }
 
 impl<'a> Frame<'a> {
-    fn decode(table: Table<'a>) -> Result<Self, FormatError> {
+    fn decode(table: Table<'_, 'a>) -> Read<Self> {
         Ok(Self {
             filename: table.string(&FRAME_FILENAME)?.unwrap_or(""),
             lineno: table.scalar(&FRAME_LINENO, 0)?,
@@ -328,18 +335,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Pays for a table of a list and checks it.
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn check_entry<'a>(
-    table: Result<Table<'a>, FormatError>,
-    budget: &Budget,
-    check: impl FnOnce(Table<'a>) -> Result<(), FormatError>,
-) -> Result<(), FormatError> {
-    let table = table?;
-    budget.spend(table.position(), 16)?;
-    check(table)
-}
-
-fn decode_buffer_device(table: Table<'_>) -> Result<(u32, Device), FormatError> {
+fn decode_buffer_device(table: Table<'_, '_>) -> Read<(u32, Device)> {
     Ok((table.scalar(&BUFFER_DEVICE_ID, 0u32)?, decode_device(table, &BUFFER_DEVICE_TYPE, &BUFFER_DEVICE_INDEX)?))
 }

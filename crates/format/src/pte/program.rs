@@ -1,8 +1,7 @@
 //! A parsed program: its segments, constants, named data and methods.
 
-use crate::budget::Budget;
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Table, Tables, Vector};
+use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
 use crate::segments::Segments;
 
 use super::header::ExtendedHeader;
@@ -15,19 +14,20 @@ pub struct Program<'a> {
     file: &'a [u8],
     header: Option<ExtendedHeader>,
     version: u32,
-    plans: Tables<'a>,
+    buf: &'a [u8],
+    plans: TableList,
     segments: Segments<'a>,
     constants: Constants<'a>,
     mutable_data: Subsegments<'a>,
-    delegate_data: Tables<'a>,
-    named_data: Tables<'a>,
+    delegate_data: TableList,
+    named_data: TableList,
 }
 
 /// Where constants are kept.
 #[derive(Clone, Copy, Debug)]
 enum Constants<'a> {
     /// In the flatbuffer, as programs from before segments do.
-    Inline(Tables<'a>),
+    Inline(TableList),
     Segment(Subsegments<'a>),
 }
 
@@ -51,37 +51,41 @@ impl<'a> Program<'a> {
         // The header has been checked against the file's length, which is a `usize`.
         let len = header.map_or(file.len(), |header| header.program_size as usize);
         let buf = file.get(..len).unwrap_or(file);
-        let root = Table::root(buf, &PROGRAM_ROOT)?;
+        let ctx = Context::new(buf);
+        ctx.explain(Self::decode(&ctx, file, header))
+    }
+
+    fn decode(ctx: &Context<'a>, file: &'a [u8], header: Option<ExtendedHeader>) -> Read<Self> {
+        let root = ctx.root(&PROGRAM_ROOT)?;
         let base = header.map_or(0, |header| header.segment_base_offset);
-        let segments = Segments::parse(file, base, root.tables(&PROGRAM_SEGMENTS)?)?;
         let mut program = Self {
             file,
+            buf: ctx.buf(),
             header,
             version: root.scalar(&PROGRAM_VERSION, 0)?,
-            plans: root.tables(&PROGRAM_EXECUTION_PLAN)?,
-            segments,
-            constants: Constants::Inline(root.tables(&PROGRAM_CONSTANT_BUFFER)?),
+            plans: root.tables(&PROGRAM_EXECUTION_PLAN)?.list(),
+            segments: Segments::parse(root, &PROGRAM_SEGMENTS, file, base)?,
+            constants: Constants::Inline(root.tables(&PROGRAM_CONSTANT_BUFFER)?.list()),
             mutable_data: Subsegments::default(),
-            delegate_data: root.tables(&PROGRAM_BACKEND_DELEGATE_DATA)?,
-            named_data: root.tables(&PROGRAM_NAMED_DATA)?,
+            delegate_data: root.tables(&PROGRAM_BACKEND_DELEGATE_DATA)?.list(),
+            named_data: root.tables(&PROGRAM_NAMED_DATA)?.list(),
         };
-        let budget = Budget::new(buf.len());
         if let Some(table) = root.table(&PROGRAM_CONSTANT_SEGMENT)? {
             let pieces = program.subsegments(table)?;
             // A single offset is the placeholder of a program without constants.
             if pieces.offsets.len() > 1 {
                 if program.num_constants() > 0 {
                     let kind = ErrorKind::Conflict { with: PROGRAM_CONSTANT_SEGMENT.name };
-                    return Err(root.error(&PROGRAM_CONSTANT_BUFFER, kind));
+                    return Err(root.report(&PROGRAM_CONSTANT_BUFFER, kind));
                 }
                 program.constants = Constants::Segment(pieces);
             }
         }
-        let mutable = root.tables(&PROGRAM_MUTABLE_DATA_SEGMENTS)?;
-        if mutable.len() > 0 {
-            program.mutable_data = program.subsegments(mutable.get(0)?)?;
+        let mutable_data = root.tables(&PROGRAM_MUTABLE_DATA_SEGMENTS)?;
+        if mutable_data.len() > 0 {
+            program.mutable_data = program.subsegments(mutable_data.get(0)?)?;
         }
-        program.check(&budget)?;
+        program.check(ctx)?;
         Ok(program)
     }
 
@@ -106,11 +110,12 @@ impl<'a> Program<'a> {
 
     /// Method `index`, if there are so many.
     pub fn method(&self, index: usize) -> Option<Plan<'a>> {
-        self.plans.get(index).and_then(Plan::decode).ok()
+        self.plans.entry(self.buf, index, Plan::decode)
     }
 
     pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> + use<'a> {
-        self.plans.iter().filter_map(|table| table.and_then(Plan::decode).ok())
+        let program = *self;
+        (0..self.num_methods()).filter_map(move |index| program.method(index))
     }
 
     /// The first method of this name.
@@ -132,10 +137,7 @@ impl<'a> Program<'a> {
     pub fn constant(&self, index: u32) -> Option<&'a [u8]> {
         match self.constants {
             Constants::Segment(pieces) => pieces.get(index),
-            Constants::Inline(buffers) => {
-                let storage = buffers.get(index as usize).ok()?.vector::<u8>(&BUFFER_STORAGE).ok()?;
-                Some(storage.unwrap_or_default().as_bytes())
-            }
+            Constants::Inline(buffers) => self.inline(buffers, index, &BUFFER_STORAGE),
         }
     }
 
@@ -162,17 +164,15 @@ impl<'a> Program<'a> {
     pub fn delegate_data(&self, reference: DelegateDataRef) -> Option<&'a [u8]> {
         match reference {
             DelegateDataRef::Segment(index) => self.segment(index as usize),
-            DelegateDataRef::Inline(index) => {
-                let data = self.delegate_data.get(index as usize).ok()?.vector::<u8>(&INLINE_DATA).ok()?;
-                Some(data.unwrap_or_default().as_bytes())
-            }
+            DelegateDataRef::Inline(index) => self.inline(self.delegate_data, index, &INLINE_DATA),
         }
     }
 
     /// Keys and blobs that delegates share, in the file's order.
     pub fn named_data(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         let program = *self;
-        self.named_data.iter().filter_map(move |table| program.named_entry(table.ok()?).ok())
+        (0..self.named_data.len())
+            .filter_map(move |index| program.named_data.entry(program.buf, index, |table| program.named_entry(table)))
     }
 
     /// The blob of the first entry with this key.
@@ -188,44 +188,39 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn subsegments(&self, table: Table<'a>) -> Result<Subsegments<'a>, FormatError> {
-        let offsets = table.vector::<u64>(&SUBSEGMENT_OFFSETS)?.unwrap_or_default();
+    /// The bytes in `field` of entry `index` of a list.
+    fn inline(&self, list: TableList, index: u32, field: &'static Field) -> Option<&'a [u8]> {
+        list.entry(self.buf, index as usize, |table| Ok(table.vector::<u8>(field)?.as_bytes()))
+    }
+
+    fn subsegments(&self, table: Table<'_, 'a>) -> Read<Subsegments<'a>> {
+        let offsets = table.vector::<u64>(&SUBSEGMENT_OFFSETS)?;
         if offsets.len() <= 1 {
             return Ok(Subsegments { data: &[], offsets });
         }
         let data = self.segments.of(table, &SUBSEGMENT_SEGMENT_INDEX)?;
-        let largest = offsets.iter().fold(0, u64::max);
-        if largest > data.len() as u64 {
-            let kind = ErrorKind::Truncated { needed: largest, available: data.len() as u64 };
-            return Err(table.error(&SUBSEGMENT_OFFSETS, kind));
+        let needed = offsets.iter().fold(0, u64::max);
+        if needed > data.len() as u64 {
+            let kind = ErrorKind::Truncated { needed, available: data.len() as u64 };
+            return Err(table.report(&SUBSEGMENT_OFFSETS, kind));
         }
         Ok(Subsegments { data, offsets })
     }
 
-    fn named_entry(&self, table: Table<'a>) -> Result<(&'a str, &'a [u8]), FormatError> {
+    fn named_entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, &'a [u8])> {
         Ok((table.required_string(&NAMED_KEY)?, self.segments.of(table, &NAMED_SEGMENT_INDEX)?))
     }
 
-    fn check(&self, budget: &Budget) -> Result<(), FormatError> {
+    fn check(&self, ctx: &Context<'a>) -> Read<()> {
         if let Constants::Inline(buffers) = self.constants {
-            for (i, buffer) in buffers.iter().enumerate() {
-                buffer.and_then(|buffer| buffer.vector::<u8>(&BUFFER_STORAGE)).map_err(|error| error.at_index(i))?;
-            }
+            ctx.tables(buffers).each(|buffer| buffer.vector::<u8>(&BUFFER_STORAGE).map(drop))?;
         }
-        for (i, data) in self.delegate_data.iter().enumerate() {
-            data.and_then(|data| data.vector::<u8>(&INLINE_DATA)).map_err(|error| error.at_index(i))?;
-        }
-        for (i, table) in self.named_data.iter().enumerate() {
-            let entry = table.and_then(|table| self.named_entry(table)).map_err(|error| error.at_index(i))?;
-            budget.spend(self.named_data.position(), 16 + entry.0.len())?;
-        }
-        for (i, table) in self.plans.iter().enumerate() {
-            let table = table.map_err(|error| error.at_index(i))?;
-            let plan = Plan::decode(table).map_err(|error| error.at_index(i))?;
-            budget.spend(table.position(), 16 + plan.name().len())?;
-            plan.check(table, self, budget)?;
-        }
-        Ok(())
+        ctx.tables(self.delegate_data).each(|data| data.vector::<u8>(&INLINE_DATA).map(drop))?;
+        ctx.tables(self.named_data).each(|table| {
+            let (key, _) = self.named_entry(table)?;
+            table.spend(16 + key.len())
+        })?;
+        ctx.tables(self.plans).each(|table| Plan::decode(table)?.check(table, self))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a program says of its tensors.
 
 use crate::ScalarType;
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Field, Table, Vector};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Field, Read, Table, Vector};
 use crate::layout::{LayoutFields, TensorLayout};
 
 use super::schema::*;
@@ -73,30 +73,31 @@ const LAYOUT: LayoutFields =
     LayoutFields { scalar_type: &TENSOR_SCALAR_TYPE, sizes: &TENSOR_SIZES, dim_order: &TENSOR_DIM_ORDER };
 
 impl<'a> TensorSpec<'a> {
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub(super) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
+    #[inline]
+    pub(super) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
         let layout = TensorLayout::decode(table, &LAYOUT)?;
         if table.scalar(&TENSOR_STORAGE_OFFSET, 0i32)? != 0 {
             let kind = ErrorKind::Unsupported { what: "an offset into a tensor's storage" };
-            return Err(table.error(&TENSOR_STORAGE_OFFSET, kind));
+            return Err(table.report(&TENSOR_STORAGE_OFFSET, kind));
         }
         let shape_dynamism = match table.scalar(&TENSOR_SHAPE_DYNAMISM, 0u8)? {
             0 => ShapeDynamism::Static,
             1 => ShapeDynamism::DynamicBound,
             2 => ShapeDynamism::DynamicUnbound,
-            tag => return Err(table.error(&TENSOR_SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.report(&TENSOR_SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         };
         let (mut device, mut fully_qualified_name, mut external) = (Device::default(), None, false);
         if let Some(extra) = table.table(&TENSOR_EXTRA)? {
             device = decode_device(extra, &EXTRA_DEVICE_TYPE, &EXTRA_DEVICE_INDEX)?;
             fully_qualified_name = extra.string(&EXTRA_FULLY_QUALIFIED_NAME)?;
+            extra.spend(fully_qualified_name.map_or(0, str::len))?;
             external = match extra.scalar(&EXTRA_LOCATION, 0u8)? {
                 0 => false,
                 1 => true,
-                tag => return Err(extra.error(&EXTRA_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+                tag => return Err(extra.report(&EXTRA_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
             };
             if external && fully_qualified_name.is_none() {
-                return Err(extra.error(&EXTRA_FULLY_QUALIFIED_NAME, ErrorKind::Missing));
+                return Err(extra.report(&EXTRA_FULLY_QUALIFIED_NAME, ErrorKind::Missing));
             }
         }
         let allocation = match table.table(&TENSOR_ALLOCATION)? {
@@ -115,9 +116,6 @@ impl<'a> TensorSpec<'a> {
             }
             if index != 0 && !external {
                 check_data(table, scope, index, allocation.is_some(), nbytes)?;
-            }
-            if let Some(name) = fully_qualified_name {
-                scope.budget.spend(table.position(), name.len())?;
             }
         }
         let storage = match (allocation, fully_qualified_name.filter(|_| external), index) {
@@ -144,35 +142,23 @@ impl<'a> TensorSpec<'a> {
 }
 
 /// Checks that a planned tensor lies inside its buffer.
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn check_planned(
-    table: Table<'_>,
-    scope: &Scope<'_, '_>,
-    memory_id: u32,
-    offset: u64,
-    nbytes: u64,
-) -> Result<(), FormatError> {
+#[inline]
+fn check_planned(table: Table<'_, '_>, scope: &Scope<'_, '_>, memory_id: u32, offset: u64, nbytes: u64) -> Read<()> {
     let size = if memory_id == 0 { None } else { scope.buffer_sizes.get(memory_id as usize) };
     let Some(size) = size else {
         let limit = scope.buffer_sizes.len() as u64;
-        return Err(table.error(&ALLOCATION_MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
+        return Err(table.report(&ALLOCATION_MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
     };
     let (needed, available) = (offset.saturating_add(nbytes), size.unsigned_abs());
     if needed > available {
-        return Err(table.error(&TENSOR_ALLOCATION, ErrorKind::Truncated { needed, available }));
+        return Err(table.report(&TENSOR_ALLOCATION, ErrorKind::Truncated { needed, available }));
     }
     Ok(())
 }
 
 /// Checks that the program holds enough bytes for a constant or, if the tensor is planned, its initial value.
-#[cfg_attr(not(target_os = "none"), inline(always))]
-fn check_data(
-    table: Table<'_>,
-    scope: &Scope<'_, '_>,
-    index: u32,
-    planned: bool,
-    nbytes: u64,
-) -> Result<(), FormatError> {
+#[inline]
+fn check_data(table: Table<'_, '_>, scope: &Scope<'_, '_>, index: u32, planned: bool, nbytes: u64) -> Read<()> {
     let data = if planned { scope.program.mutable_data(index) } else { scope.program.constant(index) };
     let kind = match data {
         Some(data) if data.len() as u64 >= nbytes => return Ok(()),
@@ -182,19 +168,15 @@ fn check_data(
             ErrorKind::OutOfRange { value: u64::from(index), limit: count as u64 }
         }
     };
-    Err(table.error(&TENSOR_DATA_BUFFER_IDX, kind))
+    Err(table.report(&TENSOR_DATA_BUFFER_IDX, kind))
 }
 
 /// Reads a device from the two fields of a table that describe one.
-pub(crate) fn decode_device(
-    table: Table<'_>,
-    kind: &'static Field,
-    index: &'static Field,
-) -> Result<Device, FormatError> {
+pub(crate) fn decode_device(table: Table<'_, '_>, kind: &'static Field, index: &'static Field) -> Read<Device> {
     let kind = match table.scalar(kind, 0u8)? {
         0 => DeviceType::Cpu,
         1 => DeviceType::Cuda,
-        tag => return Err(table.error(kind, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+        tag => return Err(table.report(kind, ErrorKind::UnknownTag { tag: u32::from(tag) })),
     };
     Ok(Device { kind, index: table.scalar(index, 0i8)? })
 }

@@ -1,7 +1,7 @@
 //! The values of a method: tensors, numbers, strings and lists of them.
 
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Table, Vector};
+use crate::error::ErrorKind;
+use crate::flatbuf::{Element, Read, Table, Vector};
 
 use super::schema::*;
 use super::scope::{Scope, indices, out_of_range};
@@ -75,8 +75,8 @@ impl<'a> OptionalIndices<'a> {
 impl<'a> Value<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub(crate) fn decode(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<Self, FormatError> {
+    #[inline]
+    pub(crate) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
         let tag = table.scalar(&VALUE_TYPE, 0u8)?;
         if tag == 1 {
             return Ok(Self::None);
@@ -87,44 +87,44 @@ impl<'a> Value<'a> {
             3 => Self::Bool(val.scalar(&BOOL_VAL, false)?),
             4 => Self::Double(val.scalar(&DOUBLE_VAL, 0.0)?),
             5 => Self::Tensor(TensorSpec::decode(val, scope)?),
-            6 => Self::String(text(val, scope)?),
+            6 => {
+                let text = val.required_string(&STRING_VAL)?;
+                val.spend(text.len())?;
+                Self::String(text)
+            }
             7 => Self::IntList(wide_indices(val, scope)?),
-            8 => Self::DoubleList(val.required_vector(&LIST_ITEMS)?),
-            9 => Self::BoolList(val.required_vector(&LIST_ITEMS)?),
+            8 => Self::DoubleList(numbers(val)?),
+            9 => Self::BoolList(numbers(val)?),
             10 => Self::TensorList(indices(val, &LIST_ITEMS, scope)?),
             11 => Self::OptionalTensorList(optional_indices(val, scope)?),
-            tag => return Err(table.error(&VALUE_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.report(&VALUE_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
         })
     }
 }
 
-fn text<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<&'a str, FormatError> {
-    let text = table.required_string(&STRING_VAL)?;
-    if let Some(scope) = scope {
-        scope.budget.spend(table.position(), text.len())?;
-    }
-    Ok(text)
+fn numbers<'a, T: Element>(table: Table<'_, 'a>) -> Read<Vector<'a, T>> {
+    let items = table.required_vector::<T>(&LIST_ITEMS)?;
+    table.spend(T::SIZE * items.len())?;
+    Ok(items)
 }
 
-fn wide_indices<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<WideIndices<'a>, FormatError> {
-    let items = table.required_vector::<u64>(&LIST_ITEMS)?;
-    if let Some(scope) = scope {
-        scope.budget.spend(table.position(), 8 * items.len())?;
-        if let Some(value) = items.iter().find(|item| *item >= scope.num_values as u64) {
-            let kind = ErrorKind::OutOfRange { value, limit: scope.num_values as u64 };
-            return Err(table.error(&LIST_ITEMS, kind));
-        }
+fn wide_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<WideIndices<'a>> {
+    let items = numbers::<u64>(table)?;
+    if let Some(scope) = scope
+        && let Some(value) = items.iter().find(|item| *item >= scope.num_values as u64)
+    {
+        let kind = ErrorKind::OutOfRange { value, limit: scope.num_values as u64 };
+        return Err(table.report(&LIST_ITEMS, kind));
     }
     Ok(WideIndices(items))
 }
 
-fn optional_indices<'a>(table: Table<'a>, scope: Option<&Scope<'_, 'a>>) -> Result<OptionalIndices<'a>, FormatError> {
-    let items = table.required_vector::<i32>(&LIST_ITEMS)?;
+fn optional_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<OptionalIndices<'a>> {
+    let items = numbers::<i32>(table)?;
     if let Some(scope) = scope {
-        scope.budget.spend(table.position(), 4 * items.len())?;
         // An absent tensor is -1.
         if let Some(item) = items.iter().find(|item| *item != -1 && *item as u32 as usize >= scope.num_values) {
-            return Err(out_of_range(table.position(), &LIST_ITEMS, item as u32, scope.num_values));
+            return Err(out_of_range(table, &LIST_ITEMS, item as u32, scope.num_values));
         }
     }
     Ok(OptionalIndices(items))

@@ -236,8 +236,8 @@ fn inline_data(builder: &mut Builder, data: &[u8]) -> Offset {
 fn plans(builder: &mut Builder, methods: &[PlanModel<'_>], payloads: &[Payload]) -> Result<Offset, FormatError> {
     let mut payloads = payloads.iter().copied();
     let mut tables = Vec::new();
-    for (i, method) in methods.iter().enumerate() {
-        tables.push(plan(builder, method, &mut payloads).map_err(|error| error.at_index(i))?);
+    for method in methods {
+        tables.push(plan(builder, method, &mut payloads)?);
     }
     Ok(builder.offsets(&tables))
 }
@@ -254,7 +254,7 @@ fn plan(
 
     let mut values = Vec::with_capacity(model.values.len());
     for (i, model) in model.values.iter().enumerate() {
-        values.push(value(builder, model).map_err(|error| error.at_index(i))?);
+        values.push(value(builder, model).map_err(|error| FormatError { index: Some(i as u32), ..error })?);
     }
     let values = builder.offsets(&values);
     let inputs = indices(builder, &model.inputs);
