@@ -117,12 +117,26 @@ fn logit_out(cx: &KernelContext<'_>) -> Result<()> {
             Some(eps) => (C::from_f64(eps), C::ONE - C::from_f64(eps)),
             None => (C::NEG_INFINITY, C::INFINITY),
         };
-        let logit = |x: C| {
+        let inside = |x: C| {
             let x = if x < low { low } else { x };
-            let x = if x > high { high } else { x };
-            (x / (C::ONE - x)).logarithm()
+            if x > high { high } else { x }
         };
-        unary(&a, &mut out, (common, common), &map(logit))
+        let types = (common, common);
+        let Some(narrow) = C::narrow(common) else {
+            return unary(&a, &mut out, types, &map(|x: C| { let x = inside(x); (x / (C::ONE - x)).logarithm() }));
+        };
+        // For 16-bit floats PyTorch rounds each step, and the logarithm near 1 makes that visible.
+        unary(&a, &mut out, types, &|a: &[C], out: &mut [C]| {
+            map(|x: C| C::ONE - inside(x))(a, out);
+            narrow(out);
+            for (out, &x) in out.iter_mut().zip(a) {
+                *out = inside(x) / *out;
+            }
+            narrow(out);
+            for out in out {
+                *out = out.logarithm();
+            }
+        })
     })
 }
 

@@ -2,7 +2,6 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, Scalar, ScalarType, Tensor, TensorMut};
 
-use crate::support::convert::check_range;
 use crate::support::elementwise::{binary, map, out_broadcast, out_like, ternary, unary, zip, zip3};
 use crate::support::number::Arithmetic;
 use crate::support::promote::{self, ResultType, check_cast};
@@ -56,11 +55,8 @@ fn minimum_out(cx: &KernelContext<'_>) -> Result<()> {
 fn clamp_out(cx: &KernelContext<'_>) -> Result<()> {
     let (a, low, high) = (cx.tensor(0)?, cx.optional_scalar(1)?, cx.optional_scalar(2)?);
     let mut common = a.dtype();
-    for (bound, index) in [(low, 1), (high, 2)] {
-        if let Some(bound) = bound {
-            common = promote::with_scalar(common, bound)?;
-            check_range(bound, common).map_err(|e| e.arg(index))?;
-        }
+    for bound in [low, high].into_iter().flatten() {
+        common = promote::with_scalar(common, bound)?;
     }
     let mut out = out_like(cx, 3, &a, common)?;
     clamp(&a, low, high, common, &mut out)
@@ -82,6 +78,7 @@ fn clamp(
     common: ScalarType,
     out: &mut TensorMut<'_>,
 ) -> Result<()> {
+    let (low, high) = (low.map(|v| saturate(v, common)), high.map(|v| saturate(v, common)));
     let nan = [low, high].into_iter().flatten().find(|bound| bound.to_f64().is_nan());
     compute!(REAL, common, C => {
         let (low, high) = (low.map(|v| scalar_as::<C>(v, common)), high.map(|v| scalar_as::<C>(v, common)));
@@ -97,6 +94,19 @@ fn clamp(
             (None, None) => Err(Error::invalid("at least one of min and max must not be None").arg(1)),
         }
     })
+}
+
+/// Bounds beyond the range of an integer type are its ends.
+fn saturate(bound: Scalar, dtype: ScalarType) -> Scalar {
+    let (low, high) = match dtype {
+        ScalarType::Byte => (0, 255),
+        ScalarType::Char => (-128, 127),
+        ScalarType::Short => (-32_768, 32_767),
+        ScalarType::Int => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        ScalarType::Long => (i64::MIN, i64::MAX),
+        _ => return bound,
+    };
+    Scalar::Int(bound.to_i64().clamp(low, high))
 }
 
 fn clamp_tensor_out(cx: &KernelContext<'_>) -> Result<()> {

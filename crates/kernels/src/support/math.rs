@@ -85,8 +85,9 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
-    let t = expm1(2.0 * clamp(x, -10.0, 10.0));
-    t / (t + 2.0)
+    // From the magnitude, because the quotient loses bits where it nears -1.
+    let t = expm1(2.0 * clamp(x.abs(), 0.0, 10.0));
+    (t / (t + 2.0)).copysign(x)
 }
 
 #[inline(always)]

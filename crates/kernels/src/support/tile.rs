@@ -34,8 +34,12 @@ pub(crate) trait Compute: Element + Default {
     fn from_scalar(value: Scalar) -> Self;
 }
 
-/// The value of a number after the conversion to `dtype` that PyTorch applies first.
+/// The value of a number after the conversion to `dtype` that PyTorch applies first: integers wrap, every number but
+/// zero is true. Floats keep the precision of the compute type.
 pub(crate) fn scalar_as<C: Compute>(value: Scalar, dtype: ScalarType) -> C {
+    if dtype == ScalarType::Bool {
+        return C::from_scalar(Scalar::Bool(value.to_bool()));
+    }
     let mut converted = [C::from_scalar(value)];
     if dtype.is_integral(true)
         && let Some(narrow) = C::narrow(dtype)
