@@ -17,7 +17,7 @@ pub const EMBEDDING_BAG_OUT: Op = Op::new("aten::_embedding_bag.out", 13, embedd
 /// `aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx,
 /// bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)`
 pub const EMBEDDING_DENSE_BACKWARD_OUT: Op =
-    Op::new("aten::embedding_dense_backward.out", 6, embedding_dense_backward).temp(counts_bytes);
+    Op::new("aten::embedding_dense_backward.out", 6, embedding_dense_backward).temp(sorted_bytes);
 
 /// Operators on tables of embeddings that ExecuTorch has no kernel for.
 pub const CORE_ATEN_OPS: OpGroup = &[EMBEDDING_BAG_OUT, EMBEDDING_DENSE_BACKWARD_OUT];
@@ -237,9 +237,9 @@ impl<'a> Bags<'a> {
     }
 }
 
-/// Scaling by frequency counts how often each row is used.
-fn counts_bytes(cx: &KernelContext<'_>) -> Result<usize> {
-    Ok(if cx.bool(4)? { cx.out(5)?.size(0).saturating_mul(4).saturating_add(16) } else { 0 })
+/// Scaling by frequency sorts the indices, to find how often each row is used.
+fn sorted_bytes(cx: &KernelContext<'_>) -> Result<usize> {
+    Ok(if cx.bool(4)? { cx.tensor(1)?.numel().saturating_mul(8).saturating_add(16) } else { 0 })
 }
 
 fn embedding_dense_backward(cx: &KernelContext<'_>) -> Result<()> {
@@ -257,14 +257,19 @@ fn embedding_dense_backward(cx: &KernelContext<'_>) -> Result<()> {
     same_dtype(grad.dtype(), &out, 5)?;
     out.resize(&[rows, width]).map_err(|e| e.arg(5))?;
     out.bytes_mut().fill(0);
-    let mut counts = None;
+    let mut uses = None;
     if cx.bool(4)? {
-        let uses = cx.temp::<u32>(rows)?;
-        for i in 0..index.numel() {
-            uses[indices.position(i, rows, false).map_err(|e| e.arg(1))?] += 1;
+        let sorted = cx.temp::<i64>(index.numel())?;
+        for (i, slot) in sorted.iter_mut().enumerate() {
+            *slot = indices.get(i).unwrap_or(0);
         }
-        counts = Some(&*uses);
+        sorted.sort_unstable();
+        uses = Some(&*sorted);
     }
+    // How often a row is used.
+    let count = |sorted: &[i64], row: i64| {
+        sorted.partition_point(|&used| used <= row) - sorted.partition_point(|&used| used < row)
+    };
     let (row_step, step) = (out.strides()[0], out.strides()[1]);
     let batch_strides = &grad.strides()[..batch.len()];
     let grad_step = grad.strides()[batch.len()];
@@ -278,7 +283,7 @@ fn embedding_dense_backward(cx: &KernelContext<'_>) -> Result<()> {
             let [from, at] = walk.offsets;
             let row = indices.position(at, rows, false).map_err(|e| e.arg(1))?;
             if padding != row as i64 {
-                let scale = counts.map_or(1.0, |counts| 1.0 / f64::from(counts[row]));
+                let scale = uses.map_or(1.0, |sorted| 1.0 / count(sorted, row as i64) as f64);
                 let scale = <T as Number>::Acc::from_f64(scale);
                 for i in 0..width {
                     let sum = &mut out[row * row_step + i * step];

@@ -91,9 +91,10 @@ impl IndexedDim {
     /// tensor in the other dimensions.
     pub(super) fn new(cx: &KernelContext<'_>, sizes: &[usize], strides: &[usize]) -> Result<Self> {
         let (dim, index) = (cx.int(1)?, cx.tensor(2)?);
-        Indices::of(&index).map_err(|e| e.arg(2))?;
         let dim = normalize_dim(dim, sizes.len()).map_err(|e| e.arg(1))?;
+        // An index without elements may have any type and rank.
         if index.numel() != 0 {
+            Indices::of(&index).map_err(|e| e.arg(2))?;
             if index.rank().max(1) != sizes.len().max(1) {
                 return Err(Error::from(Detail::Rank { expected: "that of the tensor", got: index.rank() }).arg(2));
             }
@@ -111,14 +112,14 @@ impl IndexedDim {
     /// Calls `each` with the offset in the tensor and the offset by the strides `other`, for every element of the
     /// index. Sizes were checked before.
     pub(super) fn walk(&self, index: &Tensor<'_>, other: &[usize], mut each: impl FnMut(usize, usize)) -> Result<()> {
+        if index.numel() == 0 {
+            return Ok(());
+        }
         let indices = Indices::of(index)?;
         let Some((&inner, outer)) = index.sizes().split_last() else {
             each(indices.position(0, self.size, false).map_err(|e| e.arg(2))? * self.stride, 0);
             return Ok(());
         };
-        if index.numel() == 0 {
-            return Ok(());
-        }
         let last = outer.len();
         let at = |strides: &[usize]| strides.get(last).copied().unwrap_or(0);
         let (index_step, own_step, other_step) = (at(index.strides()), at(&self.others), at(other));
