@@ -70,14 +70,18 @@ def backwards(cases):
             for w, b in ((weight, bias), (None, None)):
                 _, mean, rstd = torch.ops.aten.native_layer_norm(x, inner, w, b, 1e-5)
                 if w is not None:
-                    cases.call("aten::native_layer_norm_backward.out", v.tensor(shape, dtype), x, inner, mean, rstd, w, b, [True, True, True], _name=f"rank{len(shape)}")
+                    # Of one element, PyTorch's terms of about rstd = 316 cancel up to their rounding errors.
+                    tol = (1e-5, 1e-3) if inner == (1,) and dtype in (F32, F64) else None
+                    cases.call("aten::native_layer_norm_backward.out", v.tensor(shape, dtype), x, inner, mean, rstd, w, b, [True, True, True], _tol=tol, _name=f"rank{len(shape)}")
         for shape, groups in (((2, 4), 2), ((2, 4, 3), 2), ((1, 6, 2, 2), 3), ((2, 3, 2, 2), 1), ((1, 4, 1, 2, 2), 2)):
             n, c = shape[:2]
             inner = torch.Size(shape[2:]).numel()
             x = v.tensor(shape, dtype)
             weight = v.tensor((c,), dtype)
             _, mean, rstd = torch.ops.aten.native_group_norm(x, weight, weight, n, c, inner, groups, 1e-5)
-            cases.call("aten::native_group_norm_backward.out", v.tensor(shape, dtype), x, mean, rstd, weight, n, c, inner, groups, [True, True, True], _name=f"groups{groups}")
+            # Of two elements, the terms cancel likewise.
+            tol = (1e-5, 1e-4) if c // groups * inner == 2 and dtype in (F32, F64) else None
+            cases.call("aten::native_group_norm_backward.out", v.tensor(shape, dtype), x, mean, rstd, weight, n, c, inner, groups, [True, True, True], _tol=tol, _name=f"groups{groups}")
         for shape, count, padding in (((5,), 4, -1), ((2, 3), 6, 2), ((1,), 1, -1), ((2, 2, 2), 3, 0), ((0,), 3, -1), ((7,), 2, -1)):
             for scale in (False, True):
                 index = v.index(shape, count)

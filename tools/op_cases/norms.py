@@ -41,7 +41,8 @@ def layer_norms(cases):
             for w, b in ((weight, bias), (None, None), (weight, None), (None, bias)):
                 cases.call(op, v.tensor(shape, dtype), inner, w, b, 1e-5, _name=f"rank{len(shape)}")
         cases.call(op, torch.full((2, 4), 3.0, dtype=dtype), (4,), None, None, 1e-3, _name="constant")
-        cases.call(op, specials(dtype)[:24 - 24 % 4][:20].reshape(4, 5), (5,), None, None, 1e-5, _name="special")
+        # The extremes of f32 are left out: whether their running mean overflows depends on the order.
+        cases.call(op, specials(dtype)[:15].reshape(3, 5), (5,), None, None, 1e-5, _name="special")
     cases.call(op, v.tensor((2, 64), F32, 999, 1001), (64,), None, None, 1e-6, _name="large-mean")
 
 
@@ -55,8 +56,10 @@ def group_norms(cases):
             for d in shape[2:]:
                 inner *= d
             weight, bias = v.tensor((c,), dtype), v.tensor((c,), dtype)
+            # PyTorch computes x * scale - mean * scale, which cancels where two elements of a group are close.
+            tol = (1e-5, 1e-4) if c // groups * inner == 2 and dtype in (F32, F64) else None
             for w, b in ((weight, bias), (None, None), (weight, None), (None, bias)):
-                cases.call(op, v.tensor(shape, dtype), w, b, n, c, inner, groups, 1e-5, _name=f"groups{groups}")
+                cases.call(op, v.tensor(shape, dtype), w, b, n, c, inner, groups, 1e-5, _tol=tol, _name=f"groups{groups}")
     cases.call(op, v.tensor((1, 2, 40), F32, 999, 1001), None, None, 1, 2, 40, 1, 1e-6, _name="large-mean")
 
 
