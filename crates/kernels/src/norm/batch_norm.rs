@@ -151,14 +151,21 @@ impl<'c, 'm> Call<'c, 'm> {
         let nest = self.nest(&out)?;
         let from = Reader::<C>::new(self.input)?;
         let (weight, bias) = (Parameter::weight(self.weight)?, Parameter::bias(self.bias)?);
+        let round = [C::narrow(mean.dtype()), C::narrow(rstd.dtype())];
         let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
         let count = nest.count() as f64;
         nest.groups(|group| {
-            let [means, mut squares] = moments::<C, 5>(group, &from)?;
+            let [mut means, mut squares] = moments::<C, 5>(group, &from)?;
             let (columns, at) = (group.columns, group.offsets[4]);
             let mut rstds = [C::ZERO; COLUMNS];
             for (rstd, squares) in rstds[..columns].iter_mut().zip(&squares) {
                 *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
+            }
+            // PyTorch normalises by the statistics as they are saved.
+            for (round, stats) in round.iter().zip([&mut means, &mut rstds]) {
+                if let Some(round) = round {
+                    round(stats);
+                }
             }
             normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
             mean.scatter(at, 1, &means[..columns])?;

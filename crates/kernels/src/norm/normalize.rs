@@ -9,7 +9,6 @@ use crate::support::tile::Compute;
 
 /// The floating types that normalisations compute in.
 pub(super) trait Real: Arithmetic + Compute + Bounded {
-    const NAN: Self;
     fn sqrt(self) -> Self;
     fn div(self, other: Self) -> Self;
 
@@ -20,7 +19,6 @@ pub(super) trait Real: Arithmetic + Compute + Bounded {
 }
 
 impl Real for f32 {
-    const NAN: Self = Self::NAN;
     #[inline(always)]
     fn sqrt(self) -> Self {
         libm::sqrtf(self)
@@ -32,7 +30,6 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
-    const NAN: Self = Self::NAN;
     #[inline(always)]
     fn sqrt(self) -> Self {
         libm::sqrt(self)

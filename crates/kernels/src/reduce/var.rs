@@ -83,8 +83,12 @@ fn variance<C: Arithmetic + Compute>(
     let count = nest.count() as f64;
     let divisor = if count > correction { count - correction } else { 0.0 };
     nest.groups(|group| {
-        let [means, mut squares] = moments(group, &from)?;
-        for squares in &mut squares[..group.columns] {
+        let [mut means, mut squares] = moments(group, &from)?;
+        for (mean, squares) in means.iter_mut().zip(&mut squares).take(group.columns) {
+            // PyTorch's running mean becomes NaN after an infinity.
+            if squares.is_nan() && count > 1.0 {
+                *mean = *squares;
+            }
             *squares = C::from_f64(squares.to_f64() / divisor);
         }
         var.scatter(group.offsets[1], group.strides()[1], &squares[..group.columns])?;
