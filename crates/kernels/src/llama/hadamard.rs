@@ -1,16 +1,17 @@
 //! The fast Walsh-Hadamard transform of rows.
 
 use half::{bf16, f16};
-use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
 
-use crate::support::number::Number;
+use crate::support::number::{Arithmetic, Number};
 
 /// `llama::fast_hadamard_transform.out(Tensor mat, *, Tensor(a!) out) -> Tensor(a!)`
 ///
 /// Transforms each row of the last dimension, of 2^k or 28 * 2^k elements, f32, f64, f16 or bf16. Each part of 2^k is
 /// divided by the square root of 2^k; rows of 28 parts are then multiplied by a Hadamard matrix of order 28 as it is.
-/// Every step is rounded to the element type.
-pub const FAST_HADAMARD_TRANSFORM_OUT: Op = Op::new("llama::fast_hadamard_transform.out", 2, fast_hadamard_transform);
+/// 16-bit floats are computed as f32.
+pub const FAST_HADAMARD_TRANSFORM_OUT: Op =
+    Op::new("llama::fast_hadamard_transform.out", 2, fast_hadamard_transform).temp(temp_bytes);
 
 pub const OPS: &[Op] = &[FAST_HADAMARD_TRANSFORM_OUT];
 
@@ -34,78 +35,84 @@ fn fast_hadamard_transform(cx: &KernelContext<'_>) -> Result<()> {
         let expected = "a power of two, or 28 times a power of two";
         return Err(Error::from(Detail::Value { what: "last size", expected, got: length as i64 }).arg(0));
     }
-    out.bytes_mut().copy_from_slice(mat.bytes());
-    dispatch_types!("f32, f64, f16 or bf16", mat.dtype(), T => {
-        for row in out.as_mut_slice::<T>()?.chunks_exact_mut(length) {
-            row.chunks_exact_mut(part).for_each(T::transform);
-            if part != length {
-                multiply_order_28(row, part);
-            }
+    match mat.dtype() {
+        ScalarType::Float => transform_rows(mat.as_slice::<f32>()?, out.as_mut_slice()?, length, part),
+        ScalarType::Double => transform_rows(mat.as_slice::<f64>()?, out.as_mut_slice()?, length, part),
+        dtype => {
+            let row = cx.temp::<f32>(length)?;
+            dispatch_types!("f32, f64, f16 or bf16", dtype, T => {
+                transform_rows_as_f32::<T>(mat.as_slice()?, out.as_mut_slice()?, row, part);
+                Ok(())
+            }, [Half = f16, BFloat16 = bf16])
+            .map_err(|e: Error| e.arg(0))?;
         }
-        Ok(())
-    }, [Float = f32, Double = f64, Half = f16, BFloat16 = bf16])
-    .map_err(|e: Error| e.arg(0))
+    }
+    Ok(())
 }
 
-/// An element type with its own rounding.
-trait Rounded: Number {
-    fn plus(self, other: Self) -> Self;
-    fn minus(self, other: Self) -> Self;
-    fn times(self, other: Self) -> Self;
+/// One row as f32 for the 16-bit floats.
+fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
+    let mat = cx.tensor(0)?;
+    let length = mat.sizes().last().copied().unwrap_or(0);
+    Ok(if mat.dtype().size() == 2 && mat.numel() > 0 { length * 4 + 16 } else { 0 })
+}
 
-    /// Transforms 2^k elements and divides them by the square root of 2^k.
-    fn transform(row: &mut [Self]) {
-        // Two levels at a time, as long as there are two.
-        let mut step = 1;
-        while step * 2 < row.len() {
-            for block in row.chunks_exact_mut(step * 4) {
-                let (ab, cd) = block.split_at_mut(step * 2);
-                let ((a, b), (c, d)) = (ab.split_at_mut(step), cd.split_at_mut(step));
-                for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-                    let (s, t) = (a.plus(*b), a.minus(*b));
-                    let (u, v) = (c.plus(*d), c.minus(*d));
-                    (*a, *b, *c, *d) = (s.plus(u), t.plus(v), s.minus(u), t.minus(v));
-                }
-            }
-            step *= 4;
+fn transform_rows<T: Arithmetic>(mat: &[T], out: &mut [T], length: usize, part: usize) {
+    out.copy_from_slice(mat);
+    for row in out.chunks_exact_mut(length) {
+        transform(row, part);
+    }
+}
+
+fn transform_rows_as_f32<T: Number>(mat: &[T], out: &mut [T], row: &mut [f32], part: usize) {
+    for (mat, out) in mat.chunks_exact(row.len()).zip(out.chunks_exact_mut(row.len())) {
+        for (x, value) in row.iter_mut().zip(mat) {
+            *x = value.to_f32();
         }
-        if step < row.len() {
-            let (a, b) = row.split_at_mut(step);
-            for (a, b) in a.iter_mut().zip(b) {
-                (*a, *b) = (a.plus(*b), a.minus(*b));
-            }
-        }
-        let root = Self::from_f64(libm::sqrt(row.len() as f64)).to_f64();
-        let factor = Self::from_f64(1.0 / root);
-        for x in row.iter_mut() {
-            *x = x.times(factor);
+        transform(row, part);
+        for (value, &x) in out.iter_mut().zip(&*row) {
+            *value = T::from_f32(x);
         }
     }
 }
 
-macro_rules! rounded {
-    ($t:ty) => {
-        impl Rounded for $t {
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                self + other
-            }
-            #[inline(always)]
-            fn minus(self, other: Self) -> Self {
-                self - other
-            }
-            #[inline(always)]
-            fn times(self, other: Self) -> Self {
-                self * other
-            }
-        }
-    };
+/// Transforms a row in parts of 2^k elements, and then by the matrix of order 28 if there are so many.
+fn transform<T: Arithmetic>(row: &mut [T], part: usize) {
+    for part in row.chunks_exact_mut(part) {
+        transform_part(part);
+    }
+    if part != row.len() {
+        multiply_order_28(row, part);
+    }
 }
 
-rounded!(f32);
-rounded!(f64);
-rounded!(f16);
-rounded!(bf16);
+/// Transforms 2^k elements and divides them by the square root of 2^k.
+fn transform_part<T: Arithmetic>(row: &mut [T]) {
+    // Two levels at a time, as long as there are two.
+    let mut step = 1;
+    while step * 2 < row.len() {
+        for block in row.chunks_exact_mut(step * 4) {
+            let (ab, cd) = block.split_at_mut(step * 2);
+            let ((a, b), (c, d)) = (ab.split_at_mut(step), cd.split_at_mut(step));
+            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                let (s, t) = (a.add(*b), a.sub(*b));
+                let (u, v) = (c.add(*d), c.sub(*d));
+                (*a, *b, *c, *d) = (s.add(u), t.add(v), s.sub(u), t.sub(v));
+            }
+        }
+        step *= 4;
+    }
+    if step < row.len() {
+        let (a, b) = row.split_at_mut(step);
+        for (a, b) in a.iter_mut().zip(b) {
+            (*a, *b) = (a.add(*b), a.sub(*b));
+        }
+    }
+    let factor = T::from_f64(1.0 / libm::sqrt(row.len() as f64));
+    for x in row.iter_mut() {
+        *x = x.mul(factor);
+    }
+}
 
 /// The order of [`SIGNS`].
 const ORDER: usize = 28;
@@ -118,7 +125,7 @@ const SIGNS: [u32; ORDER] = [
 ];
 
 /// Multiplies the 28 parts of a row, taken as a matrix with `part` columns, by the matrix of order 28.
-fn multiply_order_28<T: Rounded>(row: &mut [T], part: usize) {
+fn multiply_order_28<T: Arithmetic>(row: &mut [T], part: usize) {
     const WIDTH: usize = 8;
     for first in (0..part).step_by(WIDTH) {
         let width = WIDTH.min(part - first);
@@ -131,7 +138,7 @@ fn multiply_order_28<T: Rounded>(row: &mut [T], part: usize) {
             for (j, values) in column.iter().enumerate() {
                 let minus = signs >> j & 1 != 0;
                 for (sum, &x) in sums.iter_mut().zip(values) {
-                    *sum = if minus { sum.minus(x) } else { sum.plus(x) };
+                    *sum = if minus { sum.sub(x) } else { sum.add(x) };
                 }
             }
             part[first..first + width].copy_from_slice(&sums[..width]);
@@ -160,8 +167,8 @@ mod tests {
             for (i, x) in row.iter_mut().enumerate() {
                 *x = (i * i % 7) as f64;
             }
-            f64::transform(row);
-            f64::transform(row);
+            transform_part(row);
+            transform_part(row);
             for (i, &x) in row.iter().enumerate() {
                 assert!((x - (i * i % 7) as f64).abs() < 1e-9);
             }
