@@ -1,6 +1,6 @@
 //! Feed-forward layers that route each token to a few experts.
 
-use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, Tensor};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, Scalar, Tensor};
 
 use super::packed_weights::{BLOCK, PackedWeights};
 use crate::support::math::exp;
@@ -16,7 +16,11 @@ use crate::support::math::exp;
 /// universal packing, w1 and w3 stacked.
 pub const QUANTIZED_MOE_FFN_OUT: Op = Op::new("llama::quantized_moe_ffn.out", 14, quantized_moe_ffn).temp(temp_bytes);
 
-pub const OPS: &[Op] = &[QUANTIZED_MOE_FFN_OUT];
+/// `llama::_quantized_moe_ffn_active() -> bool`: that this build has the operator above, which is so.
+pub const QUANTIZED_MOE_FFN_ACTIVE: Op =
+    Op::new("llama::_quantized_moe_ffn_active", 1, |cx| cx.set(0, Scalar::Bool(true)));
+
+pub const OPS: &[Op] = &[QUANTIZED_MOE_FFN_OUT, QUANTIZED_MOE_FFN_ACTIVE];
 
 /// A score for each expert, the chosen ones with their weights, and the hidden row of one expert. Impossible sizes
 /// are left for the call to report, so bounds of the tensors limit them here.

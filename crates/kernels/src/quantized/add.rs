@@ -18,8 +18,9 @@ pub const OPS: &[Op] = &[ADD_OUT];
 fn add(cx: &KernelContext<'_>) -> Result<()> {
     let (a, b) = (cx.tensor(0)?, cx.tensor(5)?);
     let mut out = cx.out(14)?;
-    for tensor in [&b, &out.as_tensor()] {
-        same_kind(&a, tensor)?;
+    out.resize(a.sizes()).map_err(|e| e.arg(14))?;
+    for (tensor, index) in [(&b, 5), (&out.as_tensor(), 14)] {
+        same_kind(&a, tensor).map_err(|e| e.arg(index))?;
     }
     for first in [3, 8, 12] {
         let (min, max) = (cx.int(first)?, cx.int(first + 1)?);
@@ -55,7 +56,7 @@ fn same_kind(a: &Tensor<'_>, other: &Tensor<'_>) -> Result<()> {
         return Err(Detail::Dtype { expected: a.dtype().name(), got: other.dtype() }.into());
     }
     if other.sizes() != a.sizes() {
-        return Err(Error::invalid("both inputs and the output must have the same shape"));
+        return Err(Error::invalid("both inputs must have the same shape"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Scales and zero points from the range of values, the way that FBGEMM and ExecuTorch choose them.
+//! Scales and zero points from the range of values, as PyTorch chooses them. NaN is not part of a range.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor};
 
@@ -9,7 +9,7 @@ use crate::support::shape::Dims;
 /// `quantized_decomposed::choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps,
 /// ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))`
 ///
-/// As in ExecuTorch, `eps` has no effect: scales below 6.1e-5 are raised to it.
+/// `eps` is the smallest scale.
 pub const CHOOSE_QPARAMS_TENSOR_OUT: Op =
     Op::new("quantized_decomposed::choose_qparams.Tensor_out", 7, choose_qparams).outs(2);
 
@@ -38,9 +38,12 @@ fn choose_qparams(cx: &KernelContext<'_>) -> Result<()> {
     let ([scale], [zero_point]) = (scales, zero_points) else {
         return Err(Error::invalid("the scale and the zero point must have one element each").arg(5));
     };
-    let (low, high) = dispatch!(FLOATHBF16, floats(&input)?, T => Ok::<_, Error>(range(input.as_slice::<T>()?)))?;
-    (*scale, *zero_point) = qparams(low, high, min as i32, max as i32);
-    Ok(())
+    let eps = cx.double(3)? as f32;
+    dispatch!(FLOATHBF16, floats(&input)?, T => {
+        let (low, high) = range(input.as_slice::<T>()?);
+        (*scale, *zero_point) = qparams::<T>(low, high, (min as f32, max as f32), eps);
+        Ok(())
+    })
 }
 
 fn choose_qparams_per_token(cx: &KernelContext<'_>) -> Result<()> {
@@ -67,7 +70,7 @@ fn choose_qparams_per_token(cx: &KernelContext<'_>) -> Result<()> {
         let rows = input.as_slice::<T>()?.chunks_exact(length.max(1));
         for ((row, scale), zero_point) in rows.zip(scales).zip(zero_points) {
             let (low, high) = range(row);
-            (*scale, *zero_point) = qparams(low, high, -128, 127);
+            (*scale, *zero_point) = token_qparams::<T>(low, high);
         }
         Ok(())
     })
@@ -99,34 +102,29 @@ fn range<T: Number>(values: &[T]) -> (f32, f32) {
     result
 }
 
-/// Scales below this are raised to it, because their reciprocals would be too large.
-const SMALLEST_SCALE: f32 = 6.1e-5;
+/// Scale and zero point for values in `low..=high`, which contains 0, and the integers of a range. The scale is
+/// computed in the type of the values, the zero point in f32, from the lower end.
+fn qparams<T: Number>(low: f32, high: f32, (min, max): (f32, f32), eps: f32) -> (f64, i64) {
+    let scale = round_to::<T>(round_to::<T>(high - low) / (max - min));
+    let scale = if scale > eps { scale } else { eps };
+    let zero_point = (min - libm::rintf(low / scale)).max(min).min(max);
+    (f64::from(scale), zero_point as i64)
+}
 
-/// Scale and zero point for values in `low..=high`, which contains 0, and integers in `min..=max`. Zero is exactly
-/// representable. The zero point is computed from the end of the range where rounding errs less.
-fn qparams(mut low: f32, mut high: f32, min: i32, max: i32) -> (f64, i64) {
-    let steps = f64::from(max) - f64::from(min);
-    let mut scale = (f64::from(high) - f64::from(low)) / steps;
-    if scale as f32 == 0.0 || (1.0 / scale as f32).is_infinite() {
-        scale = 0.1;
-    }
-    if scale < f64::from(SMALLEST_SCALE) {
-        let growth = SMALLEST_SCALE / scale as f32;
-        scale = f64::from(SMALLEST_SCALE);
-        if low == 0.0 {
-            high = SMALLEST_SCALE * steps as f32;
-        } else if high == 0.0 {
-            low = -SMALLEST_SCALE * steps as f32;
-        } else {
-            low *= growth;
-            high *= growth;
-        }
-    }
-    let (min, max) = (f64::from(min), f64::from(max));
-    let (low, high) = (f64::from(low) / scale, f64::from(high) / scale);
-    let zero_point = if min.abs() - low.abs() < max.abs() - high.abs() { min - low } else { max - high };
-    let zero_point = f64::from(libm::rintf(zero_point.clamp(min, max) as f32));
-    (scale, zero_point as i64)
+/// The same for i8, all in the type of the values. The zero point is computed from the end of the range where rounding
+/// errs less.
+fn token_qparams<T: Number>(low: f32, high: f32) -> (f64, i64) {
+    let (min, max) = (-128.0, 127.0);
+    let scale = round_to::<T>(round_to::<T>(high - low) / (max - min));
+    let scale = if scale > f32::EPSILON { scale } else { f32::EPSILON };
+    let (low, high) = (round_to::<T>(low / scale), round_to::<T>(high / scale));
+    let error = round_to::<T>(round_to::<T>(min + low) + round_to::<T>(max + high));
+    let zero_point = round_to::<T>(if error > 0.0 { min - low } else { max - high });
+    (f64::from(scale), libm::rintf(zero_point.max(min).min(max)) as i64)
+}
+
+fn round_to<T: Number>(value: f32) -> f32 {
+    T::from_f32(value).to_f32()
 }
 
 #[cfg(test)]
@@ -141,12 +139,10 @@ mod tests {
 
     #[test]
     fn known_pairs() {
-        let (scale, zero_point) = qparams(0.0, 255.0, 0, 255);
-        assert_eq!((scale, zero_point), (1.0, 0));
-        let (scale, zero_point) = qparams(-1.0, 1.0, -128, 127);
-        assert_eq!((scale, zero_point), (2.0 / 255.0, 0));
-        assert_eq!(qparams(0.0, 0.0, -128, 127).0, 0.1);
-        assert_eq!(qparams(0.0, 1e-9, 0, 255), (f64::from(SMALLEST_SCALE), 0));
-        assert_eq!(qparams(f32::NEG_INFINITY, 1.0, 0, 255).0, f64::INFINITY);
+        assert_eq!(qparams::<f32>(0.0, 255.0, (0.0, 255.0), 1e-5), (1.0, 0));
+        assert_eq!(qparams::<f32>(-10.0, 245.0, (0.0, 255.0), 1e-5), (1.0, 10));
+        assert_eq!(qparams::<f32>(0.0, 0.0, (0.0, 255.0), 0.5), (0.5, 0));
+        assert_eq!(token_qparams::<f32>(-128.0, 127.0), (1.0, 0));
+        assert_eq!(token_qparams::<f32>(0.0, 0.0), (f64::from(f32::EPSILON), 127));
     }
 }

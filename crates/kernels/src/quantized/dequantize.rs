@@ -1,5 +1,7 @@
-//! Affine integers to floats: `(q - zero_point) * scale` in f32, then rounded to the output's type.
+//! Affine integers to floats: `(q - zero_point) * scale`, in f64 for f64 outputs, else in f32 and then rounded to the
+//! output's type.
 
+use half::{bf16, f16};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
 
 use super::integer::{self, Stored};
@@ -74,25 +76,35 @@ fn dequantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granula
             let data = out.as_mut_slice::<f32>()?;
             granularity.each_run(&input, &strides, |group, from, to, length| {
                 let (scale, zero_point) = params.get(group);
-                integer::dequantize(&values[from..from + length], &mut data[to..to + length], scale, zero_point);
+                let (values, out) = (&values[from..from + length], &mut data[to..to + length]);
+                integer::dequantize(values, out, scale as f32, zero_point);
+            })
+        } else if out.dtype() == ScalarType::Double {
+            let data = out.as_mut_slice::<f64>()?;
+            granularity.each_run(&input, &strides, |group, from, to, length| {
+                let (scale, zero_point) = params.get(group);
+                for (x, &q) in data[to..to + length].iter_mut().zip(&values[from..from + length]) {
+                    *x = f64::from(q.to_i32().wrapping_sub(zero_point)) * scale;
+                }
             })
         } else {
-            dispatch!(FLOATHBF16, out.dtype(), T => {
+            dispatch_types!("f32, f64, f16 or bf16", out.dtype(), T => {
                 let data = out.as_mut_slice::<T>()?;
                 granularity.each_run(&input, &strides, |group, from, to, length| {
                     let (values, out) = (&values[from..from + length], &mut data[to..to + length]);
                     dequantize_tiles(values, out, params.get(group));
                 })
-            }).map_err(|e: Error| e.arg(first + 4))
+            }, [Half = f16, BFloat16 = bf16])
+            .map_err(|e: Error| e.arg(first + 4))
         }
     })
     .map_err(|e: Error| e.arg(0))
 }
 
-fn dequantize_tiles<Q: Stored, T: Number>(input: &[Q], out: &mut [T], (scale, zero_point): (f32, i32)) {
+fn dequantize_tiles<Q: Stored, T: Number>(input: &[Q], out: &mut [T], (scale, zero_point): (f64, i32)) {
     let mut tile = [0.0; 128];
     for (input, out) in input.chunks(128).zip(out.chunks_mut(128)) {
-        integer::dequantize(input, &mut tile, scale, zero_point);
+        integer::dequantize(input, &mut tile, scale as f32, zero_point);
         for (x, &value) in out.iter_mut().zip(&tile) {
             *x = T::from_f32(value);
         }

@@ -1,7 +1,7 @@
 //! Rows of quantized tables: bytes, or 4-bit and 2-bit values packed into bytes.
 //!
 //! A row has one scale, or one for each group of columns: then the scales have a second dimension. The result is
-//! `(weight - zero_point) * scale` in f32, rounded to the output's type. 4-bit values are stored plus 8, the first of
+//! `(weight - zero_point) * scale`, rounded to the type of the scales and then to the output's. 4-bit values are stored plus 8, the first of
 //! a byte in its upper half; 2-bit values plus 2, the first in the lowest bits.
 
 use half::{bf16, f16};
@@ -195,8 +195,14 @@ impl<'a> Table<'a> {
                 let start = group * group_size + chunk * tile.len();
                 let tile = &mut tile[..out.len()];
                 self.packing.unpack(bytes, start, self.signed, tile);
+                for value in &mut *tile {
+                    *value = (*value - zero_point) * scale;
+                }
+                if self.scales.dtype() != T::DTYPE {
+                    self.scales.round(tile);
+                }
                 for (x, &value) in out.iter_mut().zip(&*tile) {
-                    *x = T::from_f32((value - zero_point) * scale);
+                    *x = T::from_f32(value);
                 }
             }
         }
@@ -219,6 +225,25 @@ impl<'a> Floats<'a> {
             ScalarType::Half => Ok(Self::Half(tensor.as_slice()?)),
             ScalarType::BFloat16 => Ok(Self::BFloat16(tensor.as_slice()?)),
             got => Err(Detail::Dtype { expected: "f32, f16 or bf16", got }.into()),
+        }
+    }
+
+    fn dtype(&self) -> ScalarType {
+        match self {
+            Self::Float(_) => ScalarType::Float,
+            Self::Half(_) => ScalarType::Half,
+            Self::BFloat16(_) => ScalarType::BFloat16,
+        }
+    }
+
+    /// Rounds values to this type.
+    fn round(&self, values: &mut [f32]) {
+        for value in values {
+            *value = match self {
+                Self::Float(_) => *value,
+                Self::Half(_) => f16::from_f32(*value).to_f32(),
+                Self::BFloat16(_) => bf16::from_f32(*value).to_f32(),
+            };
         }
     }
 

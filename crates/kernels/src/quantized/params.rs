@@ -89,7 +89,7 @@ pub(super) struct QParams<'a> {
 }
 
 enum Scales<'a> {
-    One(f32),
+    One(f64),
     Double(&'a [f64]),
     Float(&'a [f32]),
 }
@@ -98,12 +98,13 @@ enum ZeroPoints<'a> {
     One(i32),
     Long(&'a [i64]),
     Int(&'a [i32]),
+    Char(&'a [i8]),
 }
 
 impl<'a> QParams<'a> {
     /// From a float in argument 1 and an int in argument 2.
     pub(super) fn scalars(cx: &KernelContext<'_>) -> Result<Self> {
-        Ok(Self { scales: Scales::One(cx.double(1)? as f32), zero_points: ZeroPoints::One(cx.int(2)? as i32) })
+        Ok(Self { scales: Scales::One(cx.double(1)?), zero_points: ZeroPoints::One(cx.int(2)? as i32) })
     }
 
     /// From a tensor in argument 1 and a tensor or `None` in argument 2, which hold one value for each group.
@@ -123,7 +124,8 @@ impl<'a> QParams<'a> {
                 match list.dtype() {
                     ScalarType::Long => ZeroPoints::Long(list.as_slice()?),
                     ScalarType::Int => ZeroPoints::Int(list.as_slice()?),
-                    got => return Err(Error::from(Detail::Dtype { expected: "i64 or i32", got }).arg(2)),
+                    ScalarType::Char => ZeroPoints::Char(list.as_slice()?),
+                    got => return Err(Error::from(Detail::Dtype { expected: "i64, i32 or i8", got }).arg(2)),
                 }
             }
         };
@@ -132,16 +134,17 @@ impl<'a> QParams<'a> {
 
     /// Scale and zero point of a group. The caller's groups are those that the lists were checked for.
     #[inline]
-    pub(super) fn get(&self, group: usize) -> (f32, i32) {
+    pub(super) fn get(&self, group: usize) -> (f64, i32) {
         let scale = match self.scales {
             Scales::One(scale) => scale,
-            Scales::Double(scales) => scales[group] as f32,
-            Scales::Float(scales) => scales[group],
+            Scales::Double(scales) => scales[group],
+            Scales::Float(scales) => f64::from(scales[group]),
         };
         let zero_point = match self.zero_points {
             ZeroPoints::One(zero_point) => zero_point,
             ZeroPoints::Long(zero_points) => zero_points[group] as i32,
             ZeroPoints::Int(zero_points) => zero_points[group],
+            ZeroPoints::Char(zero_points) => i32::from(zero_points[group]),
         };
         (scale, zero_point)
     }

@@ -60,7 +60,7 @@ fn quantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granulari
     let strides = crate::support::shape::Dims::from_slice(out.strides())?;
     let quantizer = |group| {
         let (scale, zero_point) = params.get(group);
-        Quantizer::new(scale, zero_point, min, max)
+        Quantizer::new(scale as f32, zero_point, min, max)
     };
     dispatch_stored!(out.dtype(), Q => {
         let data = Q::slice_mut(&mut out)?;
