@@ -124,9 +124,10 @@ def hadamard(cases):
     v = Values(op)
     for shape in ((1,), (2,), (8,), (3, 4), (2, 16), (1, 2, 32), (2, 64), (128,), (256,), (28,), (56,), (2, 112), (1, 2, 3, 4), (1, 28)):
         for dtype in (F32, F16, BF16):
-            # The transform is linear: what the wheel makes of the identity is its matrix, of +-1 / sqrt(n).
+            # The transform is linear: what the wheel makes of the identity is its matrix, of +-1 / sqrt(part). Rows
+            # of 28 parts are multiplied by a Hadamard matrix of order 28 as it is.
             n = shape[-1]
-            matrix = torch.ops.llama.fast_hadamard_transform(torch.eye(n)).sign().double() / math.sqrt(n)
+            matrix = torch.ops.llama.fast_hadamard_transform(torch.eye(n)).sign().double() / math.sqrt(n // 28 if n % 28 == 0 else n)
             expect = lambda b: (b["mat"].double() @ matrix).to(b["mat"].dtype)  # noqa: B023, E731
             cases.call(op, v.tensor(shape, dtype), _expect=expect, _name=f"n{n}")
 

@@ -93,7 +93,8 @@ def per_token(cases):
         for s, z in ((scale, zero), (scale.float(), zero), (scale.float(), zero.int()), (scale, zero.to(I8))):
             cases.call(f"{Q}quantize_per_token.out", x, s, z, -128, 127, I8, _name=f"rank{len(shape)}")
             y = quantized(v, shape, I8)
-            for out in (F32, F16):
+            # Eager PyTorch's difference of two int8 overflows.
+            for out in () if z.dtype == I8 else (F32, F16):
                 cases.call(f"{Q}dequantize_per_token.out", y, s, z, -128, 127, I8, out, _name=f"rank{len(shape)}")
 
 

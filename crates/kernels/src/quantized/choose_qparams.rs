@@ -33,10 +33,13 @@ fn choose_qparams(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::invalid("an empty tensor has no range").arg(0));
     }
     let (mut scale_out, mut zero_point_out) = (cx.out(5)?, cx.out(6)?);
+    for (out, index) in [(&mut scale_out, 5), (&mut zero_point_out, 6)] {
+        out.resize(&Dims::filled(out.rank(), 1)?).map_err(|e| e.arg(index))?;
+    }
     let scales = scale_out.as_mut_slice::<f64>().map_err(|e| e.arg(5))?;
     let zero_points = zero_point_out.as_mut_slice::<i64>().map_err(|e| e.arg(6))?;
     let ([scale], [zero_point]) = (scales, zero_points) else {
-        return Err(Error::invalid("the scale and the zero point must have one element each").arg(5));
+        return Err(Error::invalid("the scale and the zero point must have one element each"));
     };
     let eps = cx.double(3)? as f32;
     dispatch!(FLOATHBF16, floats(&input)?, T => {
