@@ -1,9 +1,10 @@
 //! Bundled programs (`.bpte`): a program together with inputs and the outputs they should give.
 
-use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Context, Field, Read, Table, TableList};
+use crate::error::FormatError;
+use crate::flatbuf::{Context, Read, Table, TableList};
 use crate::header::check_identifier;
 use crate::layout::{LayoutFields, TensorLayout};
+use crate::schema::*;
 
 /// A bundled program. [`parse`](Self::parse) has checked all but the program inside, which
 /// [`Program::parse`](crate::Program::parse) does.
@@ -46,31 +47,14 @@ pub enum BundledValue<'a> {
 
 const IDENTIFIER: [u8; 4] = *b"BP08";
 
-const ROOT: Field = Field::new(0, "BundledProgram", "root");
-const VERSION: Field = Field::new(0, "BundledProgram", "version");
-const METHOD_TEST_SUITES: Field = Field::new(1, "BundledProgram", "method_test_suites");
-const PROGRAM: Field = Field::new(2, "BundledProgram", "program");
-const METHOD_NAME: Field = Field::new(0, "BundledMethodTestSuite", "method_name");
-const TEST_CASES: Field = Field::new(1, "BundledMethodTestSuite", "test_cases");
-const INPUTS: Field = Field::new(0, "BundledMethodTestCase", "inputs");
-const EXPECTED_OUTPUTS: Field = Field::new(1, "BundledMethodTestCase", "expected_outputs");
-const VAL_TYPE: Field = Field::new(0, "Value", "val_type");
-const VAL: Field = Field::new(1, "Value", "val");
-const INT_VAL: Field = Field::new(0, "Int", "int_val");
-const BOOL_VAL: Field = Field::new(0, "Bool", "bool_val");
-const DOUBLE_VAL: Field = Field::new(0, "Double", "double_val");
-const SCALAR_TYPE: Field = Field::new(0, "Tensor", "scalar_type");
-const SIZES: Field = Field::new(1, "Tensor", "sizes");
-const DATA: Field = Field::new(2, "Tensor", "data");
-const DIM_ORDER: Field = Field::new(3, "Tensor", "dim_order");
-
-const LAYOUT: LayoutFields = LayoutFields { scalar_type: &SCALAR_TYPE, sizes: &SIZES, dim_order: &DIM_ORDER };
+const LAYOUT: LayoutFields =
+    LayoutFields { scalar_type: BUNDLED_SCALAR_TYPE, sizes: BUNDLED_SIZES, dim_order: BUNDLED_DIM_ORDER };
 
 impl<'a> BundledProgram<'a> {
     /// Parses a file and checks all of it but the program inside. `file` needs no alignment.
     ///
     /// # Errors
-    /// The first fault found. See [`ErrorKind`].
+    /// The first fault found. See [`ErrorKind`](crate::ErrorKind).
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         check_identifier(file, IDENTIFIER)?;
         let ctx = Context::new(file);
@@ -78,12 +62,12 @@ impl<'a> BundledProgram<'a> {
     }
 
     fn decode(ctx: &Context<'a>) -> Read<Self> {
-        let root = ctx.root(&ROOT)?;
+        let root = ctx.root(BUNDLE_ROOT)?;
         let bundled = Self {
             buf: ctx.buf(),
-            version: root.scalar(&VERSION, 0)?,
-            program: root.required_vector::<u8>(&PROGRAM)?.as_bytes(),
-            suites: root.tables(&METHOD_TEST_SUITES)?.list(),
+            version: root.scalar(BUNDLE_VERSION, 0)?,
+            program: root.required_vector::<u8>(BUNDLE_PROGRAM)?.as_bytes(),
+            suites: root.tables(BUNDLE_SUITES)?.list(),
         };
         ctx.tables(bundled.suites).each(|table| {
             let suite = TestSuite::decode(table)?;
@@ -141,8 +125,8 @@ impl<'a> TestSuite<'a> {
     }
 
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let cases = table.tables(&TEST_CASES)?.list();
-        Ok(Self { method_name: table.required_string(&METHOD_NAME)?, buf: table.context().buf(), cases })
+        let cases = table.tables(SUITE_CASES)?.list();
+        Ok(Self { method_name: table.required_string(SUITE_METHOD_NAME)?, buf: table.context().buf(), cases })
     }
 }
 
@@ -158,8 +142,8 @@ impl<'a> TestCase<'a> {
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
         Ok(Self {
             buf: table.context().buf(),
-            inputs: table.tables(&INPUTS)?.list(),
-            expected_outputs: table.tables(&EXPECTED_OUTPUTS)?.list(),
+            inputs: table.tables(CASE_INPUTS)?.list(),
+            expected_outputs: table.tables(CASE_OUTPUTS)?.list(),
         })
     }
 }
@@ -171,21 +155,18 @@ fn values(buf: &[u8], list: TableList) -> impl ExactSizeIterator<Item = BundledV
 
 impl<'a> BundledValue<'a> {
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let val = table.required_table(&VAL)?;
-        Ok(match table.scalar(&VAL_TYPE, 0u8)? {
+        let val = table.required_table(BUNDLED_VALUE)?;
+        Ok(match table.scalar(BUNDLED_TYPE, 0u8)? {
             1 => {
-                let layout = TensorLayout::decode(val, &LAYOUT)?;
-                let data = val.vector::<u8>(&DATA)?.as_bytes();
-                let (needed, available) = (layout.nbytes(), data.len() as u64);
-                if needed > available {
-                    return Err(val.report(&DATA, ErrorKind::Truncated { needed, available }));
-                }
+                let layout = TensorLayout::decode(val, LAYOUT)?;
+                let data = val.vector::<u8>(BUNDLED_DATA)?.as_bytes();
+                val.fits(BUNDLED_DATA, layout.nbytes(), data.len() as u64)?;
                 Self::Tensor { layout, data }
             }
-            2 => Self::Int(val.scalar(&INT_VAL, 0)?),
-            3 => Self::Bool(val.scalar(&BOOL_VAL, false)?),
-            4 => Self::Double(val.scalar(&DOUBLE_VAL, 0.0)?),
-            tag => return Err(table.report(&VAL_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            2 => Self::Int(val.scalar(INT_VAL, 0)?),
+            3 => Self::Bool(val.scalar(BOOL_VAL, false)?),
+            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)?),
+            tag => return Err(table.unknown(BUNDLED_TYPE, tag)),
         })
     }
 }

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
+use crate::flatbuf::Field;
+use crate::schema;
+
 /// Why a file was refused: the kind of fault, and the field it was found in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FormatError {
     pub kind: ErrorKind,
-    /// Schema table (`Tensor`, `ExecutionPlan`) or container part (`header`) that holds the fault.
-    pub table: &'static str,
-    /// Field of that table.
-    pub field: &'static str,
+    field: Field,
     /// Which value, instruction, segment or key of the enclosing list it is, where there is one.
     pub index: Option<u32>,
     /// Byte offset in the file at which the faulty field or table stands.
@@ -52,9 +52,32 @@ pub enum ErrorKind {
     TooComplex,
 }
 
+impl FormatError {
+    pub(crate) fn new(field: Field, kind: ErrorKind, offset: u64) -> Self {
+        Self { kind, field, index: None, offset }
+    }
+
+    /// Schema table (`Tensor`, `ExecutionPlan`) or container part (`header`) that holds the fault.
+    pub fn table(&self) -> &'static str {
+        schema::names(self.field).0
+    }
+
+    /// Field of that table.
+    pub fn field(&self) -> &'static str {
+        schema::names(self.field).1
+    }
+}
+
+impl fmt::Debug for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.table, self.field)?;
+        let (table, field) = schema::names(self.field);
+        write!(f, "{table}.{field}")?;
         if let Some(index) = self.index {
             write!(f, " of entry {index}")?;
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Builder, Field, Offset};
-use crate::segments::{SEGMENT_OFFSET, SEGMENT_SIZE};
+use crate::schema::{SEGMENT_OFFSET, SEGMENT_SIZE};
 
 /// Segments start at multiples of this unless asked otherwise.
 pub const SEGMENT_ALIGNMENT: u64 = 128;
@@ -94,16 +94,14 @@ impl<'m> SegmentList<'m> {
         let tables: Vec<Offset> = self
             .segments
             .iter()
-            .map(|(offset, size)| {
-                builder.table(&[(&SEGMENT_OFFSET, (*offset).into()), (&SEGMENT_SIZE, (*size).into())])
-            })
+            .map(|(offset, size)| builder.table(&[(SEGMENT_OFFSET, (*offset).into()), (SEGMENT_SIZE, (*size).into())]))
             .collect();
         builder.offsets(&tables)
     }
 }
 
 /// Refuses a flatbuffer whose offsets would not fit 31 bits.
-pub(crate) fn check_len(len: usize, field: &'static Field) -> Result<(), FormatError> {
+pub(crate) fn check_len(len: usize, field: Field) -> Result<(), FormatError> {
     if len > i32::MAX as usize {
         return Err(field.error(ErrorKind::TooLarge { size: len as u64 }, 0));
     }

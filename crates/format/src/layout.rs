@@ -19,10 +19,11 @@ pub struct TensorLayout<'a> {
 }
 
 /// The fields of a table that hold a layout.
+#[derive(Clone, Copy)]
 pub(crate) struct LayoutFields {
-    pub scalar_type: &'static Field,
-    pub sizes: &'static Field,
-    pub dim_order: &'static Field,
+    pub scalar_type: Field,
+    pub sizes: Field,
+    pub dim_order: Field,
 }
 
 impl<'a> TensorLayout<'a> {
@@ -38,10 +39,10 @@ impl<'a> TensorLayout<'a> {
     }
 
     #[inline]
-    pub(crate) fn decode(table: Table<'_, 'a>, fields: &'static LayoutFields) -> Read<Self> {
+    pub(crate) fn decode(table: Table<'_, 'a>, fields: LayoutFields) -> Read<Self> {
         let code = table.scalar(fields.scalar_type, 0u8)?;
         let Some(scalar_type) = ScalarType::from_code(code) else {
-            return Err(table.report(fields.scalar_type, ErrorKind::UnknownTag { tag: u32::from(code) }));
+            return Err(table.unknown(fields.scalar_type, code));
         };
         let sizes = table.required_vector::<i32>(fields.sizes)?;
         let numel = numel(table, fields.sizes, sizes, scalar_type)?;
@@ -55,10 +56,9 @@ impl<'a> TensorLayout<'a> {
 
 /// The number of elements, after checking rank, signs and that neither bytes nor strides overflow.
 #[inline]
-fn numel(table: Table<'_, '_>, field: &'static Field, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Read<u64> {
+fn numel(table: Table<'_, '_>, field: Field, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Read<u64> {
     if sizes.len() > MAX_RANK {
-        let kind = ErrorKind::OutOfRange { value: sizes.len() as u64, limit: MAX_RANK as u64 };
-        return Err(table.report(field, kind));
+        return Err(table.out_of_range(field, sizes.len() as u64, MAX_RANK));
     }
     // The bytes from the first to the last element, were no size 0. No product below exceeds it.
     let mut span = scalar_type.size() as u64;

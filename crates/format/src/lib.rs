@@ -20,6 +20,7 @@ mod header;
 mod image;
 mod layout;
 mod scalar_type;
+mod schema;
 mod segments;
 
 pub use bundled::BundledProgram;

@@ -2,6 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::flatbuf::{Field, Read, Table, TableList};
+use crate::schema::*;
 
 /// The segments of a file. Each was checked to lie inside it.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +15,9 @@ pub(crate) struct Segments<'a> {
     list: TableList,
 }
 
-pub(crate) const SEGMENT_OFFSET: Field = Field::new(0, "DataSegment", "offset");
-pub(crate) const SEGMENT_SIZE: Field = Field::new(1, "DataSegment", "size");
-
 impl<'a> Segments<'a> {
     /// Reads the field of `root` that lists the segments; refuses one that is not inside `file`.
-    pub fn parse(root: Table<'_, 'a>, field: &'static Field, file: &'a [u8], base: u64) -> Read<Self> {
+    pub fn parse(root: Table<'_, 'a>, field: Field, file: &'a [u8], base: u64) -> Read<Self> {
         let tables = root.tables(field)?;
         let segments = Self { file, buf: root.context().buf(), base, list: tables.list() };
         tables.each(|table| segments.bytes(table).map(drop))?;
@@ -35,32 +33,29 @@ impl<'a> Segments<'a> {
     }
 
     /// The segment that `field` of `table` names.
-    pub fn of(&self, table: Table<'_, 'a>, field: &'static Field) -> Read<&'a [u8]> {
+    pub fn of(&self, table: Table<'_, 'a>, field: Field) -> Read<&'a [u8]> {
         let index = table.scalar(field, 0u32)?;
-        self.get(index as usize).ok_or_else(|| {
-            let kind = ErrorKind::OutOfRange { value: u64::from(index), limit: self.len() as u64 };
-            table.report(field, kind)
-        })
+        self.get(index as usize).ok_or_else(|| table.out_of_range(field, u64::from(index), self.len()))
     }
 
     /// An empty segment may lie anywhere.
     fn bytes(&self, table: Table<'_, 'a>) -> Read<&'a [u8]> {
-        let size = table.scalar(&SEGMENT_SIZE, 0u64)?;
+        let size = table.scalar(SEGMENT_SIZE, 0u64)?;
         if size == 0 {
             return Ok(&[]);
         }
         if self.base == 0 {
             let what = "a segment without an extended header";
-            return Err(table.report(&SEGMENT_SIZE, ErrorKind::Unsupported { what }));
+            return Err(table.report(SEGMENT_SIZE, ErrorKind::Unsupported { what }));
         }
-        let start = self.base.checked_add(table.scalar(&SEGMENT_OFFSET, 0u64)?);
+        let start = self.base.checked_add(table.scalar(SEGMENT_OFFSET, 0u64)?);
         let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(size)?))) else {
-            return Err(table.report(&SEGMENT_OFFSET, ErrorKind::Overflow));
+            return Err(table.report(SEGMENT_OFFSET, ErrorKind::Overflow));
         };
         let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
-            return Err(table.report(&SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
+            return Err(table.report(SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
         };
-        let kind = ErrorKind::Truncated { needed: end, available: self.file.len() as u64 };
-        self.file.get(from..to).ok_or_else(|| table.report(&SEGMENT_OFFSET, kind))
+        table.fits(SEGMENT_OFFSET, end, self.file.len() as u64)?;
+        Ok(self.file.get(from..to).unwrap_or_default())
     }
 }

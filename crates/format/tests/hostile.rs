@@ -76,7 +76,7 @@ fn expect(
     index: Option<u32>,
 ) {
     let error = fault(change);
-    assert_eq!((error.kind, error.table, error.field, error.index), (kind, table, field, index), "{error}");
+    assert_eq!((error.kind, error.table(), error.field(), error.index), (kind, table, field, index), "{error}");
     let text = error.to_string();
     assert!(text.starts_with(&format!("{table}.{field}")), "{text}");
 }
@@ -148,7 +148,7 @@ fn an_external_tensor_needs_a_name() {
     let mut model = program();
     tensor(&mut model, EXTERNAL).fully_qualified_name = None;
     let error = model.to_bytes().unwrap_err();
-    assert_eq!((error.kind, error.field), (ErrorKind::Missing, "fully_qualified_name"));
+    assert_eq!((error.kind, error.field()), (ErrorKind::Missing, "fully_qualified_name"));
 }
 
 #[test]
@@ -251,16 +251,16 @@ fn identifiers_and_headers_are_checked() {
     };
     let error = patched(4, b"ET99");
     let kind = ErrorKind::IncompatibleVersion { expected: *b"ET12", got: *b"ET99" };
-    assert_eq!((error.kind, error.table, error.field, error.offset), (kind, "header", "identifier", 4));
+    assert_eq!((error.kind, error.table(), error.field(), error.offset), (kind, "header", "identifier", 4));
     let error = patched(4, b"GGUF");
     assert_eq!(error.kind, ErrorKind::BadMagic { expected: *b"ET12", got: *b"GGUF" });
     assert_eq!(error.to_string(), "header.identifier at byte 4: expected the identifier \"ET12\", got \"GGUF\"");
     let error = patched(12, &23u32.to_le_bytes());
-    assert_eq!((error.kind, error.field), (ErrorKind::Truncated { needed: 24, available: 23 }, "length"));
+    assert_eq!((error.kind, error.field()), (ErrorKind::Truncated { needed: 24, available: 23 }, "length"));
     let error = patched(16, &u64::MAX.to_le_bytes());
-    assert_eq!(error.field, "program_size");
+    assert_eq!(error.field(), "program_size");
     let error = patched(24, &(u64::MAX - 3).to_le_bytes());
-    assert_eq!(error.field, "segment_data_size");
+    assert_eq!(error.field(), "segment_data_size");
     for len in 0..8 {
         assert!(Program::parse(&good[..len]).is_err());
     }

@@ -131,14 +131,14 @@ impl Builder {
     }
 
     /// A table of the given fields; those that hold their default take no space.
-    pub fn table(&mut self, fields: &[(&Field, Slot)]) -> Offset {
+    pub fn table(&mut self, fields: &[(Field, Slot)]) -> Offset {
         // Four-byte fields come first, since they follow the four bytes of the vtable's offset.
         let mut placed: Vec<(usize, u16, Slot)> = Vec::with_capacity(fields.len());
         let (mut end, mut alignment) = (4usize, 4);
         for size in [4, 8, 2, 1] {
             for (field, slot) in fields.iter().filter(|(_, slot)| slot.size() == size && !slot.is_default()) {
                 let at = end.next_multiple_of(size);
-                placed.push((at, field.slot, *slot));
+                placed.push((at, field.slot(), *slot));
                 end = at + size;
                 alignment = alignment.max(size);
             }

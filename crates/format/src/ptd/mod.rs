@@ -4,9 +4,10 @@
 mod write;
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Context, Field, Read, Table, TableList};
+use crate::flatbuf::{Context, Read, Table, TableList};
 use crate::header::{self, check_identifier};
 use crate::layout::LayoutFields;
+use crate::schema::*;
 use crate::segments::Segments;
 
 pub use crate::layout::TensorLayout;
@@ -32,22 +33,12 @@ pub struct NamedTensor<'a> {
 }
 
 const IDENTIFIER: [u8; 4] = *b"FT01";
-const HEADER_MAGIC: [u8; 4] = *b"FH01";
+const MAGIC: [u8; 4] = *b"FH01";
 /// Length of the header that every generation has.
 const HEADER_LEN: u32 = 40;
 
-const ROOT: Field = Field::new(0, "FlatTensor", "root");
-const VERSION: Field = Field::new(0, "FlatTensor", "version");
-const SEGMENTS: Field = Field::new(1, "FlatTensor", "segments");
-const NAMED_DATA: Field = Field::new(2, "FlatTensor", "named_data");
-const KEY: Field = Field::new(0, "NamedData", "key");
-const SEGMENT_INDEX: Field = Field::new(1, "NamedData", "segment_index");
-const TENSOR_LAYOUT: Field = Field::new(2, "NamedData", "tensor_layout");
-const SCALAR_TYPE: Field = Field::new(0, "TensorLayout", "scalar_type");
-const SIZES: Field = Field::new(1, "TensorLayout", "sizes");
-const DIM_ORDER: Field = Field::new(2, "TensorLayout", "dim_order");
-
-const LAYOUT: LayoutFields = LayoutFields { scalar_type: &SCALAR_TYPE, sizes: &SIZES, dim_order: &DIM_ORDER };
+const LAYOUT: LayoutFields =
+    LayoutFields { scalar_type: LAYOUT_SCALAR_TYPE, sizes: LAYOUT_SIZES, dim_order: LAYOUT_DIM_ORDER };
 
 impl<'a> FlatTensor<'a> {
     /// Parses a file and checks all of it; tensor data is not read. `file` needs no alignment.
@@ -62,12 +53,12 @@ impl<'a> FlatTensor<'a> {
     }
 
     fn decode(ctx: &Context<'a>, file: &'a [u8], base: u64) -> Read<Self> {
-        let root = ctx.root(&ROOT)?;
+        let root = ctx.root(FLAT_ROOT)?;
         let flat_tensor = Self {
             buf: ctx.buf(),
-            version: root.scalar(&VERSION, 0)?,
-            segments: Segments::parse(root, &SEGMENTS, file, base)?,
-            named_data: root.tables(&NAMED_DATA)?.list(),
+            version: root.scalar(FLAT_VERSION, 0)?,
+            segments: Segments::parse(root, FLAT_SEGMENTS, file, base)?,
+            named_data: root.tables(FLAT_NAMED_DATA)?.list(),
         };
         ctx.tables(flat_tensor.named_data).each(|table| {
             let (key, _) = flat_tensor.entry(table)?;
@@ -108,17 +99,14 @@ impl<'a> FlatTensor<'a> {
     }
 
     fn entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, NamedTensor<'a>)> {
-        let key = table.required_string(&KEY)?;
-        let data = self.segments.of(table, &SEGMENT_INDEX)?;
-        let layout = match table.table(&TENSOR_LAYOUT)? {
-            Some(layout) => Some(TensorLayout::decode(layout, &LAYOUT)?),
+        let key = table.required_string(ENTRY_KEY)?;
+        let data = self.segments.of(table, ENTRY_SEGMENT_INDEX)?;
+        let layout = match table.table(ENTRY_LAYOUT)? {
+            Some(layout) => Some(TensorLayout::decode(layout, LAYOUT)?),
             None => None,
         };
         let needed = layout.map_or(0, |layout| layout.nbytes());
-        let available = data.len() as u64;
-        if needed > available {
-            return Err(table.report(&SEGMENT_INDEX, ErrorKind::Truncated { needed, available }));
-        }
+        table.fits(ENTRY_SEGMENT_INDEX, needed, data.len() as u64)?;
         Ok((key, NamedTensor { layout, data }))
     }
 }
@@ -127,23 +115,23 @@ impl<'a> FlatTensor<'a> {
 fn parse_header(file: &[u8]) -> Result<(usize, u64), FormatError> {
     check_identifier(file, IDENTIFIER)?;
     let got = header::word(file, 8).unwrap_or_default();
-    if got != HEADER_MAGIC {
-        return Err(header::error("magic", 8, ErrorKind::BadMagic { expected: HEADER_MAGIC, got }));
+    if got != MAGIC {
+        return Err(header::error(HEADER_MAGIC, 8, ErrorKind::BadMagic { expected: MAGIC, got }));
     }
-    let len = header::number::<4>(file, 12, "length")? as u32;
+    let len = header::number::<4>(file, 12, HEADER_LENGTH)? as u32;
     if len < HEADER_LEN {
         let kind = ErrorKind::Truncated { needed: u64::from(HEADER_LEN), available: u64::from(len) };
-        return Err(header::error("length", 12, kind));
+        return Err(header::error(HEADER_LENGTH, 12, kind));
     }
     let available = file.len() as u64;
-    let flatbuffer_end = header::number::<8>(file, 16, "flatbuffer_offset")?.saturating_add(header::number::<8>(
+    let flatbuffer_end = header::number::<8>(file, 16, HEADER_FLATBUFFER_OFFSET)?.saturating_add(header::number::<8>(
         file,
         24,
-        "flatbuffer_size",
+        HEADER_FLATBUFFER_SIZE,
     )?);
-    let base = header::number::<8>(file, 32, "segment_base_offset")?;
-    let segments_end = base.saturating_add(header::number::<8>(file, 40, "segment_data_size")?);
-    for (field, at, needed) in [("flatbuffer_size", 24, flatbuffer_end), ("segment_data_size", 40, segments_end)] {
+    let base = header::number::<8>(file, 32, HEADER_SEGMENT_BASE)?;
+    let segments_end = base.saturating_add(header::number::<8>(file, 40, HEADER_SEGMENT_SIZE)?);
+    for (field, at, needed) in [(HEADER_FLATBUFFER_SIZE, 24, flatbuffer_end), (HEADER_SEGMENT_SIZE, 40, segments_end)] {
         if needed > available {
             return Err(header::error(field, at, ErrorKind::Truncated { needed, available }));
         }

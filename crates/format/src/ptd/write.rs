@@ -63,22 +63,27 @@ impl<'a> FlatTensorModel<'a> {
             let segment = *blobs.entry(data).or_insert_with(|| segments.push(segment_alignment, [(0, data)]));
             let layout = entry.layout.as_ref().map(|model| layout(&mut builder, model));
             let key = builder.string(&entry.key);
-            let fields = [(&KEY, key.into()), (&SEGMENT_INDEX, segment.into()), (&TENSOR_LAYOUT, layout.into())];
+            let fields =
+                [(ENTRY_KEY, key.into()), (ENTRY_SEGMENT_INDEX, segment.into()), (ENTRY_LAYOUT, layout.into())];
             named.push(builder.table(&fields));
         }
         let named = builder.offsets(&named);
         let tables = segments.build(&mut builder);
-        let root = builder.table(&[(&VERSION, 0u32.into()), (&SEGMENTS, tables.into()), (&NAMED_DATA, named.into())]);
+        let root = builder.table(&[
+            (FLAT_VERSION, 0u32.into()),
+            (FLAT_SEGMENTS, tables.into()),
+            (FLAT_NAMED_DATA, named.into()),
+        ]);
 
         // The header is padded, and the padding belongs to it.
         let mut header = [0; (HEADER_LEN as usize).next_multiple_of(ALIGNMENT)];
         let size = (builder.len() + 8 + header.len()).next_multiple_of(ALIGNMENT);
-        check_len(size, &ROOT)?;
+        check_len(size, FLAT_ROOT)?;
         // Without data nothing follows the flatbuffer, and segments start at its very end.
         let alignment = if segments.size() == 0 { 1 } else { segment_alignment.max(1) };
         let base = (size as u64).next_multiple_of(alignment);
         let flatbuffer_size = (size - header.len()) as u64;
-        header[..4].copy_from_slice(&HEADER_MAGIC);
+        header[..4].copy_from_slice(&MAGIC);
         header[4..8].copy_from_slice(&HEADER_LEN.to_le_bytes());
         let numbers = [header.len() as u64, flatbuffer_size, base, segments.size()];
         for (field, number) in header[8..].chunks_exact_mut(8).zip(numbers) {
@@ -110,8 +115,8 @@ fn layout(builder: &mut Builder, model: &LayoutModel) -> Offset {
     let sizes = builder.numbers(model.sizes.iter().map(|size| size.to_le_bytes()));
     let dim_order = builder.bytes(&model.dim_order, 4);
     builder.table(&[
-        (&SCALAR_TYPE, model.scalar_type.code().into()),
-        (&SIZES, sizes.into()),
-        (&DIM_ORDER, dim_order.into()),
+        (LAYOUT_SCALAR_TYPE, model.scalar_type.code().into()),
+        (LAYOUT_SIZES, sizes.into()),
+        (LAYOUT_DIM_ORDER, dim_order.into()),
     ])
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{ErrorKind, FormatError};
 use crate::header;
+use crate::schema::*;
 
 /// Identifier of the one generation of the format that exists.
 pub(crate) const IDENTIFIER: [u8; 4] = *b"ET12";
@@ -32,24 +33,24 @@ impl ExtendedHeader {
         if header::word(file, 8) != Some(EXTENDED_MAGIC) {
             return Ok(None);
         }
-        let len = header::number::<4>(file, 12, "length")? as u32;
+        let len = header::number::<4>(file, 12, HEADER_LENGTH)? as u32;
         if len < MIN_HEADER_LEN {
             let kind = ErrorKind::Truncated { needed: u64::from(MIN_HEADER_LEN), available: u64::from(len) };
-            return Err(header::error("length", 12, kind));
+            return Err(header::error(HEADER_LENGTH, 12, kind));
         }
         let header = Self {
-            program_size: header::number::<8>(file, 16, "program_size")?,
-            segment_base_offset: header::number::<8>(file, 24, "segment_base_offset")?,
-            segment_data_size: if len >= 32 { Some(header::number::<8>(file, 32, "segment_data_size")?) } else { None },
+            program_size: header::number::<8>(file, 16, HEADER_PROGRAM_SIZE)?,
+            segment_base_offset: header::number::<8>(file, 24, HEADER_SEGMENT_BASE)?,
+            segment_data_size: if len >= 32 { Some(header::number::<8>(file, 32, HEADER_SEGMENT_SIZE)?) } else { None },
         };
         let available = file.len() as u64;
         if header.program_size > available {
             let kind = ErrorKind::Truncated { needed: header.program_size, available };
-            return Err(header::error("program_size", 16, kind));
+            return Err(header::error(HEADER_PROGRAM_SIZE, 16, kind));
         }
         let needed = header.segment_base_offset.saturating_add(header.segment_data_size.unwrap_or(0));
         if needed > available {
-            return Err(header::error("segment_data_size", 32, ErrorKind::Truncated { needed, available }));
+            return Err(header::error(HEADER_SEGMENT_SIZE, 32, ErrorKind::Truncated { needed, available }));
         }
         Ok(Some(header))
     }

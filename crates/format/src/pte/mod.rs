@@ -6,7 +6,6 @@ mod instruction;
 mod model;
 mod plan;
 mod program;
-mod schema;
 mod scope;
 mod tensor;
 mod value;

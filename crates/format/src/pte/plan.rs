@@ -5,10 +5,10 @@ use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
 
 use super::instruction::Instruction;
 use super::program::Program;
-use super::schema::*;
 use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
 use super::value::Value;
+use crate::schema::*;
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.
@@ -130,8 +130,8 @@ impl<'a> Plan<'a> {
 
     /// The Python stack of an instruction, innermost call last. Empty unless the exporter kept it.
     pub fn frames(&self, instruction: usize) -> impl Iterator<Item = Frame<'a>> + use<'a> {
-        let frames = self.stacktrace.entry(self.buf, instruction, |list| Ok(list.tables(&FRAME_LIST_ITEMS)?.list()));
-        let (buf, frames) = (self.buf, frames.unwrap_or(TableList::empty(&FRAME_LIST_ITEMS)));
+        let frames = self.stacktrace.entry(self.buf, instruction, |list| Ok(list.tables(FRAME_LIST_ITEMS)?.list()));
+        let (buf, frames) = (self.buf, frames.unwrap_or(TableList::empty(FRAME_LIST_ITEMS)));
         (0..frames.len()).filter_map(move |index| frames.entry(buf, index, Frame::decode))
     }
 
@@ -176,48 +176,48 @@ impl<'a> Plan<'a> {
 
     /// How the caller's nested inputs map to the flat list, as pytree text; empty if not recorded.
     pub fn input_encoding(&self) -> &'a str {
-        self.encoding(&CONTAINER_INPUT)
+        self.encoding(CONTAINER_INPUT)
     }
 
     /// How the flat outputs map to the nested ones, as pytree text; empty if not recorded.
     pub fn output_encoding(&self) -> &'a str {
-        self.encoding(&CONTAINER_OUTPUT)
+        self.encoding(CONTAINER_OUTPUT)
     }
 
-    fn encoding(&self, field: &'static Field) -> &'a str {
+    fn encoding(&self, field: Field) -> &'a str {
         if self.container == 0 {
             return "";
         }
         let ctx = Context::new(self.buf);
-        let text = ctx.table(self.container, &PLAN_CONTAINER).and_then(|table| table.string(field));
+        let text = ctx.table(self.container, PLAN_CONTAINER).and_then(|table| table.string(field));
         text.ok().flatten().unwrap_or("")
     }
 
     /// Reads the lists of a plan, not yet their entries.
     pub(crate) fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let chains = table.tables(&PLAN_CHAINS)?;
-        let empty = TableList::empty(&CHAIN_INSTRUCTIONS);
+        let chains = table.tables(PLAN_CHAINS)?;
+        let empty = TableList::empty(CHAIN_INSTRUCTIONS);
         let (instructions, stacktrace) = match chains.len() {
             0 => (empty, empty),
             1 => {
                 let chain = chains.get(0)?;
-                (chain.tables(&CHAIN_INSTRUCTIONS)?.list(), chain.tables(&CHAIN_STACKTRACE)?.list())
+                (chain.tables(CHAIN_INSTRUCTIONS)?.list(), chain.tables(CHAIN_STACKTRACE)?.list())
             }
-            _ => return Err(table.report(&PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
+            _ => return Err(table.report(PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
         };
         Ok(Self {
             buf: table.context().buf(),
-            name: table.required_string(&PLAN_NAME)?,
-            values: table.tables(&PLAN_VALUES)?.list(),
-            inputs: table.required_vector(&PLAN_INPUTS)?,
-            outputs: table.required_vector(&PLAN_OUTPUTS)?,
+            name: table.required_string(PLAN_NAME)?,
+            values: table.tables(PLAN_VALUES)?.list(),
+            inputs: table.required_vector(PLAN_INPUTS)?,
+            outputs: table.required_vector(PLAN_OUTPUTS)?,
             instructions,
             stacktrace,
-            operators: table.tables(&PLAN_OPERATORS)?.list(),
-            delegates: table.tables(&PLAN_DELEGATES)?.list(),
-            buffer_sizes: table.vector(&PLAN_BUFFER_SIZES)?,
-            buffer_devices: table.tables(&PLAN_BUFFER_DEVICE)?.list(),
-            container: table.table(&PLAN_CONTAINER)?.map_or(0, |container| container.position()),
+            operators: table.tables(PLAN_OPERATORS)?.list(),
+            delegates: table.tables(PLAN_DELEGATES)?.list(),
+            buffer_sizes: table.vector(PLAN_BUFFER_SIZES)?,
+            buffer_devices: table.tables(PLAN_BUFFER_DEVICE)?.list(),
+            container: table.table(PLAN_CONTAINER)?.map_or(0, |container| container.position()),
         })
     }
 
@@ -233,10 +233,10 @@ impl<'a> Plan<'a> {
             buffer_sizes: self.buffer_sizes,
         };
         table.spend(TABLE_COST + self.name.len() + 8 * self.buffer_sizes.len())?;
-        indices(table, &PLAN_INPUTS, Some(&scope))?;
-        indices(table, &PLAN_OUTPUTS, Some(&scope))?;
+        indices(table, PLAN_INPUTS, Some(&scope))?;
+        indices(table, PLAN_OUTPUTS, Some(&scope))?;
         if let Some((id, size)) = self.buffer_sizes.iter().enumerate().find(|(_, size)| *size < 0) {
-            table.report(&PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size });
+            table.report(PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size });
             return Err(ctx.at_index(id));
         }
         ctx.tables(self.values).each(|table| {
@@ -255,13 +255,13 @@ impl<'a> Plan<'a> {
         ctx.tables(self.buffer_devices).each(|table| decode_buffer_device(table).map(drop))?;
         ctx.tables(self.stacktrace).each(|list| {
             list.spend(TABLE_COST)?;
-            list.tables(&FRAME_LIST_ITEMS)?.each(|table| {
+            list.tables(FRAME_LIST_ITEMS)?.each(|table| {
                 let frame = Frame::decode(table)?;
                 table.spend(TABLE_COST + frame.filename.len() + frame.name.len() + frame.context.len())
             })
         })?;
-        if let Some(container) = table.table(&PLAN_CONTAINER)? {
-            for field in [&CONTAINER_INPUT, &CONTAINER_OUTPUT] {
+        if let Some(container) = table.table(PLAN_CONTAINER)? {
+            for field in [CONTAINER_INPUT, CONTAINER_OUTPUT] {
                 container.spend(container.string(field)?.map_or(0, str::len))?;
             }
         }
@@ -276,8 +276,7 @@ fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
     let delegate = DelegateSpec::decode(table)?;
     if program.delegate_data(delegate.data).is_none() {
         let (DelegateDataRef::Inline(index) | DelegateDataRef::Segment(index)) = delegate.data;
-        let limit = program.num_delegate_data(delegate.data) as u64;
-        return Err(table.report(&PAYLOAD_INDEX, ErrorKind::OutOfRange { value: u64::from(index), limit }));
+        return Err(table.out_of_range(PAYLOAD_INDEX, u64::from(index), program.num_delegate_data(delegate.data)));
     }
     table.spend(TABLE_COST + delegate.id.len())?;
     table.context().tables(delegate.compile_specs).each(|table| {
@@ -289,8 +288,8 @@ fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
 impl<'a> OperatorName<'a> {
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
         Ok(Self {
-            name: table.required_string(&OPERATOR_NAME)?,
-            overload: table.string(&OPERATOR_OVERLOAD)?.unwrap_or(""),
+            name: table.required_string(OPERATOR_NAME)?,
+            overload: table.string(OPERATOR_OVERLOAD)?.unwrap_or(""),
         })
     }
 }
@@ -302,39 +301,39 @@ impl<'a> DelegateSpec<'a> {
     }
 
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let processed = table.required_table(&DELEGATE_PROCESSED)?;
-        let index = processed.scalar(&PAYLOAD_INDEX, 0u32)?;
-        let data = match processed.scalar(&PAYLOAD_LOCATION, 0u8)? {
+        let processed = table.required_table(DELEGATE_PROCESSED)?;
+        let index = processed.scalar(PAYLOAD_INDEX, 0u32)?;
+        let data = match processed.scalar(PAYLOAD_LOCATION, 0u8)? {
             0 => DelegateDataRef::Inline(index),
             1 => DelegateDataRef::Segment(index),
-            tag => return Err(processed.report(&PAYLOAD_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(processed.unknown(PAYLOAD_LOCATION, tag)),
         };
         Ok(Self {
-            id: table.required_string(&DELEGATE_ID)?,
+            id: table.required_string(DELEGATE_ID)?,
             data,
             buf: table.context().buf(),
-            compile_specs: table.tables(&DELEGATE_COMPILE_SPECS)?.list(),
+            compile_specs: table.tables(DELEGATE_COMPILE_SPECS)?.list(),
         })
     }
 }
 
 impl<'a> CompileSpec<'a> {
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        Ok(Self { key: table.required_string(&SPEC_KEY)?, value: table.vector::<u8>(&SPEC_VALUE)?.as_bytes() })
+        Ok(Self { key: table.required_string(SPEC_KEY)?, value: table.vector::<u8>(SPEC_VALUE)?.as_bytes() })
     }
 }
 
 impl<'a> Frame<'a> {
     fn decode(table: Table<'_, 'a>) -> Read<Self> {
         Ok(Self {
-            filename: table.string(&FRAME_FILENAME)?.unwrap_or(""),
-            lineno: table.scalar(&FRAME_LINENO, 0)?,
-            name: table.string(&FRAME_NAME)?.unwrap_or(""),
-            context: table.string(&FRAME_CONTEXT)?.unwrap_or(""),
+            filename: table.string(FRAME_FILENAME)?.unwrap_or(""),
+            lineno: table.scalar(FRAME_LINENO, 0)?,
+            name: table.string(FRAME_NAME)?.unwrap_or(""),
+            context: table.string(FRAME_CONTEXT)?.unwrap_or(""),
         })
     }
 }
 
 fn decode_buffer_device(table: Table<'_, '_>) -> Read<(u32, Device)> {
-    Ok((table.scalar(&BUFFER_DEVICE_ID, 0u32)?, decode_device(table, &BUFFER_DEVICE_TYPE, &BUFFER_DEVICE_INDEX)?))
+    Ok((table.scalar(BUFFER_DEVICE_ID, 0u32)?, decode_device(table, BUFFER_DEVICE_TYPE, BUFFER_DEVICE_INDEX)?))
 }

@@ -6,7 +6,7 @@ use crate::segments::Segments;
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
-use super::schema::*;
+use crate::schema::*;
 
 /// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -56,32 +56,32 @@ impl<'a> Program<'a> {
     }
 
     fn decode(ctx: &Context<'a>, file: &'a [u8], header: Option<ExtendedHeader>) -> Read<Self> {
-        let root = ctx.root(&PROGRAM_ROOT)?;
+        let root = ctx.root(PROGRAM_ROOT)?;
         let base = header.map_or(0, |header| header.segment_base_offset);
         let mut program = Self {
             file,
             buf: ctx.buf(),
             header,
-            version: root.scalar(&PROGRAM_VERSION, 0)?,
-            plans: root.tables(&PROGRAM_EXECUTION_PLAN)?.list(),
-            segments: Segments::parse(root, &PROGRAM_SEGMENTS, file, base)?,
-            constants: Constants::Inline(root.tables(&PROGRAM_CONSTANT_BUFFER)?.list()),
+            version: root.scalar(PROGRAM_VERSION, 0)?,
+            plans: root.tables(PROGRAM_EXECUTION_PLAN)?.list(),
+            segments: Segments::parse(root, PROGRAM_SEGMENTS, file, base)?,
+            constants: Constants::Inline(root.tables(PROGRAM_CONSTANT_BUFFER)?.list()),
             mutable_data: Subsegments::default(),
-            delegate_data: root.tables(&PROGRAM_BACKEND_DELEGATE_DATA)?.list(),
-            named_data: root.tables(&PROGRAM_NAMED_DATA)?.list(),
+            delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA)?.list(),
+            named_data: root.tables(PROGRAM_NAMED_DATA)?.list(),
         };
-        if let Some(table) = root.table(&PROGRAM_CONSTANT_SEGMENT)? {
+        if let Some(table) = root.table(PROGRAM_CONSTANT_SEGMENT)? {
             let pieces = program.subsegments(table)?;
             // A single offset is the placeholder of a program without constants.
             if pieces.offsets.len() > 1 {
                 if program.num_constants() > 0 {
-                    let kind = ErrorKind::Conflict { with: PROGRAM_CONSTANT_SEGMENT.name };
-                    return Err(root.report(&PROGRAM_CONSTANT_BUFFER, kind));
+                    let kind = ErrorKind::Conflict { with: "constant_segment" };
+                    return Err(root.report(PROGRAM_CONSTANT_BUFFER, kind));
                 }
                 program.constants = Constants::Segment(pieces);
             }
         }
-        let mutable_data = root.tables(&PROGRAM_MUTABLE_DATA_SEGMENTS)?;
+        let mutable_data = root.tables(PROGRAM_MUTABLE_DATA_SEGMENTS)?;
         if mutable_data.len() > 0 {
             program.mutable_data = program.subsegments(mutable_data.get(0)?)?;
         }
@@ -137,7 +137,7 @@ impl<'a> Program<'a> {
     pub fn constant(&self, index: u32) -> Option<&'a [u8]> {
         match self.constants {
             Constants::Segment(pieces) => pieces.get(index),
-            Constants::Inline(buffers) => self.inline(buffers, index, &BUFFER_STORAGE),
+            Constants::Inline(buffers) => self.inline(buffers, index, BUFFER_STORAGE),
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a> Program<'a> {
     pub fn delegate_data(&self, reference: DelegateDataRef) -> Option<&'a [u8]> {
         match reference {
             DelegateDataRef::Segment(index) => self.segment(index as usize),
-            DelegateDataRef::Inline(index) => self.inline(self.delegate_data, index, &INLINE_DATA),
+            DelegateDataRef::Inline(index) => self.inline(self.delegate_data, index, INLINE_DATA),
         }
     }
 
@@ -189,33 +189,30 @@ impl<'a> Program<'a> {
     }
 
     /// The bytes in `field` of entry `index` of a list.
-    fn inline(&self, list: TableList, index: u32, field: &'static Field) -> Option<&'a [u8]> {
+    fn inline(&self, list: TableList, index: u32, field: Field) -> Option<&'a [u8]> {
         list.entry(self.buf, index as usize, |table| Ok(table.vector::<u8>(field)?.as_bytes()))
     }
 
     fn subsegments(&self, table: Table<'_, 'a>) -> Read<Subsegments<'a>> {
-        let offsets = table.vector::<u64>(&SUBSEGMENT_OFFSETS)?;
+        let offsets = table.vector::<u64>(SUBSEGMENT_OFFSETS)?;
         if offsets.len() <= 1 {
             return Ok(Subsegments { data: &[], offsets });
         }
-        let data = self.segments.of(table, &SUBSEGMENT_SEGMENT_INDEX)?;
+        let data = self.segments.of(table, SUBSEGMENT_SEGMENT_INDEX)?;
         let needed = offsets.iter().fold(0, u64::max);
-        if needed > data.len() as u64 {
-            let kind = ErrorKind::Truncated { needed, available: data.len() as u64 };
-            return Err(table.report(&SUBSEGMENT_OFFSETS, kind));
-        }
+        table.fits(SUBSEGMENT_OFFSETS, needed, data.len() as u64)?;
         Ok(Subsegments { data, offsets })
     }
 
     fn named_entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, &'a [u8])> {
-        Ok((table.required_string(&NAMED_KEY)?, self.segments.of(table, &NAMED_SEGMENT_INDEX)?))
+        Ok((table.required_string(NAMED_KEY)?, self.segments.of(table, NAMED_SEGMENT_INDEX)?))
     }
 
     fn check(&self, ctx: &Context<'a>) -> Read<()> {
         if let Constants::Inline(buffers) = self.constants {
-            ctx.tables(buffers).each(|buffer| buffer.vector::<u8>(&BUFFER_STORAGE).map(drop))?;
+            ctx.tables(buffers).each(|buffer| buffer.vector::<u8>(BUFFER_STORAGE).map(drop))?;
         }
-        ctx.tables(self.delegate_data).each(|data| data.vector::<u8>(&INLINE_DATA).map(drop))?;
+        ctx.tables(self.delegate_data).each(|data| data.vector::<u8>(INLINE_DATA).map(drop))?;
         ctx.tables(self.named_data).each(|table| {
             let (key, _) = self.named_entry(table)?;
             table.spend(16 + key.len())

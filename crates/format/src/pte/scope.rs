@@ -19,7 +19,7 @@ pub(crate) struct Scope<'p, 'a> {
 
 /// An index field below `limit`. On the wire it is a signed number.
 #[inline]
-pub(crate) fn index(table: Table<'_, '_>, field: &'static Field, limit: Option<usize>) -> Read<u32> {
+pub(crate) fn index(table: Table<'_, '_>, field: Field, limit: Option<usize>) -> Read<u32> {
     let value = table.scalar(field, 0u32)?;
     match limit {
         Some(limit) if value as usize >= limit => Err(out_of_range(table, field, value, limit)),
@@ -29,11 +29,7 @@ pub(crate) fn index(table: Table<'_, '_>, field: &'static Field, limit: Option<u
 
 /// A list of value indices.
 #[inline]
-pub(crate) fn indices<'a>(
-    table: Table<'_, 'a>,
-    field: &'static Field,
-    scope: Option<&Scope<'_, 'a>>,
-) -> Read<Vector<'a, u32>> {
+pub(crate) fn indices<'a>(table: Table<'_, 'a>, field: Field, scope: Option<&Scope<'_, 'a>>) -> Read<Vector<'a, u32>> {
     let list = table.required_vector::<u32>(field)?;
     table.spend(4 * list.len())?;
     if let Some(scope) = scope
@@ -46,10 +42,9 @@ pub(crate) fn indices<'a>(
 
 #[cold]
 #[inline(never)]
-pub(crate) fn out_of_range(table: Table<'_, '_>, field: &'static Field, value: u32, limit: usize) -> Reported {
-    let kind = match i64::from(value as i32) {
-        value if value < 0 => ErrorKind::Negative { value },
-        _ => ErrorKind::OutOfRange { value: u64::from(value), limit: limit as u64 },
-    };
-    table.report(field, kind)
+pub(crate) fn out_of_range(table: Table<'_, '_>, field: Field, value: u32, limit: usize) -> Reported {
+    match i64::from(value as i32) {
+        value if value < 0 => table.report(field, ErrorKind::Negative { value }),
+        _ => table.out_of_range(field, u64::from(value), limit),
+    }
 }

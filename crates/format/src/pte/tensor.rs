@@ -5,8 +5,8 @@ use crate::error::ErrorKind;
 use crate::flatbuf::{Field, Read, Table, Vector};
 use crate::layout::{LayoutFields, TensorLayout};
 
-use super::schema::*;
 use super::scope::Scope;
+use crate::schema::*;
 
 /// What a file says of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,45 +70,45 @@ pub struct Device {
 }
 
 const LAYOUT: LayoutFields =
-    LayoutFields { scalar_type: &TENSOR_SCALAR_TYPE, sizes: &TENSOR_SIZES, dim_order: &TENSOR_DIM_ORDER };
+    LayoutFields { scalar_type: TENSOR_SCALAR_TYPE, sizes: TENSOR_SIZES, dim_order: TENSOR_DIM_ORDER };
 
 impl<'a> TensorSpec<'a> {
     #[inline]
     pub(super) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
-        let layout = TensorLayout::decode(table, &LAYOUT)?;
-        if table.scalar(&TENSOR_STORAGE_OFFSET, 0i32)? != 0 {
+        let layout = TensorLayout::decode(table, LAYOUT)?;
+        if table.scalar(TENSOR_STORAGE_OFFSET, 0i32)? != 0 {
             let kind = ErrorKind::Unsupported { what: "an offset into a tensor's storage" };
-            return Err(table.report(&TENSOR_STORAGE_OFFSET, kind));
+            return Err(table.report(TENSOR_STORAGE_OFFSET, kind));
         }
-        let shape_dynamism = match table.scalar(&TENSOR_SHAPE_DYNAMISM, 0u8)? {
+        let shape_dynamism = match table.scalar(TENSOR_SHAPE_DYNAMISM, 0u8)? {
             0 => ShapeDynamism::Static,
             1 => ShapeDynamism::DynamicBound,
             2 => ShapeDynamism::DynamicUnbound,
-            tag => return Err(table.report(&TENSOR_SHAPE_DYNAMISM, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.unknown(TENSOR_SHAPE_DYNAMISM, tag)),
         };
         let (mut device, mut fully_qualified_name, mut external) = (Device::default(), None, false);
-        if let Some(extra) = table.table(&TENSOR_EXTRA)? {
-            device = decode_device(extra, &EXTRA_DEVICE_TYPE, &EXTRA_DEVICE_INDEX)?;
-            fully_qualified_name = extra.string(&EXTRA_FULLY_QUALIFIED_NAME)?;
+        if let Some(extra) = table.table(TENSOR_EXTRA)? {
+            device = decode_device(extra, EXTRA_DEVICE_TYPE, EXTRA_DEVICE_INDEX)?;
+            fully_qualified_name = extra.string(EXTRA_FULLY_QUALIFIED_NAME)?;
             extra.spend(fully_qualified_name.map_or(0, str::len))?;
-            external = match extra.scalar(&EXTRA_LOCATION, 0u8)? {
+            external = match extra.scalar(EXTRA_LOCATION, 0u8)? {
                 0 => false,
                 1 => true,
-                tag => return Err(extra.report(&EXTRA_LOCATION, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+                tag => return Err(extra.unknown(EXTRA_LOCATION, tag)),
             };
             if external && fully_qualified_name.is_none() {
-                return Err(extra.report(&EXTRA_FULLY_QUALIFIED_NAME, ErrorKind::Missing));
+                return Err(extra.missing(EXTRA_FULLY_QUALIFIED_NAME));
             }
         }
-        let allocation = match table.table(&TENSOR_ALLOCATION)? {
+        let allocation = match table.table(TENSOR_ALLOCATION)? {
             Some(details) => {
-                let low = details.scalar(&ALLOCATION_OFFSET_LOW, 0u32)?;
-                let high = details.scalar(&ALLOCATION_OFFSET_HIGH, 0u32)?;
-                Some((details.scalar(&ALLOCATION_MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
+                let low = details.scalar(ALLOCATION_OFFSET_LOW, 0u32)?;
+                let high = details.scalar(ALLOCATION_OFFSET_HIGH, 0u32)?;
+                Some((details.scalar(ALLOCATION_MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
             }
             None => None,
         };
-        let index = table.scalar(&TENSOR_DATA_BUFFER_IDX, 0u32)?;
+        let index = table.scalar(TENSOR_DATA_BUFFER_IDX, 0u32)?;
         let nbytes = layout.nbytes();
         if let Some(scope) = scope {
             if let Some((memory_id, offset)) = allocation {
@@ -132,7 +132,7 @@ impl<'a> TensorSpec<'a> {
             dim_order: layout.dim_order,
             shape_dynamism,
             storage,
-            requires_grad: table.scalar(&TENSOR_REQUIRES_GRAD, false)?,
+            requires_grad: table.scalar(TENSOR_REQUIRES_GRAD, false)?,
             device,
             numel: layout.numel(),
             nbytes,
@@ -146,37 +146,28 @@ impl<'a> TensorSpec<'a> {
 fn check_planned(table: Table<'_, '_>, scope: &Scope<'_, '_>, memory_id: u32, offset: u64, nbytes: u64) -> Read<()> {
     let size = if memory_id == 0 { None } else { scope.buffer_sizes.get(memory_id as usize) };
     let Some(size) = size else {
-        let limit = scope.buffer_sizes.len() as u64;
-        return Err(table.report(&ALLOCATION_MEMORY_ID, ErrorKind::OutOfRange { value: u64::from(memory_id), limit }));
+        return Err(table.out_of_range(ALLOCATION_MEMORY_ID, u64::from(memory_id), scope.buffer_sizes.len()));
     };
-    let (needed, available) = (offset.saturating_add(nbytes), size.unsigned_abs());
-    if needed > available {
-        return Err(table.report(&TENSOR_ALLOCATION, ErrorKind::Truncated { needed, available }));
-    }
-    Ok(())
+    table.fits(TENSOR_ALLOCATION, offset.saturating_add(nbytes), size.unsigned_abs())
 }
 
 /// Checks that the program holds enough bytes for a constant or, if the tensor is planned, its initial value.
 #[inline]
 fn check_data(table: Table<'_, '_>, scope: &Scope<'_, '_>, index: u32, planned: bool, nbytes: u64) -> Read<()> {
     let data = if planned { scope.program.mutable_data(index) } else { scope.program.constant(index) };
-    let kind = match data {
-        Some(data) if data.len() as u64 >= nbytes => return Ok(()),
-        Some(data) => ErrorKind::Truncated { needed: nbytes, available: data.len() as u64 },
-        None => {
-            let count = if planned { scope.program.num_mutable_data() } else { scope.program.num_constants() };
-            ErrorKind::OutOfRange { value: u64::from(index), limit: count as u64 }
-        }
+    let Some(data) = data else {
+        let count = if planned { scope.program.num_mutable_data() } else { scope.program.num_constants() };
+        return Err(table.out_of_range(TENSOR_DATA_BUFFER_IDX, u64::from(index), count));
     };
-    Err(table.report(&TENSOR_DATA_BUFFER_IDX, kind))
+    table.fits(TENSOR_DATA_BUFFER_IDX, nbytes, data.len() as u64)
 }
 
 /// Reads a device from the two fields of a table that describe one.
-pub(crate) fn decode_device(table: Table<'_, '_>, kind: &'static Field, index: &'static Field) -> Read<Device> {
+pub(crate) fn decode_device(table: Table<'_, '_>, kind: Field, index: Field) -> Read<Device> {
     let kind = match table.scalar(kind, 0u8)? {
         0 => DeviceType::Cpu,
         1 => DeviceType::Cuda,
-        tag => return Err(table.report(kind, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+        tag => return Err(table.unknown(kind, tag)),
     };
     Ok(Device { kind, index: table.scalar(index, 0i8)? })
 }

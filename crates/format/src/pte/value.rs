@@ -1,11 +1,10 @@
 //! The values of a method: tensors, numbers, strings and lists of them.
 
-use crate::error::ErrorKind;
 use crate::flatbuf::{Element, Read, Table, Vector};
 
-use super::schema::*;
 use super::scope::{Scope, indices, out_of_range};
 use super::tensor::TensorSpec;
+use crate::schema::*;
 
 /// One entry of a plan's value table. Lists of tensors and of integers hold indices of other values,
 /// because their elements may change while the method runs.
@@ -75,35 +74,36 @@ impl<'a> OptionalIndices<'a> {
 impl<'a> Value<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
-    #[inline]
+    #[cfg_attr(target_os = "none", inline(never))]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(crate) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
-        let tag = table.scalar(&VALUE_TYPE, 0u8)?;
+        let tag = table.scalar(VALUE_TYPE, 0u8)?;
         if tag == 1 {
             return Ok(Self::None);
         }
-        let val = table.required_table(&VALUE_VALUE)?;
+        let val = table.required_table(VALUE_VALUE)?;
         Ok(match tag {
-            2 => Self::Int(val.scalar(&INT_VAL, 0)?),
-            3 => Self::Bool(val.scalar(&BOOL_VAL, false)?),
-            4 => Self::Double(val.scalar(&DOUBLE_VAL, 0.0)?),
+            2 => Self::Int(val.scalar(INT_VAL, 0)?),
+            3 => Self::Bool(val.scalar(BOOL_VAL, false)?),
+            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)?),
             5 => Self::Tensor(TensorSpec::decode(val, scope)?),
             6 => {
-                let text = val.required_string(&STRING_VAL)?;
+                let text = val.required_string(STRING_VAL)?;
                 val.spend(text.len())?;
                 Self::String(text)
             }
             7 => Self::IntList(wide_indices(val, scope)?),
             8 => Self::DoubleList(numbers(val)?),
             9 => Self::BoolList(numbers(val)?),
-            10 => Self::TensorList(indices(val, &LIST_ITEMS, scope)?),
+            10 => Self::TensorList(indices(val, LIST_ITEMS, scope)?),
             11 => Self::OptionalTensorList(optional_indices(val, scope)?),
-            tag => return Err(table.report(&VALUE_TYPE, ErrorKind::UnknownTag { tag: u32::from(tag) })),
+            tag => return Err(table.unknown(VALUE_TYPE, tag)),
         })
     }
 }
 
 fn numbers<'a, T: Element>(table: Table<'_, 'a>) -> Read<Vector<'a, T>> {
-    let items = table.required_vector::<T>(&LIST_ITEMS)?;
+    let items = table.required_vector::<T>(LIST_ITEMS)?;
     table.spend(T::SIZE * items.len())?;
     Ok(items)
 }
@@ -113,8 +113,7 @@ fn wide_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read
     if let Some(scope) = scope
         && let Some(value) = items.iter().find(|item| *item >= scope.num_values as u64)
     {
-        let kind = ErrorKind::OutOfRange { value, limit: scope.num_values as u64 };
-        return Err(table.report(&LIST_ITEMS, kind));
+        return Err(table.out_of_range(LIST_ITEMS, value, scope.num_values));
     }
     Ok(WideIndices(items))
 }
@@ -124,7 +123,7 @@ fn optional_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> 
     if let Some(scope) = scope {
         // An absent tensor is -1.
         if let Some(item) = items.iter().find(|item| *item != -1 && *item as u32 as usize >= scope.num_values) {
-            return Err(out_of_range(table, &LIST_ITEMS, item as u32, scope.num_values));
+            return Err(out_of_range(table, LIST_ITEMS, item as u32, scope.num_values));
         }
     }
     Ok(OptionalIndices(items))

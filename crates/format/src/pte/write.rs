@@ -13,7 +13,7 @@ use super::header::{EXTENDED_MAGIC, IDENTIFIER};
 use super::model::{
     DelegateModel, FrameModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
 };
-use super::schema::*;
+use crate::schema::*;
 
 /// Length of the extended header as it is recorded, and as it is padded to.
 const HEADER_LEN: usize = 32;
@@ -95,7 +95,7 @@ impl ProgramModel<'_> {
             let data = data.as_ref();
             let segment = *blobs.entry(data).or_insert_with(|| segments.push(options.segment_alignment, [(0, data)]));
             let key = builder.string(key);
-            named.push(builder.table(&[(&NAMED_KEY, key.into()), (&NAMED_SEGMENT_INDEX, segment.into())]));
+            named.push(builder.table(&[(NAMED_KEY, key.into()), (NAMED_SEGMENT_INDEX, segment.into())]));
         }
 
         let root = Root {
@@ -120,14 +120,14 @@ impl ProgramModel<'_> {
         header[8..16].copy_from_slice(&size.to_le_bytes());
         header[16..24].copy_from_slice(&base.to_le_bytes());
         header[24..32].copy_from_slice(&segments.size().to_le_bytes());
-        check_len(size as usize, &PROGRAM_ROOT)?;
+        check_len(size as usize, PROGRAM_ROOT)?;
         Ok(Image::new(builder.finish(root, IDENTIFIER, &header), base, &segments))
     }
 
     fn write_inline(&self) -> Result<Image<'_>, FormatError> {
         let only_segments = [
-            (self.mutable_data.len() > 1, &PROGRAM_MUTABLE_DATA_SEGMENTS),
-            (!self.named_data.is_empty(), &PROGRAM_NAMED_DATA),
+            (self.mutable_data.len() > 1, PROGRAM_MUTABLE_DATA_SEGMENTS),
+            (!self.named_data.is_empty(), PROGRAM_NAMED_DATA),
         ];
         if let Some((_, field)) = only_segments.into_iter().find(|(present, _)| *present) {
             return Err(field.error(ErrorKind::Unsupported { what: "data of this kind without segments" }, 0));
@@ -136,7 +136,7 @@ impl ProgramModel<'_> {
         let mut constant_buffer = Vec::new();
         for data in &self.constants {
             let storage = builder.bytes(data, INLINE_ALIGNMENT);
-            constant_buffer.push(builder.table(&[(&BUFFER_STORAGE, storage.into())]));
+            constant_buffer.push(builder.table(&[(BUFFER_STORAGE, storage.into())]));
         }
         let mut blobs = BTreeMap::new();
         let mut delegate_data = Vec::new();
@@ -187,20 +187,20 @@ impl Root {
         let mutable_data = self.mutable_data.map(|data| builder.offsets(&[data]));
         let named_data = (!self.named_data.is_empty()).then(|| builder.offsets(&self.named_data));
         builder.table(&[
-            (&PROGRAM_VERSION, 0u32.into()),
-            (&PROGRAM_EXECUTION_PLAN, self.plans.into()),
-            (&PROGRAM_CONSTANT_BUFFER, constant_buffer.into()),
-            (&PROGRAM_BACKEND_DELEGATE_DATA, delegate_data.into()),
-            (&PROGRAM_SEGMENTS, self.segments.into()),
-            (&PROGRAM_CONSTANT_SEGMENT, self.constant_segment.into()),
-            (&PROGRAM_MUTABLE_DATA_SEGMENTS, mutable_data.into()),
-            (&PROGRAM_NAMED_DATA, named_data.into()),
+            (PROGRAM_VERSION, 0u32.into()),
+            (PROGRAM_EXECUTION_PLAN, self.plans.into()),
+            (PROGRAM_CONSTANT_BUFFER, constant_buffer.into()),
+            (PROGRAM_BACKEND_DELEGATE_DATA, delegate_data.into()),
+            (PROGRAM_SEGMENTS, self.segments.into()),
+            (PROGRAM_CONSTANT_SEGMENT, self.constant_segment.into()),
+            (PROGRAM_MUTABLE_DATA_SEGMENTS, mutable_data.into()),
+            (PROGRAM_NAMED_DATA, named_data.into()),
         ])
     }
 }
 
 fn finish<'m>(builder: Builder, root: Offset, header: &[u8]) -> Result<Image<'m>, FormatError> {
-    check_len(builder.len() + header.len() + 8, &PROGRAM_ROOT)?;
+    check_len(builder.len() + header.len() + 8, PROGRAM_ROOT)?;
     Ok(Image::new(builder.finish(root, IDENTIFIER, header), 0, &SegmentList::default()))
 }
 
@@ -224,12 +224,12 @@ fn pool<D: AsRef<[u8]>>(entries: &[D], alignment: u64) -> (Vec<(u64, &[u8])>, Ve
 
 fn subsegments(builder: &mut Builder, segment: u32, offsets: &[u64]) -> Offset {
     let offsets = builder.numbers(offsets.iter().map(|offset| offset.to_le_bytes()));
-    builder.table(&[(&SUBSEGMENT_SEGMENT_INDEX, segment.into()), (&SUBSEGMENT_OFFSETS, offsets.into())])
+    builder.table(&[(SUBSEGMENT_SEGMENT_INDEX, segment.into()), (SUBSEGMENT_OFFSETS, offsets.into())])
 }
 
 fn inline_data(builder: &mut Builder, data: &[u8]) -> Offset {
     let data = builder.bytes(data, INLINE_ALIGNMENT);
-    builder.table(&[(&INLINE_DATA, data.into())])
+    builder.table(&[(INLINE_DATA, data.into())])
 }
 
 /// The vector of methods; `payloads` are those of their delegates in order.
@@ -250,11 +250,15 @@ fn plan(
     let name = builder.string(&model.name);
     let input = builder.string(&model.input_encoding);
     let output = builder.string(&model.output_encoding);
-    let container = builder.table(&[(&CONTAINER_INPUT, input.into()), (&CONTAINER_OUTPUT, output.into())]);
+    let container = builder.table(&[(CONTAINER_INPUT, input.into()), (CONTAINER_OUTPUT, output.into())]);
 
     let mut values = Vec::with_capacity(model.values.len());
     for (i, model) in model.values.iter().enumerate() {
-        values.push(value(builder, model).map_err(|error| FormatError { index: Some(i as u32), ..error })?);
+        let offset = value(builder, model).map_err(|mut error| {
+            error.index = Some(i as u32);
+            error
+        })?;
+        values.push(offset);
     }
     let values = builder.offsets(&values);
     let inputs = indices(builder, &model.inputs);
@@ -266,7 +270,7 @@ fn plan(
     for operator in &model.operators {
         let name = builder.string(&operator.name);
         let overload = builder.string(&operator.overload);
-        operators.push(builder.table(&[(&OPERATOR_NAME, name.into()), (&OPERATOR_OVERLOAD, overload.into())]));
+        operators.push(builder.table(&[(OPERATOR_NAME, name.into()), (OPERATOR_OVERLOAD, overload.into())]));
     }
     let operators = builder.offsets(&operators);
     let delegates: Vec<Offset> =
@@ -279,24 +283,24 @@ fn plan(
         .iter()
         .map(|(id, device)| {
             builder.table(&[
-                (&BUFFER_DEVICE_ID, (*id).into()),
-                (&BUFFER_DEVICE_TYPE, (device.kind as u8).into()),
-                (&BUFFER_DEVICE_INDEX, device.index.into()),
+                (BUFFER_DEVICE_ID, (*id).into()),
+                (BUFFER_DEVICE_TYPE, (device.kind as u8).into()),
+                (BUFFER_DEVICE_INDEX, device.index.into()),
             ])
         })
         .collect();
     let devices = (!devices.is_empty()).then(|| builder.offsets(&devices));
     Ok(builder.table(&[
-        (&PLAN_NAME, name.into()),
-        (&PLAN_CONTAINER, container.into()),
-        (&PLAN_VALUES, values.into()),
-        (&PLAN_INPUTS, inputs.into()),
-        (&PLAN_OUTPUTS, outputs.into()),
-        (&PLAN_CHAINS, chains.into()),
-        (&PLAN_OPERATORS, operators.into()),
-        (&PLAN_DELEGATES, delegates.into()),
-        (&PLAN_BUFFER_SIZES, buffer_sizes.into()),
-        (&PLAN_BUFFER_DEVICE, devices.into()),
+        (PLAN_NAME, name.into()),
+        (PLAN_CONTAINER, container.into()),
+        (PLAN_VALUES, values.into()),
+        (PLAN_INPUTS, inputs.into()),
+        (PLAN_OUTPUTS, outputs.into()),
+        (PLAN_CHAINS, chains.into()),
+        (PLAN_OPERATORS, operators.into()),
+        (PLAN_DELEGATES, delegates.into()),
+        (PLAN_BUFFER_SIZES, buffer_sizes.into()),
+        (PLAN_BUFFER_DEVICE, devices.into()),
     ]))
 }
 
@@ -309,16 +313,16 @@ fn chain(builder: &mut Builder, model: &PlanModel<'_>) -> Offset {
         .map(|frames| {
             let frames: Vec<Offset> = frames.iter().map(|model| frame(builder, model)).collect();
             let items = builder.offsets(&frames);
-            builder.table(&[(&FRAME_LIST_ITEMS, items.into())])
+            builder.table(&[(FRAME_LIST_ITEMS, items.into())])
         })
         .collect();
     let stacktrace = (!stacktrace.is_empty()).then(|| builder.offsets(&stacktrace));
     let none = indices(builder, &[]);
     builder.table(&[
-        (&CHAIN_INPUTS, none.into()),
-        (&CHAIN_OUTPUTS, none.into()),
-        (&CHAIN_INSTRUCTIONS, instructions.into()),
-        (&CHAIN_STACKTRACE, stacktrace.into()),
+        (CHAIN_INPUTS, none.into()),
+        (CHAIN_OUTPUTS, none.into()),
+        (CHAIN_INSTRUCTIONS, instructions.into()),
+        (CHAIN_STACKTRACE, stacktrace.into()),
     ])
 }
 
@@ -327,10 +331,10 @@ fn frame(builder: &mut Builder, model: &FrameModel) -> Offset {
     let name = builder.string(&model.name);
     let context = builder.string(&model.context);
     builder.table(&[
-        (&FRAME_FILENAME, filename.into()),
-        (&FRAME_LINENO, model.lineno.into()),
-        (&FRAME_NAME, name.into()),
-        (&FRAME_CONTEXT, context.into()),
+        (FRAME_FILENAME, filename.into()),
+        (FRAME_LINENO, model.lineno.into()),
+        (FRAME_NAME, name.into()),
+        (FRAME_CONTEXT, context.into()),
     ])
 }
 
@@ -340,21 +344,21 @@ fn delegate(builder: &mut Builder, model: &DelegateModel<'_>, payload: Payload) 
         Payload::Inline(index) => (0u8, index),
         Payload::Segment(index) => (1, index),
     };
-    let processed = builder.table(&[(&PAYLOAD_LOCATION, location.into()), (&PAYLOAD_INDEX, index.into())]);
+    let processed = builder.table(&[(PAYLOAD_LOCATION, location.into()), (PAYLOAD_INDEX, index.into())]);
     let specs: Vec<Offset> = model
         .compile_specs
         .iter()
         .map(|(key, value)| {
             let key = builder.string(key);
             let value = builder.bytes(value, 4);
-            builder.table(&[(&SPEC_KEY, key.into()), (&SPEC_VALUE, value.into())])
+            builder.table(&[(SPEC_KEY, key.into()), (SPEC_VALUE, value.into())])
         })
         .collect();
     let specs = builder.offsets(&specs);
     builder.table(&[
-        (&DELEGATE_ID, id.into()),
-        (&DELEGATE_PROCESSED, processed.into()),
-        (&DELEGATE_COMPILE_SPECS, specs.into()),
+        (DELEGATE_ID, id.into()),
+        (DELEGATE_PROCESSED, processed.into()),
+        (DELEGATE_COMPILE_SPECS, specs.into()),
     ])
 }
 
@@ -362,35 +366,35 @@ fn instruction(builder: &mut Builder, model: &InstructionModel) -> Offset {
     let (tag, call) = match model {
         InstructionModel::Kernel { operator, args } => {
             let args = indices(builder, args);
-            let fields = [(&KERNEL_CALL_OP_INDEX, (*operator).into()), (&KERNEL_CALL_ARGS, args.into())];
+            let fields = [(KERNEL_CALL_OP_INDEX, (*operator).into()), (KERNEL_CALL_ARGS, args.into())];
             (1u8, builder.table(&fields))
         }
         InstructionModel::Delegate { delegate, args } => {
             let args = indices(builder, args);
-            let fields = [(&DELEGATE_CALL_INDEX, (*delegate).into()), (&DELEGATE_CALL_ARGS, args.into())];
+            let fields = [(DELEGATE_CALL_INDEX, (*delegate).into()), (DELEGATE_CALL_ARGS, args.into())];
             (2, builder.table(&fields))
         }
         InstructionModel::Move { from, to } => {
-            (3, builder.table(&[(&MOVE_FROM, (*from).into()), (&MOVE_TO, (*to).into())]))
+            (3, builder.table(&[(MOVE_FROM, (*from).into()), (MOVE_TO, (*to).into())]))
         }
         InstructionModel::JumpFalse { cond, destination } => {
-            (4, builder.table(&[(&JUMP_COND, (*cond).into()), (&JUMP_DESTINATION, (*destination).into())]))
+            (4, builder.table(&[(JUMP_COND, (*cond).into()), (JUMP_DESTINATION, (*destination).into())]))
         }
-        InstructionModel::Free { value } => (5, builder.table(&[(&FREE_VALUE, (*value).into())])),
+        InstructionModel::Free { value } => (5, builder.table(&[(FREE_VALUE, (*value).into())])),
     };
-    builder.table(&[(&INSTRUCTION_ARGS_TYPE, tag.into()), (&INSTRUCTION_ARGS, call.into())])
+    builder.table(&[(INSTRUCTION_ARGS_TYPE, tag.into()), (INSTRUCTION_ARGS, call.into())])
 }
 
 fn value(builder: &mut Builder, model: &ValueModel) -> Result<Offset, FormatError> {
     let (tag, value) = match model {
         ValueModel::None => (1u8, builder.table(&[])),
-        ValueModel::Int(int) => (2, builder.table(&[(&INT_VAL, (*int).into())])),
-        ValueModel::Bool(bool) => (3, builder.table(&[(&BOOL_VAL, (*bool).into())])),
-        ValueModel::Double(double) => (4, builder.table(&[(&DOUBLE_VAL, (*double).into())])),
+        ValueModel::Int(int) => (2, builder.table(&[(INT_VAL, (*int).into())])),
+        ValueModel::Bool(bool) => (3, builder.table(&[(BOOL_VAL, (*bool).into())])),
+        ValueModel::Double(double) => (4, builder.table(&[(DOUBLE_VAL, (*double).into())])),
         ValueModel::Tensor(model) => (5, tensor(builder, model)?),
         ValueModel::String(text) => {
             let text = builder.string(text);
-            (6, builder.table(&[(&STRING_VAL, text.into())]))
+            (6, builder.table(&[(STRING_VAL, text.into())]))
         }
         ValueModel::IntList(items) => (7, list(builder, items.iter().map(|item| u64::from(*item).to_le_bytes()))),
         ValueModel::DoubleList(items) => (8, list(builder, items.iter().map(|item| item.to_le_bytes()))),
@@ -400,12 +404,12 @@ fn value(builder: &mut Builder, model: &ValueModel) -> Result<Offset, FormatErro
             (11, list(builder, items.iter().map(|item| item.unwrap_or(u32::MAX).to_le_bytes())))
         }
     };
-    Ok(builder.table(&[(&VALUE_TYPE, tag.into()), (&VALUE_VALUE, value.into())]))
+    Ok(builder.table(&[(VALUE_TYPE, tag.into()), (VALUE_VALUE, value.into())]))
 }
 
 fn list<const N: usize>(builder: &mut Builder, items: impl DoubleEndedIterator<Item = [u8; N]>) -> Offset {
     let items = builder.numbers(items);
-    builder.table(&[(&LIST_ITEMS, items.into())])
+    builder.table(&[(LIST_ITEMS, items.into())])
 }
 
 fn indices(builder: &mut Builder, indices: &[u32]) -> Offset {
@@ -428,28 +432,28 @@ fn tensor(builder: &mut Builder, model: &TensorModel) -> Result<Offset, FormatEr
     let dim_order = builder.bytes(&model.dim_order, 4);
     let allocation = allocation.map(|(memory_id, offset)| {
         builder.table(&[
-            (&ALLOCATION_MEMORY_ID, memory_id.into()),
-            (&ALLOCATION_OFFSET_LOW, (offset as u32).into()),
-            (&ALLOCATION_OFFSET_HIGH, ((offset >> 32) as u32).into()),
+            (ALLOCATION_MEMORY_ID, memory_id.into()),
+            (ALLOCATION_OFFSET_LOW, (offset as u32).into()),
+            (ALLOCATION_OFFSET_HIGH, ((offset >> 32) as u32).into()),
         ])
     });
     let extra = (model.fully_qualified_name.is_some() || model.device != Device::default()).then(|| {
         let name = model.fully_qualified_name.as_ref().map(|name| builder.string(name));
         builder.table(&[
-            (&EXTRA_FULLY_QUALIFIED_NAME, name.into()),
-            (&EXTRA_LOCATION, u8::from(external).into()),
-            (&EXTRA_DEVICE_TYPE, (model.device.kind as u8).into()),
-            (&EXTRA_DEVICE_INDEX, model.device.index.into()),
+            (EXTRA_FULLY_QUALIFIED_NAME, name.into()),
+            (EXTRA_LOCATION, u8::from(external).into()),
+            (EXTRA_DEVICE_TYPE, (model.device.kind as u8).into()),
+            (EXTRA_DEVICE_INDEX, model.device.index.into()),
         ])
     });
     Ok(builder.table(&[
-        (&TENSOR_SCALAR_TYPE, model.scalar_type.code().into()),
-        (&TENSOR_SIZES, sizes.into()),
-        (&TENSOR_DIM_ORDER, dim_order.into()),
-        (&TENSOR_REQUIRES_GRAD, model.requires_grad.into()),
-        (&TENSOR_DATA_BUFFER_IDX, index.into()),
-        (&TENSOR_ALLOCATION, allocation.into()),
-        (&TENSOR_SHAPE_DYNAMISM, (model.shape_dynamism as u8).into()),
-        (&TENSOR_EXTRA, extra.into()),
+        (TENSOR_SCALAR_TYPE, model.scalar_type.code().into()),
+        (TENSOR_SIZES, sizes.into()),
+        (TENSOR_DIM_ORDER, dim_order.into()),
+        (TENSOR_REQUIRES_GRAD, model.requires_grad.into()),
+        (TENSOR_DATA_BUFFER_IDX, index.into()),
+        (TENSOR_ALLOCATION, allocation.into()),
+        (TENSOR_SHAPE_DYNAMISM, (model.shape_dynamism as u8).into()),
+        (TENSOR_EXTRA, extra.into()),
     ]))
 }
