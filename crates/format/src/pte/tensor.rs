@@ -12,7 +12,7 @@ use crate::schema::*;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TensorSpec<'a> {
     pub scalar_type: ScalarType,
-    /// Each size is at least 0, and there are at most [`MAX_RANK`]. For a dynamic shape they are upper bounds.
+    /// Each size is at least 0, and there are at most [`MAX_RANK`](crate::MAX_RANK). For a dynamic shape they are upper bounds.
     pub sizes: Vector<'a, i32>,
     /// Dimensions from the outermost to the innermost in memory: a permutation of `0..rank`.
     pub dim_order: &'a [u8],
