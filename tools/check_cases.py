@@ -49,12 +49,12 @@ def difference(want, got):
     return worst / (scale or 1.0) if worst == worst else float("inf")
 
 
-def load(description, folder):
+def load(description, folder, program):
+    """The wheel's module; a bundled one reads from `program`, the file's bytes, as long as it lives."""
     from executorch.extension.pybindings import portable_lib
 
     import executorch.kernels.quantized  # noqa: F401  registers the operators of quantized models
 
-    program = (folder / description["program"]).read_bytes()
     if description.get("bundled"):
         return portable_lib._load_for_executorch_from_bundled_program(
             portable_lib._load_bundled_program_from_buffer(program)
@@ -70,7 +70,8 @@ def load(description, folder):
 def check(path):
     """(calls that agree, lines that say which do not)."""
     description = json.loads(path.read_text())
-    module = load(description, path.parent)
+    program = (path.parent / description["program"]).read_bytes()
+    module = load(description, path.parent, program)
     agree, faults = 0, []
     for number, call in enumerate(description["calls"]):
         inputs = tuple(leaf(value, path.parent) for value in call["inputs"])

@@ -43,11 +43,11 @@ PROGRAMS = {}
 class Program:
     """One program of the corpus: its methods, the calls to record, and how it is lowered."""
 
-    def __init__(self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None):
+    def __init__(self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None, tolerance=1e-4):
         self.methods = methods if isinstance(methods, dict) else {"forward": methods}
         self.calls = [call if isinstance(call[0], str) else ("forward", call) for call in calls]
         self.dynamic, self.constants, self.config = dynamic, constants, config or {}
-        self.partitioners, self.wrap = partitioners, wrap
+        self.partitioners, self.wrap, self.tolerance = partitioners, wrap, tolerance
 
 
 def program(since=(0, 0), until=(99, 0)):
@@ -161,6 +161,17 @@ def cond():
 
 
 @program()
+def map_rows():
+    from torch._higher_order_ops.map import map as map_
+
+    class Rows(nn.Module):
+        def forward(self, xs, y):
+            return map_(lambda x, y: torch.tanh(x) * y + x.sum(), xs, y)
+
+    return Program(Rows(), [(uniform(3, 2, 4), uniform(2, 4)) for _ in range(2)])
+
+
+@program()
 def dynamic():
     class Dynamic(nn.Module):
         def __init__(self):
@@ -214,6 +225,42 @@ def external():
     """Weights in `external.ptd`."""
     layers = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 2))
     return Program(layers, [(uniform(2, 6),) for _ in range(2)], config={"external_constants": lambda node: "external"})
+
+
+@program()
+def unplanned():
+    """Inputs and outputs that the caller has to provide memory for, and an output that is an input."""
+    from executorch.exir.passes import MemoryPlanningPass
+
+    class Pair(nn.Module):
+        def forward(self, x, y):
+            return x * y + 1, [x, torch.cat([x, y])]
+
+    planning = {"alloc_graph_input": False, "alloc_graph_output": False}
+    if GENERATION < (0, 4):
+        planning["memory_planning_algo"] = "greedy"
+    config = {"memory_planning_pass": MemoryPlanningPass(**planning)}
+    return Program(Pair(), [(uniform(2, 3), uniform(2, 3)) for _ in range(2)], config=config)
+
+
+@program()
+def half():
+    layers = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).half()
+    return Program(layers, [(uniform(2, 6).half(),) for _ in range(2)], tolerance=4e-3)
+
+
+@program(since=(1, 0))
+def bfloat16():
+    layers = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).bfloat16()
+    return Program(layers, [(uniform(2, 6).bfloat16(),) for _ in range(2)], tolerance=3e-2)
+
+
+@program(since=(1, 0))
+def channels_last():
+    """Dim orders that are not the identity. (0.7.0 writes such weights in the wrong order: its own runtime agrees with
+    the file and not with PyTorch.)"""
+    layers = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU()).to(memory_format=torch.channels_last)
+    return Program(layers, [(uniform(1, 2, 5, 5).to(memory_format=torch.channels_last),) for _ in range(2)])
 
 
 @program(since=(0, 4))
@@ -313,7 +360,7 @@ def record(name, build, out):
             "method": method,
             "inputs": [cases.inline(leaf) for leaf in cases.leaves(args)],
             "outputs": [cases.inline(leaf) for leaf in cases.leaves(results)],
-            "tolerance": 1e-4,
+            "tolerance": built.tolerance,
         })
     for method, constant in (built.constants or {}).items():
         calls.append({"method": method, "inputs": [], "outputs": [cases.inline(constant)], "tolerance": 0})
