@@ -1,4 +1,8 @@
-//! Level 5. Tools around a module that the command line and the tests share: NumPy's array files.
+//! Level 5. Tools around a module that the command line and the tests share: array files, profiles, generated inputs,
+//! a program's description as JSON.
 #![forbid(unsafe_code)]
 
+pub mod describe;
+pub mod inputs;
 pub mod npy;
+pub mod profile;

@@ -64,7 +64,8 @@ pub struct OperatorUse {
 }
 
 impl MethodMeta {
-    pub(crate) fn of(plan: &Plan<'_>) -> Self {
+    /// From the plan of a parsed program.
+    pub fn of(plan: &Plan<'_>) -> Self {
         let infos = |list: rushlight_format::Vector<'_, u32>| -> Vec<ValueInfo> {
             list.iter().map(|index| ValueInfo::of(&plan.value(index as usize))).collect()
         };

@@ -1,0 +1,133 @@
+//! `rushlight bench`.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::arguments::{Method, Model};
+use crate::failure::Failure;
+use crate::inputs::{Inputs, borrow};
+use crate::output;
+
+/// Times loading and running a method.
+#[derive(Args)]
+pub struct Bench {
+    #[command(flatten)]
+    model: Model,
+    #[command(flatten)]
+    method: Method,
+    #[command(flatten)]
+    inputs: Inputs,
+
+    /// Runs that are not counted
+    #[arg(long, default_value_t = 3)]
+    warmup: u32,
+
+    /// Runs that are timed
+    #[arg(long, short = 'n', default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Print where the time goes, too
+    #[arg(long)]
+    profile: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub fn run(self) -> Result<(), Failure> {
+        let mut open = Vec::new();
+        let mut load = Vec::new();
+        for _ in 0..5 {
+            let start = Instant::now();
+            let mut module = self.model.load()?;
+            let opened = Instant::now();
+            let method = self.method.choose(&module);
+            module.load_method(&method)?;
+            open.push(opened - start);
+            load.push(opened.elapsed());
+        }
+        let mut module = self.model.load()?;
+        let method = self.method.choose(&module);
+        let values = self.inputs.values(&module.meta(&method)?)?;
+        let inputs = borrow(&values)?;
+        let progress = self.progress();
+        for _ in 0..self.warmup {
+            module.run(&method, &inputs)?;
+        }
+        let mut times = Vec::new();
+        for _ in 0..self.runs {
+            let start = Instant::now();
+            module.run(&method, &inputs)?;
+            times.push(start.elapsed());
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        let stages = [("open", &mut open), ("load method", &mut load), ("execute", &mut times)];
+        let stages = stages.map(|(name, times)| (name, Spread::of(times)));
+        if self.json {
+            let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
+            output::print_json(&json!(stages.iter().map(stage).collect::<serde_json::Map<_, _>>()));
+        } else {
+            let rows = stages.iter().map(|(name, spread)| spread.row(name));
+            output::print(&output::table(&["", "median ", "fastest ", "10 % ", "90 % ", "runs "], rows));
+        }
+        if self.profile {
+            let mut profiler = rushlight_devtools::profile::Profiler::default();
+            for _ in 0..self.runs.min(10) {
+                module.run_traced(&method, &inputs, &mut profiler)?;
+            }
+            crate::run::print_profile(&profiler);
+        }
+        Ok(())
+    }
+
+    /// A bar where a person watches, nothing in a pipe.
+    fn progress(&self) -> ProgressBar {
+        if self.json || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(u64::from(self.runs));
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
+        if let Ok(style) = style { bar.with_style(style) } else { bar }
+    }
+}
+
+/// How long something took, over several runs.
+struct Spread {
+    median: Duration,
+    fastest: Duration,
+    low: Duration,
+    high: Duration,
+    runs: usize,
+}
+
+impl Spread {
+    fn of(times: &mut [Duration]) -> Self {
+        times.sort_unstable();
+        let at = |part: usize| times.get((times.len() * part / 100).min(times.len().saturating_sub(1)));
+        let at = |part| at(part).copied().unwrap_or_default();
+        Self { median: at(50), fastest: at(0), low: at(10), high: at(90), runs: times.len() }
+    }
+
+    fn row(&self, name: &str) -> Vec<String> {
+        let times = [self.median, self.fastest, self.low, self.high].map(output::duration);
+        std::iter::once(name.to_owned()).chain(times).chain([self.runs.to_string()]).collect()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let ns = |duration: Duration| duration.as_nanos() as u64;
+        json!({
+            "median_ns": ns(self.median),
+            "fastest_ns": ns(self.fastest),
+            "p10_ns": ns(self.low),
+            "p90_ns": ns(self.high),
+            "runs": self.runs,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! How the command fails: a message on standard error and an exit code that scripts can use.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rushlight::{Code, Error};
+
+/// Why the command failed.
+pub enum Failure {
+    /// An error of the library, with the code it stands for.
+    Model(Error),
+    /// A file could not be read or written: what was tried.
+    File { what: String, error: io::Error },
+    /// An input does not fit the model.
+    Input(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    /// Writes the failure for a person, or plainly into a pipe.
+    pub fn print(&self) {
+        let (bold, red, plain) = ("\x1b[1m", "\x1b[1;31m", "\x1b[0m");
+        let text = match self {
+            Self::Model(error) => {
+                let text = error.to_string();
+                let (head, tail) = text.split_once('\n').map_or((text.as_str(), None), |(h, t)| (h, Some(t)));
+                let (code, head) = head.split_once("] ").map_or(("", head), |(code, head)| (code, head));
+                let tail = tail.map_or_else(String::new, |tail| format!("\n{tail}"));
+                anstream::eprintln!("{red}error{code}]{plain}: {bold}{head}{plain}{tail}");
+                return;
+            }
+            Self::File { what, error } => format!("{what}: {error}"),
+            Self::Input(text) | Self::Other(text) => text.clone(),
+        };
+        anstream::eprintln!("{red}error{plain}: {bold}{text}{plain}");
+    }
+
+    /// The exit code that `rushlight --help` documents.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::File { .. } => 3,
+            Self::Input(_) => 6,
+            Self::Other(_) => 1,
+            Self::Model(error) => match error.code() {
+                Code::AccessFailed => 3,
+                Code::NotFound if error.message().starts_with("cannot open") => 3,
+                Code::InvalidProgram | Code::InvalidExternalData => 4,
+                Code::OperatorMissing | Code::NotFound => 5,
+                Code::InvalidArgument | Code::InvalidType => 6,
+                _ => 1,
+            },
+        })
+    }
+
+    /// A file that could not be read.
+    pub fn read(path: &Path, error: io::Error) -> Self {
+        Self::File { what: format!("cannot read `{}`", path.display()), error }
+    }
+
+    /// A file that could not be written.
+    pub fn write(path: &Path, error: io::Error) -> Self {
+        Self::File { what: format!("cannot write `{}`", path.display()), error }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Model(error)
+    }
+}

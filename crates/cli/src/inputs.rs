@@ -1,0 +1,216 @@
+//! Inputs from files, literals, or the method's metadata.
+
+use std::fs;
+use std::path::Path;
+
+use clap::Args;
+use rushlight::{Input, MethodMeta, Tensor, TensorInfo, Value, ValueInfo};
+use rushlight_devtools::inputs::{Fill, generate, tensor};
+use rushlight_devtools::npy;
+
+use crate::failure::Failure;
+
+/// Where inputs come from.
+#[derive(Args)]
+pub struct Inputs {
+    /// An input, in order: a .npy, .npz, .png, .jpg or raw .bin file, a number, true, false or none
+    #[arg(long = "input", short, value_name = "FILE|VALUE", allow_hyphen_values = true)]
+    pub inputs: Vec<String>,
+
+    /// What inputs that are not given are filled with
+    #[arg(long, value_enum, default_value = "random")]
+    pub fill: FillKind,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Shape of a generated input with dynamic dimensions, such as 0=1x3x64x64; may be repeated
+    #[arg(long, value_name = "INPUT=SHAPE")]
+    pub shape: Vec<String>,
+
+    /// How the values of images are scaled after the division by 255
+    #[arg(long, value_enum, default_value = "none")]
+    pub normalize: Normalize,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum FillKind {
+    Random,
+    Ones,
+    Zeros,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Normalize {
+    /// Leave them in 0..1
+    None,
+    /// Mean and deviation of ImageNet, as torchvision's classifiers expect
+    Imagenet,
+}
+
+/// torchvision's mean and standard deviation of the three channels.
+const IMAGENET: [(f32, f32); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)];
+
+impl Inputs {
+    /// The values for a method's inputs.
+    pub fn values(&self, meta: &MethodMeta) -> Result<Vec<Value>, Failure> {
+        let mut values = Vec::new();
+        for text in &self.inputs {
+            self.read(text, meta, &mut values)?;
+        }
+        if values.len() > meta.inputs.len() {
+            let (name, expected, got) = (&meta.name, meta.inputs.len(), values.len());
+            return Err(Failure::Input(format!("`{name}` takes {expected} inputs, {got} were given")));
+        }
+        let fill = match self.fill {
+            FillKind::Random => Fill::Random(self.seed),
+            FillKind::Ones => Fill::Ones,
+            FillKind::Zeros => Fill::Zeros,
+        };
+        let shapes = self.shapes()?;
+        for (index, info) in meta.inputs.iter().enumerate().skip(values.len()) {
+            let shape = shapes.iter().find(|(i, _)| *i == index).map(|(_, shape)| shape);
+            values.push(match (info, shape) {
+                (ValueInfo::Tensor(info), Some(shape)) => Value::Tensor(tensor(info, shape, fill)?),
+                _ => generate(info, fill)?,
+            });
+        }
+        Ok(values)
+    }
+
+    fn shapes(&self) -> Result<Vec<(usize, Vec<usize>)>, Failure> {
+        let parse = |text: &String| {
+            let (index, shape) = text.split_once('=')?;
+            let shape: Option<Vec<usize>> =
+                shape.split('x').filter(|s| !s.is_empty()).map(|size| size.parse().ok()).collect();
+            Some((index.parse().ok()?, shape?))
+        };
+        let wrong = |text| Failure::Input(format!("--shape {text}: expected INPUT=SIZExSIZE, such as 0=1x3x64x64"));
+        self.shape.iter().map(|text| parse(text).ok_or_else(|| wrong(text))).collect()
+    }
+
+    fn read(&self, text: &str, meta: &MethodMeta, values: &mut Vec<Value>) -> Result<(), Failure> {
+        let path = Path::new(text);
+        let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        let bytes = || fs::read(path).map_err(|e| Failure::read(path, e));
+        let broken = |error: npy::NpyError| Failure::Input(format!("`{text}`: {error}"));
+        let index = values.len();
+        let info = meta.inputs.get(index);
+        let declared = || match info {
+            Some(ValueInfo::Tensor(info)) => Ok(info),
+            _ => Err(Failure::Input(format!("input {index} of `{}` is not a tensor, got `{text}`", meta.name))),
+        };
+        match extension.as_deref() {
+            Some("npy") => {
+                let array = npy::read(&bytes()?).map_err(broken)?;
+                values.push(Value::Tensor(as_declared(array, info)?));
+            }
+            Some("npz") => {
+                for (_, array) in npy::read_archive(&bytes()?).map_err(broken)? {
+                    let info = meta.inputs.get(values.len());
+                    values.push(Value::Tensor(as_declared(array, info)?));
+                }
+            }
+            Some("png" | "jpg" | "jpeg") => values.push(Value::Tensor(self.image(path, &bytes()?, declared()?)?)),
+            Some("bin" | "raw") => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
+            _ => values.push(literal(text)?),
+        }
+        Ok(())
+    }
+
+    /// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, scaled to the input's size.
+    fn image(&self, path: &Path, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
+        let unfit = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
+        let picture = image::load_from_memory(bytes).map_err(|e| unfit(e.to_string()))?;
+        let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
+        else {
+            return Err(unfit(format!("an image cannot be the input {info}")));
+        };
+        if !matches!(channels, 1 | 3) || info.dtype != rushlight::ScalarType::Float {
+            return Err(unfit(format!("an image cannot be the input {info}; expected f32 with 1 or 3 channels")));
+        }
+        let (width, height) = (width as u32, height as u32);
+        let picture = if (picture.width(), picture.height()) == (width, height) {
+            picture
+        } else {
+            picture.resize_exact(width, height, image::imageops::FilterType::Triangle)
+        };
+        let interleaved = if channels == 1 { luminance(&picture) } else { picture.to_rgb32f().into_raw() };
+        let mut planar = Vec::with_capacity(interleaved.len());
+        for channel in 0..channels {
+            let (mean, deviation) = match self.normalize {
+                Normalize::Imagenet => IMAGENET[channel.min(2)],
+                Normalize::None => (0.0, 1.0),
+            };
+            planar.extend(interleaved.iter().skip(channel).step_by(channels).map(|v| (v - mean) / deviation));
+        }
+        let shape: Vec<usize> = match info.sizes[..] {
+            [_, c, h, w] => vec![1, c, h, w],
+            _ => info.sizes.clone(),
+        };
+        Ok(Tensor::of(&shape, &planar)?)
+    }
+}
+
+/// Luminance in 0..1.
+fn luminance(picture: &image::DynamicImage) -> Vec<f32> {
+    picture.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+}
+
+/// bfloat16 is stored as `uint16` in NumPy's files; gives it its type back where the method wants bfloat16.
+fn as_declared(array: Tensor, info: Option<&ValueInfo>) -> Result<Tensor, Failure> {
+    let wanted = info.and_then(ValueInfo::as_tensor).map(|info| info.dtype);
+    if wanted == Some(rushlight::ScalarType::BFloat16) && array.dtype() == rushlight::ScalarType::UInt16 {
+        return Ok(Tensor::from_bytes(rushlight::ScalarType::BFloat16, array.shape(), array.bytes())?);
+    }
+    Ok(array)
+}
+
+/// The bytes of a tensor as declared; the first dimension of a dynamic one follows from the length.
+fn raw(text: &str, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
+    let mut shape = info.sizes.clone();
+    let row: usize = shape.iter().skip(1).product::<usize>() * info.dtype.size();
+    if info.is_dynamic
+        && let Some(first) = shape.first_mut()
+        && row > 0
+        && bytes.len() % row == 0
+    {
+        *first = bytes.len() / row;
+    }
+    Tensor::from_bytes(info.dtype, &shape, bytes).map_err(|_| {
+        let (expected, got) = (info.nbytes, bytes.len());
+        Failure::Input(format!("`{text}` has {got} bytes; the input {info} takes {expected}"))
+    })
+}
+
+fn literal(text: &str) -> Result<Value, Failure> {
+    Ok(match text {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        "none" => Value::None,
+        _ => match (text.parse::<i64>(), text.parse::<f64>()) {
+            (Ok(v), _) => Value::Int(v),
+            (_, Ok(v)) => Value::Double(v),
+            _ => {
+                let help = "expected a .npy, .npz, .png, .jpg, .bin or .raw file, a number, true, false or none";
+                return Err(Failure::Input(format!("cannot read the input `{text}`: {help}")));
+            }
+        },
+    })
+}
+
+/// The values as a method takes them.
+pub fn borrow(values: &[Value]) -> Result<Vec<Input<'_>>, Failure> {
+    let borrow = |value| -> Result<Input<'_>, Failure> {
+        Ok(match value {
+            &Value::Int(v) => Input::Int(v),
+            &Value::Double(v) => Input::Double(v),
+            &Value::Bool(v) => Input::Bool(v),
+            Value::String(v) => Input::String(v),
+            Value::None => Input::None,
+            Value::Tensor(tensor) => tensor.view()?.into(),
+        })
+    };
+    values.iter().map(borrow).collect()
+}

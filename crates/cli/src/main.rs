@@ -1,0 +1,86 @@
+//! Level 6. The `rushlight` command. Speaks to the facade and the tools; each subcommand is a module.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod completions;
+mod demo;
+mod doctor;
+mod failure;
+mod inputs;
+mod inspect;
+mod ops;
+mod output;
+mod run;
+mod size;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Runs PyTorch models exported to ExecuTorch's .pte format.
+#[derive(Parser)]
+#[command(name = "rushlight", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  rushlight demo                                    classify ten digits with the built-in model
+  rushlight run model.pte --input x.npy             run a model and print its outputs
+  rushlight run model.pte --input cat.jpg --top 3   run an image classifier
+  rushlight bench model.pte                         time loading and running
+  rushlight inspect model.pte                       methods, inputs, outputs, operators, memory
+  rushlight doctor model.pte                        what would run slowly here, and why
+
+Exit codes:
+  0 success   1 other failures   2 wrong usage   3 a file cannot be read or written
+  4 the model file is invalid    5 operators, backends or external data are missing
+  6 the inputs do not fit the model")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a method and print or save its outputs
+    Run(run::Run),
+    /// Time loading and running, apart
+    Bench(bench::Bench),
+    /// Show methods, inputs, outputs, operators, delegates, memory plan and segments
+    Inspect(inspect::Inspect),
+    /// List the operators that a program needs, and what is missing
+    Ops(ops::Ops),
+    /// Check that a file is well-formed and can be loaded
+    Validate(validate::Validate),
+    /// Show the memory that a method takes, and the Rust static that provides it
+    Size(size::Size),
+    /// Describe this machine, and what of a program would run slowly on it
+    Doctor(doctor::Doctor),
+    /// Classify ten handwritten digits with the built-in model
+    Demo(demo::Demo),
+    /// Print the completion script of a shell
+    Completions(completions::Completions),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(run) => run.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Ops(ops) => ops.run(),
+        Command::Validate(validate) => validate.run(),
+        Command::Size(size) => size.run(),
+        Command::Doctor(doctor) => doctor.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::Completions(completions) => completions.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Printing: tables, tensors, sizes, and results a script can read.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use rushlight::runtime::{Bool8, Element};
+use rushlight::{ScalarType, Tensor, Value};
+
+use crate::failure::Failure;
+
+/// Writes text to standard output. A reader that has gone away, as `head` does, ends the program quietly.
+pub fn print(text: &str) {
+    let mut out = anstream::stdout();
+    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a JSON value, indented.
+pub fn print_json(value: &serde_json::Value) {
+    print(&format!("{value:#}"));
+}
+
+/// A table with a header; columns whose header ends in a space are aligned to the right.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(header.iter().map(|h| h.trim_end()));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (i, header) in header.iter().enumerate() {
+        if header.ends_with(' ')
+            && let Some(column) = table.column_mut(i)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// A number of bytes for people: `1.5 MB`.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// A duration for people: `12.3 µs`.
+pub fn duration(duration: Duration) -> String {
+    let ns = duration.as_nanos() as f64;
+    match duration.as_nanos() {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} µs", ns / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// Writes a file beside its name and renames it, so that a failure leaves no broken file.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    write(&mut bytes)?;
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".partial");
+    let temporary = Path::new(&temporary);
+    let result = std::fs::write(temporary, bytes).and_then(|()| std::fs::rename(temporary, path));
+    result.map_err(|error| {
+        let _ = std::fs::remove_file(temporary);
+        Failure::write(path, error)
+    })
+}
+
+/// An output on one or a few lines; at most `limit` elements of a tensor.
+pub fn value(value: &Value, limit: usize) -> String {
+    match value {
+        Value::Tensor(tensor) => {
+            let shown = elements(tensor, limit);
+            let more = if shown.len() < numel(tensor) { ", …" } else { "" };
+            format!("{} {:?}  [{}{more}]", tensor.dtype(), tensor.shape(), shown.join(", "))
+        }
+        Value::Int(v) => format!("int {v}"),
+        Value::Double(v) => format!("double {v}"),
+        Value::Bool(v) => format!("bool {v}"),
+        Value::String(v) => format!("string {v:?}"),
+        Value::None => "None".to_owned(),
+    }
+}
+
+fn numel(tensor: &Tensor) -> usize {
+    tensor.shape().iter().product()
+}
+
+/// The first elements as text.
+fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
+    fn of<T: Element>(tensor: &Tensor, limit: usize, show: impl Fn(T) -> String) -> Vec<String> {
+        tensor.as_slice::<T>().unwrap_or_default().iter().take(limit).map(|&v| show(v)).collect()
+    }
+    let float = |v: f64| format!("{:.6}", v).trim_end_matches('0').trim_end_matches('.').to_owned();
+    match tensor.dtype() {
+        ScalarType::Bool => of::<Bool8>(tensor, limit, |v| v.get().to_string()),
+        ScalarType::Byte => of::<u8>(tensor, limit, |v| v.to_string()),
+        ScalarType::Char => of::<i8>(tensor, limit, |v| v.to_string()),
+        ScalarType::Short => of::<i16>(tensor, limit, |v| v.to_string()),
+        ScalarType::Int => of::<i32>(tensor, limit, |v| v.to_string()),
+        ScalarType::Long => of::<i64>(tensor, limit, |v| v.to_string()),
+        _ => floats(tensor).into_iter().take(limit).map(float).collect(),
+    }
+}
+
+/// The elements of a floating-point tensor as doubles; empty for other types.
+pub fn floats(tensor: &Tensor) -> Vec<f64> {
+    fn of<T: Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Vec<f64> {
+        tensor.as_slice::<T>().unwrap_or_default().iter().map(|&v| to(v)).collect()
+    }
+    match tensor.dtype() {
+        ScalarType::Float => of::<f32>(tensor, f64::from),
+        ScalarType::Double => of::<f64>(tensor, |v| v),
+        ScalarType::Half => of::<rushlight::f16>(tensor, f64::from),
+        ScalarType::BFloat16 => of::<rushlight::bf16>(tensor, f64::from),
+        _ => Vec::new(),
+    }
+}

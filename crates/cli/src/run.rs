@@ -1,0 +1,129 @@
+//! `rushlight run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rushlight::{Tensor, Value};
+use rushlight_devtools::npy;
+use rushlight_devtools::profile::Profiler;
+
+use crate::arguments::{Method, Model};
+use crate::failure::Failure;
+use crate::inputs::{Inputs, borrow};
+use crate::output;
+
+/// Runs a method and prints its outputs, or writes them to files.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight run model.pte                                  random inputs of the declared shapes
+  rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
+  rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
+  rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes")]
+pub struct Run {
+    #[command(flatten)]
+    model: Model,
+    #[command(flatten)]
+    method: Method,
+    #[command(flatten)]
+    inputs: Inputs,
+
+    /// Write tensor outputs to this folder as output_0.npy and so on
+    #[arg(long, short, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+
+    /// Print the largest N elements of each output with their indices
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Elements of each output to print
+    #[arg(long, default_value_t = 16)]
+    limit: usize,
+
+    /// Print how long each operator took
+    #[arg(long)]
+    profile: bool,
+
+    /// Call the method this often; state is kept from call to call, the last outputs are shown
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+}
+
+impl Run {
+    pub fn run(self) -> Result<(), Failure> {
+        let mut module = self.model.load()?;
+        let method = self.method.choose(&module);
+        let meta = module.meta(&method)?;
+        let values = self.inputs.values(&meta)?;
+        let inputs = borrow(&values)?;
+        let mut profiler = Profiler::default();
+        let mut outputs = Vec::new();
+        for _ in 0..self.repeat {
+            outputs = if self.profile {
+                module.run_traced(&method, &inputs, &mut profiler)?
+            } else {
+                module.run(&method, &inputs)?
+            };
+        }
+        if let Some(folder) = &self.output {
+            write(folder, &outputs)?;
+        } else {
+            self.print(&outputs);
+        }
+        if self.profile {
+            print_profile(&profiler);
+        }
+        Ok(())
+    }
+
+    fn print(&self, outputs: &[Value]) {
+        for (i, value) in outputs.iter().enumerate() {
+            match (value, self.top) {
+                (Value::Tensor(tensor), Some(top)) => output::print(&format!("output {i}\n{}", largest(tensor, top))),
+                _ => output::print(&format!("output {i}  {}", output::value(value, self.limit))),
+            }
+        }
+    }
+}
+
+fn write(folder: &std::path::Path, outputs: &[Value]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|e| Failure::write(folder, e))?;
+    for (i, value) in outputs.iter().enumerate() {
+        let Value::Tensor(tensor) = value else {
+            output::print(&format!("output {i}  {}", output::value(value, 1)));
+            continue;
+        };
+        let path = folder.join(format!("output_{i}.npy"));
+        output::write_file(&path, |bytes| {
+            npy::write(tensor, bytes).map_err(|e| Failure::Other(format!("output {i}: {e}")))
+        })?;
+        output::print(&format!("{}  {} {:?}", path.display(), tensor.dtype(), tensor.shape()));
+    }
+    Ok(())
+}
+
+fn largest(tensor: &Tensor, count: usize) -> String {
+    let mut ranked: Vec<(usize, f64)> = output::floats(tensor).into_iter().enumerate().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let lines: Vec<String> = ranked.iter().take(count).map(|(i, v)| format!("  {i:>6}  {v:.6}")).collect();
+    lines.join("\n")
+}
+
+/// Prints the time of each operator, the most expensive first.
+pub fn print_profile(profiler: &Profiler) {
+    let times = profiler.by_name();
+    let total: f64 = times.iter().map(|t| t.total.as_secs_f64()).sum();
+    let calls = profiler.executions().len().max(1);
+    let rows = times.iter().map(|timing| {
+        let share = if total > 0.0 { 100.0 * timing.total.as_secs_f64() / total } else { 0.0 };
+        vec![
+            timing.name.clone(),
+            (timing.calls / calls).to_string(),
+            output::duration(timing.total / calls as u32),
+            format!("{share:.1} %"),
+        ]
+    });
+    output::print(&format!("\n{}", output::table(&["operator", "calls ", "time ", "share "], rows)));
+    let whole: std::time::Duration = profiler.executions().iter().sum();
+    output::print(&format!("one execution: {}", output::duration(whole / calls as u32)));
+}

@@ -1,0 +1,63 @@
+//! A program's description as JSON: what `rushlight inspect --json` prints.
+
+use rushlight::format::Program;
+use rushlight::{MethodMeta, TensorInfo, ValueInfo};
+use serde_json::{Value as Json, json};
+
+/// Methods, inputs, outputs, operators, delegates, memory plan and segments of a program.
+pub fn program(program: &Program<'_>) -> Json {
+    let segments: Vec<Json> =
+        (0..program.num_segments()).map(|i| json!({ "bytes": program.segment(i).map_or(0, <[u8]>::len) })).collect();
+    let named: Vec<Json> =
+        program.named_data().map(|(key, data)| json!({ "key": key, "bytes": data.len() })).collect();
+    json!({
+        "bytes": program.bytes().len(),
+        "version": program.version(),
+        "extended_header": program.header().is_some(),
+        "constants": program.num_constants(),
+        "segments": segments,
+        "named_data": named,
+        "methods": program.methods().map(|plan| method(&MethodMeta::of(&plan))).collect::<Vec<_>>(),
+    })
+}
+
+/// One method.
+pub fn method(meta: &MethodMeta) -> Json {
+    let operators: Vec<Json> =
+        meta.operators.iter().map(|op| json!({ "name": op.name, "calls": op.calls })).collect();
+    json!({
+        "name": meta.name,
+        "inputs": meta.inputs.iter().map(value).collect::<Vec<_>>(),
+        "outputs": meta.outputs.iter().map(value).collect::<Vec<_>>(),
+        "attributes": meta.attributes.iter().map(tensor).collect::<Vec<_>>(),
+        "instructions": meta.num_instructions,
+        "operators": operators,
+        "backends": meta.backends,
+        "planned_buffers": meta.planned_buffers,
+    })
+}
+
+fn value(info: &ValueInfo) -> Json {
+    match info {
+        ValueInfo::Tensor(info) => tensor(info),
+        ValueInfo::Int(v) => json!({ "kind": "int", "value": v }),
+        ValueInfo::Double(v) => json!({ "kind": "double", "value": v }),
+        ValueInfo::Bool(v) => json!({ "kind": "bool", "value": v }),
+        ValueInfo::String(v) => json!({ "kind": "string", "value": v }),
+        ValueInfo::None => json!({ "kind": "none" }),
+        ValueInfo::List => json!({ "kind": "list" }),
+    }
+}
+
+fn tensor(info: &TensorInfo) -> Json {
+    json!({
+        "kind": "tensor",
+        "dtype": info.dtype.name(),
+        "sizes": info.sizes,
+        "dim_order": info.dim_order,
+        "dynamic": info.is_dynamic,
+        "planned": info.is_memory_planned,
+        "bytes": info.nbytes,
+        "name": info.name,
+    })
+}

@@ -1,0 +1,71 @@
+//! Inputs made from what a method's metadata says.
+
+use rushlight::runtime::Bool8;
+use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
+
+/// What to fill generated tensors with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    Zeros,
+    Ones,
+    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed.
+    Random(u64),
+}
+
+/// A value that fits the declaration of an input. Dynamic dimensions take their upper bound.
+pub fn generate(info: &ValueInfo, fill: Fill) -> Result<Value, Error> {
+    Ok(match info {
+        ValueInfo::Tensor(info) => Value::Tensor(tensor(info, &info.sizes, fill)?),
+        ValueInfo::Int(v) => Value::Int(*v),
+        ValueInfo::Double(v) => Value::Double(*v),
+        ValueInfo::Bool(v) => Value::Bool(*v),
+        ValueInfo::String(v) => Value::String(v.clone()),
+        ValueInfo::None | ValueInfo::List => Value::None,
+    })
+}
+
+/// A tensor of the declared element type and these sizes.
+pub fn tensor(info: &TensorInfo, shape: &[usize], fill: Fill) -> Result<Tensor, Error> {
+    let mut tensor = Tensor::zeros(info.dtype, shape)?;
+    let mut random = match fill {
+        Fill::Zeros => return Ok(tensor),
+        Fill::Ones => None,
+        Fill::Random(seed) => Some(SplitMix(seed)),
+    };
+    let dtype = info.dtype;
+    for element in tensor.bytes_mut().chunks_exact_mut(dtype.size()) {
+        // 24 bits, so that the value is exact in f32.
+        let unit = random.as_mut().map_or(1.0, |random| (random.next() >> 40) as f64 / f64::from(1u32 << 24));
+        let whole = if random.is_some() { (unit * 8.0) as i64 } else { 1 };
+        write_element(dtype, unit, whole, element);
+    }
+    Ok(tensor)
+}
+
+fn write_element(dtype: ScalarType, unit: f64, whole: i64, to: &mut [u8]) {
+    match dtype {
+        ScalarType::Float => to.copy_from_slice(&(unit as f32).to_ne_bytes()),
+        ScalarType::Double => to.copy_from_slice(&unit.to_ne_bytes()),
+        ScalarType::Half => to.copy_from_slice(&half::f16::from_f64(unit).to_ne_bytes()),
+        ScalarType::BFloat16 => to.copy_from_slice(&half::bf16::from_f64(unit).to_ne_bytes()),
+        ScalarType::Bool => to.copy_from_slice(&[Bool8::from(unit >= 0.5).0]),
+        _ => {
+            let bytes = whole.to_le_bytes();
+            let len = to.len().min(bytes.len());
+            to[..len].copy_from_slice(&bytes[..len]);
+        }
+    }
+}
+
+/// The generator of Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,96 @@
+//! Checks that need no test run.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::command::{cargo, command, output, run};
+
+pub fn all() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    run(command("cargo", &["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    let metadata = output(&mut command("cargo", &["metadata", "--format-version", "1", "--locked"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata")?;
+    dependency_direction(&metadata)?;
+    licences(&metadata)?;
+    println!("all checks passed");
+    Ok(())
+}
+
+/// The levels of ARCHITECTURE.md. A crate may depend on crates of lower levels only; development dependencies may
+/// point anywhere.
+const LEVELS: &[(&str, u32)] = &[
+    ("rushlight-format", 0),
+    ("rushlight-runtime", 1),
+    ("rushlight-kernels", 2),
+    ("rushlight", 4),
+    ("rushlight-devtools", 5),
+    ("rushlight-cli", 6),
+    ("rushlight-python", 6),
+    ("rushlight-testing", 7),
+    ("rushlight-benches", 7),
+    ("xtask", 7),
+];
+
+fn dependency_direction(metadata: &Value) -> Result<()> {
+    let level = |name: &str| LEVELS.iter().find(|(n, _)| *n == name).map(|(_, level)| *level);
+    let mut wrong = Vec::new();
+    for package in workspace_packages(metadata) {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(own) = level(name) else {
+            wrong.push(format!("{name} has no level in xtask/src/check.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            let is_development = dependency["kind"] == "dev";
+            if let Some(other) = level(on)
+                && !is_development
+                && other >= own
+            {
+                wrong.push(format!("{name} (level {own}) depends on {on} (level {other})"));
+            }
+            let requirement = dependency["req"].as_str().unwrap_or_default();
+            if level(on).is_none() && !requirement.starts_with('=') {
+                wrong.push(format!("{name} does not pin {on}: {requirement}"));
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { bail!("dependencies:\n{}", wrong.join("\n")) }
+}
+
+/// Licences that a dependency may have; with several to choose from, one of them is enough.
+const ALLOWED: &[&str] = &[
+    "MIT",
+    "MIT-0",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "Unlicense",
+    "CC0-1.0",
+    "0BSD",
+];
+
+fn licences(metadata: &Value) -> Result<()> {
+    let mut wrong = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let licence = package["license"].as_str().unwrap_or("none");
+        let is_allowed = |part: &str| ALLOWED.contains(&part.trim().trim_matches(['(', ')']));
+        // `A AND B` needs both, `A OR B` (also written `A/B`) one of them; in practice AND binds groups of OR.
+        let ok = licence.split(" AND ").all(|group| group.split(" OR ").flat_map(|p| p.split('/')).any(is_allowed));
+        if !ok {
+            wrong.push(format!("{}: {licence}", package["name"].as_str().unwrap_or_default()));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { bail!("licences that are not allowed:\n{}", wrong.join("\n")) }
+}
+
+fn workspace_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+    let members: Vec<&str> = metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages.filter(move |package| package["id"].as_str().is_some_and(|id| members.contains(&id)))
+}

@@ -1,0 +1,36 @@
+//! The project's chores, one module each. Run `cargo xtask` for the list.
+#![forbid(unsafe_code)]
+
+mod check;
+mod command;
+mod setup;
+mod size;
+mod test;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask <chore>
+
+  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default)
+  check          formatting, clippy, docs, the direction of dependencies, licences
+  test [stage]   every test, in stages: rust, python, models, embedded, aarch64 (all by default)
+  size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["setup"] => setup::all(),
+        ["setup", what] => setup::one(what),
+        ["check"] => check::all(),
+        ["test"] => test::all(),
+        ["test", stage] => test::one(stage),
+        ["size"] => size::report(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("unknown chore: {}\n\n{USAGE}", arguments.join(" ")),
+    }
+}

@@ -1,0 +1,72 @@
+//! Installs what the tests need and the toolchain does not bring. Everything is pinned; what is there is kept.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::command::{command, exists, root, run};
+
+/// Packages of the Debian family, with a program that shows whether they are there.
+const SYSTEM: &[(&str, &str)] = &[
+    ("qemu-system-arm", "qemu-system-arm"),
+    ("qemu-aarch64-static", "qemu-user-static"),
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+];
+
+const TARGETS: &[&str] = &["thumbv7em-none-eabihf", "thumbv6m-none-eabi", "aarch64-unknown-linux-gnu"];
+
+pub fn all() -> Result<()> {
+    one("cross")?;
+    one("qemu")?;
+    one("python")
+}
+
+pub fn one(what: &str) -> Result<()> {
+    match what {
+        "python" => python(),
+        "cross" => cross(),
+        "qemu" => system_packages(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu"),
+    }
+}
+
+/// Python of the project's own environment, with PyTorch and ExecuTorch, which the tests compare with.
+pub fn venv_python() -> PathBuf {
+    root().join(".venv/bin/python")
+}
+
+/// Makes `.venv` with the versions that `tools/requirements.txt` pins. Several gigabytes, a few minutes the first time.
+fn python() -> Result<()> {
+    let requirements = root().join("tools/requirements.txt");
+    let stamp = root().join(".venv/requirements.txt");
+    if std::fs::read(&requirements)? == std::fs::read(&stamp).unwrap_or_default() {
+        return Ok(());
+    }
+    if !venv_python().exists() {
+        run(&mut command("python3", &["-m", "venv", ".venv"]))?;
+    }
+    run(command(venv_python(), &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(&requirements))?;
+    std::fs::copy(&requirements, &stamp)?;
+    Ok(())
+}
+
+/// The standard libraries of the other targets.
+fn cross() -> Result<()> {
+    let mut arguments = vec!["target", "add"];
+    arguments.extend(TARGETS);
+    run(&mut command("rustup", &arguments))
+}
+
+fn system_packages() -> Result<()> {
+    let missing: Vec<&str> = SYSTEM.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !exists("apt-get") {
+        bail!("install these with the system's package manager: {}", missing.join(", "));
+    }
+    run(&mut command("apt-get", &["update", "--quiet"]))?;
+    let mut install = command("apt-get", &["install", "--yes", "--quiet", "--no-install-recommends"]);
+    run(install.args(missing).arg("libc6-dev-arm64-cross").env("DEBIAN_FRONTEND", "noninteractive"))
+}

@@ -1,0 +1,88 @@
+//! All tests, in stages. A stage whose tools are missing installs them first.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::check;
+use crate::command::{cargo, command, root, run};
+use crate::setup::{self, venv_python};
+
+type Stage = (&'static str, fn() -> Result<()>);
+
+const STAGES: &[Stage] = &[
+    ("check", check::all),
+    ("rust", rust),
+    ("embedded", embedded),
+    ("python", python),
+    ("models", models),
+    ("aarch64", aarch64),
+];
+
+pub fn all() -> Result<()> {
+    let mut report = Vec::new();
+    let mut failed = 0;
+    for (name, stage) in STAGES {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let result = stage();
+        let seconds = start.elapsed().as_secs();
+        match result {
+            Ok(()) => report.push(format!("{name:<10} passed   {seconds:>5} s")),
+            Err(error) => {
+                failed += 1;
+                report.push(format!("{name:<10} FAILED   {seconds:>5} s   {error:#}"));
+            }
+        }
+    }
+    println!("\n{}", report.join("\n"));
+    println!("{} passed, {failed} failed", STAGES.len() - failed);
+    if failed > 0 {
+        bail!("{failed} of {} stages failed", STAGES.len());
+    }
+    Ok(())
+}
+
+pub fn one(name: &str) -> Result<()> {
+    match STAGES.iter().find(|(stage, _)| *stage == name) {
+        Some((_, stage)) => stage(),
+        None => {
+            let names: Vec<&str> = STAGES.iter().map(|(name, _)| *name).collect();
+            bail!("unknown stage `{name}`: {}", names.join(", "))
+        }
+    }
+}
+
+/// Unit tests, operator cases, corpus, mutations.
+fn rust() -> Result<()> {
+    cargo(&["test", "--workspace", "--quiet"])
+}
+
+/// The firmware on an emulated Cortex-M4, and the no_std crates for smaller cores.
+fn embedded() -> Result<()> {
+    setup::one("cross")?;
+    setup::one("qemu")?;
+    cargo(&["build", "--quiet", "-p", "rushlight", "--no-default-features", "--target", "thumbv7em-none-eabihf"])?;
+    run(command("cargo", &["run", "--quiet", "--release"]).current_dir(root().join("examples/cortex-m")))
+}
+
+/// The wheel: built, installed where neither torch nor numpy are, and tested beside both.
+fn python() -> Result<()> {
+    setup::one("python")?;
+    run(command(venv_python(), &["tools/test_wheel.py"]).env("CARGO_NET_OFFLINE", "false"))
+}
+
+/// Whole models exported by ExecuTorch's own compiler, against eager PyTorch.
+fn models() -> Result<()> {
+    setup::one("python")?;
+    run(&mut command(venv_python(), &["tools/models/generate.py", "target/models"]))?;
+    cargo(&["test", "--release", "--quiet", "-p", "rushlight-testing", "--test", "models", "--", "--ignored"])
+}
+
+/// The Rust tests again, for aarch64 in an emulator.
+fn aarch64() -> Result<()> {
+    setup::one("cross")?;
+    setup::one("qemu")?;
+    let target = "aarch64-unknown-linux-gnu";
+    cargo(&["test", "--quiet", "--workspace", "--exclude", "xtask", "--exclude", "rushlight-python", "--target", target])
+}
