@@ -90,7 +90,8 @@ fn licences(metadata: &Value) -> Result<()> {
 }
 
 fn workspace_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
-    let members: Vec<&str> = metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let members: Vec<&str> =
+        metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let packages = metadata["packages"].as_array().into_iter().flatten();
     packages.filter(move |package| package["id"].as_str().is_some_and(|id| members.contains(&id)))
 }

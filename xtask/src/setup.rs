@@ -59,7 +59,8 @@ fn cross() -> Result<()> {
 }
 
 fn system_packages() -> Result<()> {
-    let missing: Vec<&str> = SYSTEM.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<&str> =
+        SYSTEM.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }

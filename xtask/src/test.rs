@@ -84,5 +84,15 @@ fn aarch64() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     let target = "aarch64-unknown-linux-gnu";
-    cargo(&["test", "--quiet", "--workspace", "--exclude", "xtask", "--exclude", "rushlight-python", "--target", target])
+    cargo(&[
+        "test",
+        "--quiet",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--exclude",
+        "rushlight-python",
+        "--target",
+        target,
+    ])
 }

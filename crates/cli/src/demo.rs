@@ -14,7 +14,7 @@ pub struct Demo {}
 
 static MODEL: &[u8] = rushlight::include_program!("../../../examples/cortex-m/digits.pte");
 /// Ten images of 8 x 8, one a digit, as little-endian f32 in 0..1.
-static IMAGES: &[u8] = include_bytes!("../../../examples/cortex-m/images.bin");
+static IMAGES: &[u8] = include_bytes!("../../../examples/cortex-m/images/images.bin");
 
 const SIDE: usize = 8;
 
@@ -48,7 +48,11 @@ impl Demo {
             "{right} of {count} right, {} an image on the reference kernels",
             output::duration(time / count.max(1) as u32)
         ));
-        if right == count { Ok(()) } else { Err(Failure::Other("the model misread a digit that it should know".to_owned())) }
+        if right == count {
+            Ok(())
+        } else {
+            Err(Failure::Other("the model misread a digit that it should know".to_owned()))
+        }
     }
 }
 
@@ -62,8 +66,7 @@ fn softmax_top(logits: &[f32]) -> (usize, f32) {
 fn print_digit(image: &[f32], digit: usize, best: usize, share: f32) {
     let shades = [' ', '░', '▒', '▓', '█'];
     for (i, row) in image.chunks_exact(SIDE).enumerate() {
-        let pixels: String =
-            row.iter().flat_map(|v| [shades[((v * 4.99) as usize).min(4)]; 2]).collect();
+        let pixels: String = row.iter().flat_map(|v| [shades[((v * 4.99) as usize).min(4)]; 2]).collect();
         let text = match i {
             3 => format!("   a {digit}, read as {best}"),
             4 => format!("   {:.1} % sure", 100.0 * share),

@@ -35,13 +35,30 @@ impl Doctor {
 /// What the processor has of the instruction sets that matter to inference.
 fn cpu_features() -> Vec<&'static str> {
     let mut found = Vec::new();
-    macro_rules! detect {
-        ($macro:path, $($feature:tt),*) => {$( if $macro!($feature) { found.push($feature); } )*};
-    }
     #[cfg(target_arch = "x86_64")]
-    detect!(std::arch::is_x86_feature_detected, "sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "avx512bf16");
+    for (name, present) in [
+        ("sse4.2", std::is_x86_feature_detected!("sse4.2")),
+        ("avx", std::is_x86_feature_detected!("avx")),
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("fma", std::is_x86_feature_detected!("fma")),
+        ("f16c", std::is_x86_feature_detected!("f16c")),
+        ("avx512f", std::is_x86_feature_detected!("avx512f")),
+        ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
+        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+    ] {
+        found.extend(present.then_some(name));
+    }
     #[cfg(target_arch = "aarch64")]
-    detect!(std::arch::is_aarch64_feature_detected, "neon", "fp16", "dotprod", "i8mm", "bf16", "sve");
+    for (name, present) in [
+        ("neon", std::arch::is_aarch64_feature_detected!("neon")),
+        ("fp16", std::arch::is_aarch64_feature_detected!("fp16")),
+        ("dotprod", std::arch::is_aarch64_feature_detected!("dotprod")),
+        ("i8mm", std::arch::is_aarch64_feature_detected!("i8mm")),
+        ("bf16", std::arch::is_aarch64_feature_detected!("bf16")),
+        ("sve", std::arch::is_aarch64_feature_detected!("sve")),
+    ] {
+        found.extend(present.then_some(name));
+    }
     if found.is_empty() {
         found.push("none that matter");
     }

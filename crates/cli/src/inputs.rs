@@ -123,7 +123,8 @@ impl Inputs {
     fn image(&self, path: &Path, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
         let unfit = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
         let picture = image::load_from_memory(bytes).map_err(|e| unfit(e.to_string()))?;
-        let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
+        let (&[channels, height, width], true) =
+            (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
         else {
             return Err(unfit(format!("an image cannot be the input {info}")));
         };

@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod inputs;
 mod inspect;
+mod op_paths;
 mod ops;
 mod output;
 mod run;
@@ -19,7 +20,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use failure::Failure;
 
 /// Runs PyTorch models exported to ExecuTorch's .pte format.
 #[derive(Parser)]

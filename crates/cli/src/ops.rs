@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::kernels::{ALL, PATHS};
+use rushlight::kernels::ALL;
 use rushlight::{MethodMeta, Module, OpSet, Registry};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::op_paths::PATHS;
 use crate::output;
 
 /// Lists the operators that programs need, which set has each, and what is missing.
@@ -50,9 +51,7 @@ impl Ops {
             return print_rust(needed.keys().map(String::as_str), &missing);
         }
         if self.json {
-            let row = |(name, calls): (&String, &usize)| {
-                json!({ "name": name, "calls": calls, "set": set_of(name).map(|set| set.name) })
-            };
+            let row = |(name, calls): (&String, &usize)| json!({ "name": name, "calls": calls, "set": set_of(name).map(|set| set.name) });
             let operators: Vec<_> = needed.iter().map(row).collect();
             output::print_json(&json!({ "operators": operators, "missing": missing }));
         } else {
@@ -68,8 +67,7 @@ impl Ops {
 
     fn list_all(&self) -> Result<(), Failure> {
         if self.json {
-            let sets: Vec<_> =
-                ALL.iter().map(|set| json!({ "set": set.name, "operators": names(set) })).collect();
+            let sets: Vec<_> = ALL.iter().map(|set| json!({ "set": set.name, "operators": names(set) })).collect();
             output::print_json(&json!(sets));
             return Ok(());
         }

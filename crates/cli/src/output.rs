@@ -26,7 +26,7 @@ pub fn print_json(value: &serde_json::Value) {
 /// A table with a header; columns whose header ends in a space are aligned to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(header.iter().map(|h| h.trim_end()));
     for row in rows {
         table.add_row(row);

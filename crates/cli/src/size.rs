@@ -29,7 +29,8 @@ impl Size {
         let small = module.method(&method)?.memory_use_on_32_bit();
         let file = module.program().parsed().bytes().len() as u64;
         if self.json {
-            let json = |m: MemoryUse| json!({ "method": m.method, "planned": m.planned, "temp": m.temp, "total": m.total() });
+            let json =
+                |m: MemoryUse| json!({ "method": m.method, "planned": m.planned, "temp": m.temp, "total": m.total });
             output::print_json(&json!({ "file": file, "host": json(host), "32-bit": json(small) }));
             return Ok(());
         }
@@ -40,11 +41,11 @@ impl Size {
             row("method (values, tensors, steps)", |m| m.method),
             row("planned arenas (activations)", |m| m.planned),
             row("temporary memory", |m| m.temp),
-            row("all, with padding", MemoryUse::total),
+            row("all, with padding", |m| m.total),
         ];
         output::print(&output::table(&["RAM, bytes", "32-bit ", "this machine "], rows));
         output::print(&format!("flash for the program: {file} bytes\n"));
-        output::print(&format!("static ARENA: rushlight::Arena<{}> = rushlight::Arena::new();", small.total()));
+        output::print(&format!("static ARENA: rushlight::Arena<{}> = rushlight::Arena::new();", small.total));
         Ok(())
     }
 }

@@ -8,8 +8,7 @@ use serde_json::{Value as Json, json};
 pub fn program(program: &Program<'_>) -> Json {
     let segments: Vec<Json> =
         (0..program.num_segments()).map(|i| json!({ "bytes": program.segment(i).map_or(0, <[u8]>::len) })).collect();
-    let named: Vec<Json> =
-        program.named_data().map(|(key, data)| json!({ "key": key, "bytes": data.len() })).collect();
+    let named: Vec<Json> = program.named_data().map(|(key, data)| json!({ "key": key, "bytes": data.len() })).collect();
     json!({
         "bytes": program.bytes().len(),
         "version": program.version(),
@@ -23,8 +22,7 @@ pub fn program(program: &Program<'_>) -> Json {
 
 /// One method.
 pub fn method(meta: &MethodMeta) -> Json {
-    let operators: Vec<Json> =
-        meta.operators.iter().map(|op| json!({ "name": op.name, "calls": op.calls })).collect();
+    let operators: Vec<Json> = meta.operators.iter().map(|op| json!({ "name": op.name, "calls": op.calls })).collect();
     json!({
         "name": meta.name,
         "inputs": meta.inputs.iter().map(value).collect::<Vec<_>>(),

@@ -13,19 +13,20 @@ use crate::memory::Bump;
 use crate::tensor::{Access, TensorState};
 use crate::value::{ABSENT, Value, Values};
 
-/// Checks every instruction, and drops operators that copy a tensor onto itself. Returns for each input whether an
-/// instruction writes to it.
+/// Checks every instruction, and drops operators that copy a tensor onto itself. Notes in `input_written` for each
+/// input whether an instruction writes to it.
 pub(crate) fn check<'m>(
-    bump: &mut Bump<'m>,
+    scratch: &mut Bump<'_>,
     values: Values<'m>,
     steps: &mut [Step<'m>],
     delegates: &[Option<LoadedDelegate<'m>>],
     inputs: &[u32],
-) -> Result<&'m [bool]> {
-    let edges = Edges::collect(bump, values, steps)?;
-    let written = bump.slice(values.len(), |_| false)?;
+    input_written: &mut [bool],
+) -> Result<()> {
+    let edges = Edges::collect(scratch, values, steps)?;
+    let written = scratch.slice(values.len(), |_| false)?;
     let nodes = edges.heads.len();
-    let sets = [bump.slice(nodes, |_| 0)?, bump.slice(nodes, |_| 0)?];
+    let sets = [scratch.slice(nodes, |_| 0)?, scratch.slice(nodes, |_| 0)?];
     let mut checker = Checker { values, edges, written, sets, budget: Budget(Budget::TOTAL) };
     for (i, step) in steps.iter_mut().enumerate() {
         match *step {
@@ -50,8 +51,10 @@ pub(crate) fn check<'m>(
             _ => {}
         }
     }
-    let written = checker.written;
-    Ok(bump.slice(inputs.len(), |i| inputs.get(i).and_then(|&v| written.get(v as usize)).copied().unwrap_or(false))?)
+    for (flag, &value) in input_written.iter_mut().zip(inputs) {
+        *flag = checker.written.get(value as usize).copied().unwrap_or(false);
+    }
+    Ok(())
 }
 
 enum Verdict {
@@ -61,19 +64,19 @@ enum Verdict {
 }
 
 /// Which other values' memory a value may use, as a linked list for each value.
-struct Edges<'m> {
+struct Edges<'s> {
     /// Index into `links` plus one; 0 ends the list.
-    heads: &'m mut [u32],
+    heads: &'s mut [u32],
     /// Target value, and the rest of the list.
-    links: &'m mut [(u32, u32)],
+    links: &'s mut [(u32, u32)],
     used: usize,
     /// The last search that reached each value.
-    stamps: &'m mut [u32],
+    stamps: &'s mut [u32],
     stamp: u32,
 }
 
-impl<'m> Edges<'m> {
-    fn collect(bump: &mut Bump<'m>, values: Values<'m>, steps: &[Step<'m>]) -> Result<Self> {
+impl<'s> Edges<'s> {
+    fn collect(scratch: &mut Bump<'s>, values: Values<'_>, steps: &[Step<'_>]) -> Result<Self> {
         let count: usize = steps
             .iter()
             .map(|step| match step {
@@ -83,9 +86,9 @@ impl<'m> Edges<'m> {
             })
             .sum();
         let nodes = if count == 0 { 0 } else { values.len() };
-        let heads = bump.slice(nodes, |_| 0)?;
-        let links = bump.slice(count, |_| (0, 0))?;
-        let mut edges = Self { heads, links, used: 0, stamps: bump.slice(nodes, |_| 0)?, stamp: 0 };
+        let heads = scratch.slice(nodes, |_| 0)?;
+        let links = scratch.slice(count, |_| (0, 0))?;
+        let mut edges = Self { heads, links, used: 0, stamps: scratch.slice(nodes, |_| 0)?, stamp: 0 };
         for step in steps {
             match *step {
                 Step::Move { from, to } => {
@@ -164,17 +167,17 @@ impl Budget {
     }
 }
 
-struct Checker<'m> {
+struct Checker<'m, 's> {
     values: Values<'m>,
-    edges: Edges<'m>,
+    edges: Edges<'s>,
     /// For each value: true if an instruction writes memory that it may use.
-    written: &'m mut [bool],
+    written: &'s mut [bool],
     /// Room for two sets of values.
-    sets: [&'m mut [u32]; 2],
+    sets: [&'s mut [u32]; 2],
     budget: Budget,
 }
 
-impl<'m> Checker<'m> {
+impl<'m> Checker<'m, '_> {
     fn instruction(
         &mut self,
         arguments: &[u32],

@@ -16,6 +16,7 @@ mod element;
 mod error;
 mod events;
 mod execution;
+mod footprint;
 mod io;
 mod load;
 mod memory;

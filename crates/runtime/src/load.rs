@@ -95,6 +95,9 @@ pub struct MemoryUse {
     pub planned: usize,
     /// The most that one operator takes while it runs.
     pub temp: usize,
+    /// The block that holds all of it, with padding and what only loading needs. Buffers that were given apart or are
+    /// shared do not count.
+    pub total: usize,
 }
 
 pub(crate) fn load<'m>(
@@ -118,13 +121,14 @@ pub(crate) fn load<'m>(
     let delegates = loader.delegates(bump, options)?;
     let steps = loader.steps(bump, &options.registry)?;
     let rebound = rebound(bump, values, tensors, steps)?;
-    let input_written = alias::check(bump, values, steps, delegates, inputs)?;
+    let input_written = bump.slice(inputs.len(), |_| false)?;
+    bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written))?;
     let temp: &'m Temp<'m> = bump.value(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp)?;
     let method = bump.used() - planned.iter().map(|buffer| buffer.in_block).sum::<usize>();
     temp.set_block(bump.bytes(temp_bytes, ALIGNMENT)?);
     let planned_bytes = planned.iter().map(|buffer| buffer.len).sum();
-    let sizes = MemoryUse { method, planned: planned_bytes, temp: temp_bytes };
+    let sizes = MemoryUse { method, planned: planned_bytes, temp: temp_bytes, total: bump.peak() };
     Ok(Loaded { plan, values, inputs, outputs, input_written, steps, delegates, rebound, temp, sizes })
 }
 

@@ -23,6 +23,8 @@ pub struct Bump<'m> {
     used: usize,
     /// Bytes of the blocks before the current one.
     retired: usize,
+    /// The most that was ever in use, scratch memory included.
+    peak: usize,
     #[cfg(feature = "alloc")]
     heap: Option<alloc::vec::Vec<HeapBlock>>,
     block: PhantomData<&'m mut [u8]>,
@@ -35,6 +37,7 @@ impl<'m> Bump<'m> {
             start: NonNull::from(block).cast(),
             used: 0,
             retired: 0,
+            peak: 0,
             #[cfg(feature = "alloc")]
             heap: None,
             block: PhantomData,
@@ -44,6 +47,29 @@ impl<'m> Bump<'m> {
     /// Bytes handed out so far, padding included.
     pub fn used(&self) -> usize {
         self.retired + self.used
+    }
+
+    /// The most that was in use at once, in bytes, with what [`scratch`](Self::scratch) took.
+    pub fn peak(&self) -> usize {
+        self.peak.max(self.used())
+    }
+
+    /// Lends the free memory to `work`, and takes all of it back afterwards.
+    pub fn scratch<R>(&mut self, work: impl FnOnce(&mut Bump<'_>) -> R) -> R {
+        let mut scratch = Bump {
+            // SAFETY: `used <= capacity`, so the result is inside the block or one past its end.
+            start: unsafe { self.start.add(self.used) },
+            capacity: self.capacity - self.used,
+            used: 0,
+            retired: 0,
+            peak: 0,
+            #[cfg(feature = "alloc")]
+            heap: self.heap.as_ref().map(|_| alloc::vec::Vec::new()),
+            block: PhantomData,
+        };
+        let result = work(&mut scratch);
+        self.peak = self.peak().max(self.used() + scratch.peak());
+        result
     }
 
     /// A slice of `len` elements made by `init`. The elements are never dropped.
@@ -369,7 +395,7 @@ impl<'m> Memory<'m> {
 }
 
 /// Alignment of planned buffers, in bytes: a cache line where memory is plenty.
-const PLANNED_ALIGNMENT: usize = if cfg!(target_pointer_width = "64") { 64 } else { ALIGNMENT };
+pub(crate) const PLANNED_ALIGNMENT: usize = if cfg!(target_pointer_width = "64") { 64 } else { ALIGNMENT };
 
 #[cfg(feature = "alloc")]
 impl Memory<'_> {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::error::{Code, Detail, Error, Result, Role};
 use crate::events::EventTracer;
 use crate::execution::{Execution, Outputs};
+use crate::footprint;
 use crate::io::{Input, OutputBuffer};
 use crate::load::{self, LoadOptions, Loaded, MemoryUse};
 use crate::memory::{Confined, Memory, SharedRef};
@@ -69,6 +70,17 @@ impl<'m> Method<'m> {
     /// The memory that the method takes.
     pub fn memory_use(&self) -> MemoryUse {
         self.loaded.0.sizes
+    }
+
+    /// The memory that the method would take on a 32-bit microcontroller. What delegates allocate is not counted.
+    pub fn memory_use_on_32_bit(&self) -> MemoryUse {
+        footprint::on_32_bit(&self.loaded.0)
+    }
+
+    /// What [`memory_use`](Self::memory_use) is by calculation, to check the calculation with.
+    #[doc(hidden)]
+    pub fn calculated_memory_use(&self) -> MemoryUse {
+        footprint::here(&self.loaded.0)
     }
 
     /// True if the program writes to this input, which must then be given as [`Input::TensorMut`] unless it is planned.

@@ -40,7 +40,11 @@ fn a_program_runs_in_the_callers_memory() -> Result<()> {
     let options = LoadOptions::new(Registry::new(&[&SET]));
     let mut method = Method::load(&program, "forward", Memory::new(&mut block), &options)?;
     assert_eq!((method.num_inputs(), method.num_outputs()), (2, 1));
-    println!("{:?}", method.memory_use());
+    // The block is aligned as the calculation assumes or better, never worse than one allocation's padding.
+    let (taken, calculated) = (method.memory_use(), method.calculated_memory_use());
+    assert_eq!((taken.method, taken.planned, taken.temp), (calculated.method, calculated.planned, calculated.temp));
+    assert!(taken.total.abs_diff(calculated.total) < 64, "{taken:?} {calculated:?}");
+    assert!(method.memory_use_on_32_bit().total < taken.total);
     let sizes: Vec<usize> = program
         .parsed()
         .method_named("forward")

@@ -1,6 +1,6 @@
 //! From the runtime's errors, which carry numbers, to errors that carry names.
 
-use rushlight_format::pte::Plan;
+use rushlight_format::pte::{Plan, TensorStorage, Value};
 use rushlight_kernels as kernels;
 use rushlight_runtime::{self as runtime, Code, Detail, Input, Registry, Role};
 
@@ -132,14 +132,13 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
 
 fn value_site(plan: &Plan<'_>, index: usize) -> String {
     let name = match plan.value(index) {
-        rushlight_format::pte::Value::Tensor(spec) => match (spec.storage, spec.fully_qualified_name) {
-            (rushlight_format::pte::TensorStorage::External { name }, _)
-            | (rushlight_format::pte::TensorStorage::ExternalPlanned { name, .. }, _)
-            | (_, Some(name)) => format!(" ({name})"),
-            _ => String::new(),
+        Value::Tensor(spec) => match spec.storage {
+            TensorStorage::External { name } | TensorStorage::ExternalPlanned { name, .. } => Some(name),
+            _ => spec.fully_qualified_name,
         },
-        _ => String::new(),
+        _ => None,
     };
+    let name = name.map_or_else(String::new, |name| format!(" ({name})"));
     format!("value {index}{name} of `{}`", plan.name())
 }
 

@@ -30,11 +30,11 @@ mod tensor;
 
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
+pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
-pub use half::{bf16, f16};
 pub use rushlight_format as format;
 pub use rushlight_kernels as kernels;
 pub use rushlight_runtime::{

@@ -40,6 +40,7 @@ struct LoadedMethod {
 }
 
 /// How to load a [`Module`].
+#[derive(Default)]
 pub struct ModuleBuilder {
     mode: LoadMode,
     external_data: Vec<Source>,
@@ -51,18 +52,6 @@ pub struct ModuleBuilder {
 enum Source {
     File(PathBuf),
     Bytes(Arc<dyn StableBytes>),
-}
-
-impl Default for ModuleBuilder {
-    fn default() -> Self {
-        Self {
-            mode: LoadMode::default(),
-            external_data: Vec::new(),
-            registry: Vec::new(),
-            backends: Vec::new(),
-            share_memory: false,
-        }
-    }
 }
 
 impl ModuleBuilder {

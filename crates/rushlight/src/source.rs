@@ -40,7 +40,7 @@ pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, 
     if mode == LoadMode::File || !metadata.is_file() || metadata.len() == 0 {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| fail("read", &e))?;
-        return Ok(copy(&bytes)?);
+        return copy(&bytes);
     }
     let map = Mapped::new(&file).map_err(|e| fail("map", &e))?;
     #[cfg(unix)]
