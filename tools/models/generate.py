@@ -43,8 +43,7 @@ DEFINITIONS = ["vision", "text", "recurrent", "control_flow", "state", "dtypes",
 def registered():
     """All models; importing the definitions takes seconds, so it is put off until it is needed."""
     for definitions in DEFINITIONS:
-        if (HERE / f"{definitions}.py").exists():
-            __import__(definitions)
+        __import__(definitions)
     from registry import MODELS
 
     return MODELS
