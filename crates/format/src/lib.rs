@@ -2,6 +2,29 @@
 //!
 //! Reading needs neither `std` nor an allocator. What a reader returns has been checked, so the
 //! layers above it trust what they get. This crate knows nothing of operators or execution.
+//!
+//! ```
+//! # #[cfg(feature = "alloc")] {
+//! use rushlight_format::pte::{PlanModel, ProgramModel, TensorModel};
+//! use rushlight_format::{Program, ScalarType};
+//!
+//! let mut plan = PlanModel::new("forward");
+//! let tensor = TensorModel::new(ScalarType::Float, &[2, 3]);
+//! let x = plan.input(tensor.clone());
+//! let result = plan.planned(tensor);
+//! let out = plan.output(result);
+//! plan.call("aten::relu", "out", &[x, out, out]);
+//! let mut model = ProgramModel::new();
+//! model.methods.push(plan);
+//!
+//! let file = model.to_bytes()?;
+//! let program = Program::parse(&file)?;
+//! let plan = program.method_named("forward").unwrap();
+//! assert_eq!(plan.operator(0).unwrap().name, "aten::relu");
+//! assert_eq!(plan.buffer_size(1), 24);
+//! # }
+//! # Ok::<(), rushlight_format::FormatError>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

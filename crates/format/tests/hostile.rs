@@ -2,7 +2,7 @@
 
 use rushlight_format::pte::{
     DelegateModel, Device, DeviceType, InstructionModel, PlanModel, ProgramModel, ShapeDynamism, StorageModel,
-    TensorModel, ValueModel,
+    TensorModel, ValueModel, WriteOptions,
 };
 use rushlight_format::{ErrorKind, FormatError, Program, ScalarType};
 
@@ -312,4 +312,34 @@ fn accessors_past_the_end_give_nothing() {
     assert_eq!(plan.value(999), rushlight_format::pte::Value::None);
     assert_eq!((plan.buffer_size(0), plan.buffer_size(1), plan.buffer_size(2)), (0, 56, 0));
     assert_eq!(plan.frames(0).count(), 0);
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+#[ignore = "takes 4 GiB of address space, which small machines refuse"]
+fn segments_beyond_four_gigabytes_are_reached() {
+    let mut model = ProgramModel::new();
+    let weight = model.constant(vec![5; 24]);
+    let mut plan = PlanModel::new("forward");
+    plan.push(TensorModel::new(ScalarType::Long, &[3]).stored(StorageModel::Constant { index: weight }));
+    model.methods.push(plan);
+    let options = WriteOptions { segment_alignment: 1 << 32, ..WriteOptions::default() };
+    let image = model.write(&options).unwrap();
+    assert_eq!(image.len(), (1 << 32) + 24);
+    // Zero pages that were never written take no memory, and neither writing nor parsing touches the gap.
+    let mut file = vec![0; image.len() as usize];
+    let mut at = 0;
+    let gap = image.write(|piece| {
+        if piece.iter().any(|byte| *byte != 0) {
+            file[at..at + piece.len()].copy_from_slice(piece);
+        }
+        at += piece.len();
+        Ok::<(), ()>(())
+    });
+    assert_eq!(gap, Ok(()));
+    let parsed = Program::parse(&file).unwrap();
+    assert_eq!(parsed.constant(1).map(<[u8]>::len), Some(24));
+    assert_eq!(parsed.header().unwrap().segment_base_offset, 1 << 32);
+    let error = Program::parse(&file[..1 << 32]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Truncated { needed: (1 << 32) + 24, available: 1 << 32 });
 }
