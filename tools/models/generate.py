@@ -1,12 +1,12 @@
 """Generates the whole models of the tests: exported programs with recorded calls.
 
-    python tools/models/generate.py                       everything that is missing or out of date
+    python tools/models/generate.py [OUT]                 everything that is missing or out of date
     python tools/models/generate.py --only lstm,resnet18  some of it
     python tools/models/generate.py --list                what there is
     python tools/models/generate.py --bench               the programs for timing as well
 
 Every model has random weights from a fixed seed, is exported by the executorch wheel's own compiler in portable form (no
-partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` unless --out says otherwise) gets
+partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` by default) gets
 
     model.pte          the program
     *.ptd              external constants, for a model that has them
@@ -137,7 +137,7 @@ def attempt(job):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "target" / "models")
+    parser.add_argument("out", type=Path, nargs="?", default=ROOT / "target" / "models")
     parser.add_argument("--only", type=lambda names: names.split(","), help="names, separated by commas")
     parser.add_argument("--jobs", type=int, default=2, help="processes to use (2)")
     parser.add_argument("--bench", action="store_true", help="make the programs for timing too")
