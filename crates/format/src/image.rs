@@ -24,13 +24,8 @@ impl<'m> Image<'m> {
     }
 
     /// Bytes of the file.
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.blobs.last().map_or(self.head.len() as u64, |(offset, blob)| offset + blob.len() as u64)
-    }
-
-    /// A file is never empty.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// Passes the file to `sink` piece by piece, in order; stops at its first error.
@@ -55,7 +50,7 @@ impl<'m> Image<'m> {
 
     /// The whole file in memory.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.len() as usize);
+        let mut bytes = Vec::with_capacity(self.size() as usize);
         let Ok(()) = self.write(|piece| {
             bytes.extend_from_slice(piece);
             Ok::<(), core::convert::Infallible>(())

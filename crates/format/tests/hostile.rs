@@ -325,9 +325,9 @@ fn segments_beyond_four_gigabytes_are_reached() {
     model.methods.push(plan);
     let options = WriteOptions { segment_alignment: 1 << 32, ..WriteOptions::default() };
     let image = model.write(&options).unwrap();
-    assert_eq!(image.len(), (1 << 32) + 24);
+    assert_eq!(image.size(), (1 << 32) + 24);
     // Zero pages that were never written take no memory, and neither writing nor parsing touches the gap.
-    let mut file = vec![0; image.len() as usize];
+    let mut file = vec![0; image.size() as usize];
     let mut at = 0;
     let gap = image.write(|piece| {
         if piece.iter().any(|byte| *byte != 0) {

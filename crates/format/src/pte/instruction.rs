@@ -1,9 +1,9 @@
 //! The five instructions of a method.
 
 use crate::flatbuf::{Read, Table, Vector};
+use crate::schema::*;
 
 use super::scope::{Scope, index, indices};
-use crate::schema::*;
 
 /// One step of a method. Operands are indices of the plan's values.
 #[derive(Clone, Copy, Debug, PartialEq)]

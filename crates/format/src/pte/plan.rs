@@ -2,13 +2,13 @@
 
 use crate::error::ErrorKind;
 use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
+use crate::schema::*;
 
 use super::instruction::Instruction;
 use super::program::Program;
 use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
 use super::value::Value;
-use crate::schema::*;
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.

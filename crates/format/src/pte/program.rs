@@ -2,11 +2,11 @@
 
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
+use crate::schema::*;
 use crate::segments::Segments;
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
-use crate::schema::*;
 
 /// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use crate::ScalarType;
 use crate::error::ErrorKind;
 use crate::flatbuf::{Field, Read, Table, Vector};
 use crate::layout::{LayoutFields, TensorLayout};
+use crate::schema::*;
 
 use super::scope::Scope;
-use crate::schema::*;
 
 /// What a file says of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]

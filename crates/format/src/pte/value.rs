@@ -1,10 +1,10 @@
 //! The values of a method: tensors, numbers, strings and lists of them.
 
 use crate::flatbuf::{Element, Read, Table, Vector};
+use crate::schema::*;
 
 use super::scope::{Scope, indices, out_of_range};
 use super::tensor::TensorSpec;
-use crate::schema::*;
 
 /// One entry of a plan's value table. Lists of tensors and of integers hold indices of other values,
 /// because their elements may change while the method runs.

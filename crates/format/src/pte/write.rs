@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Builder, Offset};
 use crate::image::{Image, SEGMENT_ALIGNMENT, SegmentList, check_len};
+use crate::schema::*;
 
 use super::Device;
 use super::header::{EXTENDED_MAGIC, IDENTIFIER};
 use super::model::{
     DelegateModel, FrameModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
 };
-use crate::schema::*;
 
 /// Length of the extended header as it is recorded, and as it is padded to.
 const HEADER_LEN: usize = 32;
