@@ -72,7 +72,10 @@ fn elu_out(cx: &KernelContext<'_>) -> Result<()> {
     compute!(FLOAT, dtype, C => {
         let (negative, positive, input) =
             (C::from_f64(alpha * scale), C::from_f64(scale), C::from_f64(input_scale));
-        let elu = |x: C| if x < C::ZERO { (x * input).exponential_minus_one() * negative } else { x * positive };
+        let elu = |x: C| {
+            let (below, above) = ((x * input).exponential_minus_one() * negative, x * positive);
+            if x < C::ZERO { below } else { above }
+        };
         unary(&a, &mut out, (dtype, dtype), &map(elu))
     })
 }

@@ -6,9 +6,8 @@ use rushlight_runtime::{Complex, Error, KernelContext, Op, Result, ScalarType, T
 
 use crate::support::elementwise::{binary, map, out_broadcast, out_like, unary, zip};
 use crate::support::math;
-use crate::support::number::Number;
 use crate::support::promote;
-use crate::support::tile::{Compute, scalar_as};
+use crate::support::tile::{ComputeType, scalar_as, unsupported};
 
 /// `div.out(Tensor self, Tensor other, *, Tensor(a!) out)`: integers divide to floats.
 pub const DIV_OUT: Op = Op::new("aten::div.out", 3, div_out);
@@ -34,28 +33,28 @@ fn div_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
 fn div_out_mode(cx: &KernelContext<'_>) -> Result<()> {
     match rounding(cx)? {
         None => divide(cx, 3),
-        Some(mode) => divide_rounded(cx, mode, 3),
+        Some(whole) => divide_whole(cx, whole, 3),
     }
 }
 
 fn div_scalar_mode_out(cx: &KernelContext<'_>) -> Result<()> {
-    let Some(mode) = rounding(cx)? else {
-        return divide_scalar(cx, 3);
-    };
-    let (a, b) = (cx.tensor(0)?, cx.scalar(1)?);
-    let common = promote::tensor_scalar(&a, b)?;
-    let mut out = out_like(cx, 3, &a, common)?;
-    compute!(REAL, common, C => {
-        let b = scalar_as::<C>(b, common);
-        checked(|by_zero| match mode {
-            Rounding::Trunc => unary(&a, &mut out, (common, common), &map(|x: C| x.trunc_div(b, by_zero))),
-            Rounding::Floor => unary(&a, &mut out, (common, common), &map(|x: C| x.floor_div(b, by_zero))),
-        })
-    })
+    match rounding(cx)? {
+        None => divide_scalar(cx, 3),
+        Some(whole) => divide_whole_scalar(cx, whole, 3),
+    }
 }
 
 fn floor_divide_out(cx: &KernelContext<'_>) -> Result<()> {
-    divide_rounded(cx, Rounding::Floor, 2)
+    divide_whole(cx, &Whole::FLOOR, 2)
+}
+
+fn rounding(cx: &KernelContext<'_>) -> Result<Option<&'static Whole>> {
+    match cx.optional_string(2)? {
+        None => Ok(None),
+        Some("trunc") => Ok(Some(&Whole::TRUNC)),
+        Some("floor") => Ok(Some(&Whole::FLOOR)),
+        Some(_) => Err(Error::invalid("rounding_mode must be None, \"trunc\" or \"floor\"").arg(2)),
+    }
 }
 
 fn divide(cx: &KernelContext<'_>, index: usize) -> Result<()> {
@@ -97,129 +96,123 @@ fn divide_complex(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, commo
     })
 }
 
-#[derive(Clone, Copy)]
-enum Rounding {
-    Trunc,
-    Floor,
+/// A division whose quotient is whole, in each compute type: that quotient, or what it leaves. The integer functions
+/// never see a zero divisor.
+pub(super) struct Whole {
+    i32: fn(i32, i32) -> i32,
+    i64: fn(i64, i64) -> i64,
+    f32: fn(&[f32], &[f32], &mut [f32]),
+    f64: fn(f64, f64) -> f64,
 }
 
-fn rounding(cx: &KernelContext<'_>) -> Result<Option<Rounding>> {
-    match cx.optional_string(2)? {
-        None => Ok(None),
-        Some("trunc") => Ok(Some(Rounding::Trunc)),
-        Some("floor") => Ok(Some(Rounding::Floor)),
-        Some(_) => Err(Error::invalid("rounding_mode must be None, \"trunc\" or \"floor\"").arg(2)),
-    }
+impl Whole {
+    /// Rounded towards zero.
+    const TRUNC: Self =
+        Self { i32: i32::wrapping_div, i64: i64::wrapping_div, f32: math::trunc_div, f64: |a, b| libm::trunc(a / b) };
+    /// Rounded down, from the exact remainder and not from the rounded quotient.
+    const FLOOR: Self = Self { i32: floor_i32, i64: floor_i64, f32: math::floor_div, f64: floor_f64 };
+    /// C's `fmod` and `%`: the sign is that of the dividend.
+    pub(super) const FMOD: Self =
+        Self { i32: i32::wrapping_rem, i64: i64::wrapping_rem, f32: math::fmod, f64: libm::fmod };
+    /// Python's `%`: the sign is that of the divisor.
+    pub(super) const REMAINDER: Self =
+        Self { i32: remainder_i32, i64: remainder_i64, f32: math::remainder, f64: remainder_f64 };
 }
 
-fn divide_rounded(cx: &KernelContext<'_>, mode: Rounding, index: usize) -> Result<()> {
+pub(super) fn divide_whole(cx: &KernelContext<'_>, whole: &Whole, index: usize) -> Result<()> {
     let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
     let common = promote::tensors(&a, &b)?;
     let mut out = out_broadcast(cx, index, &a, &b, common)?;
     let types = (common, common, common);
-    compute!(REAL, common, C => checked(|by_zero| match mode {
-        Rounding::Trunc => binary(&a, &b, &mut out, types, &zip(|x: C, y: C| x.trunc_div(y, by_zero))),
-        Rounding::Floor => binary(&a, &b, &mut out, types, &zip(|x: C, y: C| x.floor_div(y, by_zero))),
-    }))
+    let by_zero = Cell::new(false);
+    match ComputeType::of(common)? {
+        ComputeType::F32 => binary(&a, &b, &mut out, types, &whole.f32)?,
+        ComputeType::F64 => binary(&a, &b, &mut out, types, &zip(whole.f64))?,
+        ComputeType::I64 => binary(&a, &b, &mut out, types, &zip(nonzero(whole.i64, &by_zero)))?,
+        ComputeType::I32 => binary(&a, &b, &mut out, types, &zip(nonzero(whole.i32, &by_zero)))?,
+        _ => return Err(unsupported("bool, an integer or floating type", common)),
+    }
+    check(&by_zero)
 }
 
-/// Runs `body` with a flag that integer divisions by zero set, and fails if one did.
-pub(super) fn checked(body: impl FnOnce(&Cell<bool>) -> Result<()>) -> Result<()> {
+pub(super) fn divide_whole_scalar(cx: &KernelContext<'_>, whole: &Whole, index: usize) -> Result<()> {
+    let (a, b) = (cx.tensor(0)?, cx.scalar(1)?);
+    let common = promote::tensor_scalar(&a, b)?;
+    let mut out = out_like(cx, index, &a, common)?;
+    let types = (common, common);
     let by_zero = Cell::new(false);
-    body(&by_zero)?;
+    match ComputeType::of(common)? {
+        ComputeType::F32 => unary(&a, &mut out, types, &math::with_second(whole.f32, scalar_as(b, common)))?,
+        ComputeType::F64 => {
+            let b = scalar_as(b, common);
+            unary(&a, &mut out, types, &map(|a| (whole.f64)(a, b)))?;
+        }
+        ComputeType::I64 => {
+            let (b, divide) = (scalar_as(b, common), nonzero(whole.i64, &by_zero));
+            unary(&a, &mut out, types, &map(|a| divide(a, b)))?;
+        }
+        ComputeType::I32 => {
+            let (b, divide) = (scalar_as(b, common), nonzero(whole.i32, &by_zero));
+            unary(&a, &mut out, types, &map(|a| divide(a, b)))?;
+        }
+        _ => return Err(unsupported("bool, an integer or floating type", common)),
+    }
+    check(&by_zero)
+}
+
+/// The function, guarded: where the divisor is zero the flag is set.
+fn nonzero<T: Copy + Default + PartialEq>(divide: fn(T, T) -> T, by_zero: &Cell<bool>) -> impl Fn(T, T) -> T {
+    move |a, b| {
+        if b == T::default() {
+            by_zero.set(true);
+            return a;
+        }
+        divide(a, b)
+    }
+}
+
+fn check(by_zero: &Cell<bool>) -> Result<()> {
     if by_zero.get() {
         return Err(Error::invalid("integer division by zero").arg(1));
     }
     Ok(())
 }
 
-/// Division with a whole quotient, and what it leaves.
-pub(super) trait Divide: Compute + Number {
-    fn trunc_div(self, by: Self, by_zero: &Cell<bool>) -> Self;
-    fn floor_div(self, by: Self, by_zero: &Cell<bool>) -> Self;
-    /// C's `fmod` and `%`: the sign is that of the dividend.
-    fn fmod(self, by: Self, by_zero: &Cell<bool>) -> Self;
-    /// Python's `%`: the sign is that of the divisor.
-    fn remainder(self, by: Self, by_zero: &Cell<bool>) -> Self;
-}
-
 macro_rules! integer {
-    ($t:ty) => {
-        impl Divide for $t {
-            #[inline(always)]
-            fn trunc_div(self, by: Self, by_zero: &Cell<bool>) -> Self {
-                if by == 0 {
-                    by_zero.set(true);
-                    return 0;
-                }
-                self.wrapping_div(by)
-            }
-            #[inline(always)]
-            fn floor_div(self, by: Self, by_zero: &Cell<bool>) -> Self {
-                if by == 0 {
-                    by_zero.set(true);
-                    return 0;
-                }
-                let quotient = self.wrapping_div(by);
-                let inexact = quotient.wrapping_mul(by) != self;
-                if inexact && (self < 0) != (by < 0) { quotient - 1 } else { quotient }
-            }
-            #[inline(always)]
-            fn fmod(self, by: Self, by_zero: &Cell<bool>) -> Self {
-                if by == 0 {
-                    by_zero.set(true);
-                    return 0;
-                }
-                self.wrapping_rem(by)
-            }
-            #[inline(always)]
-            fn remainder(self, by: Self, by_zero: &Cell<bool>) -> Self {
-                let rest = self.fmod(by, by_zero);
-                if rest != 0 && (rest < 0) != (by < 0) { rest + by } else { rest }
-            }
+    ($t:ty, $floor:ident, $remainder:ident) => {
+        fn $floor(a: $t, b: $t) -> $t {
+            let quotient = a.wrapping_div(b);
+            let inexact = quotient.wrapping_mul(b) != a;
+            if inexact && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
+        }
+
+        fn $remainder(a: $t, b: $t) -> $t {
+            let rest = a.wrapping_rem(b);
+            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
         }
     };
 }
 
-integer!(i32);
-integer!(i64);
+integer!(i32, floor_i32, remainder_i32);
+integer!(i64, floor_i64, remainder_i64);
 
-macro_rules! float {
-    ($t:ty, $fmod:path, $trunc:path, $floor:path) => {
-        impl Divide for $t {
-            #[inline(always)]
-            fn trunc_div(self, by: Self, _: &Cell<bool>) -> Self {
-                $trunc(self / by)
-            }
-            /// As Python and PyTorch round: from the exact remainder, not from the rounded quotient.
-            #[inline(always)]
-            fn floor_div(self, by: Self, _: &Cell<bool>) -> Self {
-                if by == 0.0 {
-                    return self / by;
-                }
-                let rest = $fmod(self, by);
-                let mut quotient = (self - rest) / by;
-                if rest != 0.0 && (by < 0.0) != (rest < 0.0) {
-                    quotient -= 1.0;
-                }
-                if quotient == 0.0 {
-                    return (0.0 as $t).copysign(self / by);
-                }
-                let floor = $floor(quotient);
-                if quotient - floor > 0.5 { floor + 1.0 } else { floor }
-            }
-            #[inline(always)]
-            fn fmod(self, by: Self, _: &Cell<bool>) -> Self {
-                $fmod(self, by)
-            }
-            #[inline(always)]
-            fn remainder(self, by: Self, _: &Cell<bool>) -> Self {
-                let rest = $fmod(self, by);
-                if rest != 0.0 && (by < 0.0) != (rest < 0.0) { rest + by } else { rest }
-            }
-        }
-    };
+fn floor_f64(a: f64, b: f64) -> f64 {
+    if b == 0.0 {
+        return a / b;
+    }
+    let rest = libm::fmod(a, b);
+    let mut quotient = (a - rest) / b;
+    if rest != 0.0 && (b < 0.0) != (rest < 0.0) {
+        quotient -= 1.0;
+    }
+    if quotient == 0.0 {
+        return 0.0_f64.copysign(a / b);
+    }
+    let whole = libm::floor(quotient);
+    if quotient - whole > 0.5 { whole + 1.0 } else { whole }
 }
 
-float!(f32, math::fmod, math::trunc, math::floor);
-float!(f64, libm::fmod, libm::trunc, libm::floor);
+fn remainder_f64(a: f64, b: f64) -> f64 {
+    let rest = libm::fmod(a, b);
+    if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
+}

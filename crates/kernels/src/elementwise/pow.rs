@@ -55,14 +55,7 @@ fn pow_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
         return convert::fill(Scalar::Int(1), &mut out);
     }
     match ComputeType::of(common)? {
-        ComputeType::F32 => {
-            let base = [a.to_f64() as f32; CHUNK];
-            unary(&b, &mut out, types, &|b: &[f32], out: &mut [f32]| {
-                for (b, out) in b.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-                    math::pow(base.get(..b.len()).unwrap_or(&[]), b, out);
-                }
-            })
-        }
+        ComputeType::F32 => unary(&b, &mut out, types, &math::with_first(math::pow, a.to_f64() as f32)),
         ComputeType::F64 => {
             let a = a.to_f64();
             unary(&b, &mut out, types, &map(|y| libm::pow(a, y)))
@@ -83,8 +76,6 @@ fn pow_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
         }),
     }
 }
-
-const CHUNK: usize = 128;
 
 /// Small exponents are products, quotients and roots, as in PyTorch.
 fn power_f32(a: &Tensor<'_>, y: f32, common: ScalarType, out: &mut TensorMut<'_>) -> Result<()> {
@@ -107,12 +98,7 @@ fn power_f32(a: &Tensor<'_>, y: f32, common: ScalarType, out: &mut TensorMut<'_>
     if y == -2.0 {
         return unary(a, out, types, &map(|x: f32| 1.0 / (x * x)));
     }
-    let exponent = [y; CHUNK];
-    unary(a, out, types, &|a: &[f32], out: &mut [f32]| {
-        for (a, out) in a.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-            math::pow(a, exponent.get(..a.len()).unwrap_or(&[]), out);
-        }
-    })
+    unary(a, out, types, &math::with_second(math::pow, y))
 }
 
 fn power_f64(a: &Tensor<'_>, y: f64, out: &mut TensorMut<'_>) -> Result<()> {

@@ -2,10 +2,7 @@
 
 use rushlight_runtime::{KernelContext, Op, Result};
 
-use crate::elementwise::div::{Divide, checked};
-use crate::support::elementwise::{binary, map, out_broadcast, out_like, unary, zip};
-use crate::support::promote;
-use crate::support::tile::scalar_as;
+use crate::elementwise::div::{Whole, divide_whole, divide_whole_scalar};
 
 /// `fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)`: the sign is that of `self`.
 pub const FMOD_TENSOR_OUT: Op = Op::new("aten::fmod.Tensor_out", 3, fmod_tensor_out);
@@ -18,29 +15,18 @@ pub const REMAINDER_SCALAR_OUT: Op = Op::new("aten::remainder.Scalar_out", 3, re
 
 pub const OPS: &[Op] = &[FMOD_TENSOR_OUT, FMOD_SCALAR_OUT, REMAINDER_TENSOR_OUT, REMAINDER_SCALAR_OUT];
 
-macro_rules! remainder {
-    ($tensor:ident, $scalar:ident, $method:ident) => {
-        fn $tensor(cx: &KernelContext<'_>) -> Result<()> {
-            let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
-            let common = promote::tensors(&a, &b)?;
-            let mut out = out_broadcast(cx, 2, &a, &b, common)?;
-            let types = (common, common, common);
-            compute!(REAL, common, C => checked(|by_zero| {
-                binary(&a, &b, &mut out, types, &zip(|x: C, y: C| x.$method(y, by_zero)))
-            }))
-        }
-
-        fn $scalar(cx: &KernelContext<'_>) -> Result<()> {
-            let (a, b) = (cx.tensor(0)?, cx.scalar(1)?);
-            let common = promote::tensor_scalar(&a, b)?;
-            let mut out = out_like(cx, 2, &a, common)?;
-            compute!(REAL, common, C => checked(|by_zero| {
-                let b = scalar_as::<C>(b, common);
-                unary(&a, &mut out, (common, common), &map(|x: C| x.$method(b, by_zero)))
-            }))
-        }
-    };
+fn fmod_tensor_out(cx: &KernelContext<'_>) -> Result<()> {
+    divide_whole(cx, &Whole::FMOD, 2)
 }
 
-remainder!(fmod_tensor_out, fmod_scalar_out, fmod);
-remainder!(remainder_tensor_out, remainder_scalar_out, remainder);
+fn fmod_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
+    divide_whole_scalar(cx, &Whole::FMOD, 2)
+}
+
+fn remainder_tensor_out(cx: &KernelContext<'_>) -> Result<()> {
+    divide_whole(cx, &Whole::REMAINDER, 2)
+}
+
+fn remainder_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
+    divide_whole_scalar(cx, &Whole::REMAINDER, 2)
+}

@@ -357,10 +357,13 @@ pub(crate) fn sqrt(a: &[f32], out: &mut [f32]) {
     }
 }
 
-/// The kernel of `1 / sqrt(a)`.
+/// The kernel of `1 / sqrt(a)`: in two passes, the second of which is vector code.
 pub(crate) fn rsqrt(a: &[f32], out: &mut [f32]) {
-    for (out, &a) in out.iter_mut().zip(a) {
-        *out = 1.0 / libm::sqrtf(a);
+    for (a, out) in a.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+        sqrt(a, out);
+        for out in out {
+            *out = 1.0 / *out;
+        }
     }
 }
 
@@ -389,6 +392,9 @@ fn sin_cos(x: f32) -> (f32, f32, u32) {
     (if z == 0.0 { r } else { s * z * r + r }, (c * z * z - 0.5 * z) + 1.0, shifted.to_bits() as u32)
 }
 
+/// Elements that are computed before the rare ones among them are redone.
+const CHUNK: usize = 256;
+
 /// Runs `fast` over chunks and `exact` over the elements for which `fits` is false.
 #[inline(always)]
 fn with_rare(
@@ -398,7 +404,7 @@ fn with_rare(
     fast: impl Fn(f32) -> f32,
     exact: impl Fn(f32) -> f32,
 ) {
-    for (a, out) in a.chunks(256).zip(out.chunks_mut(256)) {
+    for (a, out) in a.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
         let mut rare = 0;
         for (out, &x) in out.iter_mut().zip(a) {
             rare += u32::from(!fits(x));
@@ -410,6 +416,51 @@ fn with_rare(
                     *out = exact(x);
                 }
             }
+        }
+    }
+}
+
+/// [`with_rare`] for functions of two numbers.
+#[inline(always)]
+fn with_rare_pairs(
+    (a, b): (&[f32], &[f32]),
+    out: &mut [f32],
+    fits: impl Fn(f32, f32) -> bool,
+    fast: impl Fn(f32, f32) -> f32,
+    exact: impl Fn(f32, f32) -> f32,
+) {
+    for ((a, b), out) in a.chunks(CHUNK).zip(b.chunks(CHUNK)).zip(out.chunks_mut(CHUNK)) {
+        let mut rare = 0;
+        for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
+            rare += u32::from(!fits(x, y));
+            *out = fast(x, y);
+        }
+        if rare > 0 {
+            for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
+                if !fits(x, y) {
+                    *out = exact(x, y);
+                }
+            }
+        }
+    }
+}
+
+/// A kernel of one input from one of two, whose second is a number.
+pub(crate) fn with_second(kernel: fn(&[f32], &[f32], &mut [f32]), b: f32) -> impl Fn(&[f32], &mut [f32]) {
+    move |a, out| {
+        let b = [b; CHUNK];
+        for (a, out) in a.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+            kernel(a, b.get(..a.len()).unwrap_or(&[]), out);
+        }
+    }
+}
+
+/// A kernel of one input from one of two, whose first is a number.
+pub(crate) fn with_first(kernel: fn(&[f32], &[f32], &mut [f32]), a: f32) -> impl Fn(&[f32], &mut [f32]) {
+    move |b, out| {
+        let a = [a; CHUNK];
+        for (b, out) in b.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+            kernel(a.get(..b.len()).unwrap_or(&[]), b, out);
         }
     }
 }
@@ -448,21 +499,11 @@ pub(crate) fn tan(a: &[f32], out: &mut [f32]) {
 /// The kernel of `atan2(y, x)`.
 pub(crate) fn atan2(y: &[f32], x: &[f32], out: &mut [f32]) {
     let ordinary = |v: f32| v.abs() > 1e-30 && v.abs() < 1e30;
-    for ((y, x), out) in y.chunks(256).zip(x.chunks(256)).zip(out.chunks_mut(256)) {
-        let mut rare = 0;
-        for ((out, &y), &x) in out.iter_mut().zip(y).zip(x) {
-            rare += u32::from(!(ordinary(y) && ordinary(x)));
-            let angle = atan_ratio(y.abs(), x.abs());
-            *out = (if x < 0.0 { core::f32::consts::PI - angle } else { angle }).copysign(y);
-        }
-        if rare > 0 {
-            for ((out, &y), &x) in out.iter_mut().zip(y).zip(x) {
-                if !(ordinary(y) && ordinary(x)) {
-                    *out = libm::atan2f(y, x);
-                }
-            }
-        }
-    }
+    let fast = |y: f32, x: f32| {
+        let angle = atan_ratio(y.abs(), x.abs());
+        (if x < 0.0 { core::f32::consts::PI - angle } else { angle }).copysign(y)
+    };
+    with_rare_pairs((y, x), out, |y, x| ordinary(y) && ordinary(x), fast, libm::atan2f);
 }
 
 /// x^y for normal positive x and a result that is neither very large nor very small: through base-2 logarithms in
@@ -506,36 +547,66 @@ pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
         let exponent = ((x.to_bits() >> 23) as i32 - 127) as f32;
         (f32::MIN_POSITIVE..f32::INFINITY).contains(&x) && ((exponent.abs() + 1.0) * y.abs() < 125.0)
     };
-    for ((a, b), out) in a.chunks(256).zip(b.chunks(256)).zip(out.chunks_mut(256)) {
-        let mut rare = 0;
-        for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
-            rare += u32::from(!regular(x, y));
-            *out = pow_regular(x, y);
-        }
-        if rare > 0 {
-            for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
-                if !regular(x, y) {
-                    *out = libm::powf(x, y);
-                }
-            }
-        }
-    }
+    with_rare_pairs((a, b), out, regular, pow_regular, libm::powf);
 }
 
-/// C's `fmod`, exact.
+/// True if [`fmod_regular`] is exact: with fewer than 2^28 multiples every step is, in `f64`.
 #[inline(always)]
-pub(crate) fn fmod(a: f32, b: f32) -> f32 {
+fn has_regular_remainder(a: f32, b: f32) -> bool {
+    a.abs() < b.abs() * 268_435_456.0 && b.abs() < f32::INFINITY
+}
+
+#[inline(always)]
+fn fmod_regular(a: f32, b: f32) -> f32 {
     const ROUND: f64 = 4_503_599_627_370_496.0;
     let (x, y) = (f64::from(a.abs()), f64::from(b.abs()));
-    let ratio = x / y;
-    // With fewer than 2^28 multiples every step is exact in f64.
-    if ratio < 268_435_456.0 && y < f64::INFINITY {
-        let multiples = (ratio + ROUND) - ROUND;
-        let rest = x - multiples * y;
-        let rest = if rest < 0.0 { rest + y } else { rest };
-        return (rest as f32).copysign(a);
+    let multiples = (x / y + ROUND) - ROUND;
+    let rest = x - multiples * y;
+    let rest = if rest < 0.0 { rest + y } else { rest };
+    (rest as f32).copysign(a)
+}
+
+/// The remainder with the sign of the divisor, from the one with the sign of the dividend.
+#[inline(always)]
+fn floored(rest: f32, b: f32) -> f32 {
+    let other = rest + b;
+    if rest != 0.0 && (b < 0.0) != (rest < 0.0) { other } else { rest }
+}
+
+/// The kernel of C's `fmod`, exact.
+pub(crate) fn fmod(a: &[f32], b: &[f32], out: &mut [f32]) {
+    with_rare_pairs((a, b), out, has_regular_remainder, fmod_regular, libm::fmodf);
+}
+
+/// The kernel of Python's `%`.
+pub(crate) fn remainder(a: &[f32], b: &[f32], out: &mut [f32]) {
+    let fast = |a, b| floored(fmod_regular(a, b), b);
+    with_rare_pairs((a, b), out, has_regular_remainder, fast, |a, b| floored(libm::fmodf(a, b), b));
+}
+
+/// The kernel of Python's `//`, from the exact remainder and not from the rounded quotient.
+pub(crate) fn floor_div(a: &[f32], b: &[f32], out: &mut [f32]) {
+    #[inline(always)]
+    fn quotient(a: f32, b: f32, rest: f32) -> f32 {
+        let near = (a - rest) / b;
+        let below = near - 1.0;
+        let near = if rest != 0.0 && (b < 0.0) != (rest < 0.0) { below } else { near };
+        let whole = floor(near);
+        let above = whole + 1.0;
+        let whole = if near - whole > 0.5 { above } else { whole };
+        let exact = a / b;
+        let whole = if near == 0.0 { 0.0_f32.copysign(exact) } else { whole };
+        if b == 0.0 { exact } else { whole }
     }
-    libm::fmodf(a, b)
+    let fast = |a, b| quotient(a, b, fmod_regular(a, b));
+    with_rare_pairs((a, b), out, has_regular_remainder, fast, |a, b| quotient(a, b, libm::fmodf(a, b)));
+}
+
+/// The kernel of the quotient rounded towards zero.
+pub(crate) fn trunc_div(a: &[f32], b: &[f32], out: &mut [f32]) {
+    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+        *out = trunc(a / b);
+    }
 }
 
 #[cfg(test)]
@@ -605,6 +676,20 @@ mod tests {
         // Below 1 `libm` has no NaN.
         check("acosh", acosh, |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }, MIN, MAX, 3.0);
         check("atanh", atanh, libm::atanh, MIN, MAX, 3.0);
+    }
+
+    #[test]
+    fn remainders() {
+        for y in [0.3, -7.5, 1e-20, 3e20, 0.0, f32::INFINITY] {
+            let of = |f: fn(&[f32], &[f32], &mut [f32])| {
+                move |x: f32| {
+                    let mut out = [0.0];
+                    f(&[x], &[y], &mut out);
+                    out[0]
+                }
+            };
+            check("fmod", of(fmod), |x| libm::fmod(x, f64::from(y)), MIN, MAX, 0.0);
+        }
     }
 
     #[test]

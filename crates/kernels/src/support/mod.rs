@@ -7,6 +7,7 @@ pub(crate) mod convert;
 pub(crate) mod copy;
 #[macro_use]
 pub(crate) mod elementwise;
+pub(crate) mod half_bits;
 pub(crate) mod index;
 pub(crate) mod math;
 pub(crate) mod number;

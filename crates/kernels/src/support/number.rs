@@ -3,6 +3,8 @@
 use half::{bf16, f16};
 use rushlight_runtime::{Bool8, Element, Scalar};
 
+use crate::support::half_bits;
+
 /// A real element type.
 ///
 /// `Acc` is the type that sums and products over many elements use: `f32` for the 16-bit floats and `f32`, `f64` for
@@ -159,7 +161,7 @@ float!(f32);
 float!(f64);
 
 macro_rules! half_float {
-    ($t:ty) => {
+    ($t:ty, $widen:path, $round:path) => {
         impl Number for $t {
             type Acc = f32;
             const ZERO: Self = <$t>::ZERO;
@@ -167,36 +169,36 @@ macro_rules! half_float {
             const IS_FLOAT: bool = true;
             #[inline(always)]
             fn to_acc(self) -> f32 {
-                self.to_f32()
+                $widen(self)
             }
             #[inline(always)]
             fn from_acc(value: f32) -> Self {
-                <$t>::from_f32(value)
+                $round(value)
             }
             #[inline(always)]
             fn to_f64(self) -> f64 {
-                f64::from(<$t>::to_f32(self))
+                f64::from($widen(self))
             }
             /// Through `f32`, as PyTorch converts.
             #[inline(always)]
             fn from_f64(value: f64) -> Self {
-                <$t>::from_f32(value as f32)
+                $round(value as f32)
             }
             #[inline(always)]
             fn to_f32(self) -> f32 {
-                <$t>::to_f32(self)
+                $widen(self)
             }
             #[inline(always)]
             fn from_f32(value: f32) -> Self {
-                <$t>::from_f32(value)
+                $round(value)
             }
             #[inline(always)]
             fn to_i64(self) -> i64 {
-                f64_to_i64(f64::from(<$t>::to_f32(self)))
+                f64_to_i64(f64::from($widen(self)))
             }
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                <$t>::from_f32(value as f32)
+                $round(value as f32)
             }
             #[inline(always)]
             fn is_nan(self) -> bool {
@@ -206,8 +208,8 @@ macro_rules! half_float {
     };
 }
 
-half_float!(f16);
-half_float!(bf16);
+half_float!(f16, half_bits::widen, half_bits::round);
+half_float!(bf16, bf16::to_f32, bf16::from_f32);
 
 impl Number for Bool8 {
     type Acc = i64;

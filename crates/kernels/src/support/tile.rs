@@ -325,7 +325,7 @@ pub(crate) struct Operand<'a, C: Compute> {
     load: Load<C>,
     narrow: Option<Narrow<C>>,
     cursor: Cursor,
-    tile: C::Tile,
+    tile: Option<C::Tile>,
     /// The tile holds the one value that the tensor has.
     constant: bool,
 }
@@ -345,7 +345,7 @@ impl<'a, C: Compute> Operand<'a, C> {
         let native = if narrow.is_none() { tensor.as_slice().ok() } else { None };
         let load = C::load(tensor.dtype())?;
         let constant = cursor.is_constant() && tensor.numel() > 0;
-        let mut operand = Self { tensor: *tensor, native, load, narrow, cursor, tile: C::ZEROS, constant: false };
+        let mut operand = Self { tensor: *tensor, native, load, narrow, cursor, tile: None, constant: false };
         if constant {
             operand.native = None;
             operand.next(C::TILE.min(numel));
@@ -361,7 +361,7 @@ impl<'a, C: Compute> Operand<'a, C> {
         {
             return native.get(offset..).and_then(|s| s.get(..len)).unwrap_or(&[]);
         }
-        let tile = self.tile.as_mut().get_mut(..len).unwrap_or(&mut []);
+        let tile = self.tile.get_or_insert(C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
         if !self.constant {
             (self.load)(&self.tensor, &mut self.cursor, tile);
             if let Some(narrow) = self.narrow {
@@ -376,7 +376,7 @@ impl<'a, C: Compute> Operand<'a, C> {
 pub(crate) struct Sink<C: Compute> {
     /// `None` if the elements need no conversion.
     convert: Option<(Store<C>, Option<Narrow<C>>)>,
-    tile: C::Tile,
+    tile: Option<C::Tile>,
 }
 
 impl<C: Compute> Sink<C> {
@@ -388,7 +388,7 @@ impl<C: Compute> Sink<C> {
             let narrow = if common == out.dtype() { None } else { C::narrow(common) };
             Some((C::store(out.dtype())?, narrow))
         };
-        Ok(Self { convert, tile: C::ZEROS })
+        Ok(Self { convert, tile: None })
     }
 
     /// Has `fill` write the `len` elements from `at` on, at most a tile.
@@ -403,7 +403,7 @@ impl<C: Compute> Sink<C> {
             fill(out.as_mut_slice::<C>()?.get_mut(at..at + len).unwrap_or(&mut []));
             return Ok(());
         };
-        let tile = self.tile.as_mut().get_mut(..len).unwrap_or(&mut []);
+        let tile = self.tile.get_or_insert(C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
         fill(tile);
         if let Some(narrow) = narrow {
             narrow(tile);
