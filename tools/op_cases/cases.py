@@ -57,6 +57,14 @@ def magnitudes(value):
     return value
 
 
+# Operators that programs use with complex numbers; eager PyTorch accepts them in more.
+COMPLEX = set(
+    "_conj_physical abs add alias_copy as_strided_copy bmm cat clone copy copy_ _clone_dim_order _to_dim_order_copy _to_copy detach_copy "
+    "diagonal_copy div _empty_dim_order empty expand_copy _fft_c2r _fft_r2c fallback _h2d_copy _d2h_copy lift_fresh_copy mul narrow_copy "
+    "permute_copy pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d repeat replication_pad1d "
+    "replication_pad2d replication_pad3d select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy stack sum t_copy "
+    "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_as_real_copy view_copy".split()
+)
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -109,6 +117,11 @@ class Cases:
         try:
             bound = schema.bind(op, args, kwargs)
             bound = {k: copies(v) for k, v in bound.items()}
+            short = name.partition("::")[2].partition(".")[0]
+            if short not in COMPLEX and any(t.dtype.is_complex for t in tensors_in(list(bound.values()))):
+                raise Rejected("not a complex operator")
+            if isinstance(bound.get("index"), torch.Tensor) and bound["index"].dtype not in (torch.int64, torch.int32):
+                raise Rejected("programs index by int64 or int32")
             line = self._record(op, bound, options)
         except (Rejected, RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError) as e:
             if self.source == "edge":

@@ -11,7 +11,6 @@ import math
 import torch
 from executorch.extension.llm.custom_ops import custom_ops, op_fallback  # noqa: F401
 
-from . import encode
 from .moe_weights import pack
 from .values import BF16, EVERY, F16, F32, F64, I64, I8, U8, Values
 
@@ -217,7 +216,6 @@ def others(cases):
 
     for dtype, (shape, size) in itertools.product((F32, U8, F16, I64), (((3, 4, 4), 2), ((1, 2, 6), 2), ((3, 4, 8), 4), ((2, 3, 3), 3), ((1, 3, 6), 3))):
         cases.call("preprocess::tile_crop.out", v.tensor(shape, dtype), size, _expect=tiles, _name=f"tile{size}")
-    cases.raw(f"{L}_quantized_moe_ffn_active", [{"out": 0}], [encode.scalar(True)], "active")
 
 
 def generate(cases):

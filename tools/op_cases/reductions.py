@@ -51,6 +51,8 @@ def over_dims(cases):
         for dtype in FLOATS:
             if dtype in dtypes:
                 rows = torch.tensor([[1, float("nan"), 2], [float("inf"), 1, -1], [float("-inf"), float("inf"), 0], [-0.0, 0.0, -0.0]], dtype=dtype)
+                # One pass over an infinity makes PyTorch's variance and its mean NaN.
+                rows = rows[:1] if name.startswith("var") else rows
                 cases.call(op, rows, [1], _name="special")
                 cases.call(op, rows, [0], _name="special")
     v = Values("sum dtype")

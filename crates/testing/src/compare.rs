@@ -7,8 +7,18 @@ use rushlight_format::ScalarType;
 use crate::cases::{Check, TensorData};
 use crate::tolerance::{Tolerance, epsilon};
 
+/// What an operator's results are held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub tolerance: Tolerance,
+    /// The distance from 1 to the next number, in the coarsest precision that the result went through.
+    pub epsilon: f64,
+    /// The largest sum of magnitudes that an element accumulates, or 0.
+    pub magnitude: f64,
+}
+
 /// Fails with a sentence that names the first element that is too far off, and how many are.
-pub fn values(got: &TensorData, expected: &TensorData, tolerance: Tolerance, magnitude: f64) -> Result<(), String> {
+pub fn values(got: &TensorData, expected: &TensorData, limit: Limit) -> Result<(), String> {
     if got.bytes.len() != expected.bytes.len() {
         return Err(format!("{} bytes for {}", got.bytes.len(), expected.bytes.len()));
     }
@@ -17,7 +27,7 @@ pub fn values(got: &TensorData, expected: &TensorData, tolerance: Tolerance, mag
     let (mut wrong, mut first, mut total) = (0, None, 0);
     for (i, (g, e)) in pairs.enumerate() {
         total += 1;
-        if !matches(g, e, part, tolerance, magnitude) {
+        if !matches(g, e, part, limit) {
             wrong += 1;
             first.get_or_insert((i, g, e));
         }
@@ -72,7 +82,7 @@ fn dropout(samples: &[f64], mask: Option<&TensorData>, input: Option<&TensorData
     wrong.map_or(Ok(()), |i| Err(format!("element {i} is {}, of input {} (kept: {})", samples[i], input[i], kept[i])))
 }
 
-fn matches(g: &[u8], e: &[u8], dtype: ScalarType, tolerance: Tolerance, magnitude: f64) -> bool {
+fn matches(g: &[u8], e: &[u8], dtype: ScalarType, limit: Limit) -> bool {
     if g == e {
         return true;
     }
@@ -85,17 +95,15 @@ fn matches(g: &[u8], e: &[u8], dtype: ScalarType, tolerance: Tolerance, magnitud
     }
     let apart = ordered(g, dtype).abs_diff(ordered(e, dtype));
     let error = (got - expected).abs();
-    match tolerance {
-        Tolerance::Exact => false,
-        Tolerance::Ulp(n) => apart <= n,
-        _ if got.is_infinite() || expected.is_infinite() => apart <= 1,
-        Tolerance::Close { rtol, atol } => {
-            // The row's figures are for single precision.
-            let finer = if dtype == ScalarType::Double { 1e-6 } else { 1.0 };
-            apart <= 1 || error <= finer * (atol + rtol * expected.abs())
-        }
-        Tolerance::Accumulated(n) => apart <= 1 || error <= n * epsilon(dtype) * magnitude.max(expected.abs()),
-    }
+    let allowed = match limit.tolerance {
+        Tolerance::Exact => return false,
+        _ if got.is_infinite() || expected.is_infinite() => return apart <= 1,
+        Tolerance::Ulp(n) if limit.epsilon <= epsilon(dtype) => return apart <= n,
+        Tolerance::Ulp(n) => n as f64 * expected.abs(),
+        Tolerance::Close { rel, abs } => abs + rel * expected.abs(),
+        Tolerance::Accumulated(n) => n * limit.magnitude.max(expected.abs()),
+    };
+    apart <= 1 || error <= allowed * limit.epsilon
 }
 
 /// The type of the numbers that an element consists of.

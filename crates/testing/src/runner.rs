@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rushlight_format::ScalarType;
 use rushlight_kernels::ALL;
 use rushlight_runtime::{
     Code, HeapBlock, Input, LoadOptions, Memory, Method, Output, OutputBuffer, Outputs, Program, Registry, TensorView,
@@ -149,6 +150,42 @@ fn execute(case: &Case, written: &OneOperator<'_>, method: &mut Method<'_>) -> R
     check(case, &outputs.map_err(|e| format!("executing: {e}"))?)
 }
 
+fn limit(case: &Case, dtype: ScalarType) -> compare::Limit {
+    let magnitude = case.magnitude.unwrap_or(0.0);
+    match case.tolerance {
+        Some((rel, abs)) => compare::Limit { tolerance: Tolerance::Close { rel, abs }, epsilon: 1.0, magnitude },
+        None => compare::Limit {
+            tolerance: tolerance::of(&case.op, dtype),
+            epsilon: precision(case).max(tolerance::epsilon(dtype)),
+            magnitude,
+        },
+    }
+}
+
+/// The precision of the widest floating-point tensor among the inputs; float32 if there are only others.
+fn precision(case: &Case) -> f64 {
+    let (mut finest, mut any) = (None, false);
+    for arg in &case.args {
+        let one = |t: &TensorData| t.dtype;
+        let found: Vec<_> = match arg {
+            Arg::Tensor(t) | Arg::InOut(t, _) => vec![one(t)],
+            Arg::TensorList(items) => items.iter().map(one).collect(),
+            Arg::OptionalTensorList(items) => items.iter().flatten().map(one).collect(),
+            _ => continue,
+        };
+        any |= !found.is_empty();
+        for dtype in found.into_iter().filter(|&t| program::rounds(t)) {
+            let epsilon = tolerance::epsilon(dtype);
+            finest = Some(finest.map_or(epsilon, |f: f64| f.min(epsilon)));
+        }
+    }
+    match finest {
+        Some(epsilon) => epsilon,
+        None if any => f64::from(f32::EPSILON),
+        None => 0.0,
+    }
+}
+
 fn check(case: &Case, outputs: &Outputs<'_, '_>) -> Result<(), String> {
     let mut tensors = Vec::new();
     for (i, expected) in case.expect.iter().enumerate() {
@@ -168,12 +205,8 @@ fn check(case: &Case, outputs: &Outputs<'_, '_>) -> Result<(), String> {
                     return Err(format!("output {i}: got sizes {:?}, expected {:?}", got.sizes, e.sizes));
                 }
                 if case.check == Check::Values {
-                    let tolerance = match case.tolerance {
-                        Some((rtol, atol)) => Tolerance::Close { rtol, atol },
-                        None => tolerance::of(&case.op, e.dtype),
-                    };
-                    compare::values(&got, e, tolerance, case.magnitude.unwrap_or(0.0))
-                        .map_err(|what| format!("output {i} ({}): {what}", e.dtype))?;
+                    let limit = limit(case, e.dtype);
+                    compare::values(&got, e, limit).map_err(|what| format!("output {i} ({}): {what}", e.dtype))?;
                 }
                 tensors.push(got);
             }
