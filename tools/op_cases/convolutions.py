@@ -124,7 +124,8 @@ def resampling(cases):
                 cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], _wide=True, _mag=True, _name="scale")
         for (x, out), mode, padding, align in itertools.product((((1, 2, 4, 5), (3, 3)), ((2, 1, 3, 3), (2, 4))), (0, 1, 2), (0, 1, 2), (False, True)):
             grid = v.tensor((x[0], *out, 2), dtype, -1.4, 1.4)
-            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, _name=f"mode{mode}-padding{padding}")
+            # PyTorch rounds the coordinates to 16-bit types, which moves the points.
+            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, _wide=True, _name=f"mode{mode}-padding{padding}")
     grid = torch.tensor([[[[0.0, 0.0], [-1.0, -1.0], [1.0, 1.0], [float("nan"), 0.0], [2.5, -7.0], [1e6, -1e6]]]])
     for mode, padding in itertools.product((0, 1), (0, 1, 2)):
         cases.call("aten::grid_sampler_2d.out", v.tensor((1, 1, 3, 3)), grid[:, :, :3], mode, padding, True, _name="corners")
@@ -137,5 +138,10 @@ def generate(cases):
     resampling(cases)
     accumulate = {"_mag": True}
     plain = {"max_pool2d_with_indices.out", "upsample_nearest2d.vec_out"}
-    options = lambda name: {} if name.removeprefix("aten::") in plain else accumulate  # noqa: E731
+    wide = {"_mag": True, "_wide": True}
+
+    def options(name):
+        short = name.removeprefix("aten::")
+        return {} if short in plain else wide if short.startswith("grid") else accumulate
+
     opinfo.collect(cases, SOURCES, OPERATORS, (F32, F64, F16, BF16, I64), numel=400, per_dtype=6, options=options)
