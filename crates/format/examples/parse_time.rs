@@ -7,8 +7,9 @@ use std::time::Instant;
 use rushlight_format::pte::{PlanModel, ProgramModel, TensorModel};
 use rushlight_format::{FormatError, Program, ScalarType};
 
-const BATCHES: usize = 200;
-const CALLS: u32 = 500;
+const BATCHES: usize = 4000;
+/// Few enough that most batches run without another process in between.
+const CALLS: u32 = 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for steps in [2, 100] {
