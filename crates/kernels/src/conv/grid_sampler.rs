@@ -93,23 +93,31 @@ fn sample<T: Number, F: Real>(
     let (values, points, places) = (input.as_slice::<T>()?, grid.as_slice::<T>()?, out.as_mut_slice::<T>()?);
     let [_, height, width] = from.space;
     let steps = Planes::new(grid.sizes(), grid.strides(), 3);
+    let bicubic = matches!(sampling.interpolation, Interpolation::Bicubic);
     for n in 0..to.batch {
         for y in 0..to.space[1] {
             for x in 0..to.space[2] {
                 // The grid is [N, H, W, 2], so its "channels" are rows and its rows are columns.
                 let point = n * steps.channel_stride + y * steps.strides[0] + x * steps.strides[1];
-                let axis = |coordinate: T, size: usize| Axis::new(sampling, coordinate.cast::<F>(), size);
-                let rows = axis(points[point + steps.strides[2]], height);
-                let columns = axis(points[point], width);
+                let axis = |point: usize, size: usize| Axis::<F>::new::<T>(sampling, points[point].cast(), size);
+                let (rows, columns) = (axis(point + steps.strides[2], height), axis(point, width));
                 for channel in 0..to.channels {
                     let plane = from.plane(n, channel);
                     let mut sum = F::ZERO;
-                    for (row, weight) in rows.taps() {
-                        let across = columns.taps().fold(F::ZERO, |across, (column, weight)| {
-                            let place = plane + row * from.strides[1] + column * from.strides[2];
-                            across.add(values[place].cast::<F>().mul(weight))
-                        });
-                        sum = sum.add(across.mul(weight));
+                    for (row, down) in rows.taps() {
+                        let line = plane + row * from.strides[1];
+                        let value = |column: usize| values[line + column * from.strides[2]].cast::<F>();
+                        if bicubic {
+                            let across = columns.taps().fold(F::ZERO, |across, (column, weight)| {
+                                add::<T, F>(across, narrow::<T, F>(value(column).mul(weight)))
+                            });
+                            sum = add::<T, F>(sum, narrow::<T, F>(across.mul(down)));
+                        } else {
+                            for (column, across) in columns.taps() {
+                                let weight = narrow::<T, F>(down.mul(across));
+                                sum = add::<T, F>(sum, narrow::<T, F>(value(column).mul(weight)));
+                            }
+                        }
                     }
                     places[to.plane(n, channel) + to.row(0, y) + x * to.strides[2]] = sum.cast();
                 }
@@ -119,88 +127,114 @@ fn sample<T: Number, F: Real>(
     Ok(())
 }
 
+/// Rounds to the element type. Every step of the sampling is rounded, positions included, as PyTorch does: with 16-bit
+/// elements the result depends on it.
+#[inline(always)]
+fn narrow<T: Number, F: Real>(value: F) -> F {
+    value.cast::<T>().cast()
+}
+
+#[inline(always)]
+fn add<T: Number, F: Real>(a: F, b: F) -> F {
+    narrow::<T, F>(a.add(b))
+}
+
 /// The pixels along one dimension that a sample reads, and their weights.
 struct Axis<F> {
-    pixels: [Option<usize>; 4],
+    pixels: [usize; 4],
     weights: [F; 4],
     count: usize,
 }
 
 impl<F: Real> Axis<F> {
-    fn new(sampling: Sampling, coordinate: F, size: usize) -> Self {
-        let position = pixel_position(coordinate, size, sampling.align_corners);
-        let inside = |position: F| within(position, size);
+    fn new<T: Number>(sampling: Sampling, coordinate: F, size: usize) -> Self {
+        let position = pixel_position::<T, F>(coordinate, size, sampling.align_corners);
+        let mut axis = Self { pixels: [0; 4], weights: [F::ZERO; 4], count: 0 };
         match sampling.interpolation {
             Interpolation::Nearest => {
-                let position = pad(sampling, position, size).round();
-                Self { pixels: [inside(position), None, None, None], weights: [F::ONE; 4], count: 1 }
+                axis.push(pad::<T, F>(sampling, position, size).round(), size, F::ONE);
             }
             Interpolation::Bilinear => {
-                let position = pad(sampling, position, size);
+                let position = pad::<T, F>(sampling, position, size);
                 let first = position.floor();
-                let weight = position.sub(first);
-                let pixels = [inside(first), inside(first.add(F::ONE)), None, None];
-                Self { pixels, weights: [F::ONE.sub(weight), weight, F::ZERO, F::ZERO], count: 2 }
+                let weight = narrow::<T, F>(position.sub(first));
+                axis.push(first, size, narrow::<T, F>(F::ONE.sub(weight)));
+                axis.push(first.add(F::ONE), size, weight);
             }
             Interpolation::Bicubic => {
                 let first = position.floor();
-                let pixel = |offset: f64| inside(pad(sampling, first.add(F::from_f64(offset)), size));
-                let pixels = [pixel(-1.0), pixel(0.0), pixel(1.0), pixel(2.0)];
-                Self { pixels, weights: cubic(position.sub(first)), count: 4 }
+                let weights = cubic::<T, F>(narrow::<T, F>(position.sub(first)));
+                for (offset, weight) in [-1.0, 0.0, 1.0, 2.0].into_iter().zip(weights) {
+                    let position = pad::<T, F>(sampling, first.add(F::from_f64(offset)), size);
+                    axis.push(position, size, weight);
+                }
             }
+        }
+        axis
+    }
+
+    /// Adds the pixel at `position` if it is inside of the image.
+    fn push(&mut self, position: F, size: usize, weight: F) {
+        if position >= F::ZERO
+            && position < F::of(size)
+            && let (Some(pixel), Some(slot)) = (self.pixels.get_mut(self.count), self.weights.get_mut(self.count))
+        {
+            (*pixel, *slot) = (position.to_i64() as usize, weight);
+            self.count += 1;
         }
     }
 
     fn taps(&self) -> impl Iterator<Item = (usize, F)> {
-        self.pixels.iter().zip(self.weights).take(self.count).filter_map(|(pixel, weight)| Some(((*pixel)?, weight)))
+        self.pixels.iter().copied().zip(self.weights).take(self.count)
     }
 }
 
 /// From -1..1 to pixels: the corner pixels' centers lie at the ends, or half a pixel inside of them.
-fn pixel_position<F: Real>(coordinate: F, size: usize, align_corners: bool) -> F {
-    let (one, half) = (F::ONE, F::from_f64(0.5));
+fn pixel_position<T: Number, F: Real>(coordinate: F, size: usize, align_corners: bool) -> F {
+    let half = F::from_f64(0.5);
+    let shifted = add::<T, F>(coordinate, F::ONE);
     if align_corners {
-        coordinate.add(one).mul(half).mul(F::of(size - 1))
+        narrow::<T, F>(shifted.mul(narrow::<T, F>(F::of(size - 1).mul(half))))
     } else {
-        coordinate.add(one).mul(F::of(size)).sub(one).mul(half)
+        let scaled = narrow::<T, F>(shifted.mul(narrow::<T, F>(F::of(size).mul(half))));
+        narrow::<T, F>(scaled.sub(half))
     }
 }
 
-fn within<F: Real>(position: F, size: usize) -> Option<usize> {
-    (position >= F::ZERO && position < F::of(size)).then(|| position.to_i64() as usize)
-}
-
-fn pad<F: Real>(sampling: Sampling, position: F, size: usize) -> F {
+fn pad<T: Number, F: Real>(sampling: Sampling, position: F, size: usize) -> F {
     let clip = |position: F| position.at_least(F::ZERO).at_most(F::of(size - 1));
     match sampling.padding {
         Padding::Zeros => position,
         Padding::Border => clip(position),
-        Padding::Reflection if sampling.align_corners => clip(reflect(position, F::ZERO, F::of(size - 1))),
-        Padding::Reflection => clip(reflect(position, F::from_f64(-0.5), F::of(size))),
+        Padding::Reflection if sampling.align_corners => clip(reflect::<T, F>(position, F::ZERO, F::of(size - 1))),
+        Padding::Reflection => clip(reflect::<T, F>(position, F::from_f64(-0.5), F::of(size))),
     }
 }
 
 /// Mirrors a position at `low` and `low + span` until it lies between.
-fn reflect<F: Real>(position: F, low: F, span: F) -> F {
+fn reflect<T: Number, F: Real>(position: F, low: F, span: F) -> F {
     if span == F::ZERO {
         return F::ZERO;
     }
-    let distance = position.sub(low).abs();
-    let extra = distance.remainder(span);
-    let flips = (distance / span).floor();
-    if flips.remainder(F::from_f64(2.0)) == F::ZERO { low.add(extra) } else { low.add(span.sub(extra)) }
+    let twice = span.add(span);
+    let distance = narrow::<T, F>(position.sub(low)).abs();
+    let turns = narrow::<T, F>(distance / twice).floor();
+    let extra = narrow::<T, F>(distance.sub(narrow::<T, F>(turns.mul(twice))));
+    add::<T, F>(extra.at_most(narrow::<T, F>(twice.sub(extra))), low)
 }
 
 /// The weights of four neighbouring pixels, `t` behind the second of them: cubic convolution with a = -0.75
 /// (Keys, 1981).
-fn cubic<F: Real>(t: F) -> [F; 4] {
+fn cubic<T: Number, F: Real>(t: F) -> [F; 4] {
     let a = -0.75;
     let number = |x: f64| F::from_f64(x);
-    let near = |x: F| x.mul(number(a + 2.0)).sub(number(a + 3.0)).mul(x).mul(x).add(F::ONE);
+    let times = |x: F, y: F| narrow::<T, F>(x.mul(y));
+    let plus = |x: F, y: F| add::<T, F>(x, y);
+    let near = |x: F| plus(times(times(plus(times(x, number(a + 2.0)), number(-a - 3.0)), x), x), F::ONE);
     let far = |x: F| {
-        let square = x.mul(number(a)).sub(number(5.0 * a)).mul(x).add(number(8.0 * a));
-        square.mul(x).sub(number(4.0 * a))
+        let line = plus(times(x, number(a)), number(-5.0 * a));
+        plus(times(plus(times(line, x), number(8.0 * a)), x), number(-4.0 * a))
     };
-    let rest = F::ONE.sub(t);
-    [far(t.add(F::ONE)), near(t), near(rest), far(rest.add(F::ONE))]
+    let rest = narrow::<T, F>(F::ONE.sub(t));
+    [far(plus(t, F::ONE)), near(t), near(rest), far(plus(rest, F::ONE))]
 }
