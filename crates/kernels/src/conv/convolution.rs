@@ -38,8 +38,8 @@ fn convolution_out(cx: &KernelContext<'_>) -> Result<()> {
     }
     let dims = input.rank() - 2;
     accumulate!(input.dtype(), A => {
-        if let Some(pointwise) = Pointwise::of(&g, dims, &input, &out) {
-            pointwise.run::<A>(cx, &g, input, weight, bias, &mut out)
+        if g.is_pointwise() {
+            multiply_pixels::<A>(cx, &g, dims, input, weight, bias, &mut out)
         } else {
             convolve::<A>(cx, &g, dims, input, weight, bias, &mut out)
         }
@@ -49,6 +49,9 @@ fn convolution_out(cx: &KernelContext<'_>) -> Result<()> {
 fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
     let (input, weight) = (cx.tensor(0)?, cx.tensor(1)?);
     let g = Parameters::read(cx, 3, weight.rank())?.geometry(&input, &weight).map_err(|e| e.arg(0))?;
+    if g.is_pointwise() {
+        return Ok(if cx.is_none(2) { 0 } else { weight.size(0) * size_of::<f64>() + 16 });
+    }
     g.temp_bytes(input.dtype())
 }
 
@@ -155,81 +158,70 @@ impl Geometry {
         Ok(sizes)
     }
 
-    /// The most temporary memory that computing it takes in tensors of type `dtype`.
+    /// The most temporary memory that [`convolve`] takes for tensors of type `dtype`.
     pub(super) fn temp_bytes(&self, dtype: ScalarType) -> Result<usize> {
-        let bias = self.out_channels * self.groups * size_of::<f64>() + 32;
-        accumulate!(dtype, A => Ok(bias.max(staged::temp_bytes::<A>(self)?)))
+        accumulate!(dtype, A => staged::temp_bytes::<A>(self))
+    }
+
+    /// True for a kernel of one element, stride 1 and no padding: a matrix product over channels.
+    fn is_pointwise(&self) -> bool {
+        !self.transposed && self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [0; 3]
     }
 }
 
-/// A convolution with a kernel of one element, stride 1 and no padding: a matrix product over channels.
-struct Pointwise {
-    from: Planes,
-    to: Planes,
-    /// Distance between neighbouring pixels in the input and in the output.
-    steps: [usize; 2],
-}
-
-impl Pointwise {
-    fn of(g: &Geometry, dims: usize, input: &Tensor<'_>, out: &TensorMut<'_>) -> Option<Self> {
-        if g.transposed || g.kernel != [1; 3] || g.stride != [1; 3] || g.padding != [0; 3] {
-            return None;
+/// The convolution of [`Geometry::is_pointwise`]: out[pixel] = weight @ input[pixel] + bias.
+fn multiply_pixels<A: Accumulator>(
+    cx: &KernelContext<'_>,
+    g: &Geometry,
+    dims: usize,
+    input: Tensor<'_>,
+    weight: Tensor<'_>,
+    bias: Option<Tensor<'_>>,
+    out: &mut TensorMut<'_>,
+) -> Result<()> {
+    let (from, to) = (Planes::of(&input, dims), Planes::new(out.sizes(), out.strides(), dims));
+    let [depth, height, width] = g.output;
+    // All pixels at once if they are evenly spaced, else row by row.
+    let (rows, pixels, from_step, to_step) = match pixel_step(&from).zip(pixel_step(&to)) {
+        Some((from_step, to_step)) => (1, depth * height * width, from_step, to_step),
+        None => (depth * height, width, from.strides[2], to.strides[2]),
+    };
+    let biases = match bias {
+        Some(bias) => {
+            let values = cx.temp::<A>(g.groups * g.out_channels)?;
+            (runs::<A>(bias.dtype())?.load)(&bias, 0, 1, values)?;
+            Some(&*values)
         }
-        let (from, to) = (Planes::of(input, dims), Planes::new(out.sizes(), out.strides(), dims));
-        let steps = [pixel_step(&from)?, pixel_step(&to)?];
-        Some(Self { from, to, steps })
-    }
-
-    fn run<A: Accumulator>(
-        &self,
-        cx: &KernelContext<'_>,
-        g: &Geometry,
-        input: Tensor<'_>,
-        weight: Tensor<'_>,
-        bias: Option<Tensor<'_>>,
-        out: &mut TensorMut<'_>,
-    ) -> Result<()> {
-        let pixels = g.output.iter().product();
-        let biases = match bias {
-            Some(bias) => {
-                let values = cx.temp::<A>(g.groups * g.out_channels)?;
-                (runs::<A>(bias.dtype())?.load)(&bias, 0, 1, values)?;
-                Some(&*values)
-            }
-            None => None,
-        };
-        let (w_out, w_in) = match *weight.strides() {
-            [w_out, w_in, ..] => (w_out, w_in),
-            _ => (0, 0),
-        };
-        let [from_step, to_step] = self.steps;
-        for n in 0..g.batch {
-            for group in 0..g.groups {
-                let first = group * g.out_channels;
-                let bias = biases.and_then(|values| values.get(first..first + g.out_channels));
-                let source = self.from.plane(n, group * g.in_channels);
-                let target = self.to.plane(n, first);
-                let offset = first * w_out;
-                // The rows of the product are the dimension that does not run along the output's memory.
-                if to_step == 1 {
-                    let a = Operand::new(weight, Layout { offset, row: w_out, col: w_in })?;
-                    let row = self.from.channel_stride;
-                    let b = Operand::new(input, Layout { offset: source, row, col: from_step })?;
-                    let shape = Shape { m: g.out_channels, k: g.in_channels, n: pixels };
-                    let to = Layout { offset: target, row: self.to.channel_stride, col: 1 };
-                    product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
-                } else {
-                    let col = self.from.channel_stride;
-                    let a = Operand::new(input, Layout { offset: source, row: from_step, col })?;
-                    let b = Operand::new(weight, Layout { offset, row: w_in, col: w_out })?;
-                    let shape = Shape { m: pixels, k: g.in_channels, n: g.out_channels };
-                    let to = Layout { offset: target, row: to_step, col: self.to.channel_stride };
-                    product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
-                }
-            }
+        None => None,
+    };
+    let (w_out, w_in) = match *weight.strides() {
+        [w_out, w_in, ..] => (w_out, w_in),
+        _ => (0, 0),
+    };
+    for row in 0..g.batch * g.groups * rows {
+        let (n, group) = (row / rows / g.groups, row / rows % g.groups);
+        let (z, y) = (row % rows / height, row % rows % height);
+        let first = group * g.out_channels;
+        let bias = biases.and_then(|values| values.get(first..first + g.out_channels));
+        let source = from.plane(n, group * g.in_channels) + from.row(z, y);
+        let target = to.plane(n, first) + to.row(z, y);
+        let offset = first * w_out;
+        // The columns of the product are the dimension that runs along the output's memory.
+        if to_step == 1 {
+            let a = Operand::new(weight, Layout { offset, row: w_out, col: w_in })?;
+            let b = Operand::new(input, Layout { offset: source, row: from.channel_stride, col: from_step })?;
+            let shape = Shape { m: g.out_channels, k: g.in_channels, n: pixels };
+            let to = Layout { offset: target, row: to.channel_stride, col: 1 };
+            product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
+        } else {
+            let a = Operand::new(input, Layout { offset: source, row: from_step, col: from.channel_stride })?;
+            let b = Operand::new(weight, Layout { offset, row: w_in, col: w_out })?;
+            let shape = Shape { m: pixels, k: g.in_channels, n: g.out_channels };
+            let to = Layout { offset: target, row: to_step, col: to.channel_stride };
+            product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Distance in memory between neighbouring pixels, if they are evenly spaced in logical order.

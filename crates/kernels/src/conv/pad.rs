@@ -1,6 +1,9 @@
 //! Padding with a constant, with the mirrored input, and with its border.
 
-use rushlight_runtime::{Detail, Error, IntList, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
+use half::f16;
+use rushlight_runtime::{
+    Complex, Detail, Element, Error, IntList, KernelContext, Op, OpGroup, Result, Scalar, ScalarType, Tensor, TensorMut,
+};
 
 use super::window::Planes;
 use crate::support::number::Number;
@@ -62,11 +65,7 @@ fn constant_pad_nd(cx: &KernelContext<'_>) -> Result<()> {
         *size = padded(*size, padding_of(&pad, dim, rank), 0)?;
     }
     out.resize(&sizes).map_err(|e| e.arg(3))?;
-    let filled: Result<()> = dispatch!(REALHBBF16, out.dtype(), T => {
-        out.as_mut_slice::<T>()?.fill(T::from_scalar(value));
-        Ok(())
-    });
-    filled?;
+    fill(&mut out, value)?;
     // The part of the input that stays, dimension by dimension from the outermost in the output's memory.
     let (mut kept, mut from, mut to) = (Dims::EMPTY, Dims::EMPTY, Dims::EMPTY);
     let (mut source, mut target) = (0, 0);
@@ -85,6 +84,26 @@ fn constant_pad_nd(cx: &KernelContext<'_>) -> Result<()> {
         target += before.max(0) as usize * to[to.len() - 1];
     }
     dispatch_size!(input.dtype(), N => copy_box::<N>(&input, &mut out, &kept, (&from, source), (&to, target)))
+}
+
+fn fill(out: &mut TensorMut<'_>, value: Scalar) -> Result<()> {
+    match out.dtype() {
+        ScalarType::ComplexHalf => fill_complex::<f16>(out, value),
+        ScalarType::ComplexFloat => fill_complex::<f32>(out, value),
+        ScalarType::ComplexDouble => fill_complex::<f64>(out, value),
+        dtype => dispatch!(REALHBBF16, dtype, T => {
+            out.as_mut_slice::<T>()?.fill(T::from_scalar(value));
+            Ok(())
+        }),
+    }
+}
+
+fn fill_complex<T: Number>(out: &mut TensorMut<'_>, value: Scalar) -> Result<()>
+where
+    Complex<T>: Element,
+{
+    out.as_mut_slice::<Complex<T>>()?.fill(Complex { re: T::from_scalar(value), im: T::ZERO });
+    Ok(())
 }
 
 /// Copies a box of elements between tensors.
