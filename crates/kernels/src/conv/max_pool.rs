@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
-use super::window::{CHUNK, Planes, Pool, sweep};
+use super::window::{CHUNK, Planes, Pool, Window, expect_sizes, sweep};
 use crate::support::number::Number;
 use crate::support::runs::{Accumulator, runs};
 
@@ -64,19 +64,18 @@ fn maxima<A: Accumulator>(
                     let plane = from.plane(n, channel);
                     sweep(&pool.windows, (&input, load), &from, plane, (z, y), x..end, |columns, index, values| {
                         let (best, places) = (&mut best[columns.clone()], &mut places[columns]);
-                        for (i, ((best, place), &value)) in best.iter_mut().zip(places).zip(values).enumerate() {
-                            // The first element counts even if it is the lowest, and NaN beats everything.
-                            let better = value > *best || Number::is_nan(value) || *place == u32::MAX;
-                            *best = if better { value } else { *best };
-                            *place = if better { index as u32 + i as u32 * step } else { *place };
-                        }
+                        update(best, places, values, index as u32, step);
                     })?;
                     let count = end - x;
                     let start = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
                     store(out, start, to.strides[2], &best[..count])?;
-                    let places = places.map(|place| if place == u32::MAX { 0 } else { i64::from(place) });
+                    let mut indices_now = [0i64; CHUNK];
+                    for (i, (index, &place)) in indices_now.iter_mut().zip(&places).enumerate().take(count) {
+                        // Where nothing is larger than the lowest value, the first element is the maximum.
+                        *index = if place == u32::MAX { first(pool, (z, y, x + i)) } else { i64::from(place) };
+                    }
                     let start = index_to.plane(n, channel) + index_to.row(z, y) + x * index_to.strides[2];
-                    store_index(indices, start, index_to.strides[2], &places[..count])?;
+                    store_index(indices, start, index_to.strides[2], &indices_now[..count])?;
                 }
             }
         }
@@ -84,12 +83,32 @@ fn maxima<A: Accumulator>(
     Ok(())
 }
 
+/// Replaces the values that are larger or NaN, and their places, which are `step` apart from `index` on.
+fn update<A: Accumulator>(best: &mut [A], places: &mut [u32], values: &[A], index: u32, step: u32) {
+    let len = best.len().min(places.len()).min(values.len());
+    let (best, places, values) = (&mut best[..len], &mut places[..len], &values[..len]);
+    for i in 0..len {
+        let (value, old) = (values[i], best[i]);
+        let better = (value > old) | Number::is_nan(value);
+        best[i] = if better { value } else { old };
+        places[i] = if better { index + i as u32 * step } else { places[i] };
+    }
+}
+
+/// The index of the first element of a window.
+fn first(pool: &Pool, (z, y, x): (usize, usize, usize)) -> i64 {
+    let [depth, row, column] = &pool.windows;
+    let position =
+        |window: &Window, index: usize| window.position(index, window.taps(index).start).min(window.size - 1);
+    ((position(depth, z) * row.size + position(row, y)) * column.size + position(column, x)) as i64
+}
+
 fn max_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
     let (grad, input, indices) = (cx.tensor(0)?, cx.tensor(1)?, cx.tensor(7)?);
     let pool = Pool::read(cx, input.sizes(), 2, 2, true, cx.bool(6)?)?;
     let expected = pool.output_sizes(input.sizes())?;
     for (argument, tensor) in [(0, grad), (7, indices)] {
-        super::window::expect_sizes(tensor.sizes(), &expected).map_err(|e| e.arg(argument))?;
+        expect_sizes(tensor.sizes(), &expected).map_err(|e| e.arg(argument))?;
     }
     let mut out = cx.out(8)?;
     for (argument, got) in [(0, grad.dtype()), (8, out.dtype())] {

@@ -251,6 +251,10 @@ impl<F: Real> Triangle<F> {
     }
 }
 
+/// Columns that are resampled at once, and taps whose weights are kept for each of them.
+const COLUMNS: usize = 32;
+const TAPS: usize = 8;
+
 fn antialiased_pixels<T: Number, F: Real>(
     target: &Target,
     align_corners: bool,
@@ -262,26 +266,34 @@ fn antialiased_pixels<T: Number, F: Real>(
     let [height, width] = target.size;
     let ratios: [F; 2] =
         core::array::from_fn(|dim| ratio(from.space[1 + dim], target.size[dim], align_corners, target.scales[dim]));
-    for x in (0..width).step_by(CHUNK) {
-        let mut columns = [Triangle::<F>::default(); CHUNK];
-        let columns = &mut columns[..CHUNK.min(width - x)];
-        for (i, column) in columns.iter_mut().enumerate() {
+    for x in (0..width).step_by(COLUMNS) {
+        let mut columns = [(Triangle::<F>::default(), [F::ZERO; TAPS]); COLUMNS];
+        let columns = &mut columns[..COLUMNS.min(width - x)];
+        for (i, (column, weights)) in columns.iter_mut().enumerate() {
             *column = Triangle::new(x + i, from.space[2], ratios[1]);
+            for (tap, weight) in (column.start..column.end).zip(weights) {
+                *weight = column.weight(tap) / column.total;
+            }
         }
         for y in 0..height {
             let rows = Triangle::new(y, from.space[1], ratios[0]);
             for n in 0..to.batch {
                 for channel in 0..to.channels {
-                    let mut sums = [F::ZERO; CHUNK];
+                    let mut sums = [F::ZERO; COLUMNS];
                     for row in rows.start..rows.end {
                         let weight = rows.weight(row) / rows.total;
                         let line = from.plane(n, channel) + row * from.strides[1];
                         let line = values.get(line..).unwrap_or_default();
-                        for (sum, column) in sums.iter_mut().zip(&*columns) {
-                            let across = (column.start..column.end).fold(F::ZERO, |across, i| {
-                                across.add(line[i * from.strides[2]].cast::<F>().mul(column.weight(i)))
-                            });
-                            *sum = sum.add((across / column.total).mul(weight));
+                        for (sum, (column, weights)) in sums.iter_mut().zip(&*columns) {
+                            let value = |tap: usize| line[tap * from.strides[2]].cast::<F>();
+                            let taps = column.start..column.end;
+                            let across = if taps.len() <= TAPS {
+                                taps.zip(weights).fold(F::ZERO, |sum, (tap, &weight)| sum.add(value(tap).mul(weight)))
+                            } else {
+                                taps.fold(F::ZERO, |sum, tap| sum.add(value(tap).mul(column.weight(tap))))
+                                    / column.total
+                            };
+                            *sum = sum.add(across.mul(weight));
                         }
                     }
                     let start = to.plane(n, channel) + to.row(0, y) + x * to.strides[2];

@@ -77,9 +77,13 @@ fn cdist_forward(cx: &KernelContext<'_>) -> Result<()> {
             let x = Operand::<A>::new(a, layout(&a, a_offset))?;
             let y = Operand::<A>::new(b, layout(&b, b_offset))?;
             for i in 0..rows {
-                for j in 0..columns {
-                    let distance = distance(&x, i, &y, j, length, p)?;
-                    store(&mut out, out_offset + i * row + j * col, 1, &[distance])?;
+                for j in (0..columns).step_by(CHUNK) {
+                    let mut distances = [A::ZERO; CHUNK];
+                    let distances = &mut distances[..CHUNK.min(columns - j)];
+                    for (j, value) in (j..).zip(distances.iter_mut()) {
+                        *value = distance(&x, i, &y, j, length, p)?;
+                    }
+                    store(&mut out, out_offset + i * row + j * col, col, distances)?;
                 }
             }
             if !walk.next() {
@@ -106,9 +110,14 @@ fn pdist_forward(cx: &KernelContext<'_>) -> Result<()> {
         let x = Operand::<A>::new(input, Layout { offset: 0, row, col })?;
         let mut place = 0;
         for i in 0..rows {
-            for j in i + 1..rows {
-                store(&mut out, place, 1, &[distance(&x, i, &x, j, length, p)?])?;
-                place += 1;
+            for j in (i + 1..rows).step_by(CHUNK) {
+                let mut distances = [A::ZERO; CHUNK];
+                let distances = &mut distances[..CHUNK.min(rows - j)];
+                for (j, value) in (j..).zip(distances.iter_mut()) {
+                    *value = distance(&x, i, &x, j, length, p)?;
+                }
+                store(&mut out, place, 1, distances)?;
+                place += distances.len();
             }
         }
         Ok(())
@@ -146,6 +155,10 @@ fn norm(cx: &KernelContext<'_>, argument: usize) -> Result<Norm> {
     }
 }
 
+/// Distances that are written at once, and elements of rows that are read at once.
+const CHUNK: usize = 64;
+
+#[inline(always)]
 fn distance<A: Real>(
     x: &Operand<'_, A>,
     i: usize,
@@ -154,7 +167,6 @@ fn distance<A: Real>(
     length: usize,
     norm: Norm,
 ) -> Result<A> {
-    const CHUNK: usize = 64;
     const LANES: usize = 8;
     let mut lanes = [A::ZERO; LANES];
     let (mut a, mut b) = ([A::ZERO; CHUNK], [A::ZERO; CHUNK]);
@@ -169,10 +181,14 @@ fn distance<A: Real>(
             Norm::P(p) => add(&mut lanes, a, b, |sum, d| sum.add(d.abs().powf(A::from_f64(p)))),
         }
     }
-    let total = match norm {
-        Norm::Infinity => lanes.into_iter().fold(A::ZERO, larger),
-        _ => lanes.into_iter().fold(A::ZERO, Arithmetic::add),
-    };
+    // Halves are folded together, so that the steps do not wait for each other.
+    for half in [LANES / 2, LANES / 4, LANES / 8] {
+        let (low, high) = lanes.split_at_mut(half);
+        for (low, high) in low.iter_mut().zip(high) {
+            *low = if matches!(norm, Norm::Infinity) { larger(*low, *high) } else { low.add(*high) };
+        }
+    }
+    let total = lanes[0];
     Ok(match norm {
         Norm::Two => total.sqrt(),
         Norm::P(p) => total.powf(A::from_f64(1.0 / p)),
