@@ -63,6 +63,11 @@ impl<'a> TensorView<'a> {
         self.sizes
     }
 
+    /// The bytes that it was made of.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// The elements, row-major. Fails if `T` is not the tensor's type, the tensor has strides, or the data is not
     /// aligned for `T`.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
@@ -74,6 +79,11 @@ impl<'a> TensorView<'a> {
         }
         let aligned = crate::tensor::from_bytes(self.data);
         aligned.ok_or_else(|| Detail::Alignment { what: "the tensor's data", needed: align_of::<T>() }.into())
+    }
+
+    /// Copies the elements into `to` with the dimensions in this order in memory, as many as fit.
+    pub fn copy_ordered(&self, dim_order: &[u8], to: &mut [u8]) {
+        strided::copy_ordered(self, dim_order.iter().map(|&dim| dim as usize), to);
     }
 
     /// Copies the elements into `to` in row-major order, as many as fit.
@@ -101,8 +111,9 @@ impl core::fmt::Debug for TensorView<'_> {
 /// A tensor of the caller's that the method may write to.
 #[derive(Debug)]
 pub struct TensorViewMut<'a> {
-    pub(crate) dtype: ScalarType,
-    pub(crate) sizes: &'a [usize],
+    dtype: ScalarType,
+    sizes: &'a [usize],
+    strides: Option<&'a [usize]>,
     pub(crate) data: &'a mut [u8],
 }
 
@@ -110,11 +121,17 @@ impl<'a> TensorViewMut<'a> {
     /// A row-major tensor. Fails if `data` is not as long as the sizes say or the rank is above 16.
     pub fn new(dtype: ScalarType, sizes: &'a [usize], data: &'a mut [u8]) -> Result<Self> {
         TensorView::new(dtype, sizes, data)?;
-        Ok(Self { dtype, sizes, data })
+        Ok(Self { dtype, sizes, strides: None, data })
+    }
+
+    /// A tensor with strides, as [`TensorView::strided`].
+    pub fn strided(dtype: ScalarType, sizes: &'a [usize], strides: &'a [usize], data: &'a mut [u8]) -> Result<Self> {
+        TensorView::strided(dtype, sizes, strides, data)?;
+        Ok(Self { dtype, sizes, strides: Some(strides), data })
     }
 
     pub(crate) fn view(&self) -> TensorView<'_> {
-        TensorView { dtype: self.dtype, sizes: self.sizes, strides: None, data: self.data }
+        TensorView { dtype: self.dtype, sizes: self.sizes, strides: self.strides, data: self.data }
     }
 }
 

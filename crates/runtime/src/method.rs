@@ -7,13 +7,14 @@ use crate::error::{Code, Detail, Error, Result, Role};
 use crate::events::EventTracer;
 use crate::execution::{Execution, Outputs};
 use crate::footprint;
-use crate::io::{Input, OutputBuffer};
+use crate::io::{Input, OutputBuffer, TensorView};
 use crate::load::{self, LoadOptions, Loaded, MemoryUse};
 use crate::memory::{Confined, Memory, SharedRef};
 #[cfg(feature = "alloc")]
 use crate::memory::{HeapBlock, SharedBytes};
 use crate::program::Program;
-use crate::tensor::{Access, Tensor};
+use crate::strided;
+use crate::tensor::{Access, Tensor, TensorState};
 use crate::value::Value;
 
 /// A method of a program, laid out in memory and ready to execute.
@@ -86,6 +87,34 @@ impl<'m> Method<'m> {
     /// True if the program writes to this input, which must then be given as [`Input::TensorMut`] unless it is planned.
     pub fn writes_input(&self, index: usize) -> bool {
         self.loaded.0.input_written.get(index).copied().unwrap_or(false)
+    }
+
+    /// True if `view` can be read in place, or copied by the method itself: the input is planned, or its memory has the
+    /// dim order and alignment that the program expects and no instruction writes to it.
+    pub fn accepts(&self, index: usize, view: &TensorView<'_>) -> bool {
+        match self.input_state(index) {
+            Some(state) if state.access == Access::Bound => {
+                let size = if state.dtype.is_complex() { state.dtype.size() / 2 } else { state.dtype.size() };
+                !self.writes_input(index)
+                    && view.data.as_ptr().addr() & (size - 1) == 0
+                    && view.sizes.len() == state.rank()
+                    && strided::has_dim_order(view.sizes, view.strides, state.dim_order)
+            }
+            _ => true,
+        }
+    }
+
+    /// The dim order in memory that the program expects of a tensor input.
+    pub fn input_dim_order(&self, index: usize) -> Option<&[u8]> {
+        self.input_state(index).map(|state| state.dim_order)
+    }
+
+    fn input_state(&self, index: usize) -> Option<&TensorState<'m>> {
+        let loaded = &self.loaded.0;
+        match loaded.inputs.get(index).and_then(|&value| loaded.values.get(value as usize))?.get() {
+            Value::Tensor(state) => Some(state),
+            _ => None,
+        }
     }
 
     /// True if this output is a tensor without memory of the program's, which [`start`](Self::start) must be given.

@@ -15,6 +15,19 @@ pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[u
     sizes.iter().zip(strides.iter().zip(expected)).all(|(&size, (stride, expected))| size == 1 || stride == expected)
 }
 
+/// True if strides (row-major where `None`) are those of a dense tensor with this dim order.
+pub(crate) fn has_dim_order(sizes: &[usize], strides: Option<&[usize]>, dim_order: &[u8]) -> bool {
+    let mut expected = [1; MAX_RANK];
+    let mut stride = 1usize;
+    for &dim in dim_order.iter().rev() {
+        if let (Some(slot), Some(&size)) = (expected.get_mut(dim as usize), sizes.get(dim as usize)) {
+            *slot = stride;
+            stride = stride.saturating_mul(size);
+        }
+    }
+    is_dense(sizes, strides, &expected)
+}
+
 fn row_major(sizes: &[usize]) -> [usize; MAX_RANK] {
     let mut strides = [1; MAX_RANK];
     let mut stride = 1usize;

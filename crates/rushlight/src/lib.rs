@@ -20,6 +20,8 @@ mod error;
 #[cfg(feature = "std")]
 mod explain;
 #[cfg(feature = "std")]
+mod instance;
+#[cfg(feature = "std")]
 mod meta;
 #[cfg(feature = "std")]
 mod module;
@@ -31,6 +33,8 @@ mod tensor;
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 pub use half::{bf16, f16};
+#[cfg(feature = "std")]
+pub use instance::MethodInstance;
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rushlight_runtime::{
-    Backend, Code, DataMap, EventTracer, Input, LoadOptions, Memory, Method, OpSet, Output, OutputBuffer, Program,
-    Registry, SharedArenas, StableBytes, Tensor as TensorRef, TensorView,
+    Backend, Code, DataMap, EventTracer, Input, LoadOptions, Memory, Method, OpSet, Program, Registry, SharedArenas,
+    StableBytes,
 };
 
 use crate::error::Error;
-use crate::explain::{explain, explain_inputs};
-use crate::meta::{MethodMeta, ValueInfo};
+use crate::explain::explain;
+use crate::instance::MethodInstance;
+use crate::meta::MethodMeta;
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
 
@@ -22,7 +23,7 @@ use crate::tensor::{Tensor, Value};
 pub struct Module {
     program: Program<'static>,
     options: Options,
-    methods: BTreeMap<String, LoadedMethod>,
+    methods: BTreeMap<String, MethodInstance>,
     arenas: Option<Arc<SharedArenas<'static>>>,
 }
 
@@ -31,12 +32,6 @@ struct Options {
     registry: &'static [&'static OpSet],
     backends: Vec<Arc<dyn Backend + Send>>,
     share_memory: bool,
-}
-
-struct LoadedMethod {
-    method: Method<'static>,
-    /// For each output: the declaration of a tensor that needs memory from the caller.
-    unplanned: Vec<Option<(rushlight_runtime::ScalarType, Vec<usize>)>>,
 }
 
 /// How to load a [`Module`].
@@ -212,16 +207,18 @@ impl Module {
         self.methods.remove(method);
     }
 
-    fn loaded(&mut self, name: &str) -> Result<&mut LoadedMethod, Error> {
+    fn loaded(&mut self, name: &str) -> Result<&mut MethodInstance, Error> {
         // Looked up twice, because the borrow checker cannot see that the first borrow ends on a miss.
         if !self.methods.contains_key(name) {
-            let loaded = self.new_method(name)?;
+            let loaded = self.instantiate(name)?;
             self.methods.insert(name.to_owned(), loaded);
         }
         self.methods.get_mut(name).ok_or_else(|| Error::new(Code::Internal, "the method was just loaded"))
     }
 
-    fn new_method(&mut self, name: &str) -> Result<LoadedMethod, Error> {
+    /// Loads a method with memory and state of its own, apart from the module's. With
+    /// [`share_memory`](ModuleBuilder::share_memory) it uses the module's planned buffers.
+    pub fn instantiate(&mut self, name: &str) -> Result<MethodInstance, Error> {
         let meta = self.meta(name)?;
         let mut memory = Memory::heap();
         if self.options.share_memory {
@@ -232,11 +229,7 @@ impl Module {
         let registry = self.registry();
         let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
         let method = Method::load(&self.program, name, memory, &options).map_err(|e| self.explain(&e, name))?;
-        let unplanned = meta.outputs.iter().enumerate().map(|(i, output)| match output {
-            ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((info.dtype, info.sizes.clone())),
-            _ => None,
-        });
-        Ok(LoadedMethod { unplanned: unplanned.collect(), method })
+        Ok(MethodInstance::new(self.program.clone(), method, &meta, registry))
     }
 
     fn shared_arenas(&mut self) -> Result<Arc<SharedArenas<'static>>, Error> {
@@ -282,65 +275,18 @@ impl Module {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
-        let loaded = self.loaded(method)?;
-        match loaded.run(inputs, tracer) {
-            Ok(outputs) => Ok(outputs),
-            Err(Failure::Facade(error)) => Err(error),
-            Err(Failure::Runtime(error)) => Err(match self.program.parsed().method_named(method) {
-                Some(plan) => explain_inputs(&error, &plan, &self.registry(), inputs),
-                None => error.into(),
-            }),
-        }
+        self.loaded(method)?.run_traced(inputs, tracer)
     }
 
     /// A loaded method, to execute without the facade: unplanned outputs, single steps, state.
     pub fn method(&mut self, name: &str) -> Result<&mut Method<'static>, Error> {
-        Ok(&mut self.loaded(name)?.method)
+        Ok(self.loaded(name)?.method())
     }
 
     /// A copy of a parameter or buffer of a method, by its name in the exported module.
     pub fn attribute(&mut self, method: &str, name: &str) -> Result<Tensor, Error> {
-        let result = match self.loaded(method)?.method.attribute(name) {
-            Ok(tensor) => return copy(tensor),
-            Err(error) => error,
-        };
-        Err(Error::new(result.code, result.detail.to_string()).site(format!("attribute `{name}` of `{method}`")))
+        self.loaded(method)?.attribute(name)
     }
-}
-
-enum Failure {
-    Facade(Error),
-    Runtime(rushlight_runtime::Error),
-}
-
-impl LoadedMethod {
-    fn run(&mut self, inputs: &[Input<'_>], tracer: &mut (impl EventTracer + ?Sized)) -> Result<Vec<Value>, Failure> {
-        let mut memory = Vec::new();
-        for (index, unplanned) in self.unplanned.iter().enumerate() {
-            if let Some((dtype, sizes)) = unplanned {
-                memory.push((index, Tensor::zeros(*dtype, sizes).map_err(Failure::Facade)?));
-            }
-        }
-        let mut buffers: Vec<OutputBuffer<'_>> =
-            memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect();
-        let outputs = self.method.execute_traced(inputs, &mut buffers, tracer).map_err(Failure::Runtime)?;
-        let mut values = Vec::with_capacity(outputs.len());
-        for index in 0..outputs.len() {
-            values.push(match outputs.get(index).map_err(Failure::Runtime)? {
-                Output::Tensor(tensor) => Value::Tensor(copy(tensor).map_err(Failure::Facade)?),
-                Output::Int(v) => Value::Int(v),
-                Output::Double(v) => Value::Double(v),
-                Output::Bool(v) => Value::Bool(v),
-                Output::String(v) => Value::String(v.to_owned()),
-                Output::None => Value::None,
-            });
-        }
-        Ok(values)
-    }
-}
-
-fn copy(tensor: TensorRef<'_>) -> Result<Tensor, Error> {
-    Tensor::copy_of(&TensorView::from(tensor))
 }
 
 impl core::fmt::Debug for Module {

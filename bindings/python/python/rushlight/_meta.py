@@ -1,0 +1,64 @@
+"""What a program says about its methods."""
+
+from typing import NamedTuple, Optional, Union
+
+
+class TensorInfo(NamedTuple):
+    """A tensor as the program declares it. `sizes` are upper bounds where `is_dynamic`."""
+
+    dtype: str
+    dtype_code: int
+    sizes: tuple
+    dim_order: tuple
+    is_dynamic: bool
+    is_memory_planned: bool
+    nbytes: int
+    name: Optional[str]
+
+
+class ValueInfo(NamedTuple):
+    """An input or output that is not a tensor: its kind, and the value that the export fixed."""
+
+    kind: str
+    value: Union[int, float, bool, str, None]
+
+
+class OperatorUse(NamedTuple):
+    """An operator of a method, and how many instructions call it."""
+
+    name: str
+    calls: int
+
+
+class MethodMeta(NamedTuple):
+    """Inputs, outputs and needs of a method. `planned_buffers` are in bytes."""
+
+    name: str
+    inputs: list
+    outputs: list
+    attributes: list
+    planned_buffers: list
+    operators: list
+    backends: list
+    num_instructions: int
+
+
+def _value(info):
+    kind = info["kind"]
+    if kind != "tensor":
+        return ValueInfo(kind, info["value"])
+    return TensorInfo(**{field: info[field] for field in TensorInfo._fields})
+
+
+def from_dict(meta):
+    """The description that the extension module gives, with types."""
+    return MethodMeta(
+        name=meta["name"],
+        inputs=[_value(info) for info in meta["inputs"]],
+        outputs=[_value(info) for info in meta["outputs"]],
+        attributes=[_value(info) for info in meta["attributes"]],
+        planned_buffers=meta["planned_buffers"],
+        operators=[OperatorUse(*use) for use in meta["operators"]],
+        backends=meta["backends"],
+        num_instructions=meta["num_instructions"],
+    )

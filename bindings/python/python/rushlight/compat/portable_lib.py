@@ -1,0 +1,333 @@
+"""The names and behaviour of ExecuTorch's `executorch.extension.pybindings.portable_lib`.
+
+A script changes its import and nothing else. Outputs are torch tensors if the inputs are, or if torch is loaded;
+without torch they are `rushlight.Tensor`. Verification is always complete, whatever level is asked for: a file that
+passes cannot harm the process. What has no meaning here says so: ETDump is not recorded, and there is no thread pool.
+"""
+
+import enum
+import sys
+
+from .._rushlight import Bundle as _Bundle
+from .._rushlight import Module as _Core
+from .._rushlight import operator_names as _operator_names
+
+__all__ = [
+    "BundledModule",
+    "ExecuTorchMethod",
+    "ExecuTorchModule",
+    "ExecuTorchProgram",
+    "MethodMeta",
+    "TensorInfo",
+    "Verification",
+]
+
+
+class Verification(enum.Enum):
+    """How thoroughly a program is checked at load. Both levels check everything here."""
+
+    Minimal = 0
+    InternalConsistency = 1
+
+
+class TensorInfo:
+    """Metadata of an input, output or attribute tensor."""
+
+    def __init__(self, info):
+        self._info = info
+
+    def sizes(self):
+        """Sizes; upper bounds where the shape is dynamic."""
+        return tuple(self._info["sizes"])
+
+    def dtype(self):
+        """The number of the scalar type."""
+        return self._info["dtype_code"]
+
+    def is_memory_planned(self):
+        return self._info["is_memory_planned"]
+
+    def nbytes(self):
+        return self._info["nbytes"]
+
+    def __repr__(self):
+        sizes = ", ".join(str(size) for size in self.sizes())
+        return (
+            f"TensorInfo(sizes=[{sizes}], dtype={self._info['dtype']}, "
+            f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
+        )
+
+
+class MethodMeta:
+    """Metadata of a method."""
+
+    def __init__(self, meta):
+        self._meta = meta
+
+    def name(self):
+        return self._meta["name"]
+
+    def num_inputs(self):
+        return len(self._meta["inputs"])
+
+    def num_outputs(self):
+        return len(self._meta["outputs"])
+
+    def num_attributes(self):
+        return len(self._meta["attributes"])
+
+    def _tensor(self, what, index):
+        infos = self._meta[what]
+        if not 0 <= index < len(infos):
+            raise IndexError(f"{what[:-1]} {index} is outside of 0..{len(infos)}")
+        if infos[index]["kind"] != "tensor":
+            raise RuntimeError(f"{what[:-1]} {index} of {self.name()} is not a tensor: {infos[index]['kind']}")
+        return TensorInfo(infos[index])
+
+    def input_tensor_meta(self, index):
+        return self._tensor("inputs", index)
+
+    def output_tensor_meta(self, index):
+        return self._tensor("outputs", index)
+
+    def attribute_tensor_meta(self, index):
+        return self._tensor("attributes", index)
+
+    def __repr__(self):
+        return (
+            f"MethodMeta(name='{self.name()}', num_inputs={self.num_inputs()}, num_outputs={self.num_outputs()})"
+        )
+
+
+def _as_torch(values):
+    """Outputs as torch tensors, where torch is loaded and the inputs did not decide."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return values
+    return [torch.from_dlpack(value) if type(value).__module__ == "rushlight" else value for value in values]
+
+
+def _no_etdump(*_):
+    raise RuntimeError("no ETDump is recorded; rushlight's `run --profile` shows where the time goes")
+
+
+class _Traced:
+    """The ETDump methods that modules and programs share."""
+
+    def has_etdump(self):
+        return False
+
+    def write_etdump_result_to_file(self, path, debug_buffer_path=None):
+        _no_etdump(path, debug_buffer_path)
+
+
+class ExecuTorchModule(_Traced):
+    """A loaded program whose methods keep their state between calls."""
+
+    def __init__(self, core):
+        self._core = core
+        self._bundled = {}
+
+    def forward(self, inputs=(), clone_outputs=True):
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def __call__(self, inputs=(), clone_outputs=True):
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def run_method(self, method_name, inputs=(), clone_outputs=True):
+        if not isinstance(inputs, (list, tuple)):
+            inputs = (inputs,)
+        return _as_torch(self._core.run_list(method_name, list(inputs)))
+
+    def plan_execute(self, method_name, clone_outputs=True):
+        """Runs with the inputs of `load_bundled_input`, or without any."""
+        return self.run_method(method_name, self._bundled.get(method_name, ()), clone_outputs)
+
+    def load_bundled_input(self, bundle, method_name, testset_idx):
+        self._bundled[method_name] = bundle._bundle.inputs(method_name, testset_idx)
+
+    def verify_result_with_bundled_expected_output(self, bundle, method_name, testset_idx, rtol=1e-5, atol=1e-8):
+        """Runs a bundled test case. Raises if an output differs, else returns the outputs."""
+        self.load_bundled_input(bundle, method_name, testset_idx)
+        outputs = self._core.run_list(method_name, self._bundled[method_name])
+        expected = bundle._bundle.expected_outputs(method_name, testset_idx)
+        for index, (got, want) in enumerate(zip(outputs, expected)):
+            if not _close(got, want, rtol, atol):
+                text = f"output {index} of {method_name} differs from test case {testset_idx}: rtol {rtol}, atol {atol}"
+                raise RuntimeError(text)
+        return _as_torch(outputs)
+
+    def method_meta(self, method_name):
+        return MethodMeta(self._core.meta(method_name))
+
+    def method_names(self):
+        return self._core.method_names()
+
+
+def _close(got, want, rtol, atol):
+    """ExecuTorch's comparison: floats within tolerance, NaN equal to NaN, everything else equal."""
+    if not hasattr(want, "tolist"):
+        return got == want
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    if "float" not in want.dtype:
+        return got.tobytes() == want.tobytes()
+
+    def flat(value):
+        return [leaf for item in value for leaf in flat(item)] if isinstance(value, list) else [value]
+
+    def near(a, b):
+        return a == b or (a != a and b != b) or abs(a - b) <= atol + rtol * abs(b)
+
+    return all(near(a, b) for a, b in zip(flat(got.tolist()), flat(want.tolist())))
+
+
+class ExecuTorchMethod:
+    """A method with memory of its own."""
+
+    __slots__ = ("_call", "_core", "_inputs", "_instance", "_name", "_outputs")
+
+    def __init__(self, core, name):
+        self._core = core
+        self._name = name
+        self._instance = core.load_method(name)
+        self._call = self._instance.call
+        self._inputs = None
+        self._outputs = None
+
+    def set_inputs(self, inputs):
+        self._inputs = list(inputs)
+
+    def execute(self):
+        if self._inputs is None:
+            self._inputs = []
+        self._outputs = self._call(self._inputs)
+
+    def get_outputs(self, clone_outputs=True):
+        if self._outputs is None:
+            raise RuntimeError(f"{self._name} has not been executed")
+        return _as_torch(self._outputs)
+
+    def call(self, inputs=(), clone_outputs=True):
+        self._outputs = outputs = self._call(list(inputs))
+        return outputs if inputs else _as_torch(outputs)
+
+    __call__ = call
+
+    def method_meta(self):
+        return MethodMeta(self._core.meta(self._name))
+
+    def get_attribute(self, name):
+        return _as_torch([self._instance.attribute(name)])[0]
+
+
+class ExecuTorchProgram(_Traced):
+    """A parsed program, to load methods from."""
+
+    def __init__(self, core):
+        self._core = core
+
+    def num_methods(self):
+        return len(self._core.method_names())
+
+    def get_method_name(self, method_index):
+        names = self._core.method_names()
+        if not 0 <= method_index < len(names):
+            raise IndexError(f"method {method_index} is outside of 0..{len(names)}")
+        return names[method_index]
+
+    def load_method(self, method_name):
+        return ExecuTorchMethod(self._core, method_name)
+
+    def method_meta(self, method_name):
+        return MethodMeta(self._core.meta(method_name))
+
+
+class BundledModule:
+    """A bundled program: a program with test cases."""
+
+    def __init__(self, buffer):
+        self._bundle = _Bundle(buffer)
+
+
+def _data(data):
+    return None if data is None else [data]
+
+
+def _load_for_executorch(
+    program_path,
+    data_path=None,
+    enable_etdump=False,
+    debug_buffer_size=0,
+    program_verification=Verification.InternalConsistency,
+):
+    return ExecuTorchModule(_Core(program_path, _data(data_path)))
+
+
+def _load_for_executorch_from_buffer(
+    buffer,
+    data_map_buffer=None,
+    enable_etdump=False,
+    debug_buffer_size=0,
+    program_verification=Verification.InternalConsistency,
+):
+    return ExecuTorchModule(_Core(buffer, _data(data_map_buffer)))
+
+
+def _load_for_executorch_from_bundled_program(module, data_map_buffer=None, enable_etdump=False, debug_buffer_size=0):
+    return ExecuTorchModule(_Core(module._bundle.program(), _data(data_map_buffer)))
+
+
+def _load_for_executorch_from_data_loader(loader, data_path=None, enable_etdump=False, debug_buffer_size=0):
+    """`loader` has `size()` and `load(offset, size)`, which returns bytes; the whole program is read through it."""
+    return ExecuTorchModule(_Core(bytes(loader.load(0, loader.size())), _data(data_path)))
+
+
+def _load_bundled_program_from_buffer(buffer, non_const_pool_size=0):
+    return BundledModule(buffer)
+
+
+def _load_program(
+    path, enable_etdump=False, debug_buffer_size=0, program_verification=Verification.Minimal, data_path=None
+):
+    return ExecuTorchProgram(_Core(path, _data(data_path)))
+
+
+def _load_program_from_buffer(
+    buffer, enable_etdump=False, debug_buffer_size=0, program_verification=Verification.Minimal, data_path=None
+):
+    return ExecuTorchProgram(_Core(buffer, _data(data_path)))
+
+
+def _is_available(backend_name):
+    return backend_name in _get_registered_backend_names()
+
+
+def _get_operator_names():
+    return _operator_names()
+
+
+def _get_registered_backend_names():
+    return []
+
+
+def _create_profile_block(name):
+    """ExecuTorch's old profiler. Nothing is recorded."""
+
+
+def _dump_profile_results():
+    return b""
+
+
+def _reset_profile_results():
+    """ExecuTorch's old profiler. Nothing is recorded."""
+
+
+def _unsafe_reset_threadpool(num_threads):
+    """Operators run on the calling thread; there is no pool to reset."""
+
+
+def _threadpool_get_thread_count():
+    return 1
+
+

@@ -1,0 +1,32 @@
+//! The library's errors as Python exceptions.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+static ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A `rushlight.Error` with the code, the site and the hint.
+pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
+    let make = || -> PyResult<PyErr> {
+        let class = ERROR.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
+            Ok(py.import("rushlight._errors")?.getattr("Error")?.unbind())
+        })?;
+        let fields = PyDict::new(py);
+        fields.set_item("code", error.code() as u32)?;
+        fields.set_item("code_name", format!("{:?}", error.code()))?;
+        fields.set_item("site", error.location())?;
+        fields.set_item("expected", error.what_was_expected())?;
+        fields.set_item("got", error.what_came())?;
+        fields.set_item("hint", error.hint())?;
+        let missing: Vec<&str> = error.missing_operators().iter().map(|op| op.name.as_str()).collect();
+        fields.set_item("missing_operators", missing)?;
+        Ok(PyErr::from_value(class.bind(py).call((error.to_string(),), Some(&fields))?))
+    };
+    make().unwrap_or_else(|failure| failure)
+}
+
+/// Maps a result of the library.
+pub fn map<T>(py: Python<'_>, result: Result<T, rushlight::Error>) -> PyResult<T> {
+    result.map_err(|error| to_python(py, &error))
+}

@@ -1,0 +1,595 @@
+//! The C structures of DLPack and the buffer protocol, and every `unsafe` of the bindings.
+//!
+//! DLPack 1.x (dmlc/dlpack): `DLTensor`, `DLManagedTensorVersioned`, and the exchange API that a type offers as the
+//! capsule `__dlpack_c_exchange_api__`.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use pyo3::{ffi, intern};
+use rushlight::{ScalarType, TensorView};
+
+const CPU: i32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlTensor {
+    data: *mut c_void,
+    device_type: i32,
+    device_id: i32,
+    ndim: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+#[repr(C)]
+struct ManagedTensor {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
+}
+
+#[repr(C)]
+pub struct ManagedTensorVersioned {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+#[repr(C)]
+struct ExchangeApi {
+    version: Version,
+    previous: *mut c_void,
+    allocator: *const c_void,
+    from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut ManagedTensorVersioned) -> c_int>,
+    to_object: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut c_void) -> c_int>,
+    view_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
+    current_stream: *const c_void,
+}
+
+fn dtype_of(dtype: DataType) -> Option<ScalarType> {
+    // The codes of `DLDataTypeCode`: int, unsigned, float, bfloat, complex, bool.
+    Some(match (dtype.code, dtype.bits, dtype.lanes) {
+        (0, 8, 1) => ScalarType::Char,
+        (0, 16, 1) => ScalarType::Short,
+        (0, 32, 1) => ScalarType::Int,
+        (0, 64, 1) => ScalarType::Long,
+        (1, 8, 1) => ScalarType::Byte,
+        (1, 16, 1) => ScalarType::UInt16,
+        (1, 32, 1) => ScalarType::UInt32,
+        (1, 64, 1) => ScalarType::UInt64,
+        (2, 16, 1) => ScalarType::Half,
+        (2, 32, 1) => ScalarType::Float,
+        (2, 64, 1) => ScalarType::Double,
+        (4, 16, 1) => ScalarType::BFloat16,
+        (5, 32, 1) => ScalarType::ComplexHalf,
+        (5, 64, 1) => ScalarType::ComplexFloat,
+        (5, 128, 1) => ScalarType::ComplexDouble,
+        (6, 8, 1) => ScalarType::Bool,
+        _ => return None,
+    })
+}
+
+fn code_of(dtype: ScalarType) -> Option<DataType> {
+    let (code, bits) = match dtype {
+        ScalarType::Char => (0, 8),
+        ScalarType::Short => (0, 16),
+        ScalarType::Int => (0, 32),
+        ScalarType::Long => (0, 64),
+        ScalarType::Byte => (1, 8),
+        ScalarType::UInt16 => (1, 16),
+        ScalarType::UInt32 => (1, 32),
+        ScalarType::UInt64 => (1, 64),
+        ScalarType::Half => (2, 16),
+        ScalarType::Float => (2, 32),
+        ScalarType::Double => (2, 64),
+        ScalarType::BFloat16 => (4, 16),
+        ScalarType::ComplexHalf => (5, 32),
+        ScalarType::ComplexFloat => (5, 64),
+        ScalarType::ComplexDouble => (5, 128),
+        ScalarType::Bool => (6, 8),
+        _ => return None,
+    };
+    Some(DataType { code, bits, lanes: 1 })
+}
+
+/// A type's way to exchange tensors without Python calls, as torch offers it. Valid while the type lives.
+#[derive(Clone, Copy)]
+pub struct Exchange(NonNull<ExchangeApi>);
+
+// SAFETY: the table is immutable, and its functions are called with the interpreter attached.
+unsafe impl Send for Exchange {}
+// SAFETY: as above.
+unsafe impl Sync for Exchange {}
+
+impl Exchange {
+    /// The exchange API of a type, if it offers one of a version that this code knows.
+    pub fn of_type(class: &Bound<'_, PyAny>) -> Option<Self> {
+        let capsule = class.getattr(intern!(class.py(), "__dlpack_c_exchange_api__")).ok()?;
+        let capsule = capsule.cast_into::<PyCapsule>().ok()?;
+        let name = c"dlpack_exchange_api";
+        // SAFETY: the capsule is a live object; a wrong name gives null and an error that is cleared.
+        let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
+        let Some(api) = NonNull::new(pointer.cast::<ExchangeApi>()) else {
+            drop(PyErr::take(class.py()));
+            return None;
+        };
+        // SAFETY: a capsule of this name holds the structure, whose header is stable over versions.
+        let version = unsafe { api.as_ref().version };
+        (version.major == 1).then_some(Self(api))
+    }
+
+    /// Makes the exporting library's tensor from one of ours.
+    pub fn to_object<'py>(self, py: Python<'py>, tensor: rushlight::Tensor) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the table outlives the type, which the caller holds.
+        let to_object = unsafe { self.0.as_ref().to_object };
+        let Some(to_object) = to_object else { return Err(PyBufferError::new_err("the type cannot import tensors")) };
+        let managed = Exported::managed(tensor)?;
+        let mut object = ptr::null_mut();
+        // SAFETY: `managed` is a valid managed tensor that the callee takes over on success.
+        let status = unsafe { to_object(managed, &raw mut object) };
+        if status != 0 || object.is_null() {
+            // SAFETY: on failure the tensor is still ours.
+            unsafe { delete(managed) };
+            return Err(PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("the tensor was refused")));
+        }
+        // SAFETY: the callee returned a new reference to a Python object.
+        unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
+    }
+}
+
+/// Another library's array, borrowed without a copy.
+pub struct Array {
+    dtype: ScalarType,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+    data: NonNull<u8>,
+    /// Bytes from `data` to the end of the furthest element.
+    len: usize,
+    /// Keeps the memory valid.
+    _owner: Owner,
+}
+
+enum Owner {
+    Object { _object: Py<PyAny> },
+    Buffer { _buffer: Buffer },
+    Managed { _tensor: Managed },
+}
+
+// SAFETY: the memory is only read, while the owner keeps it; owners are released with the interpreter attached, because
+// arrays are dropped by the function that borrowed them.
+unsafe impl Send for Array {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Array {}
+
+impl Array {
+    /// Borrows through the exchange API: no Python call, no reference count of a tensor.
+    pub fn from_exchange(object: &Bound<'_, PyAny>, api: Exchange) -> PyResult<Self> {
+        // SAFETY: the table outlives the type, and `object` keeps its type alive.
+        let table = unsafe { api.0.as_ref() };
+        let py = object.py();
+        let refused = || PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("the tensor cannot be exported"));
+        if let Some(view) = table.view_of_object {
+            let mut tensor = DlTensor {
+                data: ptr::null_mut(),
+                device_type: 0,
+                device_id: 0,
+                ndim: 0,
+                dtype: DataType { code: 0, bits: 0, lanes: 0 },
+                shape: ptr::null_mut(),
+                strides: ptr::null_mut(),
+                byte_offset: 0,
+            };
+            // SAFETY: `object` is of the type that offered the function, and `tensor` is valid for writes.
+            if unsafe { view(object.as_ptr().cast(), &raw mut tensor) } != 0 {
+                return Err(refused());
+            }
+            let owner = Owner::Object { _object: object.clone().unbind() };
+            // SAFETY: the view is valid while `object` lives and its storage is not replaced; the owner holds it.
+            return unsafe { Self::from_dl(&tensor, owner) };
+        }
+        let Some(export) = table.from_object else { return Err(refused()) };
+        let mut managed = ptr::null_mut();
+        // SAFETY: as above; on success `managed` is a tensor that is ours to delete.
+        if unsafe { export(object.as_ptr().cast(), &raw mut managed) } != 0 || managed.is_null() {
+            return Err(refused());
+        }
+        // SAFETY: a valid managed tensor, just exported.
+        let tensor = unsafe { (*managed).tensor };
+        let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
+        // SAFETY: valid until the managed tensor is deleted, which the owner does.
+        unsafe { Self::from_dl(&tensor, owner) }
+    }
+
+    /// Borrows through `__dlpack__`.
+    pub fn from_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let capsule = object.call_method0(intern!(py, "__dlpack__"))?;
+        let take = |name: &CStr, used: &'static CStr| {
+            // SAFETY: `capsule` is a live object; both functions check what it is.
+            unsafe {
+                if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
+                    return None;
+                }
+                let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
+                // The protocol: a consumed capsule is renamed, and its tensor is the consumer's to delete.
+                ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
+                NonNull::new(pointer)
+            }
+        };
+        if let Some(managed) = take(c"dltensor_versioned", c"used_dltensor_versioned") {
+            let managed = managed.cast::<ManagedTensorVersioned>().as_ptr();
+            // SAFETY: a capsule of this name holds this structure.
+            let tensor = unsafe { (*managed).tensor };
+            let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
+            // SAFETY: valid until the managed tensor is deleted, which the owner does.
+            return unsafe { Self::from_dl(&tensor, owner) };
+        }
+        if let Some(managed) = take(c"dltensor", c"used_dltensor") {
+            let managed = managed.cast::<ManagedTensor>().as_ptr();
+            // SAFETY: a capsule of this name holds this structure.
+            let tensor = unsafe { (*managed).tensor };
+            let owner = Owner::Managed { _tensor: Managed::Plain(managed) };
+            // SAFETY: valid until the managed tensor is deleted, which the owner does.
+            return unsafe { Self::from_dl(&tensor, owner) };
+        }
+        Err(PyTypeError::new_err("__dlpack__ did not return a DLPack capsule"))
+    }
+
+    /// # Safety
+    /// `tensor` describes memory that stays valid and unchanged while `owner` lives.
+    unsafe fn from_dl(tensor: &DlTensor, owner: Owner) -> PyResult<Self> {
+        if tensor.device_type != CPU {
+            let text = format!("the tensor is on device type {}, move it to the CPU first", tensor.device_type);
+            return Err(PyValueError::new_err(text));
+        }
+        let Some(dtype) = dtype_of(tensor.dtype) else {
+            let DataType { code, bits, lanes } = tensor.dtype;
+            let text = format!("DLPack type code {code} of {bits} bits and {lanes} lanes is not supported");
+            return Err(PyTypeError::new_err(text));
+        };
+        let rank = usize::try_from(tensor.ndim).unwrap_or(0);
+        let list = |pointer: *mut i64| -> Option<&[i64]> {
+            // SAFETY: DLPack: shape, and strides unless null, have `ndim` entries.
+            (!pointer.is_null()).then(|| unsafe { slice::from_raw_parts(pointer, rank) })
+        };
+        let shape = if rank == 0 { &[][..] } else { list(tensor.shape).unwrap_or_default() };
+        let strides = if rank == 0 { Some(&[][..]) } else { list(tensor.strides) };
+        let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
+        let data = tensor.data.cast::<u8>().wrapping_add(offset);
+        let strides = strides.map(|s| s.iter().copied());
+        Self::new(dtype, shape.iter().copied(), strides, data, owner)
+    }
+
+    /// Borrows through the buffer protocol.
+    pub fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = Buffer::of(object)?;
+        let raw = &*buffer.raw;
+        let rank = usize::try_from(raw.ndim).unwrap_or(0);
+        let width = i64::try_from(raw.itemsize).unwrap_or(1).max(1);
+        let format = if raw.format.is_null() {
+            "B"
+        } else {
+            // SAFETY: a non-null format is a NUL-terminated string that lives as long as the buffer.
+            unsafe { CStr::from_ptr(raw.format) }.to_str().unwrap_or("")
+        };
+        let Some(dtype) = dtype_of_format(format, raw.itemsize as usize) else {
+            return Err(PyTypeError::new_err(format!("buffers of format {format:?} are not supported")));
+        };
+        let list = |pointer: *mut ffi::Py_ssize_t| -> Vec<i64> {
+            if pointer.is_null() || rank == 0 {
+                return Vec::new();
+            }
+            // SAFETY: with PyBUF_STRIDES, shape and strides have `ndim` entries.
+            unsafe { slice::from_raw_parts(pointer, rank) }.iter().map(|&v| v as i64).collect()
+        };
+        let (shape, strides) = (list(raw.shape), list(raw.strides));
+        if strides.iter().any(|stride| stride % width != 0) {
+            return Err(PyValueError::new_err("the buffer's strides are not whole elements"));
+        }
+        let strides: Vec<i64> = strides.iter().map(|stride| stride / width).collect();
+        let data = raw.buf.cast::<u8>();
+        let owner = Owner::Buffer { _buffer: buffer };
+        Self::new(dtype, shape.into_iter(), Some(strides.into_iter()), data, owner)
+    }
+
+    fn new(
+        dtype: ScalarType,
+        shape: impl ExactSizeIterator<Item = i64>,
+        strides: Option<impl ExactSizeIterator<Item = i64>>,
+        data: *mut u8,
+        owner: Owner,
+    ) -> PyResult<Self> {
+        let whole = |v: i64| usize::try_from(v).ok();
+        let sizes: Option<Vec<usize>> = shape.map(whole).collect();
+        let sizes = sizes.ok_or_else(|| PyValueError::new_err("the array has a negative size"))?;
+        let strides: Option<Vec<usize>> = match strides {
+            Some(strides) => strides.zip(&sizes).map(|(v, &size)| if size <= 1 { Some(1) } else { whole(v) }).collect(),
+            None => {
+                let mut stride = 1usize;
+                let mut row_major: Vec<usize> = sizes
+                    .iter()
+                    .rev()
+                    .map(|&size| {
+                        let own = stride;
+                        stride = stride.saturating_mul(size);
+                        own
+                    })
+                    .collect();
+                row_major.reverse();
+                Some(row_major)
+            }
+        };
+        let text = "arrays with negative strides are not supported; copy the array first";
+        let strides = strides.ok_or_else(|| PyValueError::new_err(text))?;
+        let last = sizes
+            .iter()
+            .zip(&strides)
+            .try_fold(0usize, |at, (&size, &stride)| at.checked_add(size.checked_sub(1)?.checked_mul(stride)?));
+        // An empty array has no last element.
+        let len = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size())).unwrap_or(0);
+        let data = NonNull::new(data).filter(|_| len > 0).unwrap_or(NonNull::<u128>::dangling().cast());
+        Ok(Self { dtype, sizes, strides, data, len, _owner: owner })
+    }
+
+    /// The array as an input.
+    pub fn view(&self) -> Result<TensorView<'_>, rushlight::Error> {
+        // SAFETY: the exporter promises that every element of the shape is inside its memory, so the `len` bytes up to
+        // the last one are; the owner keeps them valid.
+        let data = unsafe { slice::from_raw_parts(self.data.as_ptr(), self.len) };
+        Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, data)?)
+    }
+}
+
+fn dtype_of_format(format: &str, width: usize) -> Option<ScalarType> {
+    // A leading byte order is fine if it is this machine's.
+    let native = if cfg!(target_endian = "little") { ['@', '=', '<', '|'] } else { ['@', '=', '>', '!'] };
+    let format = format.strip_prefix(native).unwrap_or(format);
+    Some(match (format, width) {
+        ("?", 1) => ScalarType::Bool,
+        ("b", 1) => ScalarType::Char,
+        ("B" | "c", 1) => ScalarType::Byte,
+        ("h", 2) => ScalarType::Short,
+        ("H", 2) => ScalarType::UInt16,
+        ("i" | "l" | "q" | "n", 4) => ScalarType::Int,
+        ("I" | "L" | "Q" | "N", 4) => ScalarType::UInt32,
+        ("i" | "l" | "q" | "n", 8) => ScalarType::Long,
+        ("I" | "L" | "Q" | "N", 8) => ScalarType::UInt64,
+        ("e", 2) => ScalarType::Half,
+        ("f", 4) => ScalarType::Float,
+        ("d", 8) => ScalarType::Double,
+        ("Zf", 8) => ScalarType::ComplexFloat,
+        ("Zd", 16) => ScalarType::ComplexDouble,
+        _ => return None,
+    })
+}
+
+/// The buffer protocol's letter for an element type; `None` for types that it lacks.
+fn format_of(dtype: ScalarType) -> Option<&'static CStr> {
+    Some(match dtype {
+        ScalarType::Bool => c"?",
+        ScalarType::Char => c"b",
+        ScalarType::Byte => c"B",
+        ScalarType::Short => c"h",
+        ScalarType::UInt16 => c"H",
+        ScalarType::Int => c"i",
+        ScalarType::UInt32 => c"I",
+        ScalarType::Long => c"q",
+        ScalarType::UInt64 => c"Q",
+        ScalarType::Half => c"e",
+        ScalarType::Float => c"f",
+        ScalarType::Double => c"d",
+        ScalarType::ComplexFloat => c"Zf",
+        ScalarType::ComplexDouble => c"Zd",
+        _ => return None,
+    })
+}
+
+/// A buffer of the buffer protocol, released when it is dropped.
+struct Buffer {
+    raw: Box<ffi::Py_buffer>,
+}
+
+impl Buffer {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut raw = Box::new(ffi::Py_buffer::new());
+        // SAFETY: `object` is alive and `raw` is valid for writes.
+        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) };
+        if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the buffer was filled by PyObject_GetBuffer and is released once.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.raw) });
+    }
+}
+
+/// A managed tensor that is ours to delete.
+enum Managed {
+    Plain(*mut ManagedTensor),
+    Versioned(*mut ManagedTensorVersioned),
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        match *self {
+            // SAFETY: the tensor was handed over to us, and is deleted once.
+            Self::Plain(tensor) => unsafe {
+                if let Some(deleter) = (*tensor).deleter {
+                    deleter(tensor);
+                }
+            },
+            // SAFETY: as above.
+            Self::Versioned(tensor) => unsafe { delete(tensor) },
+        }
+    }
+}
+
+/// # Safety
+/// `tensor` is a valid managed tensor that the caller owns and does not use afterwards.
+unsafe fn delete(tensor: *mut ManagedTensorVersioned) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if let Some(deleter) = (*tensor).deleter {
+            deleter(tensor);
+        }
+    }
+}
+
+/// One of our tensors in another library's hands.
+struct Exported {
+    managed: ManagedTensorVersioned,
+    tensor: rushlight::Tensor,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl Exported {
+    /// A managed tensor that owns `tensor`. Its deleter frees everything.
+    fn managed(tensor: rushlight::Tensor) -> PyResult<*mut ManagedTensorVersioned> {
+        let Some(dtype) = code_of(tensor.dtype()) else {
+            return Err(PyTypeError::new_err(format!("DLPack has no type for {}", tensor.dtype())));
+        };
+        let shape: Vec<i64> = tensor.shape().iter().map(|&size| size as i64).collect();
+        let mut strides = vec![1i64; shape.len()];
+        for i in (1..shape.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
+        }
+        let mut exported = Box::new(Self {
+            managed: ManagedTensorVersioned {
+                version: Version { major: 1, minor: 0 },
+                context: ptr::null_mut(),
+                deleter: Some(Self::delete),
+                flags: 0,
+                tensor: DlTensor {
+                    data: ptr::null_mut(),
+                    device_type: CPU,
+                    device_id: 0,
+                    ndim: shape.len() as i32,
+                    dtype,
+                    shape: ptr::null_mut(),
+                    strides: ptr::null_mut(),
+                    byte_offset: 0,
+                },
+            },
+            tensor,
+            shape,
+            strides,
+        });
+        exported.managed.tensor.data = exported.tensor.bytes_mut().as_mut_ptr().cast();
+        exported.managed.tensor.shape = exported.shape.as_mut_ptr();
+        exported.managed.tensor.strides = exported.strides.as_mut_ptr();
+        let exported = Box::into_raw(exported);
+        // SAFETY: `exported` was just made by `Box::into_raw`, so it is valid and exclusive.
+        unsafe {
+            (*exported).managed.context = exported.cast();
+            Ok(&raw mut (*exported).managed)
+        }
+    }
+
+    unsafe extern "C" fn delete(managed: *mut ManagedTensorVersioned) {
+        // SAFETY: `context` is the box that `managed` is part of; the deleter is called once.
+        drop(unsafe { Box::from_raw((*managed).context.cast::<Self>()) });
+    }
+}
+
+/// A DLPack capsule that owns `tensor`.
+pub fn capsule(py: Python<'_>, tensor: rushlight::Tensor) -> PyResult<Py<PyAny>> {
+    unsafe extern "C" fn drop_unused(capsule: *mut ffi::PyObject) {
+        // SAFETY: called with the capsule that is being freed; a consumer has renamed it.
+        unsafe {
+            let name = c"dltensor_versioned";
+            if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
+                let pointer = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
+                delete(pointer.cast());
+            }
+        }
+    }
+    let managed = Exported::managed(tensor)?;
+    // SAFETY: the pointer is not null, the name is static, the destructor fits the contents.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(managed.cast(), c"dltensor_versioned".as_ptr(), Some(drop_unused));
+        Ok(Bound::from_owned_ptr_or_err(py, capsule)?.unbind())
+    }
+}
+
+/// Fills a buffer view of a tensor that `owner` keeps alive and unchanged.
+///
+/// # Safety
+/// `view` is valid for writes, as the buffer protocol promises; `bytes` lives as long as `owner`.
+pub unsafe fn fill_buffer(
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+    owner: Bound<'_, PyAny>,
+    dtype: ScalarType,
+    shape: &[usize],
+    bytes: &[u8],
+) -> PyResult<()> {
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+        return Err(PyBufferError::new_err("the tensor is read-only"));
+    }
+    let Some(format) = format_of(dtype) else {
+        return Err(PyBufferError::new_err(format!("the buffer protocol has no type for {dtype}; use __dlpack__")));
+    };
+    let mut sizes: Vec<ffi::Py_ssize_t> = shape.iter().map(|&size| size as ffi::Py_ssize_t).collect();
+    let mut strides = vec![dtype.size() as ffi::Py_ssize_t; sizes.len()];
+    for i in (1..sizes.len()).rev() {
+        strides[i - 1] = strides[i].saturating_mul(sizes[i].max(1));
+    }
+    sizes.append(&mut strides);
+    let mut dims = sizes.into_boxed_slice();
+    // SAFETY: `view` is valid for writes; `dims` is leaked into `internal` and freed by `release_buffer`.
+    unsafe {
+        (*view).buf = bytes.as_ptr().cast_mut().cast();
+        (*view).len = bytes.len() as ffi::Py_ssize_t;
+        (*view).readonly = 1;
+        (*view).itemsize = dtype.size() as ffi::Py_ssize_t;
+        (*view).format =
+            if flags & ffi::PyBUF_FORMAT == ffi::PyBUF_FORMAT { format.as_ptr().cast_mut() } else { ptr::null_mut() };
+        (*view).ndim = shape.len() as c_int;
+        (*view).shape = if flags & ffi::PyBUF_ND == ffi::PyBUF_ND { dims.as_mut_ptr() } else { ptr::null_mut() };
+        (*view).strides = if flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES {
+            dims.as_mut_ptr().add(shape.len())
+        } else {
+            ptr::null_mut()
+        };
+        (*view).suboffsets = ptr::null_mut();
+        (*view).internal = Box::into_raw(Box::new(dims)).cast();
+        (*view).obj = owner.into_ptr();
+    }
+    Ok(())
+}
+
+/// Frees what [`fill_buffer`] allocated.
+///
+/// # Safety
+/// `view` was filled by `fill_buffer` and is released once.
+pub unsafe fn release_buffer(view: *mut ffi::Py_buffer) {
+    // SAFETY: `internal` is the box that `fill_buffer` leaked.
+    drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) });
+}

@@ -1,0 +1,30 @@
+//! Python bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate.
+
+mod array;
+mod error;
+mod ffi;
+mod module;
+mod tensor;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _rushlight {
+    use super::*;
+
+    #[pymodule_export]
+    use super::module::{Bundle, Instance, Module};
+    #[pymodule_export]
+    use super::tensor::Tensor;
+
+    /// Names of the built-in operators.
+    #[pyfunction]
+    fn operator_names() -> Vec<&'static str> {
+        rushlight::kernels::ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

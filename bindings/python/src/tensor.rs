@@ -1,0 +1,140 @@
+//! `rushlight.Tensor`: a result where there is neither torch nor numpy.
+
+use std::ffi::c_int;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi::Py_buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rushlight::runtime::{Bool8, Element};
+use rushlight::{ScalarType, TensorView};
+
+use crate::error;
+use crate::ffi;
+
+/// A dense row-major tensor. Exports its memory through the buffer protocol and DLPack.
+#[pyclass(frozen, module = "rushlight")]
+pub struct Tensor {
+    pub inner: rushlight::Tensor,
+}
+
+#[pymethods]
+impl Tensor {
+    /// Sizes of the dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.inner.shape())
+    }
+
+    /// Name of the element type, such as `float32`.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        dtype_name(self.inner.dtype())
+    }
+
+    /// The elements as nested lists of Python numbers.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let numbers = elements(py, &self.inner)?;
+        nest(py, self.inner.shape(), &numbers)
+    }
+
+    /// The elements as bytes, row-major.
+    fn tobytes(&self) -> &[u8] {
+        self.inner.bytes()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.inner.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of rank 0 has no length"))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("rushlight.Tensor(shape={:?}, dtype={})", self.inner.shape(), self.dtype())
+    }
+
+    /// A DLPack capsule. Each holds a copy, so that its consumer may write to it.
+    #[pyo3(signature = (**_options))]
+    fn __dlpack__(&self, py: Python<'_>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+        let copy =
+            error::map(py, self.inner.view().and_then(|view: TensorView<'_>| rushlight::Tensor::copy_of(&view)))?;
+        ffi::capsule(py, copy)
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
+        let tensor = &slf.get().inner;
+        let (dtype, shape, bytes) = (tensor.dtype(), tensor.shape(), tensor.bytes());
+        // SAFETY: `view` comes from the interpreter; the class is frozen, so the bytes stay as long as `slf`.
+        unsafe { ffi::fill_buffer(view, flags, slf.clone().into_any(), dtype, shape, bytes) }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
+        // SAFETY: the interpreter releases each view of `__getbuffer__` once.
+        unsafe { ffi::release_buffer(view) }
+    }
+}
+
+/// PyTorch's name of an element type.
+pub fn dtype_name(dtype: ScalarType) -> &'static str {
+    match dtype {
+        ScalarType::Byte => "uint8",
+        ScalarType::Char => "int8",
+        ScalarType::Short => "int16",
+        ScalarType::Int => "int32",
+        ScalarType::Long => "int64",
+        ScalarType::Half => "float16",
+        ScalarType::Float => "float32",
+        ScalarType::Double => "float64",
+        ScalarType::Bool => "bool",
+        ScalarType::BFloat16 => "bfloat16",
+        ScalarType::UInt16 => "uint16",
+        ScalarType::UInt32 => "uint32",
+        ScalarType::UInt64 => "uint64",
+        ScalarType::ComplexHalf => "complex32",
+        ScalarType::ComplexFloat => "complex64",
+        ScalarType::ComplexDouble => "complex128",
+        other => other.name(),
+    }
+}
+
+fn elements<'py>(py: Python<'py>, tensor: &rushlight::Tensor) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn of<'py, T: Element, U: IntoPyObjectExt<'py>>(
+        py: Python<'py>,
+        tensor: &rushlight::Tensor,
+        to: impl Fn(T) -> U,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let elements = error::map(py, tensor.as_slice::<T>())?;
+        elements.iter().map(|&v| to(v).into_bound_py_any(py)).collect()
+    }
+    match tensor.dtype() {
+        ScalarType::Bool => of(py, tensor, Bool8::get),
+        ScalarType::Byte => of(py, tensor, |v: u8| v),
+        ScalarType::Char => of(py, tensor, |v: i8| v),
+        ScalarType::Short => of(py, tensor, |v: i16| v),
+        ScalarType::Int => of(py, tensor, |v: i32| v),
+        ScalarType::Long => of(py, tensor, |v: i64| v),
+        ScalarType::UInt16 => of(py, tensor, |v: u16| v),
+        ScalarType::UInt32 => of(py, tensor, |v: u32| v),
+        ScalarType::UInt64 => of(py, tensor, |v: u64| v),
+        ScalarType::Float => of(py, tensor, |v: f32| v),
+        ScalarType::Double => of(py, tensor, |v: f64| v),
+        ScalarType::Half => of(py, tensor, rushlight::f16::to_f32),
+        ScalarType::BFloat16 => of(py, tensor, rushlight::bf16::to_f32),
+        other => Err(PyTypeError::new_err(format!("elements of type {other} have no Python number"))),
+    }
+}
+
+fn nest<'py>(py: Python<'py>, shape: &[usize], elements: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
+    let Some((&first, rest)) = shape.split_first() else {
+        return elements.first().cloned().ok_or_else(|| PyTypeError::new_err("the tensor has no element"));
+    };
+    let each = elements.len().checked_div(first).unwrap_or(0);
+    let list = PyList::empty(py);
+    for i in 0..first {
+        list.append(nest(py, rest, elements.get(i * each..(i + 1) * each).unwrap_or_default())?)?;
+    }
+    Ok(list.into_any())
+}

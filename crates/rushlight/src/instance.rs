@@ -1,0 +1,208 @@
+//! A loaded method with what is needed to run it in one call: copies of outputs, memory for unplanned ones, inputs in
+//! the order that the program expects.
+
+use rushlight_runtime::{
+    EventTracer, Input, Method, Output, OutputBuffer, Program, Registry, ScalarType, Tensor as TensorRef, TensorView,
+    TensorViewMut,
+};
+
+use crate::error::Error;
+use crate::explain::explain_inputs;
+use crate::meta::{MethodMeta, ValueInfo};
+use crate::tensor::{Tensor, Value};
+
+/// A loaded method with memory and state of its own.
+pub struct MethodInstance {
+    method: Method<'static>,
+    program: Program<'static>,
+    registry: Registry<'static>,
+    /// The outputs that need memory from the caller: position, element type, sizes at the upper bound.
+    unplanned: Vec<(usize, ScalarType, Vec<usize>)>,
+}
+
+enum Failure {
+    Facade(Error),
+    Runtime(rushlight_runtime::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Facade(error)
+    }
+}
+
+impl From<rushlight_runtime::Error> for Failure {
+    fn from(error: rushlight_runtime::Error) -> Self {
+        Self::Runtime(error)
+    }
+}
+
+impl MethodInstance {
+    pub(crate) fn new(
+        program: Program<'static>,
+        method: Method<'static>,
+        meta: &MethodMeta,
+        registry: Registry<'static>,
+    ) -> Self {
+        let unplanned = meta.outputs.iter().enumerate().filter_map(|(i, output)| match output {
+            ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((i, info.dtype, info.sizes.clone())),
+            _ => None,
+        });
+        Self { unplanned: unplanned.collect(), method, program, registry }
+    }
+
+    /// Runs the method and copies its outputs.
+    ///
+    /// Inputs may have any strides. An input that the program would read in place is copied first if its strides or
+    /// alignment do not allow that, or if the program writes to it: the caller's data never changes.
+    pub fn run(&mut self, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
+        self.run_traced(inputs, &mut ())
+    }
+
+    /// As [`run`](Self::run), and reports what happens to `tracer`.
+    pub fn run_traced(
+        &mut self,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Error> {
+        let all_fit = inputs.iter().enumerate().all(|(i, input)| match input {
+            Input::Tensor(view) => self.method.accepts(i, view),
+            _ => true,
+        });
+        let result = if all_fit { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) };
+        result.map_err(|failure| match failure {
+            Failure::Facade(error) => error,
+            Failure::Runtime(error) => match self.program.parsed().method_named(self.method.name()) {
+                Some(plan) => explain_inputs(&error, &plan, &self.registry, inputs),
+                None => error.into(),
+            },
+        })
+    }
+
+    /// The method itself: outputs in place, single steps.
+    pub fn method(&mut self) -> &mut Method<'static> {
+        &mut self.method
+    }
+
+    /// A copy of a parameter or buffer, by its name in the exported module.
+    pub fn attribute(&mut self, name: &str) -> Result<Tensor, Error> {
+        let error = match self.method.attribute(name) {
+            Ok(tensor) => return copy(tensor),
+            Err(error) => error,
+        };
+        let site = format!("attribute `{name}` of `{}`", self.method.name());
+        Err(Error::new(error.code, error.detail.to_string()).site(site))
+    }
+
+    fn execute(
+        &mut self,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Failure> {
+        let mut memory = Vec::with_capacity(self.unplanned.len());
+        for (index, dtype, sizes) in &self.unplanned {
+            memory.push((*index, Tensor::zeros(*dtype, sizes)?));
+        }
+        let mut buffers: Vec<OutputBuffer<'_>> =
+            memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect();
+        let outputs = self.method.execute_traced(inputs, &mut buffers, tracer)?;
+        let mut values = Vec::with_capacity(outputs.len());
+        for index in 0..outputs.len() {
+            values.push(match outputs.get(index)? {
+                Output::Tensor(tensor) => Value::Tensor(copy(tensor)?),
+                Output::Int(v) => Value::Int(v),
+                Output::Double(v) => Value::Double(v),
+                Output::Bool(v) => Value::Bool(v),
+                Output::String(v) => Value::String(v.to_owned()),
+                Output::None => Value::None,
+            });
+        }
+        Ok(values)
+    }
+
+    /// Executes with copies of the inputs that do not fit as they are.
+    fn execute_copies(
+        &mut self,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Failure> {
+        let mut copies = Vec::with_capacity(inputs.len());
+        for (i, input) in inputs.iter().enumerate() {
+            copies.push(match input {
+                Input::Tensor(view) if !self.method.accepts(i, view) => {
+                    Some(Ordered::copy_of(view, self.method.input_dim_order(i).unwrap_or_default())?)
+                }
+                _ => None,
+            });
+        }
+        let mut borrowed = Vec::with_capacity(inputs.len());
+        for (i, (input, copy)) in inputs.iter().zip(&mut copies).enumerate() {
+            let is_written = self.method.writes_input(i);
+            borrowed.push(match (input, copy) {
+                (_, Some(copy)) => {
+                    if is_written {
+                        Input::TensorMut(copy.view_mut()?)
+                    } else {
+                        Input::Tensor(copy.view()?)
+                    }
+                }
+                (Input::Tensor(view), None) => Input::Tensor(*view),
+                (Input::Int(v), None) => Input::Int(*v),
+                (Input::Double(v), None) => Input::Double(*v),
+                (Input::Bool(v), None) => Input::Bool(*v),
+                (Input::String(v), None) => Input::String(v),
+                (Input::None, None) => Input::None,
+                (Input::TensorMut(_), None) => {
+                    let text = "a mutable tensor cannot be given beside inputs that have to be copied";
+                    return Err(Error::invalid(text).into());
+                }
+            });
+        }
+        self.execute(&borrowed, tracer)
+    }
+}
+
+impl core::fmt::Debug for MethodInstance {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("MethodInstance").field(&self.method).finish()
+    }
+}
+
+/// A copy of a tensor with its dimensions in a given order in memory.
+struct Ordered {
+    data: Tensor,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl Ordered {
+    fn copy_of(view: &TensorView<'_>, dim_order: &[u8]) -> Result<Self, Error> {
+        let sizes = view.sizes().to_vec();
+        let mut data = Tensor::zeros(view.dtype(), &sizes)?;
+        let mut strides = vec![1; sizes.len()];
+        if dim_order.len() == sizes.len() {
+            let mut stride = 1usize;
+            for &dim in dim_order.iter().rev() {
+                if let (Some(slot), Some(&size)) = (strides.get_mut(dim as usize), sizes.get(dim as usize)) {
+                    *slot = stride;
+                    stride = stride.saturating_mul(size);
+                }
+            }
+            view.copy_ordered(dim_order, data.bytes_mut());
+        }
+        Ok(Self { data, sizes, strides })
+    }
+
+    fn view(&self) -> Result<TensorView<'_>, rushlight_runtime::Error> {
+        TensorView::strided(self.data.dtype(), &self.sizes, &self.strides, self.data.bytes())
+    }
+
+    fn view_mut(&mut self) -> Result<TensorViewMut<'_>, rushlight_runtime::Error> {
+        let dtype = self.data.dtype();
+        TensorViewMut::strided(dtype, &self.sizes, &self.strides, self.data.bytes_mut())
+    }
+}
+
+fn copy(tensor: TensorRef<'_>) -> Result<Tensor, Error> {
+    Tensor::copy_of(&TensorView::from(tensor))
+}
