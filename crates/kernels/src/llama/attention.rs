@@ -12,6 +12,8 @@ use crate::support::number::Number;
 const KEYS: usize = 32;
 /// Columns of the result, or of a row product, that are worked on at a time.
 const COLUMNS: usize = 128;
+/// Columns of a vector register.
+const LANES: usize = 4;
 
 /// The operands of attention over `[batch, head, position, column]`.
 pub(super) struct Attention<'a, T> {
@@ -328,22 +330,10 @@ fn multiply<T: Operand, const R: usize, const K: usize>(
     rows: [&[T]; K],
     zero_points: [f32; K],
 ) -> [[f32; K]; R] {
-    const LANES: usize = 4;
-    let mut sums = [[[0.0f32; LANES]; K]; R];
-    let width = rows[0].len().min(COLUMNS);
-    let chunks = rows.map(|row| &row.as_chunks::<LANES>().0[..width / LANES]);
-    for i in 0..width / LANES {
-        for k in 0..K {
-            let x = T::load(&chunks[k][i], zero_points[k]);
-            for r in 0..R {
-                let y = &query[r].as_chunks::<LANES>().0[i];
-                for lane in 0..LANES {
-                    sums[r][k][lane] += y[lane] * x[lane];
-                }
-            }
-        }
-    }
+    let mut sums = [[[0.0; LANES]; K]; R];
+    lane_products(query, rows.map(|row| row.as_chunks().0), zero_points, &mut sums);
     let mut products = sums.map(|sums| sums.map(|[a, b, c, d]| (a + b) + (c + d)));
+    let width = rows[0].len().min(COLUMNS);
     for column in width / LANES * LANES..width {
         for k in 0..K {
             let [x] = T::load(&[rows[k][column]], zero_points[k]);
@@ -355,6 +345,32 @@ fn multiply<T: Operand, const R: usize, const K: usize>(
     products
 }
 
+/// Partial sums of the products, one a lane. A function of its own because the compiler otherwise spreads the rows,
+/// not the lanes, over vector registers.
+#[inline(never)]
+fn lane_products<T: Operand, const R: usize, const K: usize>(
+    query: &[[f32; COLUMNS]; R],
+    rows: [&[[T; LANES]]; K],
+    zero_points: [f32; K],
+    sums: &mut [[[f32; LANES]; K]; R],
+) {
+    let count = rows.iter().fold(COLUMNS / LANES, |count, row| count.min(row.len()));
+    let query = query.each_ref().map(|row| &row.as_chunks::<LANES>().0[..count]);
+    let rows = rows.map(|row| &row[..count]);
+    let mut local = [[[0.0; LANES]; K]; R];
+    for i in 0..count {
+        for k in 0..K {
+            let x = T::load(&rows[k][i], zero_points[k]);
+            for r in 0..R {
+                for lane in 0..LANES {
+                    local[r][k][lane] += query[r][i][lane] * x[lane];
+                }
+            }
+        }
+    }
+    *sums = local;
+}
+
 /// Rows of values for a tile of keys.
 struct ValueTile<'a, T> {
     data: &'a [T],
@@ -364,14 +380,30 @@ struct ValueTile<'a, T> {
 }
 
 impl<T: Operand> ValueTile<'_, T> {
-    #[inline(always)]
     fn add<const R: usize, const L: usize>(
         &self,
         weights: &[[f32; KEYS]; R],
         column: usize,
         sums: &mut [[f32; COLUMNS]; R],
     ) {
-        let mut local = [[0.0f32; L]; R];
+        let mut products = [[0.0; L]; R];
+        self.weighted(weights, column, &mut products);
+        for (sums, products) in sums.iter_mut().zip(&products) {
+            for (sum, &x) in sums[column..column + L].iter_mut().zip(products) {
+                *sum += x;
+            }
+        }
+    }
+
+    /// The weighted sums of `L` columns. A function of its own for the reason of [`lane_products`].
+    #[inline(never)]
+    fn weighted<const R: usize, const L: usize>(
+        &self,
+        weights: &[[f32; KEYS]; R],
+        column: usize,
+        sums: &mut [[f32; L]; R],
+    ) {
+        let mut local = [[0.0; L]; R];
         for key in 0..self.count.min(KEYS) {
             let Some(chunk) = self.data.get(key * self.stride + column..).and_then(<[T]>::first_chunk::<L>) else {
                 break;
@@ -384,11 +416,7 @@ impl<T: Operand> ValueTile<'_, T> {
                 }
             }
         }
-        for (sums, local) in sums.iter_mut().zip(&local) {
-            for (sum, &x) in sums[column..column + L].iter_mut().zip(local) {
-                *sum += x;
-            }
-        }
+        *sums = local;
     }
 }
 

@@ -88,8 +88,14 @@ fn transform<T: Arithmetic>(row: &mut [T], part: usize) {
 
 /// Transforms 2^k elements and divides them by the square root of 2^k.
 fn transform_part<T: Arithmetic>(row: &mut [T]) {
-    // Two levels at a time, as long as there are two.
     let mut step = 1;
+    if row.len() >= 16 {
+        step = 16;
+        for block in row.as_chunks_mut::<16>().0 {
+            transform_16(block);
+        }
+    }
+    // Two levels at a time, as long as there are two.
     while step * 2 < row.len() {
         for block in row.chunks_exact_mut(step * 4) {
             let (ab, cd) = block.split_at_mut(step * 2);
@@ -112,6 +118,23 @@ fn transform_part<T: Arithmetic>(row: &mut [T]) {
     for x in row.iter_mut() {
         *x = x.mul(factor);
     }
+}
+
+/// The first four levels, over rows of four as over vectors.
+fn transform_16<T: Arithmetic>(block: &mut [T; 16]) {
+    let mut rows = [[T::ZERO; 4]; 4];
+    rows.as_flattened_mut().copy_from_slice(block);
+    for _ in 0..2 {
+        for lane in 0..4 {
+            let [a, b, c, d] = rows.map(|row| row[lane]);
+            let (s, t, u, v) = (a.add(b), a.sub(b), c.add(d), c.sub(d));
+            for (row, x) in rows.iter_mut().zip([s.add(u), t.add(v), s.sub(u), t.sub(v)]) {
+                row[lane] = x;
+            }
+        }
+        rows = core::array::from_fn(|i| rows.map(|row| row[i]));
+    }
+    block.copy_from_slice(rows.as_flattened());
 }
 
 /// The order of [`SIGNS`].

@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
 
-use super::integer::{self, Stored};
+use super::integer::{self, COLUMNS, ColumnDequantizer, Stored};
 use super::params::{Granularity, QParams, check_dtype};
 use crate::support::number::Number;
 use crate::support::shape::Dims;
@@ -74,6 +74,10 @@ fn dequantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granula
         let values = Q::slice(&input)?;
         if out.dtype() == ScalarType::Float {
             let data = out.as_mut_slice::<f32>()?;
+            if let Some(length) = granularity.columns(&input, &strides) {
+                dequantize_columns(length, values, data, params);
+                return Ok(());
+            }
             granularity.each_run(&input, &strides, |group, from, to, length| {
                 let (scale, zero_point) = params.get(group);
                 let (values, out) = (&values[from..from + length], &mut data[to..to + length]);
@@ -99,6 +103,17 @@ fn dequantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granula
         }
     })
     .map_err(|e: Error| e.arg(0))
+}
+
+/// Dequantizes rows of `length` elements, each with parameters of its own.
+fn dequantize_columns<Q: Stored>(length: usize, input: &[Q], out: &mut [f32], params: &QParams<'_>) {
+    for first in (0..length).step_by(COLUMNS) {
+        let columns = first..length.min(first + COLUMNS);
+        let tile = ColumnDequantizer::new(columns.clone().map(|column| params.get(column)));
+        for (input, out) in input.chunks_exact(length).zip(out.chunks_exact_mut(length)) {
+            tile.dequantize(&input[columns.clone()], &mut out[columns.clone()]);
+        }
+    }
 }
 
 fn dequantize_tiles<Q: Stored, T: Number>(input: &[Q], out: &mut [T], (scale, zero_point): (f64, i32)) {

@@ -85,20 +85,22 @@ impl Quantizer {
         Self { inverse: 1.0, ..self }
     }
 
-    /// NaN becomes `min`, infinities `min` and `max`.
-    #[inline]
-    pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
+    /// Bounds before the zero point is added, and the offset from the bits of [`ROUND`] plus an integer to the
+    /// quantized one, if all of these are exact in f32.
+    fn bounds(&self) -> Option<(f32, f32, i32)> {
         let zero_point = i64::from(self.zero_point);
         let (low, high) = (self.min.saturating_sub(zero_point), self.max.saturating_sub(zero_point));
         let exact = -(1 << 22)..=1 << 22;
-        if exact.contains(&low) && exact.contains(&high) {
-            let (low, high) = (low as f32, high as f32);
-            let offset = self.zero_point.wrapping_sub(ROUND.to_bits() as i32);
+        let offset = self.zero_point.wrapping_sub(ROUND.to_bits() as i32);
+        (exact.contains(&low) && exact.contains(&high)).then_some((low as f32, high as f32, offset))
+    }
+
+    /// NaN becomes `min`, infinities `min` and `max`.
+    #[inline]
+    pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
+        if let Some((low, high, offset)) = self.bounds() {
             for (q, &x) in out.iter_mut().zip(input) {
-                let x = x * self.inverse;
-                let x = if x > low { x } else { low };
-                let x = if x < high { x } else { high };
-                *q = Q::from_i32(((x + ROUND).to_bits() as i32).wrapping_add(offset));
+                *q = quantize_within(x * self.inverse, low, high, offset);
             }
         } else {
             let zero_point = self.zero_point as f32;
@@ -107,6 +109,71 @@ impl Quantizer {
                 let x = if x.is_nan() { self.min } else { (x as i64).max(self.min).min(self.max) };
                 *q = Q::from_i32(x as i32);
             }
+        }
+    }
+}
+
+#[inline(always)]
+fn quantize_within<Q: Stored>(x: f32, low: f32, high: f32, offset: i32) -> Q {
+    let x = if x > low { x } else { low };
+    let x = if x < high { x } else { high };
+    Q::from_i32(((x + ROUND).to_bits() as i32).wrapping_add(offset))
+}
+
+/// Columns with parameters of their own.
+pub(super) const COLUMNS: usize = 128;
+
+/// A [`Quantizer`] for each of several columns.
+pub(super) struct ColumnQuantizer {
+    inverse: [f32; COLUMNS],
+    low: [f32; COLUMNS],
+    high: [f32; COLUMNS],
+    offset: [i32; COLUMNS],
+}
+
+impl ColumnQuantizer {
+    /// `None` if one of them has bounds that are not exact in f32.
+    pub(super) fn new(quantizers: impl Iterator<Item = Quantizer>) -> Option<Self> {
+        let zeros = [0.0; COLUMNS];
+        let mut columns = Self { inverse: zeros, low: zeros, high: zeros, offset: [0; COLUMNS] };
+        for (i, quantizer) in quantizers.take(COLUMNS).enumerate() {
+            (columns.low[i], columns.high[i], columns.offset[i]) = quantizer.bounds()?;
+            columns.inverse[i] = quantizer.inverse;
+        }
+        Some(columns)
+    }
+
+    /// Quantizes one row of at most [`COLUMNS`] elements.
+    #[inline]
+    pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
+        let parameters = self.inverse.iter().zip(&self.low).zip(&self.high).zip(&self.offset);
+        for ((q, &x), (((&inverse, &low), &high), &offset)) in out.iter_mut().zip(input).zip(parameters) {
+            *q = quantize_within(x * inverse, low, high, offset);
+        }
+    }
+}
+
+/// The parameters of [`dequantize`] for each of several columns.
+pub(super) struct ColumnDequantizer {
+    scale: [f32; COLUMNS],
+    zero_point: [i32; COLUMNS],
+}
+
+impl ColumnDequantizer {
+    pub(super) fn new(parameters: impl Iterator<Item = (f64, i32)>) -> Self {
+        let mut columns = Self { scale: [0.0; COLUMNS], zero_point: [0; COLUMNS] };
+        for (i, (scale, zero_point)) in parameters.take(COLUMNS).enumerate() {
+            (columns.scale[i], columns.zero_point[i]) = (scale as f32, zero_point);
+        }
+        columns
+    }
+
+    /// Dequantizes one row of at most [`COLUMNS`] elements.
+    #[inline]
+    pub(super) fn dequantize<Q: Stored>(&self, input: &[Q], out: &mut [f32]) {
+        let parameters = self.scale.iter().zip(&self.zero_point);
+        for ((x, &q), (&scale, &zero_point)) in out.iter_mut().zip(input).zip(parameters) {
+            *x = q.to_i32().wrapping_sub(zero_point) as f32 * scale;
         }
     }
 }

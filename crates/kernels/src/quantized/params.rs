@@ -31,6 +31,14 @@ impl Granularity {
         }
     }
 
+    /// The length of the rows whose elements have a group each, in the order of the groups, if the memory of both
+    /// tensors consists of such rows.
+    pub(super) fn columns(self, input: &Tensor<'_>, out_strides: &[usize]) -> Option<usize> {
+        let Self::Axis(axis) = self else { return None };
+        let columns = stride(input, axis) == 1 && input.size(axis) > 1 && input.strides() == out_strides;
+        columns.then(|| input.size(axis))
+    }
+
     /// Calls `visit(group, input offset, output offset, length)` for runs of elements that follow each other in the
     /// memory of both tensors and share a scale. The tensors have the same sizes.
     pub(super) fn each_run(

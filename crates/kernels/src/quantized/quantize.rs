@@ -3,7 +3,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, TensorMut};
 
-use super::integer::{Quantizer, Stored};
+use super::integer::{COLUMNS, ColumnQuantizer, Quantizer, Stored};
 use super::params::{Granularity, QParams, check_dtype};
 use crate::support::number::Number;
 
@@ -67,6 +67,11 @@ fn quantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granulari
         match input.dtype() {
             ScalarType::Float => {
                 let values = input.as_slice::<f32>()?;
+                if let Some(length) = granularity.columns(&input, &strides)
+                    && quantize_columns(length, values, data, quantizer)
+                {
+                    return Ok(());
+                }
                 granularity.each_run(&input, &strides, |group, from, to, length| {
                     quantizer(group).quantize(&values[from..from + length], &mut data[to..to + length]);
                 })
@@ -95,6 +100,25 @@ fn quantize(cx: &KernelContext<'_>, params: &QParams<'_>, granularity: Granulari
             got => Err(Error::from(Detail::Dtype { expected: "f32, f64, f16 or bf16", got }).arg(0)),
         }
     })
+}
+
+/// Quantizes rows of `length` elements, each with a quantizer of its own. False if these need the general way.
+fn quantize_columns<Q: Stored>(
+    length: usize,
+    input: &[f32],
+    out: &mut [Q],
+    quantizer: impl Fn(usize) -> Quantizer,
+) -> bool {
+    for first in (0..length).step_by(COLUMNS) {
+        let columns = first..length.min(first + COLUMNS);
+        let Some(tile) = ColumnQuantizer::new(columns.clone().map(&quantizer)) else {
+            return false;
+        };
+        for (input, out) in input.chunks_exact(length).zip(out.chunks_exact_mut(length)) {
+            tile.quantize(&input[columns.clone()], &mut out[columns.clone()]);
+        }
+    }
+    true
 }
 
 fn quantize_tiles<T: Copy, Q: Stored>(
