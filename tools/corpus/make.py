@@ -161,6 +161,29 @@ def cond():
 
 
 @program()
+def cond_wide():
+    """Branches of several outputs, one with a layer, whose temporaries lie where the other branch's results are."""
+
+    class Cond(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+
+        def forward(self, x, y):
+            def large(x, y):
+                return self.layer(x) + y, x.sum(dim=1)
+
+            def small(x, y):
+                return x * y - 1, (x - y).amax(dim=1)
+
+            first, second = torch.cond(x.abs().sum() > y.abs().sum(), large, small, [x, y])
+            return first.relu(), second
+
+    x, y = uniform(3, 6), uniform(3, 6)
+    return Program(Cond(), [(3 * x, y), (x, 3 * y), (3 * x, y)])
+
+
+@program(since=(0, 4))
 def map_rows():
     from torch._higher_order_ops.map import map as map_
 

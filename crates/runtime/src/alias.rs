@@ -3,7 +3,8 @@
 //! A program plans tensors as byte ranges of shared buffers, moves handles between values, and makes views. For each
 //! instruction, a written argument and any other argument must not share memory. What memory a value may use is
 //! found from the tensors' upper-bound ranges, following two kinds of edges: a view uses its base's memory too, and a
-//! move makes two values handles on the same tensor (counted in both directions, which is more than happens).
+//! move makes its target a handle on its source's tensor. Only a view whose output is such a handle changes the source
+//! in turn: in a program with one, moves count in both directions, which is more than happens.
 
 use core::cell::Cell;
 
@@ -57,6 +58,17 @@ pub(crate) fn check<'m>(
     Ok(())
 }
 
+/// The output and the base of an instruction that makes a view.
+fn view(step: &Step<'_>) -> Option<(u32, u32)> {
+    match *step {
+        Step::Kernel { op, arguments } if op.is_view => {
+            let output = (0..op.arity as usize).find(|&i| op.writes_argument(i))?;
+            Some((*arguments.get(output)?, *arguments.first()?))
+        }
+        _ => None,
+    }
+}
+
 enum Verdict {
     Disjoint,
     /// The instruction would copy a tensor onto itself.
@@ -91,17 +103,29 @@ impl<'s> Edges<'s> {
         let mut edges = Self { heads, links, used: 0, stamps: scratch.slice(nodes, |_| 0)?, stamp: 0 };
         for step in steps {
             match *step {
-                Step::Move { from, to } => {
-                    edges.add(to, from);
-                    edges.add(from, to);
-                }
-                Step::Kernel { op, arguments } if op.is_view => {
-                    let view = (0..op.arity as usize).find(|&i| op.writes_argument(i)).and_then(|i| arguments.get(i));
-                    if let (Some(&view), Some(&base)) = (view, arguments.first()) {
+                Step::Move { from, to } => edges.add(to, from),
+                Step::Kernel { .. } => {
+                    if let Some((view, base)) = view(step) {
                         edges.add(view, base);
                     }
                 }
                 _ => {}
+            }
+        }
+        edges.stamp += 1;
+        for step in steps {
+            if let Step::Move { to, .. } = *step
+                && let Some(stamp) = edges.stamps.get_mut(to as usize)
+            {
+                *stamp = edges.stamp;
+            }
+        }
+        let is_moved_to = |value: u32| edges.stamps.get(value as usize) == Some(&edges.stamp);
+        if steps.iter().filter_map(view).any(|(view, _)| is_moved_to(view)) {
+            for step in steps {
+                if let Step::Move { from, to } = *step {
+                    edges.add(from, to);
+                }
             }
         }
         Ok(edges)
