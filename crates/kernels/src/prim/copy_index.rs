@@ -6,7 +6,8 @@ use crate::support::shape::{Dims, Walk};
 
 /// `executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> Tensor(a!)`
 ///
-/// Gives `copy_to` the size `index + 1` in dimension 0 and writes `copy_from` at `index`.
+/// Gives `copy_to` the size `index + 1` in dimension 0 and writes `copy_from` at `index`. A `copy_to` of static shape, as
+/// exporters before ExecuTorch 1.0 declare it, keeps its size, of which `index` has to be a part.
 pub const ET_COPY_INDEX_TENSOR: Op = Op::new("executorch_prim::et_copy_index.tensor", 3, et_copy_index).writing(&[0]);
 
 pub const OPS: &[Op] = &[ET_COPY_INDEX_TENSOR];
@@ -34,7 +35,11 @@ fn et_copy_index(cx: &KernelContext<'_>) -> Result<()> {
     {
         return Err(Error::from(Detail::Size { dim: dim - 1, expected, got }).arg(1));
     }
-    to.resize(&sizes).map_err(|e| e.arg(0))?;
+    if let Err(error) = to.resize(&sizes)
+        && index >= to.size(0)
+    {
+        return Err(error.arg(0));
+    }
 
     let numel = from.numel();
     let same_order = from.dim_order().iter().zip(to.dim_order().iter().skip(1)).all(|(&a, &b)| a + 1 == b);
