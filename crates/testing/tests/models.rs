@@ -1,0 +1,49 @@
+//! Whole models that `tools/models/generate.py` exported, run against what eager PyTorch answered.
+//!
+//! Ignored by default, since the models are generated: `cargo xtask test models` generates and runs them. The folder is
+//! `target/models`, or the one that RUSHLIGHT_MODELS names.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rushlight_testing::recorded::Recording;
+
+fn recordings() -> Vec<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models");
+    let models = std::env::var_os("RUSHLIGHT_MODELS").map_or(default, PathBuf::from);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&models)
+        .unwrap_or_else(|error| panic!("{}: {error}; generate the models first", models.display()))
+        .flatten()
+        .map(|folder| folder.path().join("cases.json"))
+        .filter(|path| path.exists())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn models_give_the_recorded_results() {
+    let paths = recordings();
+    let mut failures = Vec::new();
+    let (mut models, mut calls) = (0, 0);
+    for path in &paths {
+        let start = Instant::now();
+        let result = Recording::open(path).and_then(|recording| {
+            let mut module = recording.load()?;
+            let count = recording.run(&mut module)?;
+            Ok((recording.name, count))
+        });
+        match result {
+            Ok((name, count)) => {
+                println!("{name}: {count} calls agree, {:.2} s", start.elapsed().as_secs_f64());
+                models += 1;
+                calls += count;
+            }
+            Err(failure) => failures.push(format!("{}: {failure}", path.display())),
+        }
+    }
+    println!("{models} of {} models, {calls} calls", paths.len());
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(models >= 28, "only {models} models were generated");
+}
