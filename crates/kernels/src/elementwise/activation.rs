@@ -72,11 +72,16 @@ fn elu_out(cx: &KernelContext<'_>) -> Result<()> {
     compute!(FLOAT, dtype, C => {
         let (negative, positive, input) =
             (C::from_f64(alpha * scale), C::from_f64(scale), C::from_f64(input_scale));
-        let elu = |x: C| {
-            let (below, above) = ((x * input).exponential_minus_one() * negative, x * positive);
-            if x < C::ZERO { below } else { above }
-        };
-        unary(&a, &mut out, (dtype, dtype), &map(elu))
+        // Two loops of vector code; one with the choice inside would not be.
+        unary(&a, &mut out, (dtype, dtype), &move |a: &[C], out: &mut [C]| {
+            for (a, out) in a.chunks(C::TILE).zip(out.chunks_mut(C::TILE)) {
+                map(move |x: C| (x * input).exponential_minus_one() * negative)(a, out);
+                for (out, &x) in out.iter_mut().zip(a) {
+                    let above = x * positive;
+                    *out = if x < C::ZERO { *out } else { above };
+                }
+            }
+        })
     })
 }
 
@@ -88,7 +93,7 @@ fn gelu_out(cx: &KernelContext<'_>) -> Result<()> {
     match approximate {
         "none" => compute!(FLOAT, dtype, C => {
             let (half, root) = (C::from_f64(0.5), C::from_f64(core::f64::consts::FRAC_1_SQRT_2));
-            unary(&a, &mut out, types, &map(|x: C| x * half * (C::ONE + (x * root).error_function())))
+            unary(&a, &mut out, types, &map(move |x: C| x * half * (C::ONE + (x * root).error_function())))
         }),
         "tanh" => compute!(FLOAT, dtype, C => {
             // sqrt(2 / pi), and the factor of the cube
@@ -107,7 +112,7 @@ fn leaky_relu_out(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = out_like(cx, 2, &a, dtype)?;
     compute!(FLOAT, dtype, C => {
         let slope = scalar_as::<C>(slope, dtype);
-        unary(&a, &mut out, (dtype, dtype), &map(|x: C| if x > C::ZERO { x } else { x * slope }))
+        unary(&a, &mut out, (dtype, dtype), &map(move |x: C| if x > C::ZERO { x } else { x * slope }))
     })
 }
 
@@ -120,17 +125,17 @@ fn logit_out(cx: &KernelContext<'_>) -> Result<()> {
             Some(eps) => (C::from_f64(eps), C::ONE - C::from_f64(eps)),
             None => (C::NEG_INFINITY, C::INFINITY),
         };
-        let inside = |x: C| {
+        let inside = move |x: C| {
             let x = if x < low { low } else { x };
             if x > high { high } else { x }
         };
         let types = (common, common);
         let Some(narrow) = C::narrow(common) else {
-            return unary(&a, &mut out, types, &map(|x: C| { let x = inside(x); (x / (C::ONE - x)).logarithm() }));
+            return unary(&a, &mut out, types, &map(move |x: C| { let x = inside(x); (x / (C::ONE - x)).logarithm() }));
         };
         // For 16-bit floats PyTorch rounds each step, and the logarithm near 1 makes that visible.
-        unary(&a, &mut out, types, &|a: &[C], out: &mut [C]| {
-            map(|x: C| C::ONE - inside(x))(a, out);
+        unary(&a, &mut out, types, &move |a: &[C], out: &mut [C]| {
+            map(move |x: C| C::ONE - inside(x))(a, out);
             narrow(out);
             for (out, &x) in out.iter_mut().zip(a) {
                 *out = inside(x) / *out;
@@ -150,7 +155,7 @@ fn relu_out(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::from(Detail::Dtype { expected: "an integer or floating type", got: dtype }).arg(0));
     }
     let mut out = out_like(cx, 1, &a, dtype)?;
-    compute!(REAL, dtype, C => unary(&a, &mut out, (dtype, dtype), &map(|x: C| if x < C::ZERO { C::ZERO } else { x })))
+    compute!(REAL, dtype, C => unary(&a, &mut out, (dtype, dtype), &map(move |x: C| if x < C::ZERO { C::ZERO } else { x })))
 }
 
 fn glu_out(cx: &KernelContext<'_>) -> Result<()> {

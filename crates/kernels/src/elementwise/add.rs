@@ -81,7 +81,7 @@ fn add_scaled(
     }
     compute!(REAL, common, C => {
         let alpha = scalar_as::<C>(alpha, common);
-        binary(a, b, out, types, &zip(|x: C, y: C| x.add(y.mul(alpha))))
+        binary(a, b, out, types, &zip(move |x: C, y: C| x.add(y.mul(alpha))))
     })
 }
 
@@ -104,7 +104,7 @@ fn affine(
     compute!(REAL, common, C => {
         let (scale, offset) = (scalar_as::<C>(scale, common),
             scalar_as::<C>(b, common).mul(scalar_as::<C>(alpha, common)));
-        unary(a, out, (common, common), &map(|x: C| x.mul(scale).add(offset)))
+        unary(a, out, (common, common), &map(move |x: C| x.mul(scale).add(offset)))
     })
 }
 

@@ -23,7 +23,7 @@ macro_rules! bitwise {
             let mut out = out_broadcast(cx, 2, &a, &b, common)?;
             let width = width(common);
             compute!(INT, common, C => {
-                binary(&a, &b, &mut out, (common, common, common), &zip(|x: C, y: C| $f(x, y, width)))
+                binary(&a, &b, &mut out, (common, common, common), &zip(move |x: C, y: C| $f(x, y, width)))
             })
         }
 
@@ -34,7 +34,7 @@ macro_rules! bitwise {
             let width = width(common);
             compute!(INT, common, C => {
                 let b = scalar_as::<C>(b, common);
-                unary(&a, &mut out, (common, common), &map(|x: C| $f(x, b, width)))
+                unary(&a, &mut out, (common, common), &map(move |x: C| $f(x, b, width)))
             })
         }
     };
@@ -107,7 +107,7 @@ fn bitwise_not_out(cx: &KernelContext<'_>) -> Result<()> {
     if dtype == ScalarType::Bool {
         return unary(&a, &mut out, (dtype, dtype), &map(|x: Bool8| Bool8::from(!x.get())));
     }
-    compute!(INT, dtype, C => unary(&a, &mut out, (dtype, dtype), &map(|x: C| !x)))
+    compute!(INT, dtype, C => unary(&a, &mut out, (dtype, dtype), &map(move |x: C| !x)))
 }
 
 /// Bits of a type, and whether it has a sign.

@@ -88,9 +88,9 @@ fn clamp(
                 let nan = scalar_as::<C>(nan, common);
                 unary(a, out, types, &map(|_: C| nan))
             }
-            (Some(low), Some(high)) => unary(a, out, types, &map(|x: C| between(x, low, high))),
-            (Some(low), None) => unary(a, out, types, &map(|x: C| if x < low { low } else { x })),
-            (None, Some(high)) => unary(a, out, types, &map(|x: C| if x > high { high } else { x })),
+            (Some(low), Some(high)) => unary(a, out, types, &map(move |x: C| between(x, low, high))),
+            (Some(low), None) => unary(a, out, types, &map(move |x: C| if x < low { low } else { x })),
+            (None, Some(high)) => unary(a, out, types, &map(move |x: C| if x > high { high } else { x })),
             (None, None) => Err(Error::invalid("at least one of min and max must not be None").arg(1)),
         }
     })

@@ -21,13 +21,13 @@ macro_rules! classify {
             let types = (dtype, ScalarType::Bool);
             if dtype.is_complex() {
                 return compute!(COMPLEX, dtype, C => {
-                    unary(&a, &mut out, types, &map(|x: C| Bool8::from(x.re.$method() || x.im.$method())))
+                    unary(&a, &mut out, types, &map(move |x: C| Bool8::from(x.re.$method() || x.im.$method())))
                 });
             }
             if dtype.is_integral(true) {
                 return fill(Scalar::Bool(false), &mut out);
             }
-            compute!(FLOAT, dtype, C => unary(&a, &mut out, types, &map(|x: C| Bool8::from(x.$method()))))
+            compute!(FLOAT, dtype, C => unary(&a, &mut out, types, &map(move |x: C| Bool8::from(x.$method()))))
         }
     };
 }

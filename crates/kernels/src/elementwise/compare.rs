@@ -18,7 +18,7 @@ macro_rules! comparison {
             let common = promote::tensors(&a, &b)?;
             let mut out = out_broadcast(cx, 2, &a, &b, ScalarType::Bool)?;
             compute!(REAL, common, C => {
-                binary(&a, &b, &mut out, (common, common, ScalarType::Bool), &zip(|x: C, y: C| Bool8::from(x $op y)))
+                binary(&a, &b, &mut out, (common, common, ScalarType::Bool), &zip(move |x: C, y: C| Bool8::from(x $op y)))
             })
         }
 
@@ -28,7 +28,7 @@ macro_rules! comparison {
             let mut out = out_like(cx, 2, &a, ScalarType::Bool)?;
             compute!(REAL, common, C => {
                 let b = scalar_as::<C>(b, common);
-                unary(&a, &mut out, (common, ScalarType::Bool), &map(|x: C| Bool8::from(x $op b)))
+                unary(&a, &mut out, (common, ScalarType::Bool), &map(move |x: C| Bool8::from(x $op b)))
             })
         }
     };

@@ -64,7 +64,7 @@ fn divide(cx: &KernelContext<'_>, index: usize) -> Result<()> {
     if common.is_complex() {
         return divide_complex(&a, &b, &mut out, common);
     }
-    compute!(FLOAT, common, C => binary(&a, &b, &mut out, (common, common, common), &zip(|x: C, y: C| x / y)))
+    compute!(FLOAT, common, C => binary(&a, &b, &mut out, (common, common, common), &zip(move |x: C, y: C| x / y)))
 }
 
 fn divide_scalar(cx: &KernelContext<'_>, index: usize) -> Result<()> {
@@ -74,12 +74,12 @@ fn divide_scalar(cx: &KernelContext<'_>, index: usize) -> Result<()> {
     if common.is_complex() {
         return compute!(COMPLEX, common, C => {
             let b = scalar_as::<C>(b, common).re;
-            unary(&a, &mut out, (common, common), &map(|x: C| Complex { re: x.re / b, im: x.im / b }))
+            unary(&a, &mut out, (common, common), &map(move |x: C| Complex { re: x.re / b, im: x.im / b }))
         });
     }
     compute!(FLOAT, common, C => {
         let b = scalar_as::<C>(b, common);
-        unary(&a, &mut out, (common, common), &map(|x: C| x / b))
+        unary(&a, &mut out, (common, common), &map(move |x: C| x / b))
     })
 }
 
@@ -145,15 +145,15 @@ pub(super) fn divide_whole_scalar(cx: &KernelContext<'_>, whole: &Whole, index: 
         ComputeType::F32 => unary(&a, &mut out, types, &math::with_second(whole.f32, scalar_as(b, common)))?,
         ComputeType::F64 => {
             let b = scalar_as(b, common);
-            unary(&a, &mut out, types, &map(|a| (whole.f64)(a, b)))?;
+            unary(&a, &mut out, types, &map(move |a| (whole.f64)(a, b)))?;
         }
         ComputeType::I64 => {
             let (b, divide) = (scalar_as(b, common), nonzero(whole.i64, &by_zero));
-            unary(&a, &mut out, types, &map(|a| divide(a, b)))?;
+            unary(&a, &mut out, types, &map(move |a| divide(a, b)))?;
         }
         ComputeType::I32 => {
             let (b, divide) = (scalar_as(b, common), nonzero(whole.i32, &by_zero));
-            unary(&a, &mut out, types, &map(|a| divide(a, b)))?;
+            unary(&a, &mut out, types, &map(move |a| divide(a, b)))?;
         }
         _ => return Err(unsupported("bool, an integer or floating type", common)),
     }

@@ -25,7 +25,7 @@ fn mul_out(cx: &KernelContext<'_>) -> Result<()> {
             binary(&a, &b, &mut out, types, &zip(mul))
         });
     }
-    compute!(REAL, common, C => binary(&a, &b, &mut out, types, &zip(|x: C, y: C| x.mul(y))))
+    compute!(REAL, common, C => binary(&a, &b, &mut out, types, &zip(move |x: C, y: C| x.mul(y))))
 }
 
 fn mul_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
@@ -35,11 +35,11 @@ fn mul_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
     if common.is_complex() {
         return compute!(COMPLEX, common, C => {
             let b = scalar_as::<C>(b, common).re;
-            unary(&a, &mut out, (common, common), &map(|x: C| Complex { re: x.re * b, im: x.im * b }))
+            unary(&a, &mut out, (common, common), &map(move |x: C| Complex { re: x.re * b, im: x.im * b }))
         });
     }
     compute!(REAL, common, C => {
         let b = scalar_as::<C>(b, common);
-        unary(&a, &mut out, (common, common), &map(|x: C| x.mul(b)))
+        unary(&a, &mut out, (common, common), &map(move |x: C| x.mul(b)))
     })
 }

@@ -41,7 +41,7 @@ fn pow_tensor_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
         _ if b.to_f64() < 0.0 => Err(Error::invalid("integers cannot be raised to negative integer powers").arg(1)),
         _ => compute!(INT, common, C => {
             let b = scalar_as::<C>(b, common);
-            unary(&a, &mut out, (common, common), &map(|x: C| x.raise(b)))
+            unary(&a, &mut out, (common, common), &map(move |x: C| x.raise(b)))
         }),
     }
 }

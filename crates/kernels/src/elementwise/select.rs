@@ -45,6 +45,6 @@ fn masked_fill_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
     let types = (ScalarType::Bool, dtype, dtype);
     compute!(REAL, dtype, C => {
         let value = scalar_as::<C>(value, dtype);
-        binary(&mask, &a, &mut out, types, &zip(|m: Bool8, x: C| if m.get() { value } else { x }))
+        binary(&mask, &a, &mut out, types, &zip(move |m: Bool8, x: C| if m.get() { value } else { x }))
     })
 }

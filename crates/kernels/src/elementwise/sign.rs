@@ -39,7 +39,7 @@ fn neg_out(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = out_like(cx, 1, &a, dtype)?;
     if dtype.is_complex() {
         return compute!(COMPLEX, dtype, C => {
-            unary(&a, &mut out, (dtype, dtype), &map(|x: C| Complex { re: -x.re, im: -x.im }))
+            unary(&a, &mut out, (dtype, dtype), &map(move |x: C| Complex { re: -x.re, im: -x.im }))
         });
     }
     compute!(REAL, dtype, C => unary(&a, &mut out, (dtype, dtype), &map(C::opposite)))
@@ -66,7 +66,7 @@ fn conj_physical_out(cx: &KernelContext<'_>) -> Result<()> {
         return convert(&a, &mut out);
     }
     compute!(COMPLEX, dtype, C => {
-        unary(&a, &mut out, (dtype, dtype), &map(|x: C| Complex { re: x.re, im: -x.im }))
+        unary(&a, &mut out, (dtype, dtype), &map(move |x: C| Complex { re: x.re, im: -x.im }))
     })
 }
 

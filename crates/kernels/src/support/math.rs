@@ -268,21 +268,27 @@ pub(crate) fn atan(x: f32) -> f32 {
     atan_ratio(a, 1.0).copysign(x)
 }
 
+/// log(1 + t), or log(2 large) where `large` is so large that no more is left of t.
+#[inline(always)]
+fn log_near(t: f32, large: f32) -> f32 {
+    let is_large = large > 1e4;
+    let u = 1.0 + t;
+    let correction = (t - (u - 1.0)) / u;
+    log(if is_large { large } else { u }) + if is_large { core::f32::consts::LN_2 } else { correction }
+}
+
 #[inline(always)]
 pub(crate) fn asinh(x: f32) -> f32 {
     let a = x.abs();
     let square = a * a;
-    let small = log1p(a + square / (1.0 + sqrt_near(square + 1.0)));
-    let large = log(a) + core::f32::consts::LN_2;
-    (if a > 1e4 { large } else { small }).copysign(x)
+    let result = log_near(a + square / (1.0 + sqrt_near(square + 1.0)), a);
+    (if a < 1e-8 { a } else { result }).copysign(x)
 }
 
 #[inline(always)]
 pub(crate) fn acosh(x: f32) -> f32 {
     let t = x - 1.0;
-    let small = log1p(t + sqrt_near(t * (2.0 + t)));
-    let large = log(x) + core::f32::consts::LN_2;
-    let result = if x > 1e4 { large } else { small };
+    let result = log_near(t + sqrt_near(t * (2.0 + t)), x);
     if x >= 1.0 { result } else { f32::NAN }
 }
 
@@ -518,24 +524,22 @@ fn pow_regular(x: f32, y: f32) -> f32 {
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
     // log2((1 + s) / (1 - s)) / s in s^2
-    let p = 0.282_926_272_577_333_94;
-    let p = p * z + 0.319_903_927_668_262_2;
-    let p = p * z + 0.412_209_294_053_938_14;
-    let p = p * z + 0.577_077_941_966_787;
-    let p = p * z + 0.961_796_694_114_671_1;
-    let p = p * z + 2.885_390_081_777_849;
+    let p = 0.340_759_323_523_944_4;
+    let p = p * z + 0.411_671_137_351_780_6;
+    let p = p * z + 0.577_083_611_508_039_3;
+    let p = p * z + 0.961_796_673_200_714_7;
+    let p = p * z + 2.885_390_081_790_201;
     let power = (p * s + e) * f64::from(y);
     let shifted = power + ROUND;
     let f = power - (shifted - ROUND);
     // 2^f
-    let q = 1.531_671_797_518_740_7e-5;
-    let q = q * f + 1.546_999_741_529_995e-4;
-    let q = q * f + 1.333_342_155_330_530_5e-3;
-    let q = q * f + 9.618_024_772_010_021e-3;
-    let q = q * f + 5.550_410_977_437_996e-2;
-    let q = q * f + 2.402_265_121_983_735e-1;
-    let q = q * f + 6.931_471_805_346_218e-1;
-    let q = q * f + 1.0;
+    let q = 1.547_832_110_528_003_3e-4;
+    let q = q * f + 1.340_070_017_443_952e-3;
+    let q = q * f + 9.617_993_432_892_22e-3;
+    let q = q * f + 5.550_326_543_161_221_4e-2;
+    let q = q * f + 2.402_265_151_482_188_8e-1;
+    let q = q * f + 6.931_472_070_255_557e-1;
+    let q = q * f + 9.999_999_999_177_619e-1;
     let scale = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
     (q * scale) as f32
 }
