@@ -42,7 +42,7 @@ def activations(cases):
     unary(cases, "aten::gelu.out", [((), {"approximate": "none"}), ((), {"approximate": "tanh"})], low=-8, high=8)
     unary(cases, "aten::hardtanh.out", [((), {}), ((0, 6), {}), ((-2.5, 3), {})], REAL)
     unary(cases, "aten::leaky_relu.out", [((), {}), ((0.5,), {}), ((-0.3,), {}), ((0,), {})])
-    unary(cases, "aten::logit.out", [((), {}), ((0.1,), {}), ((0.0,), {})], FLOATS + (I32, BOOL, U8), 0.05, 0.95)
+    unary(cases, "aten::logit.out", [((), {}), ((0.1,), {}), ((0.0,), {})], FLOATS + INT + (BOOL,), 0.05, 0.95)
     # In half precision 1 - 1e-6 is 1.
     unary(cases, "aten::logit.out", [((1e-6,), {})], (F32, F64, I32), 0.05, 0.95)
     v = Values("glu")

@@ -65,15 +65,14 @@ COMPLEX = set(
     "replication_pad2d replication_pad3d select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy stack sum t_copy "
     "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_as_real_copy view_copy".split()
 )
-HALVES = (torch.float16, torch.bfloat16)
 
 
-def widened(value):
-    """The value with half-precision tensors in float32."""
+def converted(value, dtype, to):
+    """The value with its tensors of one dtype in another."""
     if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in HALVES else value
+        return value.to(to) if value.dtype == dtype else value
     if isinstance(value, (list, tuple)):
-        return [widened(v) for v in value]
+        return [converted(v, dtype, to) for v in value]
     return value
 
 
@@ -106,7 +105,7 @@ class Cases:
         where it is not the computed one; `_check` how to compare instead of by value; `_mag` true
         where rounding errors scale with the sum of the magnitudes of what is accumulated;
         `_expect` a function of the bound arguments that replaces the functional overload;
-        `_wide` true where PyTorch lacks the operator in half precision: computed in float32 and rounded;
+        `_as` a dtype that stands in for the first tensor's, which PyTorch lacks there: computed in it and converted back;
         `_unspecified` the indices of results whose values do not count;
         `_tol` a (rtol, atol) pair where the operator's row does not hold.
         """
@@ -171,11 +170,9 @@ class Cases:
     def _evaluate(self, op, bound, options):
         if options.get("expect"):
             result = options["expect"](bound)
-        elif options.get("wide"):
-            dtype = next((t.dtype for t in tensors_in(list(bound.values())) if t.dtype.is_floating_point), None)
-            result = op.functional(**{k: widened(v) for k, v in bound.items()})
-            narrow = lambda t: t.to(dtype) if t.dtype == torch.float32 else t  # noqa: E731
-            result = narrow(result) if isinstance(result, torch.Tensor) else [narrow(t) for t in result]
+        elif options.get("as"):
+            dtype, to = tensors_in(list(bound.values()))[0].dtype, options["as"]
+            result = converted(op.functional(**{k: converted(v, dtype, to) for k, v in bound.items()}), to, dtype)
         elif options.get("out") is not None:
             wanted = options["out"]
             outs = [torch.empty(0, dtype=d) for d in (wanted if isinstance(wanted, tuple) else (wanted,))]
@@ -197,7 +194,10 @@ class Cases:
         return [torch.zeros_like(r) for r in results] if options.get("check") else results
 
     def _magnitude(self, op, bound):
-        result = op.functional(**{k: magnitudes(v) if k != "dtype" else None for k, v in bound.items()})
+        bound = {k: magnitudes(v) if k != "dtype" else None for k, v in bound.items()}
+        if op.name.startswith("aten::mean"):
+            bound["dtype"] = torch.float64
+        result = op.functional(**bound)
         largest = max((t.double().abs().nan_to_num(posinf=0).max().item() for t in tensors_in([result]) if t.numel()), default=0.0)
         return float(f"{largest:.3g}")
 
@@ -211,6 +211,7 @@ class Cases:
         self.count[name] += 1
         label = label or "-".join(dict.fromkeys(encode.NAMES[t.dtype] for t in tensors)) or "case"
         self.dtypes[name].update(encode.NAMES[t.dtype] for t in tensors)
+        self.dtypes[name].update(e["t"] for e in line["expect"] if "t" in e)
         self.sources[name].add(self.source)
         self.lines.append({"op": name, "name": f"{label}#{self.count[name]}", "src": self.source} | line)
         return True

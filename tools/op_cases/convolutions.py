@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from . import opinfo
-from .values import BF16, F16, F32, F64, FLOATS, I32, I64, Values, channels_last
+from .values import BF16, F16, F32, F64, FLOATS, I64, INT, Values, channels_last
 
 NAMES = (
     "convolution.out convolution_backward.out avg_pool2d.out _adaptive_avg_pool2d.out max_pool2d_with_indices.out "
@@ -45,8 +45,11 @@ def convolutions(cases):
             cases.call(op, v.tensor(x, dtype), v.tensor(w, dtype), b, *rest, _mag=True, _name=f"rank{len(x)}")
             if len(x) == 4 and dtype in (F32, F16):
                 cases.call(op, channels_last(v.tensor(x, dtype)), channels_last(v.tensor(w, dtype)), b, *rest, _mag=True, _name="channels-last")
-    for dtype in (I32, I64):
-        cases.call(op, v.tensor((1, 2, 4, 4), dtype), v.tensor((3, 2, 3, 3), dtype), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, _name="integer")
+    for dtype in INT:
+        for transposed in (False, True):
+            bias = v.tensor((2,), dtype) if transposed else None
+            rest = (bias, [1, 1], [1, 1], [1, 1], transposed, [0, 0], 1)
+            cases.call(op, v.tensor((1, 2, 4, 4), dtype), v.tensor((2, 2, 3, 3), dtype, 0, 3), *rest, _as=F64, _name="integer")
     special = torch.tensor([[[1.0, float("nan"), 2.0, float("inf"), 0.0, -1.0]]])
     cases.call(op, special, v.tensor((1, 1, 2)), None, [1], [1], [1], False, [0], 1, _name="special")
 
@@ -83,16 +86,17 @@ def pools(cases):
             cases.call("aten::_adaptive_avg_pool2d.out", v.tensor(shape, dtype), size, _mag=True, _name=f"rank{len(shape)}")
             if len(shape) == 4:
                 cases.call("aten::_adaptive_avg_pool2d.out", channels_last(v.tensor(shape, dtype)), size, _mag=True, _name="channels-last")
-    for dtype in FLOATS + (I32, I64):
+    for dtype in FLOATS + INT:
         for shape, kernel, stride, padding, dilation, ceil in (
             ((1, 2, 4, 4), [2, 2], [2, 2], [0, 0], [1, 1], False), ((2, 1, 5, 5), [3, 3], [2, 2], [1, 1], [1, 1], False), ((2, 1, 5, 6), [3, 2], [2, 2], [1, 1], [1, 1], True), ((1, 5, 4), [2, 2], [], [0, 0], [1, 1], False),
             ((1, 1, 6, 7), [2, 3], [1, 1], [1, 1], [2, 2], False), ((1, 2, 6, 6), [3, 3], [1, 2], [0, 1], [1, 1], True), ((0, 2, 4, 4), [2, 2], [2, 2], [0, 0], [1, 1], False), ((1, 1, 9, 9), [3, 3], [2, 2], [1, 1], [1, 1], False),
         ):  # fmt: skip
             args = (kernel, stride, padding, dilation, ceil)
+            whole = {"_as": F64} if dtype in INT else {}
             x = v.tensor(shape, dtype)
-            cases.call("aten::max_pool2d_with_indices.out", x, *args, _name=f"rank{len(shape)}")
+            cases.call("aten::max_pool2d_with_indices.out", x, *args, **whole, _name=f"rank{len(shape)}")
             if len(shape) == 4:
-                cases.call("aten::max_pool2d_with_indices.out", channels_last(x), *args, _name="channels-last")
+                cases.call("aten::max_pool2d_with_indices.out", channels_last(x), *args, **whole, _name="channels-last")
             if dtype in FLOATS and 0 not in shape:
                 x = v.distinct(shape, dtype)
                 out, indices = torch.ops.aten.max_pool2d_with_indices(x, *args)
@@ -105,27 +109,30 @@ def pools(cases):
 
 def resampling(cases):
     v = Values("upsample")
+    for dtype in INT:
+        cases.call("aten::upsample_nearest2d.vec_out", v.tensor((1, 2, 3, 4), dtype), (6, 5), None, _as=F32, _name="integer")
     shapes = (((1, 2, 3, 4), (6, 8)), ((1, 1, 4, 4), (2, 3)), ((2, 1, 3, 3), (5, 7)), ((1, 2, 2, 2), (2, 2)), ((1, 1, 1, 1), (3, 2)), ((1, 1, 5, 4), (1, 1)), ((1, 3, 6, 5), (9, 4)))
     scales = ((2.0, 2.0), (0.5, 1.5), (1.7, 2.3), (3.0, 0.4))
     for dtype in FLOATS:
+        half = {"_as": F32} if dtype in (F16, BF16) else {}
         for shape, size in shapes:
             for x in (v.tensor(shape, dtype), channels_last(v.tensor(shape, dtype))):
                 name = "size" if x.is_contiguous() else "channels-last"
                 cases.call("aten::upsample_nearest2d.vec_out", x, size, None, _name=name)
                 for align in (False, True):
                     cases.call("aten::upsample_bilinear2d.vec_out", x, size, align, None, _mag=True, _name=name)
-                    cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, None, None, _wide=True, _mag=True, _name=name)
+                    cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, None, None, **half, _mag=True, _name=name)
         for scale in scales:
             x = v.tensor((1, 2, 4, 5), dtype)
             cases.call("aten::upsample_nearest2d.vec_out", x, None, scale, _name="scale")
             for align in (False, True):
                 cases.call("aten::upsample_bilinear2d.vec_out", x, None, align, scale, _mag=True, _name="scale")
                 size = [int(4 * scale[0]), int(5 * scale[1])]
-                cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], _wide=True, _mag=True, _name="scale")
+                cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], **half, _mag=True, _name="scale")
         for (x, out), mode, padding, align in itertools.product((((1, 2, 4, 5), (3, 3)), ((2, 1, 3, 3), (2, 4))), (0, 1, 2), (0, 1, 2), (False, True)):
             grid = v.tensor((x[0], *out, 2), dtype, -1.4, 1.4)
             # PyTorch rounds the coordinates to 16-bit types, which moves the points.
-            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, _wide=True, _name=f"mode{mode}-padding{padding}")
+            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, **half, _name=f"mode{mode}-padding{padding}")
     grid = torch.tensor([[[[0.0, 0.0], [-1.0, -1.0], [1.0, 1.0], [float("nan"), 0.0], [2.5, -7.0], [1e6, -1e6]]]])
     for mode, padding in itertools.product((0, 1), (0, 1, 2)):
         cases.call("aten::grid_sampler_2d.out", v.tensor((1, 1, 3, 3)), grid[:, :, :3], mode, padding, True, _name="corners")
@@ -138,10 +145,7 @@ def generate(cases):
     resampling(cases)
     accumulate = {"_mag": True}
     plain = {"max_pool2d_with_indices.out", "upsample_nearest2d.vec_out"}
-    wide = {"_mag": True, "_wide": True}
-
-    def options(name):
-        short = name.removeprefix("aten::")
-        return {} if short in plain else wide if short.startswith("grid") else accumulate
-
-    opinfo.collect(cases, SOURCES, OPERATORS, (F32, F64, F16, BF16, I64), numel=400, per_dtype=6, options=options)
+    options = lambda name: {} if name.removeprefix("aten::") in plain else accumulate  # noqa: E731
+    grid = ["nn.functional.grid_sample"]
+    opinfo.collect(cases, [s for s in SOURCES if s not in grid], OPERATORS, (F32, F64, F16, BF16, I64), numel=400, per_dtype=6, options=options)
+    opinfo.collect(cases, grid, OPERATORS, (F32, F64), numel=400, per_dtype=6, options=options)

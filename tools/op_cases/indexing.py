@@ -149,12 +149,13 @@ def distances(cases):
     inf = float("inf")
     v = Values("distance")
     for dtype in (F32, F64, F16, BF16):
+        half = {"_as": F32} if dtype in (F16, BF16) else {}
         for p, mode in itertools.product((0.0, 0.5, 1.0, 2.0, 3.0, inf), (None, 2)):
             for a, b in (((3, 4), (2, 4)), ((2, 3, 2), (2, 1, 2)), ((1, 5), (4, 5))):
-                cases.call("aten::_cdist_forward.out", v.tensor(a, dtype), v.tensor(b, dtype), p, mode, _wide=True, _name=f"p{p}")
+                cases.call("aten::_cdist_forward.out", v.tensor(a, dtype), v.tensor(b, dtype), p, mode, **half, _name=f"p{p}")
         for p in (0.0, 0.5, 1.0, 2.0, 3.0, inf):
             for shape in ((4, 3), (2, 5), (1, 2), (6, 1), (0, 2), (3, 0)):
-                cases.call("aten::_pdist_forward.out", v.tensor(shape, dtype), p, _wide=True, _name=f"p{p}")
+                cases.call("aten::_pdist_forward.out", v.tensor(shape, dtype), p, **half, _name=f"p{p}")
     for a, b in (((0, 4), (2, 4)), ((2, 4), (0, 4)), ((2, 0), (3, 0)), ((1, 2, 3, 2), (4, 1, 2, 2)), ((5, 19), (6, 19))):
         for p in (1.0, 2.0, inf):
             cases.call("aten::_cdist_forward.out", v.tensor(a), v.tensor(b), p, None, _name="shapes")

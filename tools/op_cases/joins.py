@@ -76,7 +76,8 @@ def pads(cases):
             v = Values(op)
             for dtype in dtypes:
                 shape, pad = rows[0]
-                cases.call(op, v.tensor(shape, dtype), pad, _name="dtype")
+                boolean = {"_as": U8} if dtype == BOOL else {}
+                cases.call(op, v.tensor(shape, dtype), pad, **boolean, _name="dtype")
             for shape, pad in rows:
                 for dtype in (F32, I64, F16):
                     cases.call(op, v.tensor(shape, dtype), pad, _name=f"rank{len(shape)}")

@@ -5,6 +5,7 @@ import torch
 from . import opinfo
 from .values import BF16, BOOL, C64, F16, F32, F64, FLOATS, I32, I64, I8, INT, REAL, REALB, U8, Values, channels_last, specials
 
+PER_OPERATOR = 220
 OPERATORS = [
     f"aten::{n}"
     for n in (

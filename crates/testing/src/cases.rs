@@ -1,5 +1,6 @@
 //! The operator cases: one JSON object a line in `cases/<family>.jsonl.gz`, written by `tools/op_cases`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -123,6 +124,29 @@ pub fn read(family: &str) -> Result<Vec<Case>, BadCase> {
     Ok(cases)
 }
 
+/// What `manifest.json` says of the cases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// Number of cases of each operator.
+    pub operators: BTreeMap<String, usize>,
+    /// Operators without cases, and why.
+    pub skipped: BTreeMap<String, String>,
+}
+
+/// Reads `manifest.json`.
+pub fn manifest() -> Result<Manifest, BadCase> {
+    let path = directory().join("manifest.json");
+    let bad = |what: &dyn fmt::Display| BadCase(format!("{}: {what}", path.display()));
+    let json: Json = serde_json::from_reader(File::open(&path).map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
+    let entries = |key: &str| json[key].as_object().into_iter().flatten().map(|(name, row)| (name.clone(), row));
+    let counts = entries("operators").map(|(name, row)| Ok((name, index(&row["cases"])?)));
+    let reasons = entries("skipped").map(|(name, why)| Ok((name, text(why)?.to_owned())));
+    Ok(Manifest {
+        operators: counts.collect::<Result<_, String>>().map_err(|e| bad(&e))?,
+        skipped: reasons.collect::<Result<_, String>>().map_err(|e| bad(&e))?,
+    })
+}
+
 fn case(json: &Json) -> Result<Case, String> {
     let list = |key: &str| array(&json[key])?.iter().map(arg).collect::<Result<Vec<_>, _>>();
     let tolerance = match &json["tol"] {
@@ -226,9 +250,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_parses() {
-        let families = families().unwrap();
-        let total: usize = families.iter().map(|f| read(f).unwrap_or_else(|e| panic!("{e}")).len()).sum();
-        assert!(total > 23_000, "{total} cases");
+    fn the_manifest_counts_the_cases_of_every_file() {
+        let mut counts = BTreeMap::new();
+        for family in families().unwrap() {
+            for case in read(&family).unwrap_or_else(|e| panic!("{e}")) {
+                *counts.entry(case.op).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(counts, manifest().unwrap().operators);
+        assert!(counts.values().sum::<usize>() > 23_000);
     }
 }

@@ -1,4 +1,5 @@
-//! Cases that do not run, by name, each with its reason. They are rows of the support table.
+//! Cases that do not run, by name, each with its reason. They are rows of the support table, as are the operators
+//! that the manifest lists as having no cases.
 
 /// An operator, or some of its cases, that the suite leaves out.
 #[derive(Clone, Copy, Debug)]
@@ -11,16 +12,6 @@ pub struct Skip {
 
 /// All of them.
 pub const SKIPS: &[Skip] = &[];
-
-/// Operators that have no cases, and why.
-pub const WITHOUT_CASES: &[Skip] = &[
-    Skip {
-        op: "aten::empty_strided.out",
-        cases: "",
-        reason: "names strides, which a program cannot hold; not expected in an edge program",
-    },
-    Skip { op: "aten::resize_", cases: "", reason: "changes a tensor's storage; not expected in an edge program" },
-];
 
 /// The skip that a case falls under.
 pub fn find(op: &str, case: &str) -> Option<&'static Skip> {
