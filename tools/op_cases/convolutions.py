@@ -131,8 +131,7 @@ def resampling(cases):
                 cases.call("aten::_upsample_bilinear2d_aa.out", x, size, align, scale[0], scale[1], **half, _mag=True, _name="scale")
         for (x, out), mode, padding, align in itertools.product((((1, 2, 4, 5), (3, 3)), ((2, 1, 3, 3), (2, 4))), (0, 1, 2), (0, 1, 2), (False, True)):
             grid = v.tensor((x[0], *out, 2), dtype, -1.4, 1.4)
-            # PyTorch rounds the coordinates to 16-bit types, which moves the points.
-            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, **half, _name=f"mode{mode}-padding{padding}")
+            cases.call("aten::grid_sampler_2d.out", v.tensor(x, dtype), grid, mode, padding, align, _name=f"mode{mode}-padding{padding}")
     grid = torch.tensor([[[[0.0, 0.0], [-1.0, -1.0], [1.0, 1.0], [float("nan"), 0.0], [2.5, -7.0], [1e6, -1e6]]]])
     for mode, padding in itertools.product((0, 1), (0, 1, 2)):
         cases.call("aten::grid_sampler_2d.out", v.tensor((1, 1, 3, 3)), grid[:, :, :3], mode, padding, True, _name="corners")
@@ -146,6 +145,4 @@ def generate(cases):
     accumulate = {"_mag": True}
     plain = {"max_pool2d_with_indices.out", "upsample_nearest2d.vec_out"}
     options = lambda name: {} if name.removeprefix("aten::") in plain else accumulate  # noqa: E731
-    grid = ["nn.functional.grid_sample"]
-    opinfo.collect(cases, [s for s in SOURCES if s not in grid], OPERATORS, (F32, F64, F16, BF16, I64), numel=400, per_dtype=6, options=options)
-    opinfo.collect(cases, grid, OPERATORS, (F32, F64), numel=400, per_dtype=6, options=options)
+    opinfo.collect(cases, SOURCES, OPERATORS, (F32, F64, F16, BF16, I64), numel=400, per_dtype=6, options=options)

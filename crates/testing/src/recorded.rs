@@ -11,6 +11,7 @@ use rushlight_devtools::npy;
 use serde_json::Value as Json;
 
 /// The recorded calls of one program file.
+#[derive(Debug)]
 pub struct Recording {
     pub name: String,
     folder: PathBuf,
