@@ -25,11 +25,11 @@ pub const NATIVE_DROPOUT_OUT: Op = Op::new("aten::native_dropout.out", 5, native
 /// `aten::randperm.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)`
 pub const RANDPERM_OUT: Op = Op::new("aten::randperm.out", 2, |cx| randperm(cx, 1));
 
-
 /// Random tensors.
 pub const OPS: OpGroup = &[RAND_OUT, RANDN_OUT, NATIVE_DROPOUT_OUT];
 
 /// Permutations, which ExecuTorch has no kernel for.
+pub const CORE_ATEN_OPS: OpGroup = &[RANDPERM_OUT];
 
 fn rand(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(1)?;
