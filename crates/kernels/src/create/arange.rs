@@ -30,7 +30,11 @@ fn range(out: &mut TensorMut<'_>, start: Scalar, end: Scalar, step: Scalar, argu
         let out = out.as_mut_slice::<T>()?;
         if T::IS_FLOAT {
             let (start, step) = (start.to_f64(), step.to_f64());
-            out.iter_mut().enumerate().for_each(|(i, x)| *x = T::from_f64(start + step * i as f64));
+            // Positions in a chunk are 32-bit numbers, which convert to doubles in vector code.
+            for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+                let base = (chunk * CHUNK) as f64;
+                out.iter_mut().zip(0i32..).for_each(|(x, i)| *x = T::from_f64(start + step * (base + f64::from(i))));
+            }
         } else {
             let (start, step) = (start.to_i64(), step.to_i64());
             let at = |i| start.wrapping_add(step.wrapping_mul(i as i64));
@@ -40,6 +44,8 @@ fn range(out: &mut TensorMut<'_>, start: Scalar, end: Scalar, step: Scalar, argu
     })
     .map_err(|e: Error| e.arg(argument))
 }
+
+const CHUNK: usize = 1 << 16;
 
 /// `ceil((end - start) / step)`, exactly where all three are integers.
 fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {

@@ -8,8 +8,8 @@ use rushlight_runtime::{Bool8, Detail, Error, KernelContext, Op, OpGroup, Result
 use super::fill::resize;
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::number::Number;
-use crate::support::random::Random;
 pub use crate::support::random::set_seed;
+use crate::support::random::{NORMALS, Random};
 use crate::support::shape::{Dims, Walk};
 
 /// `aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)`. Uniform on [0, 1).
@@ -61,8 +61,8 @@ fn randn(cx: &KernelContext<'_>) -> Result<()> {
         return Ok(());
     }
     dispatch!(FLOATHBF16, out.dtype(), T => {
-        for pair in out.as_mut_slice::<T>()?.chunks_mut(2) {
-            pair.iter_mut().zip(random.normals()).for_each(|(x, normal)| *x = T::from_f32(normal));
+        for tile in out.as_mut_slice::<T>()?.chunks_mut(NORMALS) {
+            tile.iter_mut().zip(random.normals()).for_each(|(x, normal)| *x = T::from_f32(normal));
         }
         Ok(())
     })

@@ -60,15 +60,17 @@ fn put(out: &mut TensorMut<'_>, list: &TensorList<'_>, values: Tensor<'_>, accum
         return dispatch!(REALHBBF16, dtype, T => {
             let src = values.as_slice::<T>()?;
             let dst = out.as_mut_slice::<T>()?;
-            plan.walk(strides, |to, from| block.rows(to, from, |row| {
-                let (mut to, mut from) = (row.dst, row.src);
-                for _ in 0..row.len {
-                    dst[to] = T::from_acc(dst[to].to_acc().add(src[from].to_acc()));
-                    to = to.wrapping_add_signed(row.dst_stride);
-                    from = from.wrapping_add_signed(row.src_stride);
-                }
-                Ok(())
-            })).map_err(|e| e.arg(1))
+            plan.walk_blocks(strides, &mut |to, from| {
+                block.rows(to, from, |row| {
+                    let (mut to, mut from) = (row.dst, row.src);
+                    for _ in 0..row.len {
+                        dst[to] = T::from_acc(dst[to].to_acc().add(src[from].to_acc()));
+                        to = to.wrapping_add_signed(row.dst_stride);
+                        from = from.wrapping_add_signed(row.src_stride);
+                    }
+                });
+            })
+            .map_err(|e| e.arg(1))
         });
     }
     plan.copy(strides, &block, out.bytes_mut(), values.bytes(), dtype.size(), true).map_err(|e| e.arg(1))

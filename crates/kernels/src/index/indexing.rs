@@ -2,8 +2,8 @@
 
 use rushlight_runtime::{Detail, MAX_RANK, Result, ScalarType, Tensor, TensorList, TensorMut};
 
-use crate::support::copy::{Block, StridedCopy};
-use crate::support::index::Indices;
+use crate::support::copy::{Block, StridedCopy, copy_run};
+use crate::support::index::{Indices, Line};
 use crate::support::shape::{Dims, Walk, broadcast};
 
 /// Strides of the tensor that is indexed, and of the result (or the values that take its place).
@@ -199,30 +199,45 @@ impl<'a> Indexing<'a> {
         put: bool,
     ) -> Result<()> {
         let order = |indexed: usize, other: usize| if put { (indexed, other) } else { (other, indexed) };
+        // The common widths of single elements get loops of their own.
         match block.run_len() {
-            Some(1) => dispatch_width!(width, N => {
-                let (dst, src) = (dst.as_chunks_mut::<N>().0, src.as_chunks::<N>().0);
+            Some(1) if width == 4 => {
+                let (dst, src) = (dst.as_chunks_mut::<4>().0, src.as_chunks::<4>().0);
                 self.walk(strides, |indexed, other| {
                     let (to, from) = order(indexed, other);
                     dst[to] = src[from];
-                    Ok(())
                 })
-            }),
+            }
+            Some(1) if width == 8 => {
+                let (dst, src) = (dst.as_chunks_mut::<8>().0, src.as_chunks::<8>().0);
+                self.walk(strides, |indexed, other| {
+                    let (to, from) = order(indexed, other);
+                    dst[to] = src[from];
+                })
+            }
             Some(len) => self.walk(strides, |indexed, other| {
                 let (to, from) = order(indexed * width, other * width);
-                dst[to..to + len * width].copy_from_slice(&src[from..from + len * width]);
-                Ok(())
+                copy_run(&mut dst[to..to + len * width], &src[from..from + len * width]);
             }),
-            None => self.walk(strides, |indexed, other| {
-                let (to, from) = order(indexed, other);
-                block.copy(dst, to, src, from, width)
-            }),
+            None => {
+                let mut copied = Ok(());
+                self.walk_blocks(strides, &mut |indexed, other| {
+                    let (to, from) = order(indexed, other);
+                    copied = copied.and(block.copy(dst, to, src, from, width));
+                })?;
+                copied
+            }
         }
+    }
+
+    /// The same as [`walk`](Self::walk), compiled once: for callers that do much in each call, or are rare.
+    pub(super) fn walk_blocks(&self, strides: Strides<'_>, each: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        self.walk(strides, each)
     }
 
     /// Calls `each` with the offsets of every selected block in the indexed tensor and in the other, in the order of
     /// the result.
-    pub(super) fn walk(&self, strides: Strides<'_>, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    fn walk(&self, strides: Strides<'_>, mut each: impl FnMut(usize, usize)) -> Result<()> {
         let mut before_strides = Dims::EMPTY;
         for &dim in &self.kept_dims[..self.before] {
             before_strides.push(strides.indexed[dim])?;
@@ -244,12 +259,25 @@ impl<'a> Indexing<'a> {
                     *cursor = index.row(rows.index());
                 }
                 let mut to = plane + rows.offsets[0];
+                if let ([Index { selector: Selector::Positions(indices), dim, .. }], [cursor, ..]) = (indices, &cursors)
+                {
+                    let line = Line { at: cursor.at, step: cursor.step, len: inner };
+                    let (size, stride) = (self.sizes[*dim], strides.indexed[*dim]);
+                    indices.along(line, size, self.wraps, |position| {
+                        each(start + position * stride, to);
+                        to += step;
+                    })?;
+                    if !rows.next() {
+                        break;
+                    }
+                    continue;
+                }
                 for _ in 0..inner {
                     let mut offset = start;
                     for (index, cursor) in indices.iter().zip(&mut cursors) {
                         offset += index.next(cursor, self, strides.indexed)?;
                     }
-                    each(offset, to)?;
+                    each(offset, to);
                     to += step;
                 }
                 if !rows.next() {

@@ -96,10 +96,13 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 /// Writes each position of `counts` as often as the count there says.
-fn interleave<T: Number>(counts: &[T], mut out: &mut [T]) {
+fn interleave<T: Number>(counts: &[T], out: &mut [T]) {
+    let mut start = 0;
     for (i, count) in counts.iter().enumerate() {
-        let (run, rest) = out.split_at_mut((count.to_i64() as usize).min(out.len()));
-        run.fill(T::from_i64(i as i64));
-        out = rest;
+        let end = start + count.to_i64() as usize;
+        for slot in &mut out[start..end] {
+            *slot = T::from_i64(i as i64);
+        }
+        start = end;
     }
 }

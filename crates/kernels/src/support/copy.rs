@@ -84,25 +84,22 @@ impl StridedCopy {
         block.check(dst_offset, dst.numel(), src_offset, src.numel())?;
         let mut tile = C::ZEROS;
         let tile = tile.as_mut();
+        let mut stored = Ok(());
         block.rows(dst_offset, src_offset, |row| {
             let mut line = Cursor::line(row.src, row.src_stride.unsigned_abs(), row.len);
             let (mut to, mut left) = (row.dst, row.len);
             while left > 0 {
                 let count = left.min(C::TILE);
                 load(&src, &mut line, &mut tile[..count]);
-                if row.dst_stride == 1 {
-                    store(&tile[..count], dst, to)?;
-                    to += count;
-                } else {
-                    for element in tile[..count].chunks(1) {
-                        store(element, dst, to)?;
-                        to = to.wrapping_add_signed(row.dst_stride);
-                    }
+                // A tile at once where the destination has no gaps, else one by one.
+                for elements in tile[..count].chunks(if row.dst_stride == 1 { count } else { 1 }) {
+                    stored = stored.and(store(elements, dst, to));
+                    to = to.wrapping_add_signed(row.dst_stride.wrapping_mul(elements.len() as isize));
                 }
                 left -= count;
             }
-            Ok(())
-        })
+        });
+        stored
     }
 
     /// Copies elements of `width` bytes (1, 2, 4, 8 or 16).
@@ -244,13 +241,13 @@ impl Block {
     }
 
     /// Calls `each` with the rows of the block, in the destination's memory order. The caller checks the offsets.
-    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(Row) -> Result<()>) -> Result<()> {
+    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(Row)) {
         let (inner, outer) = self.split();
         let mut rows = Rows::new(outer, to, from);
         loop {
-            each(Row { dst: rows.dst, dst_stride: inner.dst, src: rows.src, src_stride: inner.src, len: inner.size })?;
+            each(Row { dst: rows.dst, dst_stride: inner.dst, src: rows.src, src_stride: inner.src, len: inner.size });
             if !rows.next() {
-                return Ok(());
+                return;
             }
         }
     }
@@ -258,16 +255,37 @@ impl Block {
     /// Copies elements of `width` bytes (1, 2, 4, 8 or 16) to element `to` of `dst` from element `from` of `src`.
     pub(crate) fn copy(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize, width: usize) -> Result<()> {
         self.check(to, dst.len() / width, from, src.len() / width)?;
-        dispatch_width!(width, N => self.copy_elements::<N>(dst, to, src, from));
+        let (inner, _) = self.split();
+        if inner.dst == 1 && inner.src == 1 {
+            self.copy_runs(dst, to, src, from, width);
+        } else {
+            dispatch_width!(width, N => self.copy_elements::<N>(dst, to, src, from));
+        }
         Ok(())
+    }
+
+    /// Copies rows that are contiguous on both sides.
+    fn copy_runs(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize, width: usize) {
+        let (inner, outer) = self.split();
+        let len = inner.size * width;
+        let (rows, outer) = last(outer);
+        let mut planes = Rows::new(outer, to, from);
+        loop {
+            let (mut to, mut from) = (planes.dst, planes.src);
+            for _ in 0..rows.size {
+                copy_run(&mut dst[to * width..to * width + len], &src[from * width..from * width + len]);
+                to = to.wrapping_add_signed(rows.dst);
+                from = from.wrapping_add_signed(rows.src);
+            }
+            if !planes.next() {
+                return;
+            }
+        }
     }
 
     /// The innermost dimension and the others.
     fn split(&self) -> (Dim, &[Dim]) {
-        match self.dims[..self.len].split_last() {
-            Some((&inner, outer)) => (inner, outer),
-            None => (Dim { size: 1, dst: 1, src: 1 }, &[]),
-        }
+        if self.len == 0 { (Dim { size: 1, dst: 1, src: 1 }, &[]) } else { last(&self.dims[..self.len]) }
     }
 
     fn copy_elements<const N: usize>(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize) {
@@ -281,17 +299,16 @@ impl Block {
                 rest.copy_within(other + 1..outer.len(), other);
                 let mut planes = Rows::new(&rest[..outer.len() - 1], to, from);
                 loop {
-                    transpose(dst, planes.dst, src, planes.src, outer[other], inner);
+                    // Either way a block is at most one kilobyte.
+                    let run = if N > 4 { transpose::<N, 8> } else { transpose::<N, 16> };
+                    run(dst, planes.dst, src, planes.src, outer[other], inner);
                     if !planes.next() {
                         return;
                     }
                 }
             }
         }
-        let (rows, outer) = match outer.split_last() {
-            Some((&rows, outer)) => (rows, outer),
-            None => (Dim { size: 1, dst: 0, src: 0 }, outer),
-        };
+        let (rows, outer) = last(outer);
         let mut planes = Rows::new(outer, to, from);
         loop {
             let (mut to, mut from) = (planes.dst, planes.src);
@@ -304,6 +321,14 @@ impl Block {
                 return;
             }
         }
+    }
+}
+
+/// Splits the last dimension off; one of size 1 if there is none.
+fn last(dims: &[Dim]) -> (Dim, &[Dim]) {
+    match dims.split_last() {
+        Some((&last, outer)) => (last, outer),
+        None => (Dim { size: 1, dst: 0, src: 0 }, dims),
     }
 }
 
@@ -373,26 +398,59 @@ fn copy_row<const N: usize>(
     }
 }
 
-/// Side of the blocks that [`transpose`] moves through registers and the first-level cache.
-const BLOCK: usize = 8;
+/// Copies bytes; few of them without a call.
+#[inline(always)]
+pub(crate) fn copy_run(dst: &mut [u8], src: &[u8]) {
+    match dst.len() {
+        16..=32 => copy_ends::<16>(dst, src),
+        8..16 => copy_ends::<8>(dst, src),
+        4..8 => copy_ends::<4>(dst, src),
+        _ => dst.copy_from_slice(src),
+    }
+}
+
+/// Copies the first and the last `M` bytes, which cover all if there are at most twice as many.
+#[inline(always)]
+fn copy_ends<const M: usize>(dst: &mut [u8], src: &[u8]) {
+    if let (Some(to), Some(from)) = (dst.first_chunk_mut::<M>(), src.first_chunk::<M>()) {
+        *to = *from;
+    }
+    if let (Some(to), Some(from)) = (dst.last_chunk_mut::<M>(), src.last_chunk::<M>()) {
+        *to = *from;
+    }
+}
 
 /// Copies a matrix whose rows are contiguous in the source (`across.src == 1`) and whose columns are contiguous in
-/// the destination (`down.dst == 1`).
-#[inline]
-fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], from: usize, across: Dim, down: Dim) {
+/// the destination (`down.dst == 1`): blocks of `B` by `B` go through the stack, the rest row by row.
+#[inline(never)]
+fn transpose<const N: usize, const B: usize>(
+    dst: &mut [[u8; N]],
+    to: usize,
+    src: &[[u8; N]],
+    from: usize,
+    across: Dim,
+    down: Dim,
+) {
     let at = |base: usize, i: usize, stride: isize| base.wrapping_add_signed(stride.wrapping_mul(i as isize));
-    let (width, height) = (across.size / BLOCK * BLOCK, down.size / BLOCK * BLOCK);
-    for i in (0..width).step_by(BLOCK) {
-        for j in (0..height).step_by(BLOCK) {
-            let mut block = [[[0; N]; BLOCK]; BLOCK];
-            for (k, row) in block.iter_mut().enumerate() {
-                let start = at(from + i, j + k, down.src);
-                row.copy_from_slice(&src[start..start + BLOCK]);
+    let (width, height) = (across.size / B * B, down.size / B * B);
+    for j in (0..height).step_by(B) {
+        let mut column = to + j;
+        for i in (0..width).step_by(B) {
+            let mut block = [[[0; N]; B]; B];
+            let mut row = at(from + i, j, down.src);
+            for elements in &mut block {
+                if let Some(source) = src[row..].first_chunk() {
+                    *elements = *source;
+                }
+                row = row.wrapping_add_signed(down.src);
             }
-            for k in 0..BLOCK {
-                let start = at(to + j, i + k, across.dst);
-                let column: [[u8; N]; BLOCK] = core::array::from_fn(|r| block[r][k]);
-                dst[start..start + BLOCK].copy_from_slice(&column);
+            for k in 0..B {
+                if let Some(target) = dst[column..].first_chunk_mut::<B>() {
+                    for (element, row) in target.iter_mut().zip(&block) {
+                        *element = row[k];
+                    }
+                }
+                column = column.wrapping_add_signed(across.dst);
             }
         }
     }
