@@ -4,7 +4,7 @@ use rushlight_runtime::{Error, KernelContext, Op, Result, ScalarType, Tensor, Te
 
 use crate::support::access::{Reader, Writer, map_run};
 use crate::support::math;
-use crate::support::reduce::{COLUMNS, DimSet, Fold, Group, Max, Nest, Sum, fold_block};
+use crate::support::reduce::{COLUMNS, DimSet, Fold, Group, MaxNumber, Nest, Sum, fold_block};
 
 use super::normalize::{Real, check_floating};
 
@@ -39,7 +39,8 @@ fn softmax<C: Exponential>(input: &Tensor<'_>, dims: DimSet, out: TensorMut<'_>,
     let mut to = Writer::<C>::new(out)?;
     nest.groups(|group| {
         let mut maxima = [[C::ZERO; COLUMNS]];
-        group.fold::<C, Max, 1>(&from, &[C::ZERO; COLUMNS], &mut maxima)?;
+        // A NaN needs no notice here: it makes the sum of its group NaN.
+        group.fold::<C, MaxNumber, 1>(&from, &[C::ZERO; COLUMNS], &mut maxima)?;
         let [maxima] = maxima;
         if log {
             return write_logarithms(group, &from, &mut to, &maxima);
@@ -112,7 +113,9 @@ fn write_in_two_steps<C: Exponential>(
     group.rows(|row| {
         let y = &mut to[row.offsets[1]..row.offsets[1] + row.len];
         if is_run {
-            y.iter_mut().for_each(|y| *y = y.mul(sums[0]));
+            for y in y {
+                *y = y.mul(sums[0]);
+            }
         } else {
             y.iter_mut().zip(&sums).for_each(|(y, scale)| *y = y.mul(*scale));
         }

@@ -2,8 +2,8 @@
 
 use rushlight_runtime::{Bool8, Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
-use crate::support::access::{Reader, TILE, Writer};
-use crate::support::reduce::{COLUMNS, DimSet, Nest, resize_reduced};
+use crate::support::access::{Reader, Writer};
+use crate::support::reduce::{COLUMNS, DimSet, Nest, RUN_TILE, resize_reduced};
 
 /// `any.all_out(Tensor self, *, Tensor(a!) out)`
 pub const ANY_ALL_OUT: Op = Op::new("aten::any.all_out", 2, any_all_out);
@@ -50,7 +50,7 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
     let mut to = Writer::<Bool8>::new(out)?;
     nest.groups(|group| {
         let mut found = [Bool8(0); COLUMNS];
-        let mut buffer = [Bool8(0); TILE];
+        let mut buffer = [Bool8(0); RUN_TILE];
         let is_run = group.is_run();
         group.rows(|row| {
             if !is_run {
@@ -59,11 +59,11 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
                 }
                 return Ok(());
             }
-            for start in (0..row.len).step_by(TILE) {
+            for start in (0..row.len).step_by(RUN_TILE) {
                 if found[0].get() {
                     break;
                 }
-                let tile = from.tile(row.offsets[0] + start, TILE.min(row.len - start), &mut buffer);
+                let tile = from.tile(row.offsets[0] + start, RUN_TILE.min(row.len - start), &mut buffer);
                 found[0].0 = tile.iter().fold(0, |found, x| found | x.0);
             }
             Ok(())

@@ -3,7 +3,9 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
 use crate::support::access::{Reader, TILE, Writer, dispatch_accumulator};
-use crate::support::reduce::{Bounded, COLUMNS, DimSet, Fold, Group, Max, Min, Nest, fold_block, resize_reduced};
+use crate::support::reduce::{
+    Bounded, COLUMNS, DimSet, Fold, Group, Max, Min, Nest, RUN_TILE, fold_block, resize_reduced,
+};
 use crate::support::shape::{Dims, Walk};
 
 /// `argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)`
@@ -121,10 +123,10 @@ fn search_run<C: Bounded, F: Order<C>>(
     best: &mut C,
     at: &mut i64,
 ) -> Result<()> {
-    let mut buffer = [C::ZERO; TILE];
+    let mut buffer = [C::ZERO; RUN_TILE];
     group.rows(|row| {
-        for start in (0..row.len).step_by(TILE) {
-            let tile = from.tile(row.offsets[0] + start, TILE.min(row.len - start), &mut buffer);
+        for start in (0..row.len).step_by(RUN_TILE) {
+            let tile = from.tile(row.offsets[0] + start, RUN_TILE.min(row.len - start), &mut buffer);
             search_tile::<C, F>(tile, start, best, at);
         }
         Ok(())
@@ -145,20 +147,33 @@ fn search_columns<C: Bounded, F: Order<C>>(
     group: &mut Group<'_, 3>,
     from: &Reader<'_, C>,
     best: &mut [C; COLUMNS],
-    at: &mut [i64; COLUMNS],
+    positions: &mut [i64; COLUMNS],
 ) -> Result<()> {
     let mut buffer = [C::ZERO; TILE];
-    let mut position = 0i64;
+    // Positions as wide as the values most often are make for vector code.
+    let (mut at, mut position) = ([0u32; COLUMNS], 0u32);
     group.rows(|row| {
         let tile = from.tile(row.offsets[0], row.len, &mut buffer);
-        for ((&x, best), at) in tile.iter().zip(best.iter_mut()).zip(at.iter_mut()) {
-            let better = F::beats(x, *best);
-            *best = if better { x } else { *best };
-            *at = if better { position } else { *at };
+        match <&[C; COLUMNS]>::try_from(tile) {
+            Ok(tile) => update_columns::<C, F>(tile, position, best, &mut at),
+            Err(_) => update_columns::<C, F>(tile, position, best, &mut at),
         }
-        position = position.wrapping_add(1);
+        position = position.checked_add(1).ok_or_else(|| Error::invalid("the dimension is too long").arg(1))?;
         Ok(())
-    })
+    })?;
+    *positions = at.map(i64::from);
+    Ok(())
+}
+
+/// Two loops with one selection each, because that is what becomes vector code.
+#[inline(always)]
+fn update_columns<C: Bounded, F: Order<C>>(row: &[C], position: u32, best: &mut [C; COLUMNS], at: &mut [u32; COLUMNS]) {
+    for ((&x, &mut best), at) in row.iter().zip(&mut *best).zip(at) {
+        *at = if F::beats(x, best) { position } else { *at };
+    }
+    for (&x, best) in row.iter().zip(best) {
+        *best = if F::beats(x, *best) { x } else { *best };
+    }
 }
 
 /// Searches all elements in logical order although memory has another.
@@ -188,20 +203,20 @@ fn in_logical_order<C: Bounded, F: Order<C>>(input: &Tensor<'_>, mut position: T
 
 /// Which of two values is the extremum.
 trait Order<C: Copy>: Fold<C, 1> {
-    /// True if `x` replaces the extremum `best` of the elements before it.
+    /// True if `x` replaces the extremum `best` of the elements before it: also if it is NaN and `best` is not.
     fn beats(x: C, best: C) -> bool;
 }
 
 impl<C: Bounded> Order<C> for Max {
     #[inline(always)]
     fn beats(x: C, best: C) -> bool {
-        (x > best || x.is_nan()) & !best.is_nan()
+        ((x > best) | x.is_nan()) & !best.is_nan()
     }
 }
 
 impl<C: Bounded> Order<C> for Min {
     #[inline(always)]
     fn beats(x: C, best: C) -> bool {
-        (x < best || x.is_nan()) & !best.is_nan()
+        ((x < best) | x.is_nan()) & !best.is_nan()
     }
 }

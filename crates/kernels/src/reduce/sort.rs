@@ -197,8 +197,8 @@ impl<'a> Lines<'a> {
         let keys = cx.temp::<u64>(self.len)?;
         let flip = if descending { u32::MAX } else { 0 };
         self.each(|offsets| {
-            self.read(from, offsets[0], |i, x| keys[i] = u64::from(key(x) ^ flip) << 32 | i as u64);
-            let wanted = smallest(keys, self.count);
+            let key = |i: usize, x| u64::from(key(x) ^ flip) << 32 | i as u64;
+            let wanted = self.smallest(from, offsets[0], keys, key);
             self.write(offsets, wanted.iter().map(|key| *key as u32 as usize), values, positions)
         })
     }
@@ -216,8 +216,7 @@ impl<'a> Lines<'a> {
         let keys = cx.temp::<u64>(self.len.saturating_mul(2))?.as_chunks_mut::<2>().0;
         let flip = if descending { u64::MAX } else { 0 };
         self.each(|offsets| {
-            self.read(from, offsets[0], |i, x| keys[i] = [key(x) ^ flip, i as u64]);
-            let wanted = smallest(keys, self.count);
+            let wanted = self.smallest(from, offsets[0], keys, |i, x| [key(x) ^ flip, i as u64]);
             self.write(offsets, wanted.iter().map(|[_, i]| *i as usize), values, positions)
         })
     }
@@ -233,15 +232,46 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Calls `f` with the position and the value of each element of the line at `offset`.
-    fn read<C: Compute>(&self, from: &Reader<'_, C>, offset: usize, mut f: impl FnMut(usize, C)) {
+    /// The wanted number of smallest keys of the line at `offset`, sorted. `keys` has room for the whole line.
+    fn smallest<'k, C: Compute, K: Key>(
+        &self,
+        from: &Reader<'_, C>,
+        offset: usize,
+        keys: &'k mut [K],
+        key: impl Fn(usize, C) -> K,
+    ) -> &'k [K] {
+        if self.count <= FEW && self.count < self.len / 8 {
+            let wanted = &mut keys[..self.count];
+            let mut found = 0;
+            let mut tile_keys = [key(0, C::default()); TILE];
+            self.read(from, offset, |start, tile| {
+                for (i, (tile_key, &x)) in tile_keys.iter_mut().zip(tile).enumerate() {
+                    *tile_key = key(start + i, x);
+                }
+                insert(wanted, &mut found, &tile_keys[..tile.len()]);
+            });
+            return wanted;
+        }
+        self.read(from, offset, |start, tile| {
+            for (i, (to, &x)) in keys[start..].iter_mut().zip(tile).enumerate() {
+                *to = key(start + i, x);
+            }
+        });
+        if self.count < keys.len() {
+            keys.select_nth_unstable_by_key(self.count.saturating_sub(1), |key| key.whole());
+        }
+        let wanted = &mut keys[..self.count];
+        wanted.sort_unstable_by_key(|key| key.whole());
+        wanted
+    }
+
+    /// Calls `f` with runs of elements of the line at `offset` and the position of their first.
+    fn read<C: Compute>(&self, from: &Reader<'_, C>, offset: usize, mut f: impl FnMut(usize, &[C])) {
         let mut buffer = [C::default(); TILE];
         for start in (0..self.len).step_by(TILE) {
             let tile = &mut buffer[..TILE.min(self.len - start)];
             from.gather(offset + start * self.strides[0], self.strides[0], tile);
-            for (i, &mut x) in tile.iter_mut().enumerate() {
-                f(start + i, x);
-            }
+            f(start, tile);
         }
     }
 
@@ -270,12 +300,47 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The `count` smallest keys, sorted.
-fn smallest<T: Ord>(keys: &mut [T], count: usize) -> &[T] {
-    if count < keys.len() {
-        keys.select_nth_unstable(count.saturating_sub(1));
+/// The order of an element and its position.
+trait Key: Copy {
+    /// Both as one number.
+    type Whole: Ord;
+    fn whole(self) -> Self::Whole;
+}
+
+/// The order in the upper half, the position in the lower.
+impl Key for u64 {
+    type Whole = u64;
+    #[inline(always)]
+    fn whole(self) -> u64 {
+        self
     }
-    let wanted = &mut keys[..count];
-    wanted.sort_unstable();
-    wanted
+}
+
+/// The order, then the position.
+impl Key for [u64; 2] {
+    type Whole = u128;
+    #[inline(always)]
+    fn whole(self) -> u128 {
+        u128::from(self[0]) << 64 | u128::from(self[1])
+    }
+}
+
+/// So few are better kept sorted while the line is read.
+const FEW: usize = 32;
+
+/// Inserts those of `keys` into the sorted first `found` of the smallest keys that belong there.
+fn insert<K: Key>(smallest: &mut [K], found: &mut usize, keys: &[K]) {
+    for &key in keys {
+        if *found < smallest.len() {
+            *found += 1;
+        } else if smallest.last().is_none_or(|last| key.whole() >= last.whole()) {
+            continue;
+        }
+        let mut place = *found - 1;
+        while place > 0 && key.whole() < smallest[place - 1].whole() {
+            smallest[place] = smallest[place - 1];
+            place -= 1;
+        }
+        smallest[place] = key;
+    }
 }

@@ -77,6 +77,10 @@ impl<'a, C: Compute> Reader<'a, C> {
     /// Fills `buffer` with the elements at `offset`, `offset + stride` and so on in memory order.
     pub(crate) fn gather(&self, offset: usize, stride: usize, buffer: &mut [C]) {
         if let Some(elements) = self.in_place {
+            if stride == 1 {
+                buffer.copy_from_slice(&elements[offset..offset + buffer.len()]);
+                return;
+            }
             for (to, &x) in buffer.iter_mut().zip(elements[offset..].iter().step_by(stride.max(1))) {
                 *to = x;
             }

@@ -192,6 +192,17 @@ impl<const S: usize> Nest<S> {
         self.count
     }
 
+    /// The length of the groups, if each is one short run and the results are in the order of the groups.
+    fn equal_runs(&self) -> Option<usize> {
+        let in_order = match &*self.kept.sizes {
+            [] => true,
+            [_] => self.kept.strides.iter().skip(1).all(|strides| **strides == [1]),
+            _ => false,
+        };
+        let is_run = self.inner.reduced && self.reduced.sizes.is_empty();
+        (is_run && in_order && (1..=BLOCK).contains(&self.inner.size)).then_some(self.inner.size)
+    }
+
     /// Calls `f` for every group, or every set of neighbouring groups.
     pub(crate) fn groups(&self, mut f: impl FnMut(&mut Group<'_, S>) -> Result<()>) -> Result<()> {
         if self.kept.sizes.contains(&0) {
@@ -247,6 +258,17 @@ impl<const S: usize> Group<'_, S> {
         self.nest.inner.strides
     }
 
+    /// The number of rows and their distance in the input, if it is the same for all.
+    fn equidistant_rows(&self) -> Option<(usize, usize)> {
+        let Loops { sizes, strides } = &self.nest.reduced;
+        match (&**sizes, self.nest.count) {
+            (_, 0) => Some((0, 0)),
+            ([], _) => Some((1, 0)),
+            (&[count], _) => Some((count, strides[0].first().copied().unwrap_or(0))),
+            _ => None,
+        }
+    }
+
     /// Calls `f` for each row.
     #[inline]
     pub(crate) fn rows(&mut self, mut f: impl FnMut(Row<S>) -> Result<()>) -> Result<()> {
@@ -288,8 +310,8 @@ impl<const S: usize> Group<'_, S> {
         let mut blocks = 0usize;
         let bits = level_bits(self.nest.count / BLOCK + self.nest.count / self.nest.inner.size.max(1));
         self.rows(|row| {
-            let mut buffer = [F::START[0]; TILE];
-            let step = if from.in_place().is_some() { BLOCK } else { TILE };
+            let mut buffer = [F::START[0]; RUN_TILE];
+            let step = if from.in_place().is_some() { BLOCK } else { RUN_TILE };
             for start in (0..row.len).step_by(step) {
                 let tile = from.tile(row.offsets[0] + start, step.min(row.len - start), &mut buffer);
                 levels[0] = F::merge(levels[0], fold_block::<C, F, N>(tile, center));
@@ -323,22 +345,38 @@ impl<const S: usize> Group<'_, S> {
         let [level0, level1, level2] = &mut levels;
         let bits = level_bits(self.nest.count);
         let mut rows = 0usize;
-        self.rows(|row| {
-            let mut buffer = [F::START[0]; TILE];
-            let tile = from.tile(row.offsets[0], columns, &mut buffer);
-            match <&[C; COLUMNS]>::try_from(tile) {
-                Ok(tile) => fold_row::<C, F, N>(level0, tile, center),
-                Err(_) => fold_row::<C, F, N>(level0, tile, center),
-            }
-            rows = rows.wrapping_add(1);
+        let mut count_rows = |level0: &mut _, new: usize| {
+            rows = rows.wrapping_add(new);
             if rows & ((1 << bits) - 1) == 0 {
                 merge_level::<C, F, N>(level1, level0, columns);
                 if rows & ((1 << (2 * bits)) - 1) == 0 {
                     merge_level::<C, F, N>(level2, level1, columns);
                 }
             }
-            Ok(())
-        })?;
+        };
+        if let (Some(elements), Some((count, stride))) = (from.in_place(), self.equidistant_rows()) {
+            let mut row = 0;
+            let at = |row: usize| &elements[self.offsets[0] + row * stride..][..columns];
+            while row < count {
+                if columns == COLUMNS && count - row >= 4 {
+                    let at = |row| at(row).first_chunk::<COLUMNS>().unwrap_or(center);
+                    fold_rows::<C, F, N>(level0, [at(row), at(row + 1), at(row + 2), at(row + 3)], center);
+                    row += 4;
+                    count_rows(level0, 4);
+                } else {
+                    fold_row::<C, F, N>(level0, at(row), center);
+                    row += 1;
+                    count_rows(level0, 1);
+                }
+            }
+        } else {
+            self.rows(|row| {
+                let mut buffer = [F::START[0]; TILE];
+                fold_row::<C, F, N>(level0, from.tile(row.offsets[0], columns, &mut buffer), center);
+                count_rows(level0, 1);
+                Ok(())
+            })?;
+        }
         merge_level::<C, F, N>(level1, level0, columns);
         merge_level::<C, F, N>(level2, level1, columns);
         *result = *level2;
@@ -358,6 +396,13 @@ pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
     let rank = input.rank();
     let out = dims.reduced_strides(rank, to.strides(), keepdim)?;
     let nest = Nest::new(input.sizes(), [input.strides(), &out], dims)?;
+    if let (Some(run), Some(elements), Some(results)) = (nest.equal_runs(), from.in_place(), to.in_place()) {
+        for (group, result) in elements.chunks_exact(run).zip(&mut *results) {
+            [*result] = fold_block::<C, F, 1>(group, F::START[0]);
+        }
+        finish(results);
+        return Ok(());
+    }
     let mut result = [[F::START[0]; COLUMNS]];
     let center = result[0];
     nest.groups(|group| {
@@ -416,6 +461,9 @@ pub(crate) trait Fold<C: Copy, const N: usize> {
 
 const LEVELS: usize = 3;
 
+/// Elements of a run that are converted at a time.
+pub(crate) const RUN_TILE: usize = 256;
+
 /// Elements of a run that are folded before their result goes to the first level.
 const BLOCK: usize = 512;
 
@@ -465,6 +513,24 @@ pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], ce
 fn fold_row<C: Copy, F: Fold<C, N>, const N: usize>(state: &mut [[C; COLUMNS]; N], row: &[C], center: &[C; COLUMNS]) {
     for (i, (&x, &center)) in row.iter().zip(center).enumerate() {
         let next = F::step(core::array::from_fn(|k| state[k][i]), x, center);
+        for k in 0..N {
+            state[k][i] = next[k];
+        }
+    }
+}
+
+/// Four rows at a time spare loads and stores of the accumulators.
+#[inline(always)]
+fn fold_rows<C: Copy, F: Fold<C, N>, const N: usize>(
+    state: &mut [[C; COLUMNS]; N],
+    rows: [&[C; COLUMNS]; 4],
+    center: &[C; COLUMNS],
+) {
+    for i in 0..COLUMNS {
+        let mut next = core::array::from_fn(|k| state[k][i]);
+        for row in rows {
+            next = F::step(next, row[i], center[i]);
+        }
         for k in 0..N {
             state[k][i] = next[k];
         }
@@ -569,6 +635,21 @@ impl<C: Bounded> Fold<C, 1> for Max {
     #[inline(always)]
     fn step([max]: [C; 1], x: C, _: C) -> [C; 1] {
         [if x > max || x.is_nan() { x } else { max }]
+    }
+    #[inline(always)]
+    fn merge(a: [C; 1], [b]: [C; 1]) -> [C; 1] {
+        Self::step(a, b, b)
+    }
+}
+
+/// The maximum of the elements that are numbers.
+pub(crate) struct MaxNumber;
+
+impl<C: Bounded> Fold<C, 1> for MaxNumber {
+    const START: [C; 1] = [C::LEAST];
+    #[inline(always)]
+    fn step([max]: [C; 1], x: C, _: C) -> [C; 1] {
+        [if x > max { x } else { max }]
     }
     #[inline(always)]
     fn merge(a: [C; 1], [b]: [C; 1]) -> [C; 1] {
