@@ -105,24 +105,16 @@ fn select(
 /// A key that orders as the numbers do: both zeros are equal, NaN is the greatest.
 fn float_key(x: f32) -> u32 {
     let bits = (x + 0.0).to_bits();
-    if x.is_nan() {
-        u32::MAX
-    } else if bits >> 31 == 0 {
-        bits | 1 << 31
-    } else {
-        !bits
-    }
+    // Flips negative numbers wholly, others in the sign.
+    let key = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
+    if x.is_nan() { u32::MAX } else { key }
 }
 
+/// As [`float_key`].
 fn double_key(x: f64) -> u64 {
     let bits = (x + 0.0).to_bits();
-    if x.is_nan() {
-        u64::MAX
-    } else if bits >> 63 == 0 {
-        bits | 1 << 63
-    } else {
-        !bits
-    }
+    let key = bits ^ ((bits as i64 >> 63) as u64 | 1 << 63);
+    if x.is_nan() { u64::MAX } else { key }
 }
 
 /// Bytes for the keys of one line. Narrow keys and their positions take 8 bytes an element, wide ones 16.
@@ -330,17 +322,20 @@ const FEW: usize = 32;
 
 /// Inserts those of `keys` into the sorted first `found` of the smallest keys that belong there.
 fn insert<K: Key>(smallest: &mut [K], found: &mut usize, keys: &[K]) {
+    let mut worst = (*found == smallest.len()).then(|| smallest[*found - 1].whole());
     for &key in keys {
-        if *found < smallest.len() {
-            *found += 1;
-        } else if smallest.last().is_none_or(|last| key.whole() >= last.whole()) {
+        if worst.as_ref().is_some_and(|worst| key.whole() >= *worst) {
             continue;
         }
+        *found += usize::from(*found < smallest.len());
         let mut place = *found - 1;
         while place > 0 && key.whole() < smallest[place - 1].whole() {
             smallest[place] = smallest[place - 1];
             place -= 1;
         }
         smallest[place] = key;
+        if *found == smallest.len() {
+            worst = Some(smallest[*found - 1].whole());
+        }
     }
 }

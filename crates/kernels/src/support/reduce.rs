@@ -467,8 +467,9 @@ pub(crate) const RUN_TILE: usize = 256;
 /// Elements of a run that are folded before their result goes to the first level.
 const BLOCK: usize = 512;
 
-/// Accumulators of a block, for instruction-level and vector parallelism.
-const LANES: usize = 16;
+/// Accumulators of a block, for instruction-level and vector parallelism; so many that the loop over them stays a loop,
+/// which becomes vector code.
+const LANES: usize = 32;
 
 /// Binary logarithm of the entries of a level that are merged into one of the next.
 fn level_bits(entries: usize) -> u32 {
@@ -478,35 +479,37 @@ fn level_bits(entries: usize) -> u32 {
 /// Folds a slice.
 #[inline]
 pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], center: C) -> [C; N] {
+    if block.len() < LANES / 4 {
+        return block.iter().fold(F::START, |state, &x| F::step(state, x, center));
+    }
     let (chunks, rest) = block.as_chunks::<LANES>();
-    let mut state = F::START;
-    if !chunks.is_empty() {
-        let mut lanes = F::START.map(|start| [start; LANES]);
-        for chunk in chunks {
-            for i in 0..LANES {
-                let next = F::step(core::array::from_fn(|k| lanes[k][i]), chunk[i], center);
-                for k in 0..N {
-                    lanes[k][i] = next[k];
-                }
+    let mut lanes = F::START.map(|start| [start; LANES]);
+    for chunk in chunks {
+        for i in 0..LANES {
+            let next = F::step(core::array::from_fn(|k| lanes[k][i]), chunk[i], center);
+            for k in 0..N {
+                lanes[k][i] = next[k];
             }
         }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for i in 0..width {
-                let at = |i: usize| core::array::from_fn(|k| lanes[k][i]);
-                let next = F::merge(at(i), at(i + width));
-                for k in 0..N {
-                    lanes[k][i] = next[k];
-                }
-            }
-            width /= 2;
+    }
+    for (i, &x) in rest.iter().enumerate() {
+        let next = F::step(core::array::from_fn(|k| lanes[k][i]), x, center);
+        for k in 0..N {
+            lanes[k][i] = next[k];
         }
-        state = core::array::from_fn(|k| lanes[k][0]);
     }
-    for &x in rest {
-        state = F::step(state, x, center);
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            let at = |i: usize| core::array::from_fn(|k| lanes[k][i]);
+            let next = F::merge(at(i), at(i + width));
+            for k in 0..N {
+                lanes[k][i] = next[k];
+            }
+        }
+        width /= 2;
     }
-    state
+    core::array::from_fn(|k| lanes[k][0])
 }
 
 #[inline(always)]
