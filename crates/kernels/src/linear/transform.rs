@@ -1,11 +1,16 @@
-//! The discrete Fourier transform of one line of any length.
+//! The discrete Fourier transform of several lines of any length at once.
 //!
 //! Stockham's autosorting algorithm in radix 4, 2 and the odd prime factors; a length with a large prime factor is
-//! turned into a circular convolution of a power of two (Bluestein, 1970).
-
-use rushlight_runtime::Complex;
+//! turned into a circular convolution of a power of two (Bluestein, 1970). `N` lines are transformed side by side, so
+//! that every step is arithmetic on whole vectors.
 
 use crate::support::real::Real;
+
+/// A complex number: real part, imaginary part.
+type Number<F> = [F; 2];
+
+/// A complex number of each of `N` lines: the real parts, the imaginary parts.
+pub(super) type Lanes<F, const N: usize> = [[F; N]; 2];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -16,14 +21,19 @@ pub(super) enum Direction {
 /// Prime factors above this make a convolution cheaper than a butterfly.
 const LARGEST_FACTOR: usize = 31;
 
-/// Complex numbers of memory that a transform of length `n` works in; `None` on overflow.
-pub(super) fn work_len(n: usize) -> Option<usize> {
+/// Reals of memory that a transform of `lanes` lines of length `n` works in; `None` on overflow.
+pub(super) fn work_len(n: usize, lanes: usize) -> Option<usize> {
     // No line in memory is longer; the factors are looked for one by one.
     u32::try_from(n).ok()?;
     match padded_len(n) {
-        None => n.checked_mul(3),
-        Some(m) => m.checked_mul(4)?.checked_add(n.checked_mul(2)?),
+        None => least_work_len(n, lanes),
+        Some(m) => m.checked_mul(4 * lanes + 4)?.checked_add(n.checked_mul(2 * lanes + 2)?),
     }
+}
+
+/// Reals of memory that a transform needs at least; a large prime factor takes its square in time then.
+pub(super) fn least_work_len(n: usize, lanes: usize) -> Option<usize> {
+    n.checked_mul(4 * lanes + 2)
 }
 
 /// The power of two that a length with a large prime factor is convolved in.
@@ -53,50 +63,50 @@ fn next_factor(n: usize) -> usize {
 }
 
 /// A transform of one length and its memory.
-pub(super) struct Transform<'w, F> {
+pub(super) struct Transform<'w, F, const N: usize> {
     n: usize,
     /// exp(-2 pi i k / m) for k in 0..m, where m is the length that is split into factors; conjugated if backward.
-    twiddles: &'w [Complex<F>],
-    a: &'w mut [Complex<F>],
-    b: &'w mut [Complex<F>],
-    chirp: Option<Chirp<'w, F>>,
+    twiddles: &'w [Number<F>],
+    a: &'w mut [Lanes<F, N>],
+    b: &'w mut [Lanes<F, N>],
+    chirp: Option<Chirp<'w, F, N>>,
 }
 
-struct Chirp<'w, F> {
+struct Chirp<'w, F, const N: usize> {
     /// exp(-pi i k^2 / n) for k in 0..n; conjugated if backward.
-    factors: &'w [Complex<F>],
+    factors: &'w [Number<F>],
     /// The transform of the conjugate chirp, divided by its length.
-    filter: &'w [Complex<F>],
-    line: &'w mut [Complex<F>],
+    filter: &'w [Number<F>],
+    lines: &'w mut [Lanes<F, N>],
 }
 
-impl<'w, F: Real> Transform<'w, F> {
-    /// `work` has [`work_len`] elements, or at least `3 * n`: then a large prime factor takes its square in time.
-    pub(super) fn new(n: usize, direction: Direction, work: &'w mut [Complex<F>]) -> Self {
+impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
+    /// `work` has [`work_len`] reals, or at least [`least_work_len`].
+    pub(super) fn new(n: usize, direction: Direction, work: &'w mut [F]) -> Self {
         let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
-        let padded = padded_len(n).filter(|_| work_len(n).is_some_and(|len| len <= work.len()));
+        let padded = padded_len(n).filter(|_| work_len(n, N).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
-        let (twiddles, rest) = split(work, m);
+        let (twiddles, rest) = numbers(work, m);
         for (k, twiddle) in twiddles.iter_mut().enumerate() {
             *twiddle = turn(sign * k as f64 / m as f64);
         }
-        let (a, rest) = split(rest, m);
-        let (b, rest) = split(rest, m);
+        let (a, rest) = lanes(rest, m);
+        let (b, rest) = lanes(rest, m);
         if padded.is_none() {
             return Self { n, twiddles, a, b, chirp: None };
         }
-        let (factors, rest) = split(rest, n);
+        let (factors, rest) = numbers(rest, n);
         for (k, factor) in factors.iter_mut().enumerate() {
             // k^2 modulo 2 n keeps the angle exact.
             let square = (k as u64).wrapping_mul(k as u64) % (2 * n as u64).max(1);
             *factor = turn(sign * square as f64 / (2.0 * n as f64));
         }
-        let (filter, rest) = split(rest, m);
-        let (line, _) = split(rest, n);
-        a.fill(Complex { re: F::ZERO, im: F::ZERO });
+        let (filter, rest) = numbers(rest, m);
+        let (lines, _) = lanes(rest, n);
+        a.fill([[F::ZERO; N]; 2]);
         let scale = F::ONE / F::of(m);
         for (k, factor) in factors.iter().enumerate() {
-            let value = Complex { re: factor.re.mul(scale), im: F::ZERO.sub(factor.im).mul(scale) };
+            let value = [[factor[0].mul(scale); N], [F::ZERO.sub(factor[1]).mul(scale); N]];
             for k in [k, (m - k) % m] {
                 if let Some(slot) = a.get_mut(k) {
                     *slot = value;
@@ -104,76 +114,102 @@ impl<'w, F: Real> Transform<'w, F> {
             }
         }
         stockham(twiddles, a, b);
-        filter.copy_from_slice(a);
-        Self { n, twiddles, a, b, chirp: Some(Chirp { factors, filter, line }) }
+        for (filter, [re, im]) in filter.iter_mut().zip(&*a) {
+            *filter = [re[0], im[0]];
+        }
+        Self { n, twiddles, a, b, chirp: Some(Chirp { factors, filter, lines }) }
     }
 
-    /// Where the values go in, `n` of them.
-    pub(super) fn line(&mut self) -> &mut [Complex<F>] {
+    /// Where the values go in, `n` of each line.
+    pub(super) fn lines(&mut self) -> &mut [Lanes<F, N>] {
         match &mut self.chirp {
-            Some(chirp) => chirp.line,
+            Some(chirp) => chirp.lines,
             None => self.a,
         }
     }
 
-    /// Transforms [`line`](Self::line).
-    pub(super) fn run(&mut self) -> &[Complex<F>] {
+    /// Transforms [`lines`](Self::lines).
+    pub(super) fn run(&mut self) -> &[Lanes<F, N>] {
         let Some(chirp) = &mut self.chirp else {
             stockham(self.twiddles, self.a, self.b);
             return self.a;
         };
         let (start, rest) = self.a.split_at_mut(self.n.min(self.a.len()));
-        for ((slot, value), factor) in start.iter_mut().zip(&*chirp.line).zip(chirp.factors) {
+        for ((slot, value), factor) in start.iter_mut().zip(&*chirp.lines).zip(chirp.factors) {
             *slot = multiply(*value, *factor);
         }
-        rest.fill(Complex { re: F::ZERO, im: F::ZERO });
+        rest.fill([[F::ZERO; N]; 2]);
         stockham(self.twiddles, self.a, self.b);
         // A backward transform is the conjugate of the forward one of the conjugate.
         for (value, filter) in self.a.iter_mut().zip(chirp.filter) {
             *value = conjugate(multiply(*value, *filter));
         }
         stockham(self.twiddles, self.a, self.b);
-        for ((slot, value), factor) in chirp.line.iter_mut().zip(&*self.a).zip(chirp.factors) {
+        for ((slot, value), factor) in chirp.lines.iter_mut().zip(&*self.a).zip(chirp.factors) {
             *slot = multiply(conjugate(*value), *factor);
         }
-        chirp.line
+        chirp.lines
     }
 }
 
-fn split<F>(work: &mut [Complex<F>], len: usize) -> (&mut [Complex<F>], &mut [Complex<F>]) {
-    let len = len.min(work.len());
-    work.split_at_mut(len)
+/// Takes `len` complex numbers off the memory.
+pub(super) fn numbers<F>(work: &mut [F], len: usize) -> (&mut [Number<F>], &mut [F]) {
+    let (head, rest) = work.split_at_mut((2 * len).min(work.len()));
+    (head.as_chunks_mut().0, rest)
+}
+
+fn lanes<F, const N: usize>(work: &mut [F], len: usize) -> (&mut [Lanes<F, N>], &mut [F]) {
+    let (head, rest) = work.split_at_mut((2 * N * len).min(work.len()));
+    (head.as_chunks_mut().0.as_chunks_mut().0, rest)
 }
 
 /// exp(2 pi i x)
-fn turn<F: Real>(x: f64) -> Complex<F> {
+pub(super) fn turn<F: Real>(x: f64) -> Number<F> {
     let (sin, cos) = libm::sincos(x * core::f64::consts::TAU);
-    Complex { re: F::from_f64(cos), im: F::from_f64(sin) }
-}
-
-fn conjugate<F: Real>(a: Complex<F>) -> Complex<F> {
-    Complex { re: a.re, im: F::ZERO.sub(a.im) }
+    [F::from_f64(cos), F::from_f64(sin)]
 }
 
 #[inline(always)]
-fn multiply<F: Real>(a: Complex<F>, b: Complex<F>) -> Complex<F> {
-    Complex { re: a.re.mul(b.re).sub(a.im.mul(b.im)), im: a.re.mul(b.im).add(a.im.mul(b.re)) }
+fn each<F: Real, const N: usize>(f: impl Fn(usize) -> F) -> [F; N] {
+    core::array::from_fn(f)
 }
 
 #[inline(always)]
-fn add<F: Real>(a: Complex<F>, b: Complex<F>) -> Complex<F> {
-    Complex { re: a.re.add(b.re), im: a.im.add(b.im) }
+pub(super) fn conjugate<F: Real, const N: usize>([re, im]: Lanes<F, N>) -> Lanes<F, N> {
+    [re, each(|l| F::ZERO.sub(im[l]))]
 }
 
 #[inline(always)]
-fn subtract<F: Real>(a: Complex<F>, b: Complex<F>) -> Complex<F> {
-    Complex { re: a.re.sub(b.re), im: a.im.sub(b.im) }
+pub(super) fn multiply<F: Real, const N: usize>([re, im]: Lanes<F, N>, [c, s]: Number<F>) -> Lanes<F, N> {
+    [each(|l| re[l].mul(c).sub(im[l].mul(s))), each(|l| re[l].mul(s).add(im[l].mul(c)))]
+}
+
+#[inline(always)]
+pub(super) fn add<F: Real, const N: usize>(a: Lanes<F, N>, b: Lanes<F, N>) -> Lanes<F, N> {
+    [each(|l| a[0][l].add(b[0][l])), each(|l| a[1][l].add(b[1][l]))]
+}
+
+#[inline(always)]
+pub(super) fn subtract<F: Real, const N: usize>(a: Lanes<F, N>, b: Lanes<F, N>) -> Lanes<F, N> {
+    [each(|l| a[0][l].sub(b[0][l])), each(|l| a[1][l].sub(b[1][l]))]
+}
+
+/// Times a real number.
+#[inline(always)]
+pub(super) fn scale<F: Real, const N: usize>(a: Lanes<F, N>, by: F) -> Lanes<F, N> {
+    [each(|l| a[0][l].mul(by)), each(|l| a[1][l].mul(by))]
+}
+
+/// Times `i * by`.
+#[inline(always)]
+pub(super) fn turn_left<F: Real, const N: usize>(a: Lanes<F, N>, by: F) -> Lanes<F, N> {
+    [each(|l| F::ZERO.sub(a[1][l].mul(by))), each(|l| a[0][l].mul(by))]
 }
 
 /// Transforms `a` with the help of `b` of the same length; the result is in `a`.
 ///
 /// After each pass the transform of length n, of which `step` lie interleaved, is one of length n / radix.
-fn stockham<F: Real>(twiddles: &[Complex<F>], a: &mut [Complex<F>], b: &mut [Complex<F>]) {
+fn stockham<F: Real, const N: usize>(twiddles: &[Number<F>], a: &mut [Lanes<F, N>], b: &mut [Lanes<F, N>]) {
     let total = twiddles.len().min(a.len()).min(b.len());
     let (mut x, mut y) = (&mut a[..total], &mut b[..total]);
     let (mut n, mut step, mut swapped) = (total, 1, false);
@@ -181,7 +217,9 @@ fn stockham<F: Real>(twiddles: &[Complex<F>], a: &mut [Complex<F>], b: &mut [Com
         let radix = next_factor(n);
         match radix {
             2 => pass_of_two(twiddles, x, y, step),
+            3 => pass_of_odd::<F, N, 3>(twiddles, x, y, step),
             4 => pass_of_four(twiddles, x, y, step),
+            5 => pass_of_odd::<F, N, 5>(twiddles, x, y, step),
             _ => pass(twiddles, x, y, step, radix),
         }
         core::mem::swap(&mut x, &mut y);
@@ -195,7 +233,7 @@ fn stockham<F: Real>(twiddles: &[Complex<F>], a: &mut [Complex<F>], b: &mut [Com
     }
 }
 
-fn pass_of_two<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Complex<F>], step: usize) {
+fn pass_of_two<F: Real, const N: usize>(twiddles: &[Number<F>], x: &[Lanes<F, N>], y: &mut [Lanes<F, N>], step: usize) {
     let (low, high) = x.split_at(x.len() / 2);
     let groups = low.chunks_exact(step).zip(high.chunks_exact(step)).zip(y.chunks_exact_mut(2 * step));
     for (p, ((low, high), out)) in groups.enumerate() {
@@ -208,10 +246,15 @@ fn pass_of_two<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Comp
     }
 }
 
-fn pass_of_four<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Complex<F>], step: usize) {
+fn pass_of_four<F: Real, const N: usize>(
+    twiddles: &[Number<F>],
+    x: &[Lanes<F, N>],
+    y: &mut [Lanes<F, N>],
+    step: usize,
+) {
     let quarter = x.len() / 4;
-    // A quarter turn is a multiplication by the twiddle's sine: -i forward, i backward.
-    let sine = twiddles[quarter].im;
+    // A quarter turn is -i forward, i backward.
+    let sine = twiddles[quarter][1];
     let (low, high) = x.split_at(2 * quarter);
     let ((x0, x1), (x2, x3)) = (low.split_at(quarter), high.split_at(quarter));
     for (p, out) in y.chunks_exact_mut(4 * step).enumerate() {
@@ -223,8 +266,7 @@ fn pass_of_four<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Com
         let outputs = y0.iter_mut().zip(y1).zip(y2).zip(y3);
         for ((((&a, &b), &c), &d), (((y0, y1), y2), y3)) in inputs.zip(outputs) {
             let (even, odd) = (add(a, c), add(b, d));
-            let (difference, side) = (subtract(a, c), subtract(b, d));
-            let side = Complex { re: F::ZERO.sub(side.im.mul(sine)), im: side.re.mul(sine) };
+            let (difference, side) = (subtract(a, c), turn_left(subtract(b, d), sine));
             *y0 = add(even, odd);
             *y1 = multiply(add(difference, side), w1);
             *y2 = multiply(subtract(even, odd), w2);
@@ -233,17 +275,57 @@ fn pass_of_four<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Com
     }
 }
 
-fn pass<F: Real>(twiddles: &[Complex<F>], x: &[Complex<F>], y: &mut [Complex<F>], step: usize, radix: usize) {
-    let total = x.len();
-    let part = total / radix;
+/// A small odd radix: outputs r and R - r are the sum and the difference of a cosine and a sine part.
+fn pass_of_odd<F: Real, const N: usize, const R: usize>(
+    twiddles: &[Number<F>],
+    x: &[Lanes<F, N>],
+    y: &mut [Lanes<F, N>],
+    step: usize,
+) {
+    let part = x.len() / R;
+    let roots: [Number<F>; R] = core::array::from_fn(|i| twiddles[i * part]);
+    for (p, out) in y.chunks_exact_mut(R * step).enumerate() {
+        let outer: [Number<F>; R] = core::array::from_fn(|r| twiddles[p * r * step]);
+        for q in 0..step {
+            let input: [Lanes<F, N>; R] = core::array::from_fn(|i| x[q + step * p + part * i]);
+            let mut total = input[0];
+            for value in &input[1..] {
+                total = add(total, *value);
+            }
+            out[q] = total;
+            for r in 1..=R / 2 {
+                let (mut cosines, mut sines) = (input[0], [[F::ZERO; N]; 2]);
+                for i in 1..=R / 2 {
+                    let [cos, sin] = roots[i * r % R];
+                    cosines = add(cosines, scale(add(input[i], input[R - i]), cos));
+                    sines = add(sines, turn_left(subtract(input[i], input[R - i]), sin));
+                }
+                out[q + step * r] = multiply(add(cosines, sines), outer[r]);
+                out[q + step * (R - r)] = multiply(subtract(cosines, sines), outer[R - r]);
+            }
+        }
+    }
+}
+
+fn pass<F: Real, const N: usize>(
+    twiddles: &[Number<F>],
+    x: &[Lanes<F, N>],
+    y: &mut [Lanes<F, N>],
+    step: usize,
+    radix: usize,
+) {
+    let part = x.len() / radix;
     for (p, out) in y.chunks_exact_mut(radix * step).enumerate() {
         for (r, out) in out.chunks_exact_mut(step).enumerate() {
-            let outer = twiddles[p * r * step % total];
+            let outer = twiddles[p * r * step];
             for (q, out) in out.iter_mut().enumerate() {
                 let mut sum = x[q + step * p];
                 let mut turned = 0;
                 for i in 1..radix {
-                    turned = (turned + r) % radix;
+                    turned += r;
+                    if turned >= radix {
+                        turned -= radix;
+                    }
                     sum = add(sum, multiply(x[q + step * p + part * i], twiddles[turned * part]));
                 }
                 *out = multiply(sum, outer);
