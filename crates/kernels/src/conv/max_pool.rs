@@ -1,5 +1,7 @@
 //! Maximum pooling with the positions of the maxima, and its backward.
 
+use core::array::{from_mut, from_ref};
+
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
 use super::window::{CHUNK, Planes, Pool, Window, expect_sizes, sweep};
@@ -21,6 +23,9 @@ pub const MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT: Op =
 
 pub const PORTABLE: OpGroup = &[MAX_POOL2D_WITH_INDICES_OUT, MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT];
 pub const CORE_ATEN: OpGroup = &[MAX_POOL3D_WITH_INDICES_OUT];
+
+/// Elements that are compared at once.
+const LANES: usize = 8;
 
 fn max_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
     let input = cx.tensor(0)?;
@@ -84,15 +89,38 @@ fn maxima<A: Accumulator>(
 }
 
 /// Replaces the values that are larger or NaN, and their places, which are `step` apart from `index` on.
-fn update<A: Accumulator>(best: &mut [A], places: &mut [u32], values: &[A], index: u32, step: u32) {
-    let len = best.len().min(places.len()).min(values.len());
-    let (best, places, values) = (&mut best[..len], &mut places[..len], &values[..len]);
-    for i in 0..len {
-        let (value, old) = (values[i], best[i]);
-        let better = (value > old) | Number::is_nan(value);
-        best[i] = if better { value } else { old };
-        places[i] = if better { index + i as u32 * step } else { places[i] };
+fn update<A: Accumulator>(best: &mut [A], places: &mut [u32], values: &[A], mut index: u32, step: u32) {
+    let (best, best_rest) = best.as_chunks_mut::<LANES>();
+    let (places, places_rest) = places.as_chunks_mut::<LANES>();
+    let (values, values_rest) = values.as_chunks::<LANES>();
+    for ((best, places), values) in best.iter_mut().zip(places).zip(values) {
+        update_lanes(best, places, values, index, step);
+        index = index.wrapping_add(step.wrapping_mul(LANES as u32));
     }
+    for ((best, place), value) in best_rest.iter_mut().zip(places_rest).zip(values_rest) {
+        update_lanes(from_mut(best), from_mut(place), from_ref(value), index, step);
+        index = index.wrapping_add(step);
+    }
+}
+
+/// Selects through arrays: the compiler makes branches of anything less regular, which the data mispredicts.
+#[inline(always)]
+fn update_lanes<A: Accumulator, const N: usize>(
+    best: &mut [A; N],
+    places: &mut [u32; N],
+    values: &[A; N],
+    index: u32,
+    step: u32,
+) {
+    let (old, old_places, value) = (*best, *places, *values);
+    let better: [bool; N] = core::array::from_fn(|l| (value[l] > old[l]) | Number::is_nan(value[l]));
+    *best = core::array::from_fn(|l| if better[l] { value[l] } else { old[l] });
+    *places =
+        core::array::from_fn(
+            |l| {
+                if better[l] { index.wrapping_add(step.wrapping_mul(l as u32)) } else { old_places[l] }
+            },
+        );
 }
 
 /// The index of the first element of a window.

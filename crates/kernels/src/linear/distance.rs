@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor};
 
 use super::product::{Layout, Operand};
-use crate::support::number::{Arithmetic, Number};
+use crate::support::number::Number;
 use crate::support::real::Real;
 use crate::support::runs::runs;
 use crate::support::shape::{Walk, broadcast, broadcast_strides};

@@ -333,3 +333,59 @@ fn pass<F: Real, const N: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+
+    /// Compares with the definition, for values without structure.
+    fn check<const N: usize>(n: usize, direction: Direction, reals: usize) {
+        let value = |i: usize, l: usize| {
+            let part = |seed: usize| (i * 7919 + l * 104_729 + seed) % 1009;
+            [part(1) as f64 / 1009.0 - 0.5, part(500) as f64 / 1009.0 - 0.5]
+        };
+        let mut work = vec![0.0f64; reals];
+        let mut transform = Transform::<f64, N>::new(n, direction, &mut work);
+        for (i, [re, im]) in transform.lines().iter_mut().enumerate() {
+            for l in 0..N {
+                [re[l], im[l]] = value(i, l);
+            }
+        }
+        let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
+        let result = transform.run();
+        assert_eq!(result.len(), n);
+        for (k, [re, im]) in result.iter().enumerate() {
+            for l in 0..N {
+                let mut expected = [0.0; 2];
+                for i in 0..n {
+                    let ([a, b], [c, s]) = (value(i, l), turn::<f64>(sign * (i * k % n) as f64 / n as f64));
+                    expected[0] += a * c - b * s;
+                    expected[1] += a * s + b * c;
+                }
+                let error = (re[l] - expected[0]).abs().max((im[l] - expected[1]).abs());
+                assert!(error < 1e-11, "length {n}, frequency {k}, line {l}: off by {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_agrees_with_the_definition() {
+        for n in (1..=70).chain([97, 111, 128, 135, 202, 251]) {
+            for direction in [Direction::Forward, Direction::Backward] {
+                check::<1>(n, direction, work_len(n, 1).unwrap_or(0));
+                check::<4>(n, direction, work_len(n, 4).unwrap_or(0));
+            }
+        }
+    }
+
+    #[test]
+    fn large_prime_factors_do_with_little_memory() {
+        for n in [37, 74, 101] {
+            check::<1>(n, Direction::Forward, least_work_len(n, 1).unwrap_or(0));
+        }
+    }
+}

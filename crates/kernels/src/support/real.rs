@@ -11,8 +11,6 @@ pub(crate) trait Real: Accumulator + core::ops::Div<Output = Self> {
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn powf(self, exponent: Self) -> Self;
-    /// The remainder of the division with the sign of `self`.
-    fn remainder(self, by: Self) -> Self;
 
     fn of(value: usize) -> Self {
         <Self as Number>::from_f64(value as f64)
@@ -30,7 +28,7 @@ pub(crate) trait Real: Accumulator + core::ops::Div<Output = Self> {
 }
 
 macro_rules! real {
-    ($t:ty, $floor:path, $round:path, $abs:path, $sqrt:path, $pow:path, $remainder:path) => {
+    ($t:ty, $floor:path, $round:path, $abs:path, $sqrt:path, $pow:path) => {
         impl Real for $t {
             #[inline(always)]
             fn floor(self) -> Self {
@@ -51,12 +49,9 @@ macro_rules! real {
             fn powf(self, exponent: Self) -> Self {
                 $pow(self, exponent)
             }
-            fn remainder(self, by: Self) -> Self {
-                $remainder(self, by)
-            }
         }
     };
 }
 
-real!(f32, libm::floorf, libm::rintf, libm::fabsf, libm::sqrtf, libm::powf, libm::fmodf);
-real!(f64, libm::floor, libm::rint, libm::fabs, libm::sqrt, libm::pow, libm::fmod);
+real!(f32, libm::floorf, libm::rintf, libm::fabsf, libm::sqrtf, libm::powf);
+real!(f64, libm::floor, libm::rint, libm::fabs, libm::sqrt, libm::pow);
