@@ -112,6 +112,11 @@ pub(crate) fn load<'m>(
     check_operators(&plan, &options.registry)?;
     let planned = memory.plan(&plan)?;
     let bump = &mut memory.bump;
+    // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
+    // programs stay below their own size.
+    let rest = bump.set_budget(usize::MAX);
+    let structures = program.inner().bytes().len().saturating_mul(2).saturating_add(64 * 1024);
+    bump.set_budget(rest.min(structures));
 
     let inputs = indices(bump, plan.inputs().iter())?;
     let outputs = indices(bump, plan.outputs().iter())?;
@@ -125,6 +130,8 @@ pub(crate) fn load<'m>(
     bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written))?;
     let temp: &'m Temp<'m> = bump.value(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp)?;
+    let unused = bump.set_budget(usize::MAX);
+    bump.set_budget(rest.saturating_sub(rest.min(structures) - unused));
     let method = bump.used() - planned.iter().map(|buffer| buffer.in_block).sum::<usize>();
     temp.set_block(bump.bytes(temp_bytes, ALIGNMENT)?);
     let planned_bytes = planned.iter().map(|buffer| buffer.len).sum();

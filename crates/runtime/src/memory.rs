@@ -25,6 +25,8 @@ pub struct Bump<'m> {
     retired: usize,
     /// The most that was ever in use, scratch memory included.
     peak: usize,
+    /// What may still be handed out, whatever the memory holds.
+    budget: usize,
     #[cfg(feature = "alloc")]
     heap: Option<alloc::vec::Vec<HeapBlock>>,
     block: PhantomData<&'m mut [u8]>,
@@ -38,6 +40,7 @@ impl<'m> Bump<'m> {
             used: 0,
             retired: 0,
             peak: 0,
+            budget: usize::MAX,
             #[cfg(feature = "alloc")]
             heap: None,
             block: PhantomData,
@@ -54,6 +57,11 @@ impl<'m> Bump<'m> {
         self.peak.max(self.used())
     }
 
+    /// From now on hands out at most this many bytes, and returns what was left of the former budget.
+    pub(crate) fn set_budget(&mut self, bytes: usize) -> usize {
+        core::mem::replace(&mut self.budget, bytes)
+    }
+
     /// Lends the free memory to `work`, and takes all of it back afterwards.
     pub fn scratch<R>(&mut self, work: impl FnOnce(&mut Bump<'_>) -> R) -> R {
         let mut scratch = Bump {
@@ -63,6 +71,7 @@ impl<'m> Bump<'m> {
             used: 0,
             retired: 0,
             peak: 0,
+            budget: self.budget,
             #[cfg(feature = "alloc")]
             heap: self.heap.as_ref().map(|_| alloc::vec::Vec::new()),
             block: PhantomData,
@@ -115,9 +124,22 @@ impl<'m> Bump<'m> {
             ));
         }
         let bytes = len.checked_mul(size).filter(|&bytes| bytes <= isize::MAX as usize - align);
-        let Some(bytes) = bytes else {
-            return Err(Detail::Memory { what: "method memory", needed: usize::MAX, available: self.capacity }.into());
+        let Some(bytes) = bytes.filter(|&bytes| bytes <= self.budget) else {
+            let (what, needed) = ("method memory", bytes.unwrap_or(usize::MAX));
+            return Err(Detail::Memory { what, needed, available: self.budget.min(self.capacity) }.into());
         };
+        self.budget -= bytes;
+        #[cfg(feature = "alloc")]
+        if bytes > HEAP_CHUNK
+            && let Some(heap) = &mut self.heap
+        {
+            // Large pieces, such as planned buffers, get blocks of their own.
+            let mut block = HeapBlock::new(bytes)?;
+            let start = NonNull::from(block.lend()).cast();
+            heap.push(block);
+            self.retired += bytes;
+            return Ok(start);
+        }
         let padding = |bump: &Self| (bump.start.addr().get() + bump.used).wrapping_neg() & (align - 1);
         if self.used + padding(self) + bytes > self.capacity {
             self.grow(bytes + align)?;
@@ -133,7 +155,7 @@ impl<'m> Bump<'m> {
     fn grow(&mut self, bytes: usize) -> Result<()> {
         #[cfg(feature = "alloc")]
         if let Some(heap) = &mut self.heap {
-            let mut block = HeapBlock::new(bytes.max(2 * self.capacity).max(HEAP_CHUNK))?;
+            let mut block = HeapBlock::new(bytes.max(HEAP_CHUNK))?;
             let lent = block.lend();
             self.retired += self.used;
             (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
@@ -145,9 +167,9 @@ impl<'m> Bump<'m> {
     }
 }
 
-/// The least that a growing [`Bump`] takes from the heap at once, in bytes.
+/// What a growing [`Bump`] takes from the heap at once, in bytes; larger pieces are taken apart.
 #[cfg(feature = "alloc")]
-const HEAP_CHUNK: usize = 4096;
+const HEAP_CHUNK: usize = 8192;
 
 #[cfg(feature = "alloc")]
 impl Bump<'_> {
@@ -347,6 +369,13 @@ impl<'m> Memory<'m> {
     /// Uses planned buffers that other methods use too, for memory that they share or take turns in.
     pub fn with_shared(mut self, arenas: &'m SharedArenas<'m>) -> Self {
         self.shared = Some(SharedRef::Borrowed(arenas));
+        self
+    }
+
+    /// Fails if the method would take more than `bytes` in all. For files from strangers, which may ask for any amount.
+    #[must_use]
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.bump.set_budget(bytes);
         self
     }
 

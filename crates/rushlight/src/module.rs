@@ -32,6 +32,7 @@ struct Options {
     registry: &'static [&'static OpSet],
     backends: Vec<Arc<dyn Backend + Send>>,
     share_memory: bool,
+    memory_limit: Option<usize>,
 }
 
 /// How to load a [`Module`].
@@ -42,6 +43,7 @@ pub struct ModuleBuilder {
     registry: Vec<&'static OpSet>,
     backends: Vec<Arc<dyn Backend + Send>>,
     share_memory: bool,
+    memory_limit: Option<usize>,
 }
 
 enum Source {
@@ -92,6 +94,13 @@ impl ModuleBuilder {
         self
     }
 
+    /// The most that one method may take, in bytes: a file may declare buffers of any size. No limit by default.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
     /// Loads a `.pte` file.
     pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
         let path = path.as_ref();
@@ -134,7 +143,13 @@ impl ModuleBuilder {
             // A registry is part of a method's static description; user sets are few and live as long as the process.
             Vec::leak(sets)
         };
-        let options = Options { external_data, registry, backends: self.backends, share_memory: self.share_memory };
+        let options = Options {
+            external_data,
+            registry,
+            backends: self.backends,
+            share_memory: self.share_memory,
+            memory_limit: self.memory_limit,
+        };
         Ok(Module { program, options, methods: BTreeMap::new(), arenas: None })
     }
 }
@@ -220,7 +235,7 @@ impl Module {
     /// [`share_memory`](ModuleBuilder::share_memory) it uses the module's planned buffers.
     pub fn instantiate(&mut self, name: &str) -> Result<MethodInstance, Error> {
         let meta = self.meta(name)?;
-        let mut memory = Memory::heap();
+        let mut memory = Memory::heap().with_limit(self.options.memory_limit.unwrap_or(usize::MAX));
         if self.options.share_memory {
             memory = memory.with_shared_arenas(self.shared_arenas()?);
         }

@@ -1,0 +1,208 @@
+//! Deterministic mutations of the corpus, taken through parse, load and execute. No panic, no hang, no memory beyond
+//! what the file and its declared buffers justify. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cap::Cap;
+use rushlight::format::pte::{Plan, TensorStorage, Value};
+use rushlight::runtime::{HeapBlock, LoadOptions, Memory, OutputBuffer, StableBytes};
+use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+
+#[global_allocator]
+static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
+
+/// What one method may take, its declared buffers included. Mutations that declare more fail to load.
+const MEMORY_LIMIT: usize = 4 << 20;
+/// Test scaffolding: inputs, outputs, messages.
+const SLACK: usize = 1 << 20;
+const TOO_SLOW: Duration = Duration::from_secs(20);
+
+/// xorshift64* (Vigna, 2016).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
+    }
+}
+
+fn corpus() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
+    let mut paths = Vec::new();
+    for generation in std::fs::read_dir(root).expect("the corpus is part of the repository").flatten() {
+        let Ok(files) = std::fs::read_dir(generation.path()) else { continue };
+        paths.extend(files.flatten().map(|f| f.path()).filter(|p| p.extension().is_some_and(|e| e == "pte")));
+    }
+    paths.sort();
+    paths
+}
+
+/// Changes a few places, most of them in the flatbuffer at the start, where the structure is.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    const EXTREMES: [u32; 10] = [0, 1, 2, 0x7f, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff0, 0x0001_0000];
+    for _ in 0..1 + random.below(4) {
+        let structure = bytes.len().min(4096);
+        let limit = if random.below(8) == 0 { bytes.len() } else { structure };
+        let at = random.below(limit);
+        match random.below(8) {
+            0 | 1 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
+                }
+            }
+            2 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = random.next() as u8;
+                }
+            }
+            3 | 4 => {
+                let value = EXTREMES[random.below(EXTREMES.len())];
+                if let Some(word) = bytes.get_mut(at & !3..(at & !3) + 4) {
+                    word.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            5 => {
+                // Small changes of offsets and indices keep a file nearly right.
+                if let Some(word) = bytes.get_mut(at & !3..(at & !3) + 4).and_then(|w| w.first_chunk_mut::<4>()) {
+                    let value = u32::from_le_bytes(*word).wrapping_add(random.below(64) as u32).wrapping_sub(32);
+                    *word = value.to_le_bytes();
+                }
+            }
+            6 => {
+                let (from, len) = (random.below(structure), 4 * (1 + random.below(8)));
+                if from + len <= bytes.len() && at + len <= bytes.len() {
+                    bytes.copy_within(from..from + len, at);
+                }
+            }
+            _ => {
+                if random.below(4) == 0 {
+                    bytes.truncate(at);
+                }
+            }
+        }
+    }
+}
+
+/// Sizes and zeros for a method's tensor inputs, as far as they are small.
+fn tensors(
+    plan: &Plan<'_>,
+    indices: impl Iterator<Item = u32>,
+) -> Vec<Option<(rushlight::ScalarType, Vec<usize>, HeapBlock)>> {
+    indices
+        .map(|index| match plan.value(index as usize) {
+            Value::Tensor(spec) if spec.nbytes < 1 << 16 => {
+                let sizes = spec.sizes.iter().map(|size| size as usize).collect();
+                Some((spec.scalar_type, sizes, HeapBlock::new(spec.nbytes as usize).ok()?))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[derive(Default, Debug)]
+struct Outcomes {
+    unparsed: usize,
+    unloaded: usize,
+    failed: usize,
+    executed: usize,
+}
+
+fn try_file(bytes: &[u8], outcomes: &mut Outcomes) {
+    let Ok(program) = Program::parse(bytes) else {
+        outcomes.unparsed += 1;
+        return;
+    };
+    let names: Vec<String> = program.parsed().methods().take(4).map(|plan| plan.name().to_owned()).collect();
+    for name in names {
+        let options = LoadOptions::new(Registry::new(kernels::ALL));
+        let memory = Memory::heap().with_limit(MEMORY_LIMIT);
+        let Ok(mut method) = Method::load(&program, &name, memory, &options) else {
+            outcomes.unloaded += 1;
+            continue;
+        };
+        let parsed = program.parsed();
+        let Some(plan) = parsed.method_named(&name) else { continue };
+        let inputs = tensors(&plan, plan.inputs().iter());
+        let views: Vec<Input<'_>> = inputs
+            .iter()
+            .map(|input| match input {
+                Some((dtype, sizes, data)) => {
+                    let len = sizes.iter().product::<usize>() * dtype.size();
+                    TensorView::new(*dtype, sizes, &data.bytes()[..len]).map_or(Input::None, Input::Tensor)
+                }
+                None => Input::None,
+            })
+            .collect();
+        let mut memory = tensors(&plan, plan.outputs().iter());
+        let mut buffers = Vec::new();
+        for (index, output) in memory.iter_mut().enumerate() {
+            let is_unplanned = matches!(
+                plan.outputs().get(index).map(|v| plan.value(v as usize)),
+                Some(Value::Tensor(spec)) if spec.storage == TensorStorage::Unplanned
+            );
+            if let Some((_, _, data)) = output
+                && is_unplanned
+                && method.output_needs_memory(index)
+            {
+                buffers.push(OutputBuffer { index, data: data.bytes_mut() });
+            }
+        }
+        let result = method.start(&views, &mut buffers).and_then(rushlight::runtime::Execution::finish);
+        match result {
+            Ok(outputs) => {
+                outcomes.executed += 1;
+                for i in 0..outputs.len() {
+                    let _ = outputs.get(i);
+                }
+            }
+            Err(error) => {
+                outcomes.failed += 1;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn mutated_files_do_no_harm() {
+    let total: usize = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let files = corpus();
+    let each = total.div_ceil(files.len());
+    let mut outcomes = Outcomes::default();
+    let mut slowest = Duration::ZERO;
+    for (number, path) in files.iter().enumerate() {
+        let original = std::fs::read(path).expect("the corpus can be read");
+        for round in 0..each {
+            let seed = ((number as u64) << 32 | round as u64) + 1;
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut bytes = original.clone();
+            mutate(&mut bytes, &mut random);
+            let mut aligned = HeapBlock::new(bytes.len()).expect("a small file");
+            aligned.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+            let bytes = &aligned.bytes()[..bytes.len()];
+            let limit = ALLOCATOR.allocated() + 2 * bytes.len() + MEMORY_LIMIT + SLACK;
+            ALLOCATOR.set_limit(limit).expect("the limit is above what is in use");
+            let start = Instant::now();
+            let result = catch_unwind(AssertUnwindSafe(|| try_file(bytes, &mut outcomes)));
+            ALLOCATOR.set_limit(usize::MAX).expect("no limit");
+            let took = start.elapsed();
+            slowest = slowest.max(took);
+            assert!(result.is_ok(), "a panic: {} with seed {seed}", path.display());
+            assert!(took < TOO_SLOW, "{took:?}: {} with seed {seed}", path.display());
+        }
+    }
+    println!("{} mutations of {} files: {outcomes:?}; slowest {slowest:?}", each * files.len(), files.len());
+    // The mutations must reach every stage, or they test nothing.
+    let enough = total / 200;
+    assert!(outcomes.unparsed > enough && outcomes.unloaded > enough / 10, "{outcomes:?}");
+    assert!(outcomes.failed > enough / 10 && outcomes.executed > enough, "{outcomes:?}");
+}
