@@ -39,10 +39,22 @@ pub const SYM_MAX_SCALAR: Op = Op::new("executorch_prim::sym_max.Scalar", 3, sym
 /// `executorch_prim::sym_min.Scalar(SymInt a, SymInt b) -> SymInt`
 pub const SYM_MIN_SCALAR: Op = Op::new("executorch_prim::sym_min.Scalar", 3, sym_min);
 
+/// The name of `add.Scalar` in programs of ExecuTorch 0.2.
+pub const ADD_INT: Op = Op::new("executorch_prim::add.int", 3, add);
+
+/// The name of `sub.Scalar` in programs of ExecuTorch 0.2.
+pub const SUB_INT: Op = Op::new("executorch_prim::sub.int", 3, sub);
+
+/// The name of `mul.Scalar` in programs of ExecuTorch 0.2.
+pub const MUL_INT: Op = Op::new("executorch_prim::mul.int", 3, mul);
+
 pub const OPS: &[Op] = &[
     ADD_SCALAR,
+    ADD_INT,
     SUB_SCALAR,
+    SUB_INT,
     MUL_SCALAR,
+    MUL_INT,
     FLOORDIV_SCALAR,
     FLOORDIV_INT,
     TRUEDIV_SCALAR,

@@ -23,7 +23,35 @@ pub const SYM_NOT_SCALAR: Op = Op::new("executorch_prim::sym_not.Scalar", 2, sym
 /// `executorch_prim::sym_ite.Scalar(SymBool b, Scalar t, Scalar f) -> Scalar`: `t` if `b` holds, else `f`.
 pub const SYM_ITE_SCALAR: Op = Op::new("executorch_prim::sym_ite.Scalar", 4, sym_ite);
 
-pub const OPS: &[Op] = &[EQ_SCALAR, GT_SCALAR, LT_SCALAR, GE_SCALAR, LE_SCALAR, SYM_NOT_SCALAR, SYM_ITE_SCALAR];
+/// The name of `eq.Scalar` in programs of ExecuTorch 0.2.
+pub const EQ_INT: Op = Op::new("executorch_prim::eq.int", 3, eq);
+
+/// The name of `gt.Scalar` in programs of ExecuTorch 0.2.
+pub const GT_INT: Op = Op::new("executorch_prim::gt.int", 3, gt);
+
+/// The name of `lt.Scalar` in programs of ExecuTorch 0.2.
+pub const LT_INT: Op = Op::new("executorch_prim::lt.int", 3, lt);
+
+/// The name of `ge.Scalar` in programs of ExecuTorch 0.2.
+pub const GE_INT: Op = Op::new("executorch_prim::ge.int", 3, ge);
+
+/// The name of `le.Scalar` in programs of ExecuTorch 0.2.
+pub const LE_INT: Op = Op::new("executorch_prim::le.int", 3, le);
+
+pub const OPS: &[Op] = &[
+    EQ_INT,
+    GT_INT,
+    LT_INT,
+    GE_INT,
+    LE_INT,
+    EQ_SCALAR,
+    GT_SCALAR,
+    LT_SCALAR,
+    GE_SCALAR,
+    LE_SCALAR,
+    SYM_NOT_SCALAR,
+    SYM_ITE_SCALAR,
+];
 
 fn eq(cx: &KernelContext<'_>) -> Result<()> {
     compare(cx, |a, b| a == b, |a, b| a == b)
