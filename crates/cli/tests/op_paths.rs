@@ -1,14 +1,25 @@
 //! Keeps `src/op_paths.rs` in step with the operator constants of the kernels. `UPDATE_DOCS=1` rewrites it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Finds `pub const NAME: Op = Op::new("operator", ...` in a source file of the kernels.
+/// Finds `pub const NAME: Op = Op::new("operator", ...` in a source file of the kernels, and the names that are given to
+/// macros in it: those follow from the operator's name, `aten::eq.Tensor_out` is `EQ_TENSOR_OUT`.
 fn scan(file: &Path, module: &str, paths: &mut BTreeMap<String, String>) {
     let text = fs::read_to_string(file).expect("the sources can be read");
     // Constants may be broken over lines.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    for set in rushlight::kernels::ALL {
+        for op in set.iter() {
+            let short = op.name.split("::").last().unwrap_or_default();
+            let name = short.trim_start_matches('_').replace('.', "_").to_ascii_uppercase();
+            if words.contains(name.as_str()) {
+                paths.entry(op.name.to_owned()).or_insert(format!("kernels::{module}::{name}"));
+            }
+        }
+    }
     for part in text.split("pub const ").skip(1) {
         let Some((name, rest)) = part.split_once(": Op = Op::new(") else { continue };
         if name.contains([' ', '&', '[']) {
