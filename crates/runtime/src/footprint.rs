@@ -36,7 +36,7 @@ const SMALL: Target = Target {
     planned_buffer: (12, 4),
     planned_alignment: ALIGNMENT,
     dimension: (4, 4),
-    tensor: (44, 4),
+    tensor: (36, 4),
     value: (16, 8),
     delegate: (24, 4),
     operator: (4, 4),
