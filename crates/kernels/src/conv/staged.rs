@@ -228,6 +228,7 @@ pub(crate) fn convolve<A: Accumulator>(
         sums: cx.temp::<A>(CHANNELS * stage.width)?,
         offsets: cx.temp::<u32>(stage.taps)?,
         places: cx.temp::<u32>(stage.taps)?,
+        taps: 0,
     };
     let source = Source { planes: Planes::of(&input, dims), load: runs::<A>(input.dtype())?.load, tensor: input };
     let weight = Weight::<A>::new(weight, g, dims)?;
@@ -237,6 +238,12 @@ pub(crate) fn convolve<A: Accumulator>(
     };
     let planes = Planes::new(out.sizes(), out.strides(), dims);
     let mut target = Target { planes, store: runs::<A>(out.dtype())?.store, out };
+    let mut pieces = Pieces { weight: &weight, buffer: [[A::ZERO; BLOCK]; CHANNELS], held: None };
+    if !g.transposed {
+        // The same taps serve every output.
+        let taps = (Taps::new(g, 0, 0), Taps::new(g, 1, 0), 0);
+        memory.taps = list_taps(g, &stage, taps, &weight, memory.offsets, memory.places);
+    }
     for n in 0..g.batch {
         for group in 0..g.groups {
             for z in 0..g.output[0] {
@@ -244,7 +251,7 @@ pub(crate) fn convolve<A: Accumulator>(
                     let band = stage.band.min(g.output[1] - y);
                     let place = Band { n, group, z, y, rows: band };
                     let rows = fill(g, &stage, &source, place, memory.stage)?;
-                    convolve_band(g, &stage, place, rows, &weight, bias.as_ref(), &mut memory, &mut target)?;
+                    convolve_band(g, &stage, place, rows, &mut pieces, bias.as_ref(), &mut memory, &mut target)?;
                 }
             }
         }
@@ -257,6 +264,8 @@ struct Memory<'a, A> {
     sums: &'a mut [A],
     offsets: &'a mut [u32],
     places: &'a mut [u32],
+    /// How many of the offsets and places are listed.
+    taps: usize,
 }
 
 struct Source<'a, A> {
@@ -344,7 +353,7 @@ fn convolve_band<A: Accumulator>(
     stage: &Stage,
     at: Band,
     (depths, rows): (Taps, Taps),
-    weight: &Weight<'_, A>,
+    pieces: &mut Pieces<'_, A>,
     bias: Option<&(Tensor<'_>, Load<A>)>,
     memory: &mut Memory<'_, A>,
     target: &mut Target<'_, '_, A>,
@@ -352,10 +361,14 @@ fn convolve_band<A: Accumulator>(
     let column_step = if g.transposed { g.stride[2] } else { 1 };
     for x in 0..column_step.min(g.output[2]) {
         let columns = (g.output[2] - x).div_ceil(column_step);
-        let taps = list_taps(g, stage, (depths, rows, x), weight, memory.offsets, memory.places);
+        if g.transposed {
+            let taps = (depths, rows, x);
+            memory.taps = list_taps(g, stage, taps, pieces.weight, memory.offsets, memory.places);
+            pieces.held = None;
+        }
+        let taps = memory.taps;
         let offsets = memory.offsets.get(..taps).unwrap_or_default();
         let places = memory.places.get(..taps).unwrap_or_default();
-        let mut pieces = Pieces { weight, places, buffer: [[A::ZERO; BLOCK]; CHANNELS], held: None };
         for first in (0..g.out_channels).step_by(CHANNELS) {
             let channels = CHANNELS.min(g.out_channels - first);
             let channel = at.group * g.out_channels + first;
@@ -374,7 +387,9 @@ fn convolve_band<A: Accumulator>(
                 }
                 let block = if pieces.direct() { taps.max(1) } else { BLOCK };
                 for (index, offsets) in offsets.chunks(block).enumerate() {
-                    let weights = pieces.get(at.group, first, channels, index * block, offsets.len())?;
+                    let tap = index * block;
+                    let places = places.get(tap..).and_then(|places| places.get(..offsets.len())).unwrap_or_default();
+                    let weights = pieces.get((at.group, first, tap), channels, places)?;
                     if channels == 1 {
                         row_of_one(sums, weights[0], offsets, staged);
                     } else {
@@ -438,7 +453,6 @@ fn list_taps<A: Accumulator>(
 /// Hands out the weights of up to four output channels, in place where they lie in a row.
 struct Pieces<'a, A> {
     weight: &'a Weight<'a, A>,
-    places: &'a [u32],
     buffer: [[A; BLOCK]; CHANNELS],
     /// Group, channel and tap that the buffer holds.
     held: Option<(usize, usize, usize)>,
@@ -449,13 +463,12 @@ impl<A: Accumulator> Pieces<'_, A> {
         self.weight.flat && self.weight.native.is_some()
     }
 
+    /// The weights from a group's channel and a tap on, for the taps at these places.
     fn get(
         &mut self,
-        group: usize,
-        first: usize,
+        (group, first, tap): (usize, usize, usize),
         channels: usize,
-        tap: usize,
-        count: usize,
+        places: &[u32],
     ) -> Result<[&[A]; CHANNELS]> {
         let weight = self.weight;
         // Channels beyond the last repeat it; their sums are not used.
@@ -463,15 +476,15 @@ impl<A: Accumulator> Pieces<'_, A> {
         if weight.flat
             && let Some(data) = weight.native
         {
-            let row = |c: usize| data.get(start(c) + tap..).and_then(|row| row.get(..count)).unwrap_or_default();
+            let row = |c: usize| data.get(start(c) + tap..).and_then(|row| row.get(..places.len())).unwrap_or_default();
             return Ok([row(0), row(1), row(2), row(3)]);
         }
+        let count = places.len().min(BLOCK);
         if self.held != Some((group, first, tap)) {
-            let places = self.places.get(tap..).and_then(|places| places.get(..count)).unwrap_or_default();
             for (c, buffer) in self.buffer.iter_mut().enumerate().take(channels) {
                 let start = start(c);
                 if weight.flat {
-                    (weight.load)(&weight.tensor, start + tap, 1, &mut buffer[..count.min(BLOCK)])?;
+                    (weight.load)(&weight.tensor, start + tap, 1, &mut buffer[..count])?;
                 } else if let Some(data) = weight.native {
                     for (value, &place) in buffer.iter_mut().zip(places) {
                         *value = data.get(start + place as usize).copied().unwrap_or_default();
@@ -485,7 +498,6 @@ impl<A: Accumulator> Pieces<'_, A> {
             self.held = Some((group, first, tap));
         }
         let [b0, b1, b2, b3] = &self.buffer;
-        let count = count.min(BLOCK);
         Ok([&b0[..count], &b1[..count], &b2[..count], &b3[..count]])
     }
 }
