@@ -105,6 +105,14 @@ fn dtypes(case: &Case) -> impl Iterator<Item = (u8, &'static str)> {
     all.into_iter().map(|t| (t.code(), t.name()))
 }
 
+/// Runs one case. What differs, or that the operator is missing, if it does not pass.
+pub fn run_case(case: &Case, placement: Placement) -> Result<(), String> {
+    run(case, placement).map_err(|failure| match failure {
+        Failure::Missing => "missing".to_owned(),
+        Failure::Differs(what) => what,
+    })
+}
+
 fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| Failure::Differs(format!("{what}: {e}"));
     let written = program::write(case, placement).map_err(|e| failed("writing the program", &e))?;

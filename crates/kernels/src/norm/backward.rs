@@ -12,7 +12,7 @@ use crate::support::shape::Dims;
 
 use super::group_norm::Grouped;
 use super::layer_norm::normalized_dims;
-use super::normalize::{Real, check_floating, check_sizes};
+use super::normalize::{Float, check_floating, check_sizes};
 
 /// `native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd,
 /// Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
@@ -139,7 +139,7 @@ impl<'c, 'm> Call<'c, 'm> {
         Ok(Some(out))
     }
 
-    fn gradients<C: Real>(
+    fn gradients<C: Float>(
         &self,
         sizes: &[usize],
         along: impl Fn(Role, &[usize]) -> Result<Dims>,
@@ -217,7 +217,7 @@ struct Tiles<C> {
     rstd: [C; TILE],
 }
 
-impl<C: Real> Inputs<'_, C> {
+impl<C: Float> Inputs<'_, C> {
     /// Calls `f` with each tile of the row, the position of its first element in the row, and its length.
     fn tiles(
         &self,
@@ -304,7 +304,7 @@ impl<C: Real> Inputs<'_, C> {
 }
 
 /// Reads elements `stride` apart; a stride of 0 repeats one.
-fn read_along<C: Real>(reader: &Reader<'_, C>, offset: usize, stride: usize, to: &mut [C]) {
+fn read_along<C: Float>(reader: &Reader<'_, C>, offset: usize, stride: usize, to: &mut [C]) {
     if stride == 0 {
         let mut one = [C::ZERO];
         reader.gather(offset, 1, &mut one);

@@ -6,7 +6,7 @@ use crate::support::access::{Reader, Writer};
 use crate::support::reduce::{COLUMNS, DimSet, Nest, moments};
 use crate::support::shape::Dims;
 
-use super::normalize::{Parameter, Real, check_floating, check_sizes, normalize};
+use super::normalize::{Float, Parameter, check_floating, check_sizes, normalize};
 
 /// `_native_batch_norm_legit.out(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean,
 /// Tensor(b!) running_var, bool training, float momentum, float eps, *, Tensor(d!) out, Tensor(e!) save_mean,
@@ -116,7 +116,7 @@ impl<'c, 'm> Call<'c, 'm> {
         }
     }
 
-    fn normalize_by_running<C: Real>(&self, mean: Tensor<'_>, var: Tensor<'_>, eps: f64) -> Result<()> {
+    fn normalize_by_running<C: Float>(&self, mean: Tensor<'_>, var: Tensor<'_>, eps: f64) -> Result<()> {
         let [out, _, _] = self.outs(0)?;
         let nest = self.nest(&out)?;
         let (from, mean, var) = (Reader::<C>::new(self.input)?, Reader::<C>::new(mean)?, Reader::<C>::new(var)?);
@@ -142,7 +142,7 @@ impl<'c, 'm> Call<'c, 'm> {
         }
     }
 
-    fn normalize_by_input<C: Real>(
+    fn normalize_by_input<C: Float>(
         &self,
         eps: f64,
         mut running: Option<(&mut TensorMut<'_>, &mut TensorMut<'_>, f64)>,
@@ -183,7 +183,7 @@ impl<'c, 'm> Call<'c, 'm> {
 }
 
 /// `running = momentum * new + (1 - momentum) * running` for the elements from `at` on.
-fn move_average<C: Real>(running: &mut TensorMut<'_>, at: usize, new: &[C], momentum: f64) -> Result<()> {
+fn move_average<C: Float>(running: &mut TensorMut<'_>, at: usize, new: &[C], momentum: f64) -> Result<()> {
     let mut averages = [C::ZERO; COLUMNS];
     let averages = &mut averages[..new.len()];
     Reader::<C>::new(running.as_tensor())?.gather(at, 1, averages);

@@ -1,12 +1,11 @@
 //! Group normalisation: over groups of channels and all positions.
 
-use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor};
 
-use crate::support::access::{Reader, Writer};
-use crate::support::reduce::{COLUMNS, DimSet, Nest, moments};
+use crate::support::reduce::{DimSet, Nest};
 use crate::support::shape::Dims;
 
-use super::normalize::{Parameter, Real, check_floating, check_sizes, normalize};
+use super::normalize::{check_floating, check_sizes, normalize_by_moments};
 
 /// `native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group,
 /// float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
@@ -31,48 +30,18 @@ fn native_group_norm_out(cx: &KernelContext<'_>) -> Result<()> {
     out.resize(input.sizes()).map_err(|e| e.arg(8))?;
     mean.resize(&groups.sizes[..2]).map_err(|e| e.arg(9))?;
     rstd.resize(&groups.sizes[..2]).map_err(|e| e.arg(10))?;
-    let eps = cx.double(7)?;
-    if input.dtype() == ScalarType::Double {
-        group_norm::<f64>(&input, &groups, weight, bias, eps, [out, mean, rstd])
-    } else {
-        group_norm::<f32>(&input, &groups, weight, bias, eps, [out, mean, rstd])
-    }
-}
-
-fn group_norm<C: Real>(
-    input: &Tensor<'_>,
-    groups: &Grouped,
-    weight: Option<Tensor<'_>>,
-    bias: Option<Tensor<'_>>,
-    eps: f64,
-    [out, mean, rstd]: [TensorMut<'_>; 3],
-) -> Result<()> {
     let nest = {
         let parameter = groups.parameter_strides();
         let (from, to) = (groups.strides(input.strides())?, groups.strides(out.strides())?);
-        Nest::new(
-            &groups.sizes,
-            [&from, &to, &parameter, &parameter, mean.strides(), rstd.strides()],
-            groups.reduced(),
-        )?
+        let strides = [&*from, &to, &parameter, &parameter, mean.strides(), rstd.strides()];
+        Nest::new(&groups.sizes, strides, groups.reduced())?
     };
-    let from = Reader::<C>::new(*input)?;
-    let (weight, bias) = (Parameter::weight(weight)?, Parameter::bias(bias)?);
-    let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
-    let count = nest.count() as f64;
-    nest.groups(|group| {
-        let [mut means, squares] = moments::<C, 6>(group, &from)?;
-        let mut rstds = [C::ZERO; COLUMNS];
-        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(squares) {
-            *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
-        }
-        if count == 0.0 {
-            means = [C::ZERO; COLUMNS];
-        }
-        normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
-        mean.scatter(group.offsets[4], group.strides()[4], &means[..group.columns])?;
-        rstd.scatter(group.offsets[5], group.strides()[5], &rstds[..group.columns])
-    })
+    let (parameters, eps, outs) = ([weight, bias], cx.double(7)?, [out, mean, rstd]);
+    if input.dtype() == ScalarType::Double {
+        normalize_by_moments::<f64>(&nest, &input, parameters, eps, outs)
+    } else {
+        normalize_by_moments::<f32>(&nest, &input, parameters, eps, outs)
+    }
 }
 
 /// A tensor whose dimension 1 is seen as two: groups, and channels of a group.

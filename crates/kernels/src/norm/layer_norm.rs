@@ -1,12 +1,11 @@
 //! Layer normalisation: over the last dimensions.
 
-use rushlight_runtime::{Detail, IntList, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{Detail, IntList, KernelContext, Op, Result, ScalarType, Tensor};
 
-use crate::support::access::{Reader, Writer};
-use crate::support::reduce::{COLUMNS, DimSet, Nest, moments};
+use crate::support::reduce::{DimSet, Nest};
 use crate::support::shape::Dims;
 
-use super::normalize::{Parameter, Real, check_floating, check_sizes, normalize};
+use super::normalize::{check_floating, check_sizes, normalize_by_moments};
 
 /// `native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *,
 /// Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
@@ -33,22 +32,6 @@ fn native_layer_norm_out(cx: &KernelContext<'_>) -> Result<()> {
     let stats = dims.set.reduced_sizes(input.sizes(), true)?;
     mean.resize(&stats).map_err(|e| e.arg(6))?;
     rstd.resize(&stats).map_err(|e| e.arg(7))?;
-    let eps = cx.double(4)?;
-    if input.dtype() == ScalarType::Double {
-        layer_norm::<f64>(&input, dims, weight, bias, eps, [out, mean, rstd])
-    } else {
-        layer_norm::<f32>(&input, dims, weight, bias, eps, [out, mean, rstd])
-    }
-}
-
-fn layer_norm<C: Real>(
-    input: &Tensor<'_>,
-    dims: Normalized,
-    weight: Option<Tensor<'_>>,
-    bias: Option<Tensor<'_>>,
-    eps: f64,
-    [out, mean, rstd]: [TensorMut<'_>; 3],
-) -> Result<()> {
     let nest = {
         let rank = input.rank();
         let along =
@@ -58,23 +41,12 @@ fn layer_norm<C: Real>(
         let rstd = dims.set.reduced_strides(rank, rstd.strides(), true)?;
         Nest::new(input.sizes(), [input.strides(), out.strides(), &weight, &bias, &mean, &rstd], dims.set)?
     };
-    let from = Reader::<C>::new(*input)?;
-    let (weight, bias) = (Parameter::weight(weight)?, Parameter::bias(bias)?);
-    let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
-    let count = nest.count() as f64;
-    nest.groups(|group| {
-        let [mut means, squares] = moments::<C, 6>(group, &from)?;
-        let mut rstds = [C::ZERO; COLUMNS];
-        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(squares) {
-            *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
-        }
-        if count == 0.0 {
-            means = [C::ZERO; COLUMNS];
-        }
-        normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
-        mean.scatter(group.offsets[4], group.strides()[4], &means[..group.columns])?;
-        rstd.scatter(group.offsets[5], group.strides()[5], &rstds[..group.columns])
-    })
+    let (parameters, eps, outs) = ([weight, bias], cx.double(4)?, [out, mean, rstd]);
+    if input.dtype() == ScalarType::Double {
+        normalize_by_moments::<f64>(&nest, &input, parameters, eps, outs)
+    } else {
+        normalize_by_moments::<f32>(&nest, &input, parameters, eps, outs)
+    }
 }
 
 /// The last dimensions of a tensor.

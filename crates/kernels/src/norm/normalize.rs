@@ -1,44 +1,22 @@
 //! The arithmetic that the normalisations share.
 
-use rushlight_runtime::{Detail, Error, Result, ScalarType, Tensor};
+use rushlight_runtime::{Detail, Error, Result, ScalarType, Tensor, TensorMut};
 
 use crate::support::access::{Reader, TILE, Writer, map_run};
-use crate::support::number::Arithmetic;
-use crate::support::reduce::{Bounded, COLUMNS, Group, Row};
+use crate::support::real::Real;
+use crate::support::reduce::{Bounded, COLUMNS, Group, Nest, Row, moments};
 use crate::support::tile::Compute;
 
 /// The floating types that normalisations compute in.
-pub(super) trait Real: Arithmetic + Compute + Bounded {
-    fn sqrt(self) -> Self;
-    fn div(self, other: Self) -> Self;
-
+pub(super) trait Float: Real + Compute + Bounded {
     /// 1 / sqrt(variance + eps)
     fn rstd(variance: Self, eps: f64) -> Self {
-        Self::ONE.div(Self::from_f64(variance.to_f64() + eps).sqrt())
+        Self::ONE / Self::from_f64(variance.to_f64() + eps).sqrt()
     }
 }
 
-impl Real for f32 {
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        libm::sqrtf(self)
-    }
-    #[inline(always)]
-    fn div(self, other: Self) -> Self {
-        self / other
-    }
-}
-
-impl Real for f64 {
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        libm::sqrt(self)
-    }
-    #[inline(always)]
-    fn div(self, other: Self) -> Self {
-        self / other
-    }
-}
+impl Float for f32 {}
+impl Float for f64 {}
 
 /// Fails unless the tensor, argument `index`, has a floating type.
 pub(super) fn check_floating(dtype: ScalarType, index: usize) -> Result<()> {
@@ -70,7 +48,7 @@ pub(super) struct Parameter<'a, C> {
     set: usize,
 }
 
-impl<'a, C: Real> Parameter<'a, C> {
+impl<'a, C: Float> Parameter<'a, C> {
     pub(super) fn weight(tensor: Option<Tensor<'a>>) -> Result<Self> {
         Ok(Self { reader: tensor.map(Reader::new).transpose()?, neutral: C::ONE, set: 2 })
     }
@@ -117,7 +95,7 @@ impl<'a, C: Real> Parameter<'a, C> {
 
 /// Writes `(x - mean) * rstd * weight + bias` for the elements of the group. The sets of the nest are the input, the
 /// output, the weight and the bias, then others.
-pub(super) fn normalize<C: Real, const S: usize>(
+pub(super) fn normalize<C: Float, const S: usize>(
     group: &mut Group<'_, S>,
     from: &Reader<'_, C>,
     to: &mut Writer<'_, C>,
@@ -158,5 +136,33 @@ pub(super) fn normalize<C: Real, const S: usize>(
                 }
             }
         })
+    })
+}
+
+/// Writes the groups normalised by their own moments, and the moments. The sets of the nest are the input, the output,
+/// the weight, the bias, the mean and the reciprocal standard deviation.
+pub(super) fn normalize_by_moments<C: Float>(
+    nest: &Nest<6>,
+    input: &Tensor<'_>,
+    [weight, bias]: [Option<Tensor<'_>>; 2],
+    eps: f64,
+    [out, mean, rstd]: [TensorMut<'_>; 3],
+) -> Result<()> {
+    let from = Reader::<C>::new(*input)?;
+    let (weight, bias) = (Parameter::weight(weight)?, Parameter::bias(bias)?);
+    let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
+    let count = nest.count() as f64;
+    nest.groups(|group| {
+        let [mut means, squares] = moments::<C, 6>(group, &from)?;
+        let mut rstds = [C::ZERO; COLUMNS];
+        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(squares) {
+            *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
+        }
+        if count == 0.0 {
+            means = [C::ZERO; COLUMNS];
+        }
+        normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
+        mean.scatter(group.offsets[4], group.strides()[4], &means[..group.columns])?;
+        rstd.scatter(group.offsets[5], group.strides()[5], &rstds[..group.columns])
     })
 }

@@ -6,7 +6,7 @@ use crate::support::access::{Reader, Writer, map_run};
 use crate::support::math;
 use crate::support::reduce::{COLUMNS, DimSet, Fold, Group, MaxNumber, Nest, Sum, fold_block};
 
-use super::normalize::{Real, check_floating};
+use super::normalize::{Float, check_floating};
 
 /// `_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out)`
 pub const SOFTMAX_OUT: Op = Op::new("aten::_softmax.out", 4, |cx| over_dim(cx, false));
@@ -50,7 +50,7 @@ fn softmax<C: Exponential>(input: &Tensor<'_>, dims: DimSet, out: TensorMut<'_>,
         }
         let mut scales = exponential_sums(group, &from, &maxima)?;
         for scale in &mut scales[..group.columns] {
-            *scale = C::ONE.div(*scale);
+            *scale = C::ONE / *scale;
         }
         map(group, &from, &mut to, |x, column| x.sub(maxima[column]).exp().mul(scales[column]))
     })
@@ -107,7 +107,7 @@ fn write_in_two_steps<C: Exponential>(
         })
     })?;
     for scale in &mut sums[..group.columns] {
-        *scale = C::ONE.div(*scale);
+        *scale = C::ONE / *scale;
     }
     let Some(to) = to.in_place() else { return Ok(()) };
     group.rows(|row| {
@@ -143,7 +143,7 @@ fn map<C: Exponential>(
     })
 }
 
-trait Exponential: Real {
+trait Exponential: Float {
     fn exp(self) -> Self;
     fn ln(self) -> Self;
 }
