@@ -39,9 +39,9 @@ fn fast_hadamard_transform(cx: &KernelContext<'_>) -> Result<()> {
         ScalarType::Float => transform_rows(mat.as_slice::<f32>()?, out.as_mut_slice()?, length, part),
         ScalarType::Double => transform_rows(mat.as_slice::<f64>()?, out.as_mut_slice()?, length, part),
         dtype => {
-            let row = cx.temp::<f32>(length)?;
+            let rows = cx.temp::<f32>(length.saturating_mul(2))?;
             dispatch_types!("f32, f64, f16 or bf16", dtype, T => {
-                transform_rows_as_f32::<T>(mat.as_slice()?, out.as_mut_slice()?, row, part);
+                transform_rows_as_f32::<T>(mat.as_slice()?, out.as_mut_slice()?, rows, part);
                 Ok(())
             }, [Half = f16, BFloat16 = bf16])
             .map_err(|e: Error| e.arg(0))?;
@@ -50,91 +50,96 @@ fn fast_hadamard_transform(cx: &KernelContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One row as f32 for the 16-bit floats.
+/// A row as f32 and its transform for the 16-bit floats.
 fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
     let mat = cx.tensor(0)?;
     let length = mat.sizes().last().copied().unwrap_or(0);
-    Ok(if mat.dtype().size() == 2 && mat.numel() > 0 { length * 4 + 16 } else { 0 })
+    Ok(if mat.dtype().size() == 2 && mat.numel() > 0 { length * 8 + 16 } else { 0 })
 }
 
 fn transform_rows<T: Arithmetic>(mat: &[T], out: &mut [T], length: usize, part: usize) {
-    out.copy_from_slice(mat);
-    for row in out.chunks_exact_mut(length) {
-        transform(row, part);
+    for (mat, out) in mat.chunks_exact(length).zip(out.chunks_exact_mut(length)) {
+        transform(mat, out, part);
     }
 }
 
-fn transform_rows_as_f32<T: Number>(mat: &[T], out: &mut [T], row: &mut [f32], part: usize) {
-    for (mat, out) in mat.chunks_exact(row.len()).zip(out.chunks_exact_mut(row.len())) {
+fn transform_rows_as_f32<T: Number>(mat: &[T], out: &mut [T], rows: &mut [f32], part: usize) {
+    let length = rows.len() / 2;
+    let (row, transformed) = rows.split_at_mut(length);
+    for (mat, out) in mat.chunks_exact(length).zip(out.chunks_exact_mut(length)) {
         for (x, value) in row.iter_mut().zip(mat) {
             *x = value.to_f32();
         }
-        transform(row, part);
-        for (value, &x) in out.iter_mut().zip(&*row) {
+        transform(row, transformed, part);
+        for (value, &x) in out.iter_mut().zip(&*transformed) {
             *value = T::from_f32(x);
         }
     }
 }
 
 /// Transforms a row in parts of 2^k elements, and then by the matrix of order 28 if there are so many.
-fn transform<T: Arithmetic>(row: &mut [T], part: usize) {
-    for part in row.chunks_exact_mut(part) {
-        transform_part(part);
+fn transform<T: Arithmetic>(row: &[T], out: &mut [T], part: usize) {
+    for (row, out) in row.chunks_exact(part).zip(out.chunks_exact_mut(part)) {
+        transform_part(row, out);
     }
-    if part != row.len() {
-        multiply_order_28(row, part);
+    if part != out.len() {
+        multiply_order_28(out, part);
     }
 }
 
 /// Transforms 2^k elements and divides them by the square root of 2^k.
-fn transform_part<T: Arithmetic>(row: &mut [T]) {
+fn transform_part<T: Arithmetic>(row: &[T], out: &mut [T]) {
+    let factor = T::from_f64(1.0 / libm::sqrt(row.len() as f64));
     let mut step = 1;
     if row.len() >= 16 {
         step = 16;
-        for block in row.as_chunks_mut::<16>().0 {
-            transform_16(block);
+        for (row, out) in row.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0) {
+            transform_16(row, out, factor);
+        }
+    } else {
+        for (out, x) in out.iter_mut().zip(row) {
+            *out = x.mul(factor);
         }
     }
     // Two levels at a time, as long as there are two.
-    while step * 2 < row.len() {
-        for block in row.chunks_exact_mut(step * 4) {
+    while step * 2 < out.len() {
+        for block in out.chunks_exact_mut(step * 4) {
             let (ab, cd) = block.split_at_mut(step * 2);
             let ((a, b), (c, d)) = (ab.split_at_mut(step), cd.split_at_mut(step));
             for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-                let (s, t) = (a.add(*b), a.sub(*b));
-                let (u, v) = (c.add(*d), c.sub(*d));
-                (*a, *b, *c, *d) = (s.add(u), t.add(v), s.sub(u), t.sub(v));
+                [*a, *b, *c, *d] = transform_4([*a, *b, *c, *d]);
             }
         }
         step *= 4;
     }
-    if step < row.len() {
-        let (a, b) = row.split_at_mut(step);
+    if step < out.len() {
+        let (a, b) = out.split_at_mut(step);
         for (a, b) in a.iter_mut().zip(b) {
             (*a, *b) = (a.add(*b), a.sub(*b));
         }
     }
-    let factor = T::from_f64(1.0 / libm::sqrt(row.len() as f64));
-    for x in row.iter_mut() {
-        *x = x.mul(factor);
-    }
 }
 
-/// The first four levels, over rows of four as over vectors.
-fn transform_16<T: Arithmetic>(block: &mut [T; 16]) {
-    let mut rows = [[T::ZERO; 4]; 4];
-    rows.as_flattened_mut().copy_from_slice(block);
+/// The first four levels of scaled elements, over rows of four as over vectors.
+#[inline(always)]
+fn transform_16<T: Arithmetic>(block: &[T; 16], out: &mut [T; 16], factor: T) {
+    let mut rows: [[T; 4]; 4] = core::array::from_fn(|i| core::array::from_fn(|j| block[4 * i + j].mul(factor)));
     for _ in 0..2 {
         for lane in 0..4 {
-            let [a, b, c, d] = rows.map(|row| row[lane]);
-            let (s, t, u, v) = (a.add(b), a.sub(b), c.add(d), c.sub(d));
-            for (row, x) in rows.iter_mut().zip([s.add(u), t.add(v), s.sub(u), t.sub(v)]) {
+            let column = transform_4(rows.map(|row| row[lane]));
+            for (row, x) in rows.iter_mut().zip(column) {
                 row[lane] = x;
             }
         }
         rows = core::array::from_fn(|i| rows.map(|row| row[i]));
     }
-    block.copy_from_slice(rows.as_flattened());
+    out.copy_from_slice(rows.as_flattened());
+}
+
+#[inline(always)]
+fn transform_4<T: Arithmetic>([a, b, c, d]: [T; 4]) -> [T; 4] {
+    let (s, t, u, v) = (a.add(b), a.sub(b), c.add(d), c.sub(d));
+    [s.add(u), t.add(v), s.sub(u), t.sub(v)]
 }
 
 /// The order of [`SIGNS`].
@@ -185,13 +190,11 @@ mod tests {
     #[test]
     fn twice_is_the_identity() {
         for length in [1usize, 2, 4, 8, 32, 64] {
-            let mut row = [0.0f64; 64];
-            let row = &mut row[..length];
-            for (i, x) in row.iter_mut().enumerate() {
-                *x = (i * i % 7) as f64;
-            }
-            transform_part(row);
-            transform_part(row);
+            let input: [f64; 64] = core::array::from_fn(|i| (i * i % 7) as f64);
+            let (mut once, mut twice) = ([0.0; 64], [0.0; 64]);
+            transform_part(&input[..length], &mut once[..length]);
+            transform_part(&once[..length], &mut twice[..length]);
+            let row = &twice[..length];
             for (i, &x) in row.iter().enumerate() {
                 assert!((x - (i * i % 7) as f64).abs() < 1e-9);
             }
