@@ -54,7 +54,8 @@ fn put(out: &mut TensorMut<'_>, list: &TensorList<'_>, values: Tensor<'_>, accum
         return Ok(());
     }
     let strides = Strides { indexed: &strides, other: &from };
-    let Some(block) = plan.block(strides, true)?.prepare() else { return Ok(()) };
+    let mut block = plan.block(strides, true)?;
+    let Some(block) = block.prepare() else { return Ok(()) };
     let dtype = out.dtype();
     if accumulate {
         return dispatch!(REALHBBF16, dtype, T => {

@@ -173,7 +173,8 @@ impl<'a> Indexing<'a> {
         }
         let out_strides = Dims::from_slice(out.strides())?;
         let strides = Strides { indexed: input.strides(), other: &out_strides };
-        let Some(block) = self.block(strides, false)?.prepare() else { return Ok(()) };
+        let mut block = self.block(strides, false)?;
+        let Some(block) = block.prepare() else { return Ok(()) };
         self.copy(strides, &block, out.bytes_mut(), input.bytes(), input.dtype().size(), false)
     }
 
@@ -192,7 +193,7 @@ impl<'a> Indexing<'a> {
     pub(super) fn copy(
         &self,
         strides: Strides<'_>,
-        block: &Block,
+        block: &Block<'_>,
         dst: &mut [u8],
         src: &[u8],
         width: usize,

@@ -67,9 +67,13 @@ fn value_bits(dtype: ScalarType) -> Result<u64> {
 
 #[inline(always)]
 fn is_nonzero<const N: usize>(element: [u8; N], bits: u64) -> bool {
-    let mut word = [0; 8];
-    word.iter_mut().zip(element).for_each(|(to, byte)| *to = byte);
-    u64::from_le_bytes(word) & bits != 0
+    let word = match (element.first_chunk(), element.first_chunk(), element.first_chunk()) {
+        (_, _, Some(&eight)) => u64::from_le_bytes(eight),
+        (_, Some(&four), _) => u32::from_le_bytes(four).into(),
+        (Some(&two), _, _) => u16::from_le_bytes(two).into(),
+        _ => element.first().copied().unwrap_or(0).into(),
+    };
+    word & bits != 0
 }
 
 const TILE: usize = 128;

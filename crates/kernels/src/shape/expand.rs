@@ -53,10 +53,11 @@ fn repeat(cx: &KernelContext<'_>) -> Result<()> {
     let dims = |i: usize| i.checked_sub(leading).map_or((1, 0), |dim| (input.size(dim), input.strides()[dim]));
     let (mut sizes, mut counts) = (Dims::EMPTY, Dims::EMPTY);
     for (i, count) in repeats.iter().enumerate() {
-        let bad =
-            Error::from(Detail::Value { what: "repeats", expected: "not negative, and not too many", got: count });
         let checked = usize::try_from(count).ok().and_then(|n| Some((n, n.checked_mul(dims(i).0)?)));
-        let (count, size) = checked.ok_or(bad.arg(1))?;
+        let (count, size) = checked.ok_or_else(|| {
+            let expected = "not negative, and not too many";
+            Error::from(Detail::Value { what: "repeats", expected, got: count }).arg(1)
+        })?;
         counts.push(count)?;
         sizes.push(size)?;
     }
@@ -81,7 +82,7 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
     for count in (0..repeats.numel()).filter_map(|i| counts.get(i)) {
         let grown = usize::try_from(count).ok().and_then(|n| total.checked_add(n));
         let expected = "numbers that are not negative, and not too many";
-        total = grown.ok_or(Error::from(Detail::Value { what: "repeats", expected, got: count }).arg(0))?;
+        total = grown.ok_or_else(|| Error::from(Detail::Value { what: "repeats", expected, got: count }).arg(0))?;
     }
     if let Some(got) = output_size.filter(|&size| usize::try_from(size) != Ok(total)) {
         let expected = "the sum of the repeats";
@@ -99,9 +100,14 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
 fn interleave<T: Number>(counts: &[T], out: &mut [T]) {
     let mut start = 0;
     for (i, count) in counts.iter().enumerate() {
-        let end = start + count.to_i64() as usize;
-        for slot in &mut out[start..end] {
-            *slot = T::from_i64(i as i64);
+        let (value, end) = (T::from_i64(i as i64), start + count.to_i64() as usize);
+        // Four at a time: what that writes too much, the next runs overwrite.
+        while start < end {
+            match out[start..].first_chunk_mut::<4>() {
+                Some(run) => *run = [value; 4],
+                None => out[start..end].fill(value),
+            }
+            start += 4;
         }
         start = end;
     }

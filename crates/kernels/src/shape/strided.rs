@@ -26,8 +26,10 @@ fn as_strided_copy(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::from(Detail::Count { what: "strides", expected: targets.len(), got: steps.len() }).arg(2));
     }
     let natural = |what, got, argument| {
-        let bad = Error::from(Detail::Value { what, expected: "not negative", got }).arg(argument);
-        usize::try_from(got).ok().filter(|&n| isize::try_from(n).is_ok()).ok_or(bad)
+        usize::try_from(got)
+            .ok()
+            .filter(|&n| isize::try_from(n).is_ok())
+            .ok_or_else(|| Error::from(Detail::Value { what, expected: "not negative", got }).arg(argument))
     };
     let (mut sizes, mut strides) = (Dims::EMPTY, Dims::EMPTY);
     for (size, stride) in targets.iter().zip(steps.iter()) {

@@ -3,7 +3,7 @@
 //! A [`StridedCopy`] is a list of dimensions, each with a size and a stride in the destination and in the source.
 //! Slicing, permuting, expanding, flipping and concatenating only differ in the strides and start offsets that they
 //! put in. Running it first brings the dimensions into the destination's memory order and merges those that are
-//! contiguous on both sides, and then copies whole runs, or transposes blocks where the two sides disagree on the
+//! contiguous on both sides, and then copies whole runs, or transposes strips where the two sides disagree on the
 //! innermost dimension.
 
 use rushlight_runtime::{Complex, Detail, Error, Result, ScalarType, Tensor, TensorMut};
@@ -61,7 +61,7 @@ impl StridedCopy {
     }
 
     /// Copies from `src` to `dst`, converting elements where the types differ.
-    pub(crate) fn run(self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
+    pub(crate) fn run(&mut self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
         if dst.dtype() == src.dtype() {
             let width = src.dtype().size();
             return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
@@ -77,7 +77,7 @@ impl StridedCopy {
     }
 
     /// Converts elements by way of `C`. Strides of the source are not negative.
-    fn run_through<C: Compute>(self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
+    fn run_through<C: Compute>(&mut self, dst: &mut TensorMut<'_>, src: Tensor<'_>) -> Result<()> {
         let (load, store) = (C::load(src.dtype())?, C::store(dst.dtype())?);
         let (dst_offset, src_offset) = (self.dst_offset, self.src_offset);
         let Some(block) = self.prepare() else { return Ok(()) };
@@ -103,7 +103,7 @@ impl StridedCopy {
     }
 
     /// Copies elements of `width` bytes (1, 2, 4, 8 or 16).
-    pub(crate) fn run_bytes(mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
+    pub(crate) fn run_bytes(&mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
         let shift = self.widen(width);
         let (to, from) = (self.dst_offset, self.src_offset);
         match self.prepare() {
@@ -114,8 +114,8 @@ impl StridedCopy {
 
     /// Sorts the dimensions from the outermost to the innermost of the destination and merges what is contiguous.
     /// `None` if there is nothing to copy.
-    pub(crate) fn prepare(mut self) -> Option<Block> {
-        self.merge().then(|| Block { dims: self.dims, len: self.len, reach: self.reach() })
+    pub(crate) fn prepare(&mut self) -> Option<Block<'_>> {
+        self.merge().then(|| Block { dims: &self.dims[..self.len], reach: self.reach() })
     }
 
     fn merge(&mut self) -> bool {
@@ -206,10 +206,9 @@ impl Reach {
 }
 
 /// A copy without its offsets, ready to be made many times.
-pub(crate) struct Block {
+pub(crate) struct Block<'a> {
     /// Sizes are 2 or more.
-    dims: [Dim; MAX_DIMS],
-    len: usize,
+    dims: &'a [Dim],
     reach: Option<[Reach; 2]>,
 }
 
@@ -222,10 +221,10 @@ pub(crate) struct Row {
     pub(crate) len: usize,
 }
 
-impl Block {
+impl Block<'_> {
     /// The number of elements, if they are contiguous on both sides.
     pub(crate) fn run_len(&self) -> Option<usize> {
-        match self.dims[..self.len] {
+        match *self.dims {
             [] => Some(1),
             [Dim { size, dst: 1, src: 1 }] => Some(size),
             _ => None,
@@ -285,7 +284,7 @@ impl Block {
 
     /// The innermost dimension and the others.
     fn split(&self) -> (Dim, &[Dim]) {
-        if self.len == 0 { (Dim { size: 1, dst: 1, src: 1 }, &[]) } else { last(&self.dims[..self.len]) }
+        if self.dims.is_empty() { (Dim { size: 1, dst: 1, src: 1 }, &[]) } else { last(self.dims) }
     }
 
     fn copy_elements<const N: usize>(&self, dst: &mut [u8], to: usize, src: &[u8], from: usize) {
@@ -295,13 +294,13 @@ impl Block {
         if inner.dst == 1 && inner.src.unsigned_abs() > 1 {
             // The source's innermost dimension, if it has one.
             if let Some(other) = outer.iter().position(|d| d.src == 1) {
-                let mut rest = self.dims;
-                rest.copy_within(other + 1..outer.len(), other);
-                let mut planes = Rows::new(&rest[..outer.len() - 1], to, from);
+                let mut rest = [inner; MAX_DIMS];
+                let (before, after) = (&outer[..other], &outer[other + 1..]);
+                rest[..other].copy_from_slice(before);
+                rest[other..other + after.len()].copy_from_slice(after);
+                let mut planes = Rows::new(&rest[..before.len() + after.len()], to, from);
                 loop {
-                    // Either way a block is at most one kilobyte.
-                    let run = if N > 4 { transpose::<N, 8> } else { transpose::<N, 16> };
-                    run(dst, planes.dst, src, planes.src, outer[other], inner);
+                    transpose(dst, planes.dst, src, planes.src, outer[other], inner);
                     if !planes.next() {
                         return;
                     }
@@ -420,47 +419,32 @@ fn copy_ends<const M: usize>(dst: &mut [u8], src: &[u8]) {
     }
 }
 
+/// Rows that [`transpose`] reads side by side.
+const STRIP: usize = 8;
+
 /// Copies a matrix whose rows are contiguous in the source (`across.src == 1`) and whose columns are contiguous in
-/// the destination (`down.dst == 1`): blocks of `B` by `B` go through the stack, the rest row by row.
+/// the destination (`down.dst == 1`): a strip of rows at a time, so that runs of several elements are written.
 #[inline(never)]
-fn transpose<const N: usize, const B: usize>(
-    dst: &mut [[u8; N]],
-    to: usize,
-    src: &[[u8; N]],
-    from: usize,
-    across: Dim,
-    down: Dim,
-) {
-    let at = |base: usize, i: usize, stride: isize| base.wrapping_add_signed(stride.wrapping_mul(i as isize));
-    let (width, height) = (across.size / B * B, down.size / B * B);
-    for j in (0..height).step_by(B) {
+fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], from: usize, across: Dim, down: Dim) {
+    let row_at = |j: usize| from.wrapping_add_signed(down.src.wrapping_mul(j as isize));
+    let height = down.size / STRIP * STRIP;
+    for j in (0..height).step_by(STRIP) {
+        let mut rows: [&[[u8; N]]; STRIP] = [&[]; STRIP];
+        for (k, row) in rows.iter_mut().enumerate() {
+            *row = &src[row_at(j + k)..][..across.size];
+        }
         let mut column = to + j;
-        for i in (0..width).step_by(B) {
-            let mut block = [[[0; N]; B]; B];
-            let mut row = at(from + i, j, down.src);
-            for elements in &mut block {
-                if let Some(source) = src[row..].first_chunk() {
-                    *elements = *source;
+        for i in 0..across.size {
+            if let Some(run) = dst[column..].first_chunk_mut::<STRIP>() {
+                for (element, row) in run.iter_mut().zip(&rows) {
+                    *element = row[i];
                 }
-                row = row.wrapping_add_signed(down.src);
             }
-            for k in 0..B {
-                if let Some(target) = dst[column..].first_chunk_mut::<B>() {
-                    for (element, row) in target.iter_mut().zip(&block) {
-                        *element = row[k];
-                    }
-                }
-                column = column.wrapping_add_signed(across.dst);
-            }
+            column = column.wrapping_add_signed(across.dst);
         }
     }
     for j in height..down.size {
-        copy_row(dst, to + j, across.dst, src, at(from, j, down.src), 1, across.size);
-    }
-    if height > 0 {
-        for i in width..across.size {
-            copy_row(dst, at(to, i, across.dst), 1, src, from + i, down.src, height);
-        }
+        copy_row(dst, to + j, across.dst, src, row_at(j), 1, across.size);
     }
 }
 
