@@ -54,7 +54,7 @@ pub(crate) trait Arithmetic: Number + PartialOrd {
 }
 
 pub(crate) fn f64_to_i64(value: f64) -> i64 {
-    if value >= -9_223_372_036_854_775_808.0 && value < 9_223_372_036_854_775_808.0 { value as i64 } else { i64::MIN }
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 macro_rules! integer {
