@@ -13,7 +13,7 @@ warnings.filterwarnings("ignore")
 
 
 class Rejected(Exception):
-    """PyTorch does not accept these arguments."""
+    """The call is not a case: programs do not make it, or its result is too large."""
 
 
 def type_text(arg):
@@ -29,13 +29,6 @@ def type_text(arg):
         text = f"{inner}[{arg.N or ''}]"
     text = text.replace("number", "Scalar")
     return text + ("?" if optional else "")
-
-
-def as_kind(value, kind):
-    """The value as the schema's type holds it, e.g. an int given for a float argument."""
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    return value
 
 
 def copies(value):
@@ -142,7 +135,7 @@ class Cases:
             if arg.name in before:
                 args.append(arg.name)
             else:
-                args.append(encode.argument(as_kind(bound.get(arg.name), arg), type_text(arg)))
+                args.append(encode.argument(bound.get(arg.name), type_text(arg)))
         mag = self._magnitude(op, bound) if options.get("mag") else None
         results = self._evaluate(op, bound, options)
         outs = []
@@ -203,6 +196,7 @@ class Cases:
 
     def _add(self, name, line, label, tensors):
         if any(t.numel() > self.max_numel for t in tensors):
+            self.rejected[f"{name}: an input too large"] += self.source == "edge"
             return False
         key = hashlib.sha256(json.dumps([name, line]).encode()).digest()
         if key in self.seen or self.count[name] >= self.per_op:

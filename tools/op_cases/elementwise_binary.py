@@ -8,7 +8,6 @@ import torch
 from . import opinfo
 from .values import BF16, BOOL, C64, F16, F32, F64, FLOATS, I16, I32, I64, I8, INT, REALB, U8, Values, channels_last, specials
 
-ARITHMETIC = ["add", "sub", "mul", "div", "floor_divide", "fmod", "remainder", "pow", "maximum", "minimum", "atan2"]
 TENSOR = {
     "add": "add.out", "sub": "sub.out", "mul": "mul.out", "div": "div.out", "floor_divide": "floor_divide.out",
     "fmod": "fmod.Tensor_out", "remainder": "remainder.Tensor_out", "pow": "pow.Tensor_Tensor_out", "maximum": "maximum.out",

@@ -178,8 +178,7 @@ def generate(cases):
     over_one_dim(cases)
     over_all(cases)
     running(cases)
-    options = lambda name: extra(name)  # noqa: E731
     sources = [s for s in SOURCES if s != "topk"]
-    opinfo.collect(cases, sources, OPERATORS, (F32, F64, F16, BF16, I64, I32, U8, BOOL), numel=130, per_dtype=4, options=options)
+    opinfo.collect(cases, sources, OPERATORS, (F32, F64, F16, BF16, I64, I32, U8, BOOL), numel=130, per_dtype=4, options=extra)
 
 

@@ -10,7 +10,6 @@ F16, BF16, F32, F64, BOOL = torch.float16, torch.bfloat16, torch.float32, torch.
 C32, C64, C128 = torch.complex32, torch.complex64, torch.complex128
 
 INT = (U8, I8, I16, I32, I64)
-FLOATH = (F16, F32, F64)
 FLOATS = (F16, BF16, F32, F64)
 REAL = INT + FLOATS
 REALB = REAL + (BOOL,)
