@@ -13,6 +13,9 @@ use crate::memory::{SharedBytes, StableBytes};
 #[derive(Clone)]
 pub struct DataMap<'p> {
     parsed: FlatTensor<'p>,
+    /// Pointers, so that a program without data files links nothing that looks into them.
+    find: for<'f> fn(&FlatTensor<'f>, &str) -> Option<NamedTensor<'f>>,
+    any_key: fn(&FlatTensor<'_>, &dyn Fn(&str) -> bool) -> bool,
     #[cfg(feature = "alloc")]
     owner: Option<SharedBytes>,
 }
@@ -20,8 +23,11 @@ pub struct DataMap<'p> {
 impl<'p> DataMap<'p> {
     /// Parses and verifies a `.ptd` file. Tensors are used in place, so `bytes` must be aligned to 16.
     pub fn parse(bytes: &'p [u8]) -> Result<Self> {
+        let parsed = FlatTensor::parse(bytes).map_err(external)?;
         Ok(Self {
-            parsed: FlatTensor::parse(bytes).map_err(external)?,
+            parsed,
+            find,
+            any_key,
             #[cfg(feature = "alloc")]
             owner: None,
         })
@@ -33,7 +39,7 @@ impl<'p> DataMap<'p> {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<NamedTensor<'p>> {
-        self.parsed.get(key)
+        (self.find)(&self.parsed, key)
     }
 
     #[cfg(feature = "alloc")]
@@ -48,7 +54,7 @@ impl DataMap<'static> {
     pub fn from_owned(bytes: Arc<dyn StableBytes>) -> Result<Self> {
         let owner = SharedBytes::new(bytes);
         let parsed = owner.with(FlatTensor::parse).map_err(external)?;
-        Ok(Self { parsed, owner: Some(owner) })
+        Ok(Self { parsed, find, any_key, owner: Some(owner) })
     }
 }
 
@@ -56,6 +62,14 @@ impl core::fmt::Debug for DataMap<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DataMap").finish_non_exhaustive()
     }
+}
+
+fn find<'f>(map: &FlatTensor<'f>, key: &str) -> Option<NamedTensor<'f>> {
+    map.get(key)
+}
+
+fn any_key(map: &FlatTensor<'_>, test: &dyn Fn(&str) -> bool) -> bool {
+    map.keys().any(test)
 }
 
 fn external(error: format::FormatError) -> Error {
@@ -81,12 +95,12 @@ impl<'m> NamedData<'m, '_> {
     /// Fails if two sources have the same key.
     pub(crate) fn check_unique(&self) -> Result<()> {
         for (i, map) in self.external.iter().enumerate() {
-            for key in map.parsed.keys() {
-                let others = self.external.iter().take(i);
-                if self.program.named(key).is_some() || others.into_iter().any(|other| other.get(key).is_some()) {
-                    let text = "two sources of named data have the same key";
-                    return Err(Error::new(Code::InvalidExternalData, Detail::Text(text)));
-                }
+            let others = self.external.get(..i).unwrap_or_default();
+            let is_taken =
+                |key: &str| self.program.named(key).is_some() || others.iter().any(|other| other.get(key).is_some());
+            if (map.any_key)(&map.parsed, &is_taken) {
+                let text = "two sources of named data have the same key";
+                return Err(Error::new(Code::InvalidExternalData, Detail::Text(text)));
             }
         }
         Ok(())

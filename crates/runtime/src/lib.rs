@@ -37,7 +37,9 @@ pub use events::{Event, EventTracer};
 pub use execution::{Execution, MAX_INSTRUCTIONS, Outputs};
 pub use io::{Input, Output, OutputBuffer, TensorView, TensorViewMut};
 pub use load::{LoadOptions, MemoryUse};
-pub use memory::{ALIGNMENT, Arena, Bump, Memory, SharedArenas};
+#[cfg(target_has_atomic = "8")]
+pub use memory::Arena;
+pub use memory::{ALIGNMENT, Bump, Memory, SharedArenas};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapBlock, StableBytes};
 pub use method::Method;

@@ -522,12 +522,16 @@ fn aligned(tensor: &TensorState<'_>, start: NonNull<u8>, room: usize, what: &'st
 const MAX_SHARED: usize = 16;
 
 /// `N` bytes of static memory for a method: `static ARENA: Arena<4096> = Arena::new();`.
+///
+/// Not on cores without atomic exchange, such as the Cortex-M0.
+#[cfg(target_has_atomic = "8")]
 #[repr(align(16))]
 pub struct Arena<const N: usize> {
     bytes: core::cell::UnsafeCell<[u8; N]>,
     taken: core::sync::atomic::AtomicBool,
 }
 
+#[cfg(target_has_atomic = "8")]
 impl<const N: usize> Arena<N> {
     #[allow(clippy::new_without_default, reason = "meant for statics")]
     pub const fn new() -> Self {
@@ -546,8 +550,10 @@ impl<const N: usize> Arena<N> {
 }
 
 // SAFETY: the bytes are only reached through `take`, which gives them away once.
+#[cfg(target_has_atomic = "8")]
 unsafe impl<const N: usize> Sync for Arena<N> {}
 
+#[cfg(target_has_atomic = "8")]
 impl<const N: usize> core::fmt::Debug for Arena<N> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Arena").field("bytes", &N).finish_non_exhaustive()
@@ -557,7 +563,7 @@ impl<const N: usize> core::fmt::Debug for Arena<N> {
 /// Planned buffers that several methods use, one at a time.
 ///
 /// A method that was loaded with them holds them while it executes and while its outputs are looked at; another one
-/// fails with `InvalidState` meanwhile.
+/// fails with `InvalidState` meanwhile. On cores without atomic exchange, all do.
 pub struct SharedArenas<'m> {
     buffers: [(NonNull<u8>, usize); MAX_SHARED],
     busy: core::sync::atomic::AtomicBool,
@@ -634,7 +640,12 @@ impl SharedRef<'_> {
     /// Takes the arenas for a method. The result releases them when it is dropped.
     pub(crate) fn hold(&self) -> Result<Hold<'_>> {
         let busy = &self.get().busy;
-        if busy.swap(true, core::sync::atomic::Ordering::Acquire) {
+        #[cfg(target_has_atomic = "8")]
+        let free = !busy.swap(true, core::sync::atomic::Ordering::Acquire);
+        // Without atomic exchange there is no telling whether they are free.
+        #[cfg(not(target_has_atomic = "8"))]
+        let free = false;
+        if !free {
             let text = "another method that shares the planned buffers is executing, or its outputs are still in use";
             return Err(Error::new(Code::InvalidState, Detail::Text(text)));
         }

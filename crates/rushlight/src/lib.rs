@@ -41,9 +41,10 @@ pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 pub use module::{Module, ModuleBuilder};
 pub use rushlight_format as format;
 pub use rushlight_kernels as kernels;
+#[cfg(target_has_atomic = "8")]
+pub use rushlight_runtime::Arena;
 pub use rushlight_runtime::{
-    self as runtime, Arena, Code, Input, Method, Op, OpSet, Program, Registry, Scalar, ScalarType, TensorView,
-    TensorViewMut,
+    self as runtime, Code, Input, Method, Op, OpSet, Program, Registry, Scalar, ScalarType, TensorView, TensorViewMut,
 };
 #[cfg(feature = "std")]
 pub use source::LoadMode;
