@@ -43,7 +43,9 @@ PROGRAMS = {}
 class Program:
     """One program of the corpus: its methods, the calls to record, and how it is lowered."""
 
-    def __init__(self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None, tolerance=1e-4):
+    def __init__(
+        self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None, tolerance=1e-4
+    ):
         self.methods = methods if isinstance(methods, dict) else {"forward": methods}
         self.calls = [call if isinstance(call[0], str) else ("forward", call) for call in calls]
         self.dynamic, self.constants, self.config = dynamic, constants, config or {}
@@ -119,8 +121,8 @@ def integers():
             picked = table.index_select(0, x % 4)
             return picked.sum(dim=1), x > 3, x * 2 - 1
 
-    calls = [(torch.tensor([7, 0, 2]), torch.arange(8).reshape(4, 2)), (torch.tensor([3, 5, 1]), -torch.arange(8).reshape(4, 2))]
-    return Program(Integers(), calls)
+    table = torch.arange(8).reshape(4, 2)
+    return Program(Integers(), [(torch.tensor([7, 0, 2]), table), (torch.tensor([3, 5, 1]), -table)])
 
 
 @program()
@@ -329,7 +331,8 @@ def bundled():
 
     def wrap(lowered):
         tests = [MethodTestCase(inputs=call, expected_outputs=(layer(*call).detach(),)) for call in calls]
-        return bytes(serialize_from_bundled_program_to_flatbuffer(BundledProgram(lowered, [MethodTestSuite("forward", tests)])))
+        program = BundledProgram(lowered, [MethodTestSuite("forward", tests)])
+        return bytes(serialize_from_bundled_program_to_flatbuffer(program))
 
     return Program(layer, calls, wrap=wrap)
 

@@ -156,6 +156,7 @@ def distances():
         for _ in range(4):
             inverse = 2 * inverse - inverse @ b @ inverse
         flat = a.flatten(1)
-        return torch.cdist(flat, flat), torch.outer(a[0, 0], a[1, 1]), torch.bmm(a, b), inverse, torch.einsum("bij,bkj->bik", a, b)
+        crossed = torch.einsum("bij,bkj->bik", a, b)
+        return torch.cdist(flat, flat), torch.outer(a[0, 0], a[1, 1]), torch.bmm(a, b), inverse, crossed
 
     return Model(Module(geometry), [(uniform(3, 4, 4), torch.eye(4) + 0.2 * uniform(3, 4, 4)) for _ in range(2)])

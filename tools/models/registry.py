@@ -19,7 +19,8 @@ class Model:
     `methods` is a module, which becomes `forward`, or a dict of them by method name. A call is a tuple of arguments
     for `forward`, or (method name, arguments); the first call of a method is also its export example. `dynamic` is
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
-    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `tolerance` is relative to each output's scale (tools/cases.py).
+    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `tolerance` is
+    relative to each output's scale (tools/cases.py).
     """
 
     methods: nn.Module | dict[str, nn.Module]
