@@ -26,9 +26,10 @@ pub const OPS: &[Op] = &[QUANTIZED_MOE_FFN_OUT, QUANTIZED_MOE_FFN_ACTIVE];
 /// are left for the call to report, so bounds of the tensors limit them here.
 fn temp_bytes(cx: &KernelContext<'_>) -> Result<usize> {
     let size = |index: usize, bound: usize| Ok::<_, Error>(usize::try_from(cx.int(index)?).unwrap_or(0).min(bound));
-    let experts = cx.tensor(1)?.size(0);
+    let gate = cx.tensor(1)?;
+    let experts = gate.size(0).min(gate.numel());
     let chosen = size(5, experts)?;
-    let hidden = size(7, cx.tensor(4)?.size(1))?;
+    let hidden = size(7, cx.tensor(4)?.numel())?;
     Ok((experts + chosen + hidden) * 4 + chosen * 8 + 4 * 16)
 }
 
