@@ -19,7 +19,7 @@ static IMAGES: &[u8] = include_bytes!("../../../examples/cortex-m/images/images.
 const SIDE: usize = 8;
 
 impl Demo {
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run() -> Result<(), Failure> {
         let start = Instant::now();
         let mut module = Module::from_bytes(MODEL)?;
         module.load_method("forward")?;

@@ -175,7 +175,7 @@ fn raw(text: &str, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
     if info.is_dynamic
         && let Some(first) = shape.first_mut()
         && row > 0
-        && bytes.len() % row == 0
+        && bytes.len().is_multiple_of(row)
     {
         *first = bytes.len() / row;
     }

@@ -20,7 +20,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-
 /// Runs PyTorch models exported to ExecuTorch's .pte format.
 #[derive(Parser)]
 #[command(name = "rushlight", version, propagate_version = true, arg_required_else_help = true)]
@@ -73,7 +72,7 @@ fn main() -> ExitCode {
         Command::Validate(validate) => validate.run(),
         Command::Size(size) => size.run(),
         Command::Doctor(doctor) => doctor.run(),
-        Command::Demo(demo) => demo.run(),
+        Command::Demo(_) => demo::Demo::run(),
         Command::Completions(completions) => completions.run(),
     };
     match result {

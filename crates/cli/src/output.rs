@@ -102,7 +102,7 @@ fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
     fn of<T: Element>(tensor: &Tensor, limit: usize, show: impl Fn(T) -> String) -> Vec<String> {
         tensor.as_slice::<T>().unwrap_or_default().iter().take(limit).map(|&v| show(v)).collect()
     }
-    let float = |v: f64| format!("{:.6}", v).trim_end_matches('0').trim_end_matches('.').to_owned();
+    let float = |v: f64| format!("{v:.6}").trim_end_matches('0').trim_end_matches('.').to_owned();
     match tensor.dtype() {
         ScalarType::Bool => of::<Bool8>(tensor, limit, |v| v.get().to_string()),
         ScalarType::Byte => of::<u8>(tensor, limit, |v| v.to_string()),

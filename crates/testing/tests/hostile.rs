@@ -49,7 +49,7 @@ fn corpus() -> Vec<PathBuf> {
 /// Changes a few places, most of them in the flatbuffer at the start, where the structure is.
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     const EXTREMES: [u32; 10] = [0, 1, 2, 0x7f, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff0, 0x0001_0000];
-    for _ in 0..1 + random.below(4) {
+    for _ in 0..=random.below(4) {
         let structure = bytes.len().min(4096);
         let limit = if random.below(8) == 0 { bytes.len() } else { structure };
         let at = random.below(limit);
