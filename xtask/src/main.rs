@@ -14,7 +14,7 @@ usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default)
   check          formatting, clippy, docs, the direction of dependencies, licences
-  test [stage]   every test, in stages: rust, python, models, embedded, aarch64 (all by default)
+  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf";
 
 fn main() -> Result<()> {

@@ -15,6 +15,7 @@ const STAGES: &[Stage] = &[
     ("check", check::all),
     ("rust", rust),
     ("embedded", embedded),
+    ("hostile", hostile),
     ("python", python),
     ("models", models),
     ("aarch64", aarch64),
@@ -54,9 +55,15 @@ pub fn one(name: &str) -> Result<()> {
     }
 }
 
-/// Unit tests, operator cases, corpus, mutations.
+/// Unit tests, operator cases, corpus, and some of the mutations, with arithmetic checked for overflow.
 fn rust() -> Result<()> {
-    cargo(&["test", "--workspace", "--quiet"])
+    run(command("cargo", &["test", "--workspace", "--quiet"]).env("RUSHLIGHT_MUTATIONS", "20000"))
+}
+
+/// All mutations of the corpus through parse, load and execute, optimised.
+fn hostile() -> Result<()> {
+    let test = ["test", "--release", "--quiet", "-p", "rushlight-testing", "--test", "hostile", "--", "--nocapture"];
+    cargo(&test)
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, and the no_std crates for cores without
@@ -91,15 +98,7 @@ fn aarch64() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     let target = "aarch64-unknown-linux-gnu";
-    cargo(&[
-        "test",
-        "--quiet",
-        "--workspace",
-        "--exclude",
-        "xtask",
-        "--exclude",
-        "rushlight-python",
-        "--target",
-        target,
-    ])
+    // The emulator is slow, and the mutations do not depend on the processor.
+    let test = ["test", "--workspace", "--exclude", "xtask", "--quiet", "--target", target];
+    run(command("cargo", &test).env("RUSHLIGHT_MUTATIONS", "2000"))
 }
