@@ -426,25 +426,31 @@ const STRIP: usize = 8;
 /// the destination (`down.dst == 1`): a strip of rows at a time, so that runs of several elements are written.
 #[inline(never)]
 fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], from: usize, across: Dim, down: Dim) {
-    let row_at = |j: usize| from.wrapping_add_signed(down.src.wrapping_mul(j as isize));
+    if across.size < STRIP {
+        for i in 0..across.size {
+            let column = to.wrapping_add_signed(across.dst.wrapping_mul(i as isize));
+            copy_row(dst, column, 1, src, from + i, down.src, down.size);
+        }
+        return;
+    }
+    let width = across.size;
+    let row = |j: usize| &src[from.wrapping_add_signed(down.src.wrapping_mul(j as isize))..][..width];
     let height = down.size / STRIP * STRIP;
     for j in (0..height).step_by(STRIP) {
-        let mut rows: [&[[u8; N]]; STRIP] = [&[]; STRIP];
-        for (k, row) in rows.iter_mut().enumerate() {
-            *row = &src[row_at(j + k)..][..across.size];
-        }
+        // One by one, because the compiler keeps an array of slices in memory and checks each access.
+        let (a, b, c, d) = (row(j), row(j + 1), row(j + 2), row(j + 3));
+        let (e, f, g, h) = (row(j + 4), row(j + 5), row(j + 6), row(j + 7));
         let mut column = to + j;
-        for i in 0..across.size {
+        for i in 0..width {
             if let Some(run) = dst[column..].first_chunk_mut::<STRIP>() {
-                for (element, row) in run.iter_mut().zip(&rows) {
-                    *element = row[i];
-                }
+                *run = [a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]];
             }
             column = column.wrapping_add_signed(across.dst);
         }
     }
     for j in height..down.size {
-        copy_row(dst, to + j, across.dst, src, row_at(j), 1, across.size);
+        let row = from.wrapping_add_signed(down.src.wrapping_mul(j as isize));
+        copy_row(dst, to + j, across.dst, src, row, 1, width);
     }
 }
 
