@@ -212,9 +212,8 @@ impl<'m> TensorState<'m> {
         let (nbytes, room, data) = (Cell::new(bound), Cell::new(0), Cell::new(None));
         let rebound = Cell::new(access == Access::Bound);
         let state = Self { dtype, dynamism, dim_order, dims, nbytes, bound, room, data, rebound, access };
-        let rank = dim_order.len();
-        for i in 0..rank {
-            dims[2 * rank + i].set(dims[i].get());
+        for (size, bound) in dims.iter().zip(dims.iter().skip(2 * dim_order.len())) {
+            bound.set(size.get());
         }
         state.update_strides();
         state
@@ -256,8 +255,10 @@ impl<'m> TensorState<'m> {
         let mut stride = 1usize;
         for &dim in self.dim_order.iter().rev() {
             let dim = dim as usize;
-            self.dims[rank + dim].set(stride);
-            stride = stride.wrapping_mul(self.dims[dim].get().max(1));
+            if let (Some(size), Some(slot)) = (self.dims.get(dim), self.dims.get(rank + dim)) {
+                slot.set(stride);
+                stride = stride.wrapping_mul(size.get().max(1));
+            }
         }
     }
 
