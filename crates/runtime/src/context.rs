@@ -76,8 +76,28 @@ impl<'m> KernelContext<'m> {
     }
 
     /// A tensor that the operator reads.
-    #[inline]
+    ///
+    /// Inlined, so that the tensor stays in registers: results as large as an error are returned through memory.
+    #[inline(always)]
     pub fn tensor(&self, index: usize) -> Result<Tensor<'_>> {
+        match self.ready_tensor(index).and_then(TensorState::bound_tensor) {
+            Some(tensor) => Ok(tensor),
+            None => self.other_tensor(index),
+        }
+    }
+
+    /// The tensor, if it is all as it usually is.
+    #[inline(never)]
+    fn ready_tensor(&self, index: usize) -> Option<&'m TensorState<'m>> {
+        match self.values.get(*self.arguments.get(index)? as usize)?.get() {
+            Value::Tensor(state) if !self.shapes_only && !self.is_written(index) => Some(state),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_tensor(&self, index: usize) -> Result<Tensor<'_>> {
         match self.readable(index)? {
             Value::Tensor(state) if self.shapes_only => Ok(state.shape_only()),
             Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
@@ -117,8 +137,30 @@ impl<'m> KernelContext<'m> {
     }
 
     /// The tensor at a written position. Can be taken once a call.
-    #[inline]
+    #[inline(always)]
     pub fn out(&self, index: usize) -> Result<TensorMut<'_>> {
+        match self.ready_out(index).and_then(TensorState::bound_tensor_mut) {
+            Some(tensor) => Ok(tensor),
+            None => self.other_out(index),
+        }
+    }
+
+    /// The tensor, which counts as taken then, if it is all as it usually is.
+    #[inline(never)]
+    fn ready_out(&self, index: usize) -> Option<&'m TensorState<'m>> {
+        let bit = 1u32.checked_shl(index as u32)?;
+        match self.values.get(*self.arguments.get(index)? as usize)?.get() {
+            Value::Tensor(state) if self.writes & !self.taken.get() & bit != 0 && state.bound_tensor().is_some() => {
+                self.taken.set(self.taken.get() | bit);
+                Some(state)
+            }
+            _ => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_out(&self, index: usize) -> Result<TensorMut<'_>> {
         match self.take(index)? {
             Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(index)),
             other => Self::kind(index, "a tensor", other),

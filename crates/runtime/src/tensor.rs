@@ -18,73 +18,75 @@ pub use rushlight_format::pte::MAX_RANK;
 /// the dimensions from the outermost to the innermost in memory, and `strides` follow from it.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
-    dtype: ScalarType,
-    sizes: &'a [usize],
-    strides: &'a [usize],
-    dim_order: &'a [u8],
-    /// Bytes that the sizes take. Equal to `data.len()` except while temporary memory is sized at load, when there is
-    /// no data.
-    nbytes: usize,
-    /// Aligned for `dtype`, whole elements.
+    state: &'a TensorState<'a>,
+    /// Aligned for the element type, whole elements: as many bytes as the sizes take, except while temporary memory is
+    /// sized at load, when there is no data.
     data: &'a [u8],
 }
 
 impl<'a> Tensor<'a> {
+    #[inline]
     pub fn dtype(&self) -> ScalarType {
-        self.dtype
+        self.state.dtype
     }
 
+    #[inline]
     pub fn rank(&self) -> usize {
-        self.sizes.len()
+        self.state.rank()
     }
 
+    #[inline]
     pub fn sizes(&self) -> &'a [usize] {
-        self.sizes
+        self.state.sizes()
     }
 
     /// Distance in elements between neighbours along each dimension.
+    #[inline]
     pub fn strides(&self) -> &'a [usize] {
-        self.strides
+        self.state.strides()
     }
 
+    #[inline]
     pub fn dim_order(&self) -> &'a [u8] {
-        self.dim_order
+        self.state.dim_order
     }
 
     /// Size of dimension `dim`; 1 where the tensor has no such dimension.
     pub fn size(&self, dim: usize) -> usize {
-        self.sizes.get(dim).copied().unwrap_or(1)
+        self.sizes().get(dim).copied().unwrap_or(1)
     }
 
+    #[inline]
     pub fn numel(&self) -> usize {
-        self.nbytes / self.dtype.size()
+        self.state.nbytes.get() / self.dtype().size()
     }
 
     /// The elements as raw bytes, in memory order.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.data
     }
 
     /// True if the memory order is the logical order (dimension 0 outermost).
     pub fn is_contiguous(&self) -> bool {
-        is_identity(self.dim_order)
+        is_identity(self.dim_order())
     }
 
     /// The elements in memory order. Fails if `T` is not the tensor's type.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
-        if self.dtype != T::DTYPE {
-            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype }.into());
+        if self.dtype() != T::DTYPE {
+            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype() }.into());
         }
-        // SAFETY: `data` is aligned for `dtype` and holds whole elements (upheld by every constructor of `Tensor`);
-        // `T` is the plain type of that dtype, for which every bit pattern is valid (`Element` is sealed).
+        // SAFETY: `data` is aligned for the tensor's type and holds whole elements (upheld by every constructor of
+        // `Tensor`); `T` is the plain type of that dtype, for which every bit pattern is valid (`Element` is sealed).
         Ok(unsafe { slice::from_raw_parts(self.data.as_ptr().cast(), self.data.len() / size_of::<T>()) })
     }
 }
 
 impl core::fmt::Debug for Tensor<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} {:?}", self.dtype, self.sizes)
+        write!(f, "{} {:?}", self.dtype(), self.sizes())
     }
 }
 
@@ -96,22 +98,27 @@ pub struct TensorMut<'a> {
 }
 
 impl<'a> TensorMut<'a> {
+    #[inline]
     pub fn dtype(&self) -> ScalarType {
         self.state.dtype
     }
 
+    #[inline]
     pub fn rank(&self) -> usize {
         self.state.dim_order.len()
     }
 
+    #[inline]
     pub fn sizes(&self) -> &[usize] {
         self.state.sizes()
     }
 
+    #[inline]
     pub fn strides(&self) -> &[usize] {
         self.state.strides()
     }
 
+    #[inline]
     pub fn dim_order(&self) -> &'a [u8] {
         self.state.dim_order
     }
@@ -121,6 +128,7 @@ impl<'a> TensorMut<'a> {
         self.sizes().get(dim).copied().unwrap_or(1)
     }
 
+    #[inline]
     pub fn numel(&self) -> usize {
         self.state.nbytes.get() / self.dtype().size()
     }
@@ -131,6 +139,7 @@ impl<'a> TensorMut<'a> {
 
     /// Gives the tensor new sizes. A static tensor only accepts its own, a bounded one as many elements as its
     /// memory holds; the rank never changes.
+    #[inline]
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         self.state.resize(sizes)?;
         self.data = self.state.require_data()?;
@@ -138,6 +147,7 @@ impl<'a> TensorMut<'a> {
     }
 
     /// The elements in memory order, as raw bytes.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: `data` points at `state.nbytes` initialised bytes or more (see `require_data`), which no other view reaches while this one lives: the method's load checked that the operator's written tensors overlap no
         // other argument, and `KernelContext` hands each of them out once.
@@ -219,6 +229,7 @@ impl<'m> TensorState<'m> {
         state
     }
 
+    #[inline]
     pub(crate) fn rank(&self) -> usize {
         self.dim_order.len()
     }
@@ -227,10 +238,12 @@ impl<'m> TensorState<'m> {
         self.nbytes.get()
     }
 
+    #[inline]
     pub(crate) fn sizes(&self) -> &[usize] {
         self.dims_at(0)
     }
 
+    #[inline]
     pub(crate) fn strides(&self) -> &[usize] {
         self.dims_at(1)
     }
@@ -240,6 +253,7 @@ impl<'m> TensorState<'m> {
         self.dims_at(2)
     }
 
+    #[inline]
     fn dims_at(&self, part: usize) -> &[usize] {
         let rank = self.rank();
         let cells = &self.dims[part * rank..(part + 1) * rank];
@@ -262,10 +276,18 @@ impl<'m> TensorState<'m> {
         }
     }
 
+    #[inline]
     pub(crate) fn resize(&self, sizes: &[usize]) -> Result<()> {
-        if sizes == self.sizes() {
+        let own = self.sizes();
+        // Compared in place, because most tensors keep their few sizes and a call costs more.
+        if sizes.len() == own.len() && sizes.iter().zip(own).all(|(a, b)| a == b) {
             return Ok(());
         }
+        self.change_sizes(sizes)
+    }
+
+    #[inline(never)]
+    fn change_sizes(&self, sizes: &[usize]) -> Result<()> {
         let rank = self.rank();
         if sizes.len() != rank {
             return Err(Detail::Count { what: "rank of the output", expected: rank, got: sizes.len() }.into());
@@ -332,9 +354,17 @@ impl<'m> TensorState<'m> {
         self.rebound.get()
     }
 
+    #[inline]
     fn require_data(&self) -> Result<NonNull<u8>> {
         match self.data.get() {
             Some(data) if self.nbytes.get() <= self.room.get() => Ok(data),
+            other => self.require_other_data(other),
+        }
+    }
+
+    #[cold]
+    fn require_other_data(&self, data: Option<NonNull<u8>>) -> Result<NonNull<u8>> {
+        match data {
             Some(_) => {
                 let size = self.dtype.size();
                 Err(Detail::Elements { bound: self.room.get() / size, got: self.nbytes.get() / size }.into())
@@ -344,39 +374,41 @@ impl<'m> TensorState<'m> {
         }
     }
 
+    /// The tensor, if it has all the memory that its sizes take.
+    #[inline]
+    pub(crate) fn bound_tensor(&self) -> Option<Tensor<'_>> {
+        self.data.get().filter(|_| self.nbytes.get() <= self.room.get()).map(|data| self.view(data))
+    }
+
+    /// [`tensor_mut`](Self::tensor_mut), if it has all the memory that its sizes take.
+    #[inline]
+    pub(crate) fn bound_tensor_mut(&'m self) -> Option<TensorMut<'m>> {
+        let data = self.data.get().filter(|_| self.nbytes.get() <= self.room.get())?;
+        Some(TensorMut { state: self, data, exclusive: PhantomData })
+    }
+
+    #[inline]
     pub(crate) fn tensor(&self) -> Result<Tensor<'_>> {
         Ok(self.view(self.require_data()?))
     }
 
     /// The caller sees to it that the tensor is handed out for writing once at a time (see [`TensorMut::bytes_mut`]).
+    #[inline]
     pub(crate) fn tensor_mut(&'m self) -> Result<TensorMut<'m>> {
         Ok(TensorMut { state: self, data: self.require_data()?, exclusive: PhantomData })
     }
 
+    #[inline]
     fn view(&self, data: NonNull<u8>) -> Tensor<'_> {
-        // SAFETY: `data` comes from `require_data`: it is dangling for no bytes, else memory of `room` bytes as `bind`
+        // SAFETY: `data` comes from `require_data` or the same check: it is dangling for no bytes, else memory of `room` bytes as `bind`
         // demands, and `nbytes <= room`.
         let bytes = unsafe { slice::from_raw_parts(data.as_ptr(), self.nbytes.get()) };
-        Tensor {
-            dtype: self.dtype,
-            sizes: self.sizes(),
-            strides: self.strides(),
-            dim_order: self.dim_order,
-            nbytes: bytes.len(),
-            data: bytes,
-        }
+        Tensor { state: self, data: bytes }
     }
 
     /// The tensor without its data, to size temporary memory by.
     pub(crate) fn shape_only(&self) -> Tensor<'_> {
-        Tensor {
-            dtype: self.dtype,
-            sizes: self.sizes(),
-            strides: self.strides(),
-            dim_order: self.dim_order,
-            nbytes: self.nbytes.get(),
-            data: &[],
-        }
+        Tensor { state: self, data: &[] }
     }
 }
 
