@@ -175,10 +175,11 @@ fn glu_out(cx: &KernelContext<'_>) -> Result<()> {
     out.resize(&sizes).map_err(|e| e.arg(2))?;
     compute!(FLOAT, dtype, C => {
         let [mut value, mut gate] = halves::<C>(&a, &sizes, half * a.strides().get(dim).copied().unwrap_or(0), &out)?;
-        let mut sink = Sink::<C>::new(dtype, &out)?;
+        let sink = Sink::<C>::new(dtype, &out)?;
+        let (mut room_value, mut room_gate, mut room) = (None, None, None);
         tiles(out.numel(), C::TILE, |at, len| {
-            let (value, gate) = (value.next(len), gate.next(len));
-            sink.write(&mut out, at, len, |out| {
+            let (value, gate) = (value.next(&mut room_value, len), gate.next(&mut room_gate, len));
+            sink.write(&mut out, &mut room, (at, len), |out| {
                 for ((out, &x), &y) in out.iter_mut().zip(value).zip(gate) {
                     *out = x * (C::ONE / (C::ONE + (-y).exponential()));
                 }
@@ -195,7 +196,7 @@ fn halves<'a, C: Compute>(
     out: &TensorMut<'_>,
 ) -> Result<[Operand<'a, C>; 2]> {
     let cursor = || Cursor::new(sizes, a.strides(), out.sizes(), out.dim_order());
-    let first = Operand::at(a, cursor()?, a.dtype(), out.numel())?;
-    let second = Operand::at(a, cursor()?.shifted(offset), a.dtype(), out.numel())?;
+    let first = Operand::at(a, cursor()?, a.dtype())?;
+    let second = Operand::at(a, cursor()?.shifted(offset), a.dtype())?;
     Ok([first, second])
 }

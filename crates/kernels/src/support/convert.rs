@@ -28,13 +28,15 @@ fn through<C: Compute>(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> 
     }
     let store = C::store(out.dtype())?;
     let mut src = Operand::<C>::new(src, src.dtype(), out)?;
-    tiles(out.numel(), C::TILE, |at, len| store(src.next(len), out, at))
+    let mut room = None;
+    tiles(out.numel(), C::TILE, |at, len| store(src.next(&mut room, len), out, at))
 }
 
 fn through_complex(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     let store = Complex::<f64>::store(out.dtype())?;
     let mut src = Operand::<Complex<f64>>::new(src, src.dtype(), out)?;
-    tiles(out.numel(), Complex::<f64>::TILE, |at, len| store(src.next(len), out, at))
+    let mut room = None;
+    tiles(out.numel(), Complex::<f64>::TILE, |at, len| store(src.next(&mut room, len), out, at))
 }
 
 /// Stores the elements of `src`, which has the type of `out` and broadcasts to its size.

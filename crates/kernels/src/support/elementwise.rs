@@ -71,7 +71,7 @@ pub(crate) fn zip3<A: Copy, B: Copy, D: Copy, R>(f: impl Fn(A, B, D) -> R) -> im
 }
 
 /// Takes the output at position `index`, with the sizes of `a`, for results of type `from`.
-#[inline]
+#[inline(always)]
 pub(crate) fn out_like<'c>(
     cx: &'c KernelContext<'_>,
     index: usize,
@@ -79,13 +79,14 @@ pub(crate) fn out_like<'c>(
     from: ScalarType,
 ) -> Result<TensorMut<'c>> {
     let mut out = cx.out(index)?;
-    check_cast(from, out.dtype()).map_err(|e| e.arg(index))?;
-    out.resize(a.sizes()).map_err(|e| e.arg(index))?;
+    if from != out.dtype() || !same(a.sizes(), out.sizes()) {
+        prepare(&mut out, index, a.sizes(), from)?;
+    }
     Ok(out)
 }
 
 /// Takes the output at position `index`, with the sizes that `a` and `b` broadcast to, for results of type `from`.
-#[inline]
+#[inline(always)]
 pub(crate) fn out_broadcast<'c>(
     cx: &'c KernelContext<'_>,
     index: usize,
@@ -94,14 +95,20 @@ pub(crate) fn out_broadcast<'c>(
     from: ScalarType,
 ) -> Result<TensorMut<'c>> {
     let mut out = cx.out(index)?;
-    check_cast(from, out.dtype()).map_err(|e| e.arg(index))?;
-    if same(a.sizes(), b.sizes()) {
-        out.resize(a.sizes()).map_err(|e| e.arg(index))?;
-    } else {
-        let sizes = broadcast(a.sizes(), b.sizes())?;
-        out.resize(&sizes).map_err(|e| e.arg(index))?;
+    if from != out.dtype() || !same(a.sizes(), out.sizes()) || !same(b.sizes(), out.sizes()) {
+        prepare_broadcast(&mut out, index, a.sizes(), b.sizes(), from)?;
     }
     Ok(out)
+}
+
+#[inline(never)]
+fn prepare_broadcast(out: &mut TensorMut<'_>, index: usize, a: &[usize], b: &[usize], from: ScalarType) -> Result<()> {
+    prepare(out, index, &broadcast(a, b)?, from)
+}
+
+#[inline(never)]
+fn prepare(out: &mut TensorMut<'_>, index: usize, sizes: &[usize], from: ScalarType) -> Result<()> {
+    check_cast(from, out.dtype()).and_then(|()| out.resize(sizes)).map_err(|e| e.arg(index))
 }
 
 /// Equality of the short slices that sizes and dim orders are, without a call.
@@ -139,10 +146,11 @@ fn unary_tiles<A: Compute, R: Compute>(
     kernel: &dyn Fn(&[A], &mut [R]),
 ) -> Result<()> {
     let mut a = Operand::<A>::new(a, types.0, out)?;
-    let mut sink = Sink::<R>::new(types.1, out)?;
+    let sink = Sink::<R>::new(types.1, out)?;
+    let (mut room_a, mut room) = (None, None);
     tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
-        let a = a.next(len);
-        sink.write(out, at, len, |out| kernel(a, out))
+        let a = a.next(&mut room_a, len);
+        sink.write(out, &mut room, (at, len), |out| kernel(a, out))
     })
 }
 
@@ -178,10 +186,11 @@ fn binary_tiles<A: Compute, B: Compute, R: Compute>(
 ) -> Result<()> {
     let mut a = Operand::<A>::new(a, types.0, out)?;
     let mut b = Operand::<B>::new(b, types.1, out)?;
-    let mut sink = Sink::<R>::new(types.2, out)?;
+    let sink = Sink::<R>::new(types.2, out)?;
+    let (mut room_a, mut room_b, mut room) = (None, None, None);
     tiles(out.numel(), A::TILE.min(B::TILE).min(R::TILE), |at, len| {
-        let (a, b) = (a.next(len), b.next(len));
-        sink.write(out, at, len, |out| kernel(a, b, out))
+        let (a, b) = (a.next(&mut room_a, len), b.next(&mut room_b, len));
+        sink.write(out, &mut room, (at, len), |out| kernel(a, b, out))
     })
 }
 
@@ -222,10 +231,11 @@ fn ternary_tiles<A: Compute, B: Compute>(
     let mut a = Operand::<A>::new(a, types.0, out)?;
     let mut b = Operand::<B>::new(b, types.1, out)?;
     let mut c = Operand::<B>::new(c, types.1, out)?;
-    let mut sink = Sink::<B>::new(types.1, out)?;
+    let sink = Sink::<B>::new(types.1, out)?;
+    let (mut room_a, mut room_b, mut room_c, mut room) = (None, None, None, None);
     tiles(out.numel(), A::TILE.min(B::TILE), |at, len| {
-        let (a, b, c) = (a.next(len), b.next(len), c.next(len));
-        sink.write(out, at, len, |out| kernel(a, b, c, out))
+        let (a, b, c) = (a.next(&mut room_a, len), b.next(&mut room_b, len), c.next(&mut room_c, len));
+        sink.write(out, &mut room, (at, len), |out| kernel(a, b, c, out))
     })
 }
 

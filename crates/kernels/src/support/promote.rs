@@ -119,11 +119,13 @@ pub(crate) fn scalar_type(value: Scalar) -> ScalarType {
 }
 
 /// Result type of two tensors.
-#[inline]
+#[inline(always)]
 pub(crate) fn tensors(a: &Tensor<'_>, b: &Tensor<'_>) -> Result<ScalarType> {
-    if a.dtype() == b.dtype() {
-        return Ok(a.dtype());
-    }
+    if a.dtype() == b.dtype() { Ok(a.dtype()) } else { different(a, b) }
+}
+
+#[inline(never)]
+fn different(a: &Tensor<'_>, b: &Tensor<'_>) -> Result<ScalarType> {
     ResultType::default().tensor(a)?.tensor(b)?.get()
 }
 

@@ -317,6 +317,10 @@ impl Cursor {
     }
 }
 
+/// Room for the elements of a tile, which is only initialised once it is needed. It lives beside the [`Operand`] or
+/// [`Sink`] that uses it, because those move.
+pub(crate) type Room<C> = Option<<C as Compute>::Tile>;
+
 /// An input of an elementwise kernel.
 pub(crate) struct Operand<'a, C: Compute> {
     tensor: Tensor<'a>,
@@ -325,48 +329,48 @@ pub(crate) struct Operand<'a, C: Compute> {
     load: Load<C>,
     narrow: Option<Narrow<C>>,
     cursor: Cursor,
-    tile: Option<C::Tile>,
-    /// The tile holds the one value that the tensor has.
+    /// All elements are the same one.
     constant: bool,
+    /// The tile holds that element as often as the longest call needs it, which is the first.
+    filled: bool,
 }
 
 impl<'a, C: Compute> Operand<'a, C> {
     /// The input `tensor` of an operator that converts its inputs to `common` and writes `out`, whose size is set.
     pub(crate) fn new(tensor: &Tensor<'a>, common: ScalarType, out: &TensorMut<'_>) -> Result<Self> {
         let cursor = Cursor::new(tensor.sizes(), tensor.strides(), out.sizes(), out.dim_order())?;
-        Self::at(tensor, cursor, common, out.numel())
+        Self::at(tensor, cursor, common)
     }
 
-    /// The `numel` elements of `tensor` that `cursor` passes.
-    pub(crate) fn at(tensor: &Tensor<'a>, cursor: Cursor, common: ScalarType, numel: usize) -> Result<Self> {
+    /// The elements of `tensor` that `cursor` passes.
+    #[inline]
+    pub(crate) fn at(tensor: &Tensor<'a>, cursor: Cursor, common: ScalarType) -> Result<Self> {
         // Floating operands keep their precision within one call, as in PyTorch's kernels for 16-bit floats.
         let exact = tensor.dtype() == common || (common.is_floating() && tensor.dtype().is_floating());
         let narrow = if exact { None } else { C::narrow(common) };
-        let native = if narrow.is_none() { tensor.as_slice().ok() } else { None };
+        let constant = cursor.is_constant();
+        let native = if narrow.is_none() && !constant { tensor.as_slice().ok() } else { None };
         let load = C::load(tensor.dtype())?;
-        let constant = cursor.is_constant() && tensor.numel() > 0;
-        let mut operand = Self { tensor: *tensor, native, load, narrow, cursor, tile: None, constant: false };
-        if constant {
-            operand.native = None;
-            operand.next(C::TILE.min(numel));
-            operand.constant = true;
-        }
-        Ok(operand)
+        Ok(Self { tensor: *tensor, native, load, narrow, cursor, constant, filled: false })
     }
 
-    /// The next `len` elements, at most a tile and as many as are left.
-    pub(crate) fn next(&mut self, len: usize) -> &[C] {
+    /// The next `len` elements, at most a tile and as many as are left. Calls get no longer, and have the same room.
+    pub(crate) fn next<'t>(&mut self, room: &'t mut Room<C>, len: usize) -> &'t [C]
+    where
+        'a: 't,
+    {
         if let Some(native) = self.native
             && let Some(offset) = self.cursor.contiguous(len)
         {
             return native.get(offset..).and_then(|s| s.get(..len)).unwrap_or(&[]);
         }
-        let tile = self.tile.get_or_insert(C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
-        if !self.constant {
+        let tile = room.get_or_insert_with(|| C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
+        if !self.filled {
             (self.load)(&self.tensor, &mut self.cursor, tile);
             if let Some(narrow) = self.narrow {
                 narrow(tile);
             }
+            self.filled = self.constant;
         }
         tile
     }
@@ -376,7 +380,6 @@ impl<'a, C: Compute> Operand<'a, C> {
 pub(crate) struct Sink<C: Compute> {
     /// `None` if the elements need no conversion.
     convert: Option<(Store<C>, Option<Narrow<C>>)>,
-    tile: Option<C::Tile>,
 }
 
 impl<C: Compute> Sink<C> {
@@ -388,22 +391,22 @@ impl<C: Compute> Sink<C> {
             let narrow = if common == out.dtype() { None } else { C::narrow(common) };
             Some((C::store(out.dtype())?, narrow))
         };
-        Ok(Self { convert, tile: None })
+        Ok(Self { convert })
     }
 
     /// Has `fill` write the `len` elements from `at` on, at most a tile.
     pub(crate) fn write(
-        &mut self,
+        &self,
         out: &mut TensorMut<'_>,
-        at: usize,
-        len: usize,
+        room: &mut Room<C>,
+        (at, len): (usize, usize),
         fill: impl FnOnce(&mut [C]),
     ) -> Result<()> {
         let Some((store, narrow)) = self.convert else {
             fill(out.as_mut_slice::<C>()?.get_mut(at..at + len).unwrap_or(&mut []));
             return Ok(());
         };
-        let tile = self.tile.get_or_insert(C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
+        let tile = room.get_or_insert_with(|| C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
         fill(tile);
         if let Some(narrow) = narrow {
             narrow(tile);
