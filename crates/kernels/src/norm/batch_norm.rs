@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
 use crate::support::access::{Reader, Writer};
-use crate::support::reduce::{COLUMNS, DimSet, Nest, moments};
+use crate::support::reduce::{COLUMNS, DimSet, Moments, Nest};
 use crate::support::shape::Dims;
 
 use super::normalize::{Float, Parameter, check_floating, check_sizes, normalize};
@@ -154,20 +154,20 @@ impl<'c, 'm> Call<'c, 'm> {
         let round = [C::narrow(mean.dtype()), C::narrow(rstd.dtype())];
         let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
         let count = nest.count() as f64;
+        let (mut moments, mut rstds) = (Moments::<C>::new(), [C::ZERO; COLUMNS]);
         nest.groups(|group| {
-            let [mut means, mut squares] = moments::<C, 5>(group, &from)?;
+            let (means, squares) = moments.measure(group, &from)?;
             let (columns, at) = (group.columns, group.offsets[4]);
-            let mut rstds = [C::ZERO; COLUMNS];
-            for (rstd, squares) in rstds[..columns].iter_mut().zip(&squares) {
+            for (rstd, squares) in rstds[..columns].iter_mut().zip(&*squares) {
                 *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
             }
             // PyTorch normalises by the statistics as they are saved.
-            for (round, stats) in round.iter().zip([&mut means, &mut rstds]) {
+            for (round, stats) in round.iter().zip([&mut *means, &mut rstds]) {
                 if let Some(round) = round {
                     round(stats);
                 }
             }
-            normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
+            normalize(group, &from, &mut to, means, &rstds, &weight, &bias)?;
             mean.scatter(at, 1, &means[..columns])?;
             rstd.scatter(at, 1, &rstds[..columns])?;
             if let Some((mean, var, momentum)) = &mut running {

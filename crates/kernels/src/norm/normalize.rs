@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, Result, ScalarType, Tensor, TensorMut};
 
 use crate::support::access::{Reader, TILE, Writer, map_run};
 use crate::support::real::Real;
-use crate::support::reduce::{Bounded, COLUMNS, Group, Nest, Row, moments};
+use crate::support::reduce::{Bounded, COLUMNS, Group, Moments, Nest, Row};
 use crate::support::tile::Compute;
 
 /// The floating types that normalisations compute in.
@@ -152,16 +152,16 @@ pub(super) fn normalize_by_moments<C: Float>(
     let (weight, bias) = (Parameter::weight(weight)?, Parameter::bias(bias)?);
     let [mut to, mut mean, mut rstd] = [Writer::new(out)?, Writer::new(mean)?, Writer::new(rstd)?];
     let count = nest.count() as f64;
+    let (mut moments, mut rstds) = (Moments::<C>::new(), [C::ZERO; COLUMNS]);
     nest.groups(|group| {
-        let [mut means, squares] = moments::<C, 6>(group, &from)?;
-        let mut rstds = [C::ZERO; COLUMNS];
-        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(squares) {
+        let (means, squares) = moments.measure(group, &from)?;
+        for (rstd, squares) in rstds[..group.columns].iter_mut().zip(&*squares) {
             *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
         }
         if count == 0.0 {
-            means = [C::ZERO; COLUMNS];
+            *means = [C::ZERO; COLUMNS];
         }
-        normalize(group, &from, &mut to, &means, &rstds, &weight, &bias)?;
+        normalize(group, &from, &mut to, means, &rstds, &weight, &bias)?;
         mean.scatter(group.offsets[4], group.strides()[4], &means[..group.columns])?;
         rstd.scatter(group.offsets[5], group.strides()[5], &rstds[..group.columns])
     })

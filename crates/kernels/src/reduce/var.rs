@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Te
 
 use crate::support::access::{Reader, Writer};
 use crate::support::number::Arithmetic;
-use crate::support::reduce::{DimSet, Nest, moments, resize_reduced};
+use crate::support::reduce::{DimSet, Moments, Nest, resize_reduced};
 use crate::support::shape::Dims;
 use crate::support::tile::Compute;
 
@@ -82,9 +82,10 @@ fn variance<C: Arithmetic + Compute>(
     let mut mean = mean.map(Writer::<C>::new).transpose()?;
     let count = nest.count() as f64;
     let divisor = if count > correction { count - correction } else { 0.0 };
+    let mut moments = Moments::<C>::new();
     nest.groups(|group| {
-        let [mut means, mut squares] = moments(group, &from)?;
-        for (mean, squares) in means.iter_mut().zip(&mut squares).take(group.columns) {
+        let (means, squares) = moments.measure(group, &from)?;
+        for (mean, squares) in means.iter_mut().zip(&mut *squares).take(group.columns) {
             // PyTorch's running mean becomes NaN after an infinity.
             if squares.is_nan() && count > 1.0 {
                 *mean = *squares;

@@ -413,27 +413,41 @@ pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
     })
 }
 
-/// Means and sums of squared deviations from the mean of each group, corrected for the rounding error of the mean.
-pub(crate) fn moments<C: Arithmetic + Compute, const S: usize>(
-    group: &mut Group<'_, S>,
-    from: &Reader<'_, C>,
-) -> Result<[[C; COLUMNS]; 2]> {
-    let count = group.nest.count as f64;
-    let columns = group.columns;
-    let mut sums = [[C::ZERO; COLUMNS]];
-    group.fold::<C, Sum, 1>(from, &[C::ZERO; COLUMNS], &mut sums)?;
-    let [mut means] = sums;
-    for mean in &mut means[..columns] {
-        *mean = C::from_f64(mean.to_f64() / count);
+/// Means and sums of squared deviations from the mean of the groups that [`measure`](Self::measure) saw last.
+pub(crate) struct Moments<C> {
+    means: [[C; COLUMNS]; 1],
+    /// Of the deviations, and of their squares.
+    sums: [[C; COLUMNS]; 2],
+}
+
+impl<C: Arithmetic + Compute> Moments<C> {
+    pub(crate) fn new() -> Self {
+        Self { means: [[C::ZERO; COLUMNS]], sums: [[C::ZERO; COLUMNS]; 2] }
     }
-    let mut deviations = [[C::ZERO; COLUMNS]; 2];
-    group.fold::<C, Deviations, 2>(from, &means, &mut deviations)?;
-    let [sums, mut squares] = deviations;
-    for (squares, sum) in squares[..columns].iter_mut().zip(sums) {
-        let corrected = squares.to_f64() - sum.to_f64() * sum.to_f64() / count;
-        *squares = if corrected < 0.0 { C::ZERO } else { C::from_f64(corrected) };
+
+    /// Computes the moments of each group, corrected for the rounding error of the mean. The first `columns` entries of
+    /// the means and of the sums of squares are set.
+    pub(crate) fn measure<const S: usize>(
+        &mut self,
+        group: &mut Group<'_, S>,
+        from: &Reader<'_, C>,
+    ) -> Result<(&mut [C; COLUMNS], &mut [C; COLUMNS])> {
+        let count = group.nest.count as f64;
+        let columns = group.columns;
+        // Sums ignore their center.
+        group.fold::<C, Sum, 1>(from, &self.sums[0], &mut self.means)?;
+        let [means] = &mut self.means;
+        for mean in &mut means[..columns] {
+            *mean = C::from_f64(mean.to_f64() / count);
+        }
+        group.fold::<C, Deviations, 2>(from, means, &mut self.sums)?;
+        let [sums, squares] = &mut self.sums;
+        for (squares, sum) in squares[..columns].iter_mut().zip(sums) {
+            let corrected = squares.to_f64() - sum.to_f64() * sum.to_f64() / count;
+            *squares = if corrected < 0.0 { C::ZERO } else { C::from_f64(corrected) };
+        }
+        Ok((means, squares))
     }
-    Ok([means, squares])
 }
 
 /// Resizes `out`, argument `index`, to the result of reducing `dims` of `input`.
@@ -467,10 +481,6 @@ pub(crate) const RUN_TILE: usize = 256;
 /// Elements of a run that are folded before their result goes to the first level.
 const BLOCK: usize = 512;
 
-/// Accumulators of a block, for instruction-level and vector parallelism; so many that the loop over them stays a loop,
-/// which becomes vector code.
-const LANES: usize = 32;
-
 /// Binary logarithm of the entries of a level that are merged into one of the next.
 fn level_bits(entries: usize) -> u32 {
     (entries.max(1).ilog2() / LEVELS as u32 + 1).max(4)
@@ -479,9 +489,19 @@ fn level_bits(entries: usize) -> u32 {
 /// Folds a slice.
 #[inline]
 pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], center: C) -> [C; N] {
-    if block.len() < LANES / 4 {
-        return block.iter().fold(F::START, |state, &x| F::step(state, x, center));
+    if block.len() < 8 {
+        block.iter().fold(F::START, |state, &x| F::step(state, x, center))
+    } else if size_of::<C>() <= 4 {
+        fold_lanes::<C, F, N, 32>(block, center)
+    } else {
+        fold_lanes::<C, F, N, 16>(block, center)
     }
+}
+
+/// Folds a slice with `LANES` accumulators each, for instruction-level and vector parallelism: so many that the loop over
+/// them stays a loop, because that is what becomes vector code.
+#[inline(always)]
+fn fold_lanes<C: Copy, F: Fold<C, N>, const N: usize, const LANES: usize>(block: &[C], center: C) -> [C; N] {
     let (chunks, rest) = block.as_chunks::<LANES>();
     let mut lanes = F::START.map(|start| [start; LANES]);
     for chunk in chunks {
