@@ -200,25 +200,14 @@ impl<'a> Indexing<'a> {
         put: bool,
     ) -> Result<()> {
         let order = |indexed: usize, other: usize| if put { (indexed, other) } else { (other, indexed) };
-        // The common widths of single elements get loops of their own.
-        match block.run_len() {
-            Some(1) if width == 4 => {
-                let (dst, src) = (dst.as_chunks_mut::<4>().0, src.as_chunks::<4>().0);
-                self.walk(strides, |indexed, other| {
-                    let (to, from) = order(indexed, other);
-                    dst[to] = src[from];
-                })
-            }
-            Some(1) if width == 8 => {
-                let (dst, src) = (dst.as_chunks_mut::<8>().0, src.as_chunks::<8>().0);
-                self.walk(strides, |indexed, other| {
-                    let (to, from) = order(indexed, other);
-                    dst[to] = src[from];
-                })
-            }
-            Some(len) => self.walk(strides, |indexed, other| {
+        // Runs of the common short lengths get loops of their own.
+        match block.run_len().map(|len| len * width) {
+            Some(4) => self.copy_fixed::<4>(strides, dst, src, width, order),
+            Some(8) => self.copy_fixed::<8>(strides, dst, src, width, order),
+            Some(16) => self.copy_fixed::<16>(strides, dst, src, width, order),
+            Some(bytes) => self.walk(strides, |indexed, other| {
                 let (to, from) = order(indexed * width, other * width);
-                copy_run(&mut dst[to..to + len * width], &src[from..from + len * width]);
+                copy_run(&mut dst[to..to + bytes], &src[from..from + bytes]);
             }),
             None => {
                 let mut copied = Ok(());
@@ -229,6 +218,23 @@ impl<'a> Indexing<'a> {
                 copied
             }
         }
+    }
+
+    /// Copies runs of `N` bytes.
+    fn copy_fixed<const N: usize>(
+        &self,
+        strides: Strides<'_>,
+        dst: &mut [u8],
+        src: &[u8],
+        width: usize,
+        order: impl Fn(usize, usize) -> (usize, usize),
+    ) -> Result<()> {
+        self.walk(strides, |indexed, other| {
+            let (to, from) = order(indexed * width, other * width);
+            if let (Some(to), Some(from)) = (dst[to..].first_chunk_mut::<N>(), src[from..].first_chunk::<N>()) {
+                *to = *from;
+            }
+        })
     }
 
     /// The same as [`walk`](Self::walk), compiled once: for callers that do much in each call, or are rare.

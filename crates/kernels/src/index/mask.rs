@@ -39,7 +39,12 @@ fn nonzero(cx: &KernelContext<'_>) -> Result<()> {
         loop {
             for start in (0..input.size(last)).step_by(TILE) {
                 let tile = start..(start + TILE).min(input.size(last));
-                let (found, count) = positions(tile, |i| is_nonzero(data[rows.offsets[0] + i * step], bits));
+                let base = rows.offsets[0];
+                if step == 1 && data[base + tile.start..base + tile.end].as_flattened().iter().fold(0, |a, b| a | b) == 0
+                {
+                    continue;
+                }
+                let (found, count) = positions(tile, |i| is_nonzero(data[base + i * step], bits));
                 for &i in &found[..count] {
                     for (dim, &coordinate) in rows.index().iter().enumerate() {
                         out[at + dim * column] = coordinate as i64;
@@ -76,7 +81,7 @@ fn is_nonzero<const N: usize>(element: [u8; N], bits: u64) -> bool {
     word & bits != 0
 }
 
-const TILE: usize = 128;
+const TILE: usize = 64;
 
 /// The positions of a range, at most [`TILE`] long, that are set, and how many. Has no branch to be mispredicted.
 #[inline(always)]
