@@ -1,6 +1,6 @@
 //! Activation functions of neural networks.
 
-use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
 
 use crate::support::elementwise::{map, out_like, tiles, unary};
 use crate::support::math;
@@ -174,7 +174,10 @@ fn glu_out(cx: &KernelContext<'_>) -> Result<()> {
     check_cast(dtype, out.dtype()).map_err(|e| e.arg(2))?;
     out.resize(&sizes).map_err(|e| e.arg(2))?;
     compute!(FLOAT, dtype, C => {
-        let [mut value, mut gate] = halves::<C>(&a, &sizes, half * a.strides().get(dim).copied().unwrap_or(0), &out)?;
+        let mut first = Cursor::new(&sizes, a.strides(), out.sizes(), out.dim_order())?;
+        let offset = half * a.strides().get(dim).copied().unwrap_or(0);
+        let mut second = Cursor::new(&sizes, a.strides(), out.sizes(), out.dim_order())?.shifted(offset);
+        let (mut value, mut gate) = (Operand::<C>::at(&a, &mut first, dtype)?, Operand::<C>::at(&a, &mut second, dtype)?);
         let sink = Sink::<C>::new(dtype, &out)?;
         let (mut room_value, mut room_gate, mut room) = (None, None, None);
         tiles(out.numel(), C::TILE, |at, len| {
@@ -186,17 +189,4 @@ fn glu_out(cx: &KernelContext<'_>) -> Result<()> {
             })
         })
     })
-}
-
-/// The parts of `a` with the given sizes, the second `offset` elements behind the first.
-fn halves<'a, C: Compute>(
-    a: &Tensor<'a>,
-    sizes: &[usize],
-    offset: usize,
-    out: &TensorMut<'_>,
-) -> Result<[Operand<'a, C>; 2]> {
-    let cursor = || Cursor::new(sizes, a.strides(), out.sizes(), out.dim_order());
-    let first = Operand::at(a, cursor()?, a.dtype())?;
-    let second = Operand::at(a, cursor()?.shifted(offset), a.dtype())?;
-    Ok([first, second])
 }

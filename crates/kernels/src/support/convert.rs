@@ -27,14 +27,16 @@ fn through<C: Compute>(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> 
         return through_complex(src, out);
     }
     let store = C::store(out.dtype())?;
-    let mut src = Operand::<C>::new(src, src.dtype(), out)?;
+    let mut cursor = Cursor::NOWHERE;
+    let mut src = Operand::<C>::new(src, src.dtype(), out, &mut cursor)?;
     let mut room = None;
     tiles(out.numel(), C::TILE, |at, len| store(src.next(&mut room, len), out, at))
 }
 
 fn through_complex(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     let store = Complex::<f64>::store(out.dtype())?;
-    let mut src = Operand::<Complex<f64>>::new(src, src.dtype(), out)?;
+    let mut cursor = Cursor::NOWHERE;
+    let mut src = Operand::<Complex<f64>>::new(src, src.dtype(), out, &mut cursor)?;
     let mut room = None;
     tiles(out.numel(), Complex::<f64>::TILE, |at, len| store(src.next(&mut room, len), out, at))
 }

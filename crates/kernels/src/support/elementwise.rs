@@ -9,7 +9,7 @@ use rushlight_runtime::{KernelContext, Result, ScalarType, Tensor, TensorMut};
 
 use crate::support::promote::check_cast;
 use crate::support::shape::broadcast;
-use crate::support::tile::{Compute, Operand, Sink};
+use crate::support::tile::{Compute, Cursor, Operand, Sink};
 
 /// Runs `body` with `C` as the compute type of `dtype`, restricted to a family: `REAL` (every real type), `FLOAT`,
 /// `INT` (integers and bool) or `COMPLEX`.
@@ -145,7 +145,8 @@ fn unary_tiles<A: Compute, R: Compute>(
     types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &mut [R]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, types.0, out)?;
+    let mut cursor = Cursor::NOWHERE;
+    let mut a = Operand::<A>::new(a, types.0, out, &mut cursor)?;
     let sink = Sink::<R>::new(types.1, out)?;
     let (mut room_a, mut room) = (None, None);
     tiles(out.numel(), A::TILE.min(R::TILE), |at, len| {
@@ -184,8 +185,9 @@ fn binary_tiles<A: Compute, B: Compute, R: Compute>(
     types: (ScalarType, ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &[B], &mut [R]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, types.0, out)?;
-    let mut b = Operand::<B>::new(b, types.1, out)?;
+    let [mut cursor_a, mut cursor_b] = [const { Cursor::NOWHERE }; 2];
+    let mut a = Operand::<A>::new(a, types.0, out, &mut cursor_a)?;
+    let mut b = Operand::<B>::new(b, types.1, out, &mut cursor_b)?;
     let sink = Sink::<R>::new(types.2, out)?;
     let (mut room_a, mut room_b, mut room) = (None, None, None);
     tiles(out.numel(), A::TILE.min(B::TILE).min(R::TILE), |at, len| {
@@ -228,9 +230,10 @@ fn ternary_tiles<A: Compute, B: Compute>(
     types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &[B], &[B], &mut [B]),
 ) -> Result<()> {
-    let mut a = Operand::<A>::new(a, types.0, out)?;
-    let mut b = Operand::<B>::new(b, types.1, out)?;
-    let mut c = Operand::<B>::new(c, types.1, out)?;
+    let [mut cursor_a, mut cursor_b, mut cursor_c] = [const { Cursor::NOWHERE }; 3];
+    let mut a = Operand::<A>::new(a, types.0, out, &mut cursor_a)?;
+    let mut b = Operand::<B>::new(b, types.1, out, &mut cursor_b)?;
+    let mut c = Operand::<B>::new(c, types.1, out, &mut cursor_c)?;
     let sink = Sink::<B>::new(types.1, out)?;
     let (mut room_a, mut room_b, mut room_c, mut room) = (None, None, None, None);
     tiles(out.numel(), A::TILE.min(B::TILE), |at, len| {

@@ -223,12 +223,29 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    /// Before [`walk`](Self::walk).
+    pub(crate) const NOWHERE: Self =
+        Self { sizes: Dims::EMPTY, strides: Dims::EMPTY, index: Dims::EMPTY, row: 0, column: 0 };
+
     pub(crate) fn new(sizes: &[usize], strides: &[usize], out_sizes: &[usize], dim_order: &[u8]) -> Result<Self> {
+        let mut cursor = Self::NOWHERE;
+        cursor.walk(sizes, strides, out_sizes, dim_order)?;
+        Ok(cursor)
+    }
+
+    /// Starts at the first of the elements with these sizes and strides, which broadcast to `out_sizes`.
+    pub(crate) fn walk(
+        &mut self,
+        sizes: &[usize],
+        strides: &[usize],
+        out_sizes: &[usize],
+        dim_order: &[u8],
+    ) -> Result<()> {
         let lead = out_sizes
             .len()
             .checked_sub(sizes.len())
             .ok_or(Detail::Rank { expected: "at most that of the output", got: sizes.len() })?;
-        let (mut merged_sizes, mut merged_strides) = (Dims::EMPTY, Dims::EMPTY);
+        let (merged_sizes, merged_strides) = (&mut self.sizes, &mut self.strides);
         for &dim in dim_order {
             let dim = usize::from(dim);
             let target = out_sizes.get(dim).copied().unwrap_or(1);
@@ -256,8 +273,10 @@ impl Cursor {
             merged_sizes.push(1)?;
             merged_strides.push(0)?;
         }
-        let index = Dims::filled(merged_sizes.len(), 0)?;
-        Ok(Self { sizes: merged_sizes, strides: merged_strides, index, row: 0, column: 0 })
+        for _ in 0..merged_sizes.len() {
+            self.index.push(0)?;
+        }
+        Ok(())
     }
 
     /// `len` elements from `offset` on, `stride` apart.
@@ -317,34 +336,39 @@ impl Cursor {
     }
 }
 
-/// Room for the elements of a tile, which is only initialised once it is needed. It lives beside the [`Operand`] or
-/// [`Sink`] that uses it, because those move.
+/// Room for the elements of a tile, which is only initialised once it is needed. It and the [`Cursor`] live beside the
+/// [`Operand`] or [`Sink`] that uses them, because those move.
 pub(crate) type Room<C> = Option<<C as Compute>::Tile>;
 
 /// An input of an elementwise kernel.
-pub(crate) struct Operand<'a, C: Compute> {
+pub(crate) struct Operand<'a, 'c, C: Compute> {
     tensor: Tensor<'a>,
     /// The elements, if they need no conversion.
     native: Option<&'a [C]>,
     load: Load<C>,
     narrow: Option<Narrow<C>>,
-    cursor: Cursor,
+    cursor: &'c mut Cursor,
     /// All elements are the same one.
     constant: bool,
     /// The tile holds that element as often as the longest call needs it, which is the first.
     filled: bool,
 }
 
-impl<'a, C: Compute> Operand<'a, C> {
+impl<'a, 'c, C: Compute> Operand<'a, 'c, C> {
     /// The input `tensor` of an operator that converts its inputs to `common` and writes `out`, whose size is set.
-    pub(crate) fn new(tensor: &Tensor<'a>, common: ScalarType, out: &TensorMut<'_>) -> Result<Self> {
-        let cursor = Cursor::new(tensor.sizes(), tensor.strides(), out.sizes(), out.dim_order())?;
+    pub(crate) fn new(
+        tensor: &Tensor<'a>,
+        common: ScalarType,
+        out: &TensorMut<'_>,
+        cursor: &'c mut Cursor,
+    ) -> Result<Self> {
+        cursor.walk(tensor.sizes(), tensor.strides(), out.sizes(), out.dim_order())?;
         Self::at(tensor, cursor, common)
     }
 
     /// The elements of `tensor` that `cursor` passes.
     #[inline]
-    pub(crate) fn at(tensor: &Tensor<'a>, cursor: Cursor, common: ScalarType) -> Result<Self> {
+    pub(crate) fn at(tensor: &Tensor<'a>, cursor: &'c mut Cursor, common: ScalarType) -> Result<Self> {
         // Floating operands keep their precision within one call, as in PyTorch's kernels for 16-bit floats.
         let exact = tensor.dtype() == common || (common.is_floating() && tensor.dtype().is_floating());
         let narrow = if exact { None } else { C::narrow(common) };
@@ -366,7 +390,7 @@ impl<'a, C: Compute> Operand<'a, C> {
         }
         let tile = room.get_or_insert_with(|| C::ZEROS).as_mut().get_mut(..len).unwrap_or(&mut []);
         if !self.filled {
-            (self.load)(&self.tensor, &mut self.cursor, tile);
+            (self.load)(&self.tensor, self.cursor, tile);
             if let Some(narrow) = self.narrow {
                 narrow(tile);
             }
