@@ -469,6 +469,9 @@ pub(crate) fn resize_reduced(
 pub(crate) trait Fold<C: Copy, const N: usize> {
     /// The accumulators of no elements.
     const START: [C; N];
+    /// True if a step is more than one instruction. So many lanes then keep the loop over them a loop, which becomes
+    /// vector code; single instructions rather stay in registers.
+    const LONG: bool = true;
     fn step(state: [C; N], x: C, center: C) -> [C; N];
     fn merge(a: [C; N], b: [C; N]) -> [C; N];
 }
@@ -491,16 +494,16 @@ fn level_bits(entries: usize) -> u32 {
 pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], center: C) -> [C; N] {
     if block.len() < 8 {
         block.iter().fold(F::START, |state, &x| F::step(state, x, center))
-    } else if size_of::<C>() <= 4 {
+    } else if F::LONG && size_of::<C>() <= 4 {
         fold_lanes::<C, F, N, 32>(block, center)
     } else {
         fold_lanes::<C, F, N, 16>(block, center)
     }
 }
 
-/// Folds a slice with `LANES` accumulators each, for instruction-level and vector parallelism: so many that the loop over
-/// them stays a loop, because that is what becomes vector code.
-#[inline(always)]
+/// Folds a slice with `LANES` accumulators each, for instruction-level and vector parallelism. A function of its own,
+/// because the optimiser then sees the loop alone.
+#[inline(never)]
 fn fold_lanes<C: Copy, F: Fold<C, N>, const N: usize, const LANES: usize>(block: &[C], center: C) -> [C; N] {
     let (chunks, rest) = block.as_chunks::<LANES>();
     let mut lanes = F::START.map(|start| [start; LANES]);
@@ -579,6 +582,7 @@ fn merge_level<C: Copy, F: Fold<C, N>, const N: usize>(
 pub(crate) struct Sum;
 
 impl<C: Arithmetic> Fold<C, 1> for Sum {
+    const LONG: bool = false;
     const START: [C; 1] = [C::ZERO];
     #[inline(always)]
     fn step([sum]: [C; 1], x: C, _: C) -> [C; 1] {
@@ -618,6 +622,7 @@ impl Fold<Complex<f64>, 1> for Sum {
 pub(crate) struct Product;
 
 impl<C: Arithmetic> Fold<C, 1> for Product {
+    const LONG: bool = false;
     const START: [C; 1] = [C::ONE];
     #[inline(always)]
     fn step([product]: [C; 1], x: C, _: C) -> [C; 1] {
