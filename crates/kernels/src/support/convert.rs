@@ -2,7 +2,9 @@
 
 use rushlight_runtime::{Complex, Detail, Result, Scalar, ScalarType, Tensor, TensorMut};
 
+use crate::support::copy::StridedCopy;
 use crate::support::elementwise::{same_layout, tiles};
+use crate::support::shape::broadcast_strides;
 use crate::support::tile::{Compute, ComputeType, Cursor, Operand};
 
 /// Stores the elements of `src`, which broadcasts to the size of `out`, converted to its type.
@@ -47,27 +49,8 @@ fn rearrange(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
         out.bytes_mut().copy_from_slice(src.bytes());
         return Ok(());
     }
-    let mut cursor = Cursor::new(src.sizes(), src.strides(), out.sizes(), out.dim_order())?;
-    dispatch_size!(src.dtype(), N => {
-        gather::<N>(src.bytes(), &mut cursor, out.bytes_mut());
-        Ok(())
-    })
-}
-
-fn gather<const N: usize>(src: &[u8], cursor: &mut Cursor, out: &mut [u8]) {
-    let src = src.as_chunks::<N>().0;
-    let mut out = out.as_chunks_mut::<N>().0;
-    while !out.is_empty() {
-        let run = cursor.run(out.len());
-        let (now, rest) = out.split_at_mut(run.len);
-        let from = src.get(run.offset..).unwrap_or(&[]);
-        match (run.stride, from.first()) {
-            (0, Some(&value)) => now.fill(value),
-            (1, _) => now.iter_mut().zip(from).for_each(|(to, &value)| *to = value),
-            (stride, _) => now.iter_mut().zip(from.iter().step_by(stride.max(1))).for_each(|(to, &v)| *to = v),
-        }
-        out = rest;
-    }
+    let strides = broadcast_strides(src.sizes(), src.strides(), out.sizes())?;
+    StridedCopy::of(out.sizes(), out.strides(), &strides)?.run(out, *src)
 }
 
 /// Stores one number in every element, converted to the type of `out`. Fails where PyTorch does: if the value is
