@@ -255,7 +255,7 @@ unsafe impl StableBytes for alloc::boxed::Box<[u8]> {
 unsafe impl StableBytes for HeapBlock {
     fn bytes(&self) -> &[u8] {
         // SAFETY: the block was allocated with this length, zeroed, and `self` owns it.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
@@ -284,13 +284,15 @@ impl SharedBytes {
 #[cfg(feature = "alloc")]
 pub struct HeapBlock {
     start: NonNull<u8>,
+    len: usize,
+    /// Of the allocation, which has at least one byte.
     layout: core::alloc::Layout,
 }
 
 #[cfg(feature = "alloc")]
 impl core::fmt::Debug for HeapBlock {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("HeapBlock").field("len", &self.layout.size()).finish_non_exhaustive()
+        f.debug_struct("HeapBlock").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -304,20 +306,20 @@ impl HeapBlock {
         let layout = core::alloc::Layout::from_size_align(len.max(1), Self::ALIGNMENT).map_err(|_| failed())?;
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc::alloc_zeroed(layout) };
-        Ok(Self { start: NonNull::new(start).ok_or_else(failed)?, layout })
+        Ok(Self { start: NonNull::new(start).ok_or_else(failed)?, len, layout })
     }
 
     /// The bytes, to fill them before they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the block was allocated with this length, zeroed, and `self` is exclusive.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
     /// The bytes for as long as the caller keeps the block, which must be at least as long as any use of them.
     fn lend(&mut self) -> &'static mut [u8] {
         // SAFETY: the pointer and length are those of the allocation. `Bump::grow`, the only caller, lends a block once
         // and keeps it; the method that was loaded with the bump keeps the blocks until nothing uses them.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 

@@ -1,0 +1,38 @@
+//! Files that are not programs: each is an error that says so, and none is a panic.
+
+use rushlight::{Code, LoadMode, Module};
+
+#[test]
+fn bytes_that_are_no_program() {
+    let long = [7u8; 4096];
+    for bytes in [&b""[..], b"x", b"not a program, but longer than a header needs to be .............", &long] {
+        let error = Module::from_bytes(bytes).expect_err("these bytes are no program");
+        assert_eq!(error.code(), Code::InvalidProgram, "{error}");
+        assert!(error.to_string().contains(".pte"), "{error}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    for mode in [LoadMode::File, LoadMode::Mmap, LoadMode::MmapMlockIgnoreErrors] {
+        let missing = Module::builder().mode(mode).load("no/such/model.pte").expect_err("there is no such file");
+        assert_eq!(missing.code(), Code::NotFound);
+        assert!(missing.to_string().contains("no/such/model.pte"), "{missing}");
+        let folder = Module::builder().mode(mode).load(env!("CARGO_MANIFEST_DIR")).expect_err("a folder is no file");
+        assert_eq!(folder.code(), Code::AccessFailed);
+        let text = Module::builder().mode(mode).load(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        assert_eq!(text.expect_err("a manifest is no program").code(), Code::InvalidProgram);
+    }
+}
+
+#[test]
+fn unknown_methods_are_named_with_those_that_exist() {
+    let mut module = Module::load(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/add.pte"))
+        .expect("the corpus is part of the repository");
+    let error = module.run("backward", &[]).expect_err("there is no such method");
+    assert!(error.to_string().contains("forward"), "{error}");
+    let limited = Module::builder().memory_limit(16);
+    let mut limited =
+        limited.load(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/add.pte")).expect("a program");
+    assert_eq!(limited.run("forward", &[]).expect_err("16 bytes are not enough").code(), Code::MemoryAllocationFailed);
+}
