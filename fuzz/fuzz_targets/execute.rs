@@ -1,0 +1,42 @@
+//! Parses, loads and executes a program without inputs, and with unset ones where it has some: no panic, no hang, no
+//! memory beyond the limit.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rushlight::runtime::{HeapBlock, LoadOptions, Memory, StableBytes};
+use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+
+/// What one method may take, in bytes.
+const LIMIT: usize = 1 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(mut block) = HeapBlock::new(data.len()) else { return };
+    block.bytes_mut().copy_from_slice(data);
+    let Ok(program) = Program::parse(block.bytes()) else { return };
+    for plan in program.parsed().methods().take(4) {
+        let options = LoadOptions::new(Registry::new(kernels::ALL));
+        let memory = Memory::heap().with_limit(LIMIT);
+        let Ok(mut method) = Method::load(&program, plan.name(), memory, &options) else { continue };
+        let meta = rushlight::MethodMeta::of(&plan);
+        let tensors: Vec<_> = meta
+            .inputs
+            .iter()
+            .map(|info| {
+                let info = info.as_tensor().filter(|info| info.nbytes < 1 << 16)?;
+                Some((info.dtype, info.sizes.clone(), vec![0u8; info.nbytes as usize]))
+            })
+            .collect();
+        let inputs: Vec<Input<'_>> = tensors
+            .iter()
+            .map(|tensor| match tensor {
+                Some((dtype, sizes, bytes)) => TensorView::new(*dtype, sizes, bytes).map_or(Input::None, Input::Tensor),
+                None => Input::None,
+            })
+            .collect();
+        if let Ok(outputs) = method.execute(&inputs) {
+            for i in 0..outputs.len() {
+                let _ = outputs.get(i);
+            }
+        }
+    }
+});
