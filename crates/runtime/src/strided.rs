@@ -18,24 +18,25 @@ pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[u
 /// True if strides (row-major where `None`) are those of a dense tensor with this dim order.
 pub(crate) fn has_dim_order(sizes: &[usize], strides: Option<&[usize]>, dim_order: &[u8]) -> bool {
     let mut expected = [1; MAX_RANK];
-    let mut stride = 1usize;
-    for &dim in dim_order.iter().rev() {
-        if let (Some(slot), Some(&size)) = (expected.get_mut(dim as usize), sizes.get(dim as usize)) {
-            *slot = stride;
-            stride = stride.saturating_mul(size);
-        }
-    }
+    dense_strides(sizes, dim_order.iter().map(|&dim| dim as usize), &mut expected);
     is_dense(sizes, strides, &expected)
 }
 
 fn row_major(sizes: &[usize]) -> [usize; MAX_RANK] {
     let mut strides = [1; MAX_RANK];
-    let mut stride = 1usize;
-    for (slot, &size) in strides.iter_mut().take(sizes.len()).rev().zip(sizes.iter().rev()) {
-        *slot = stride;
-        stride = stride.saturating_mul(size);
-    }
+    dense_strides(sizes, 0..sizes.len(), &mut strides);
     strides
+}
+
+/// Fills `strides` with those of a dense tensor whose dimensions lie in memory in the order `dim_order`, outermost first.
+pub fn dense_strides(sizes: &[usize], dim_order: impl DoubleEndedIterator<Item = usize>, strides: &mut [usize]) {
+    let mut stride = 1usize;
+    for dim in dim_order.rev() {
+        if let (Some(slot), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
+            *slot = stride;
+            stride = stride.saturating_mul(size);
+        }
+    }
 }
 
 /// Copies the view, whose type and sizes are the tensor's, into the tensor's memory.

@@ -3,7 +3,7 @@
 
 use rushlight_runtime::{
     EventTracer, Input, Method, Output, OutputBuffer, Program, Registry, ScalarType, Tensor as TensorRef, TensorView,
-    TensorViewMut,
+    TensorViewMut, dense_strides,
 };
 
 use crate::error::Error;
@@ -181,13 +181,7 @@ impl Ordered {
         let mut data = Tensor::zeros(view.dtype(), &sizes)?;
         let mut strides = vec![1; sizes.len()];
         if dim_order.len() == sizes.len() {
-            let mut stride = 1usize;
-            for &dim in dim_order.iter().rev() {
-                if let (Some(slot), Some(&size)) = (strides.get_mut(dim as usize), sizes.get(dim as usize)) {
-                    *slot = stride;
-                    stride = stride.saturating_mul(size);
-                }
-            }
+            dense_strides(&sizes, dim_order.iter().map(|&dim| dim as usize), &mut strides);
             view.copy_ordered(dim_order, data.bytes_mut());
         }
         Ok(Self { data, sizes, strides })

@@ -119,11 +119,7 @@ impl Recording {
 /// The same elements with the dimensions in another order in memory: strides and bytes.
 fn lay_out(dtype: ScalarType, shape: &[usize], bytes: &[u8], order: &[usize]) -> (Vec<usize>, Vec<u8>) {
     let mut strides = vec![1; shape.len()];
-    let mut stride = 1;
-    for &dim in order.iter().rev() {
-        strides[dim] = stride;
-        stride *= shape[dim];
-    }
+    rushlight::runtime::dense_strides(shape, order.iter().copied(), &mut strides);
     let width = dtype.size();
     let mut data = vec![0; bytes.len()];
     for (i, element) in bytes.chunks_exact(width).enumerate() {
