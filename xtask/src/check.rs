@@ -23,6 +23,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-format", 0),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),
+    ("rushlight-compiler", 3),
     ("rushlight", 4),
     ("rushlight-devtools", 5),
     ("rushlight-cli", 6),

@@ -1,0 +1,9 @@
+//! Level 3. From an exported program to a `.pte` file: front ends read `.pt2` and `.pte` into one graph, passes lower
+//! it to operators that runtimes have, and the emitter writes the file. It knows nothing of files on disk, terminals or
+//! Python: callers hand in bytes and get bytes.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod bytes;
+
+pub use bytes::Bytes;
