@@ -80,9 +80,11 @@ fn embedded() -> Result<()> {
     run(command("cargo", &test).env("FIRMWARE_OUTPUT", &path))
 }
 
-/// The wheel: built, installed where neither torch nor numpy are, and tested beside both.
+/// What Python generated and the repository keeps is up to date. The wheel: built, installed where neither torch nor
+/// numpy are, and tested beside both.
 fn python() -> Result<()> {
     setup::one("python")?;
+    run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))
 }
 
