@@ -2,8 +2,12 @@
 //! it to operators that runtimes have, and the emitter writes the file. It knows nothing of files on disk, terminals or
 //! Python: callers hand in bytes and get bytes.
 #![forbid(unsafe_code)]
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bytes;
+mod error;
+pub mod graph;
+pub mod ops;
 
 pub use bytes::Bytes;
+pub use error::{Error, ErrorKind};

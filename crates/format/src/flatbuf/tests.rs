@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, clippy::indexing_slicing)]
-
 use alloc::vec::Vec;
 
 use super::{Builder, Context, Field, Table};

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used)]
-
 use alloc::vec;
 use alloc::vec::Vec;
 

@@ -1,0 +1,155 @@
+//! The compiler's error: what went wrong, at which node, what was expected, what came, and what to do about it.
+
+use std::fmt;
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The input file is damaged or of a version that is not read.
+    Input,
+    /// The input is well-formed, but describes no valid program.
+    InvalidProgram,
+    /// An operator, dtype or feature that the compiler does not have.
+    Unsupported,
+    /// A shape or dtype that an operator does not take.
+    Type,
+    /// A backend refused or failed.
+    Backend,
+    /// A graph that breaks the rules of graphs: a defect of a pass.
+    Verification,
+    /// The output cannot be written as asked.
+    Output,
+}
+
+impl ErrorKind {
+    /// The kind as one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Input => "Input",
+            Self::InvalidProgram => "InvalidProgram",
+            Self::Unsupported => "Unsupported",
+            Self::Type => "Type",
+            Self::Backend => "Backend",
+            Self::Verification => "Verification",
+            Self::Output => "Output",
+        }
+    }
+}
+
+/// An error with its place and, where known, what was expected and a hint. `Display` writes a headline and a line for
+/// each of these.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Parts>);
+
+#[derive(Clone, Debug)]
+struct Parts {
+    kind: ErrorKind,
+    message: String,
+    site: Option<String>,
+    source: Option<String>,
+    expected: Option<String>,
+    got: Option<String>,
+    help: Option<String>,
+}
+
+impl Error {
+    /// An error whose headline is `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let (site, source, expected, got, help) = (None, None, None, None, None);
+        Self(Box::new(Parts { kind, message: message.into(), site, source, expected, got, help }))
+    }
+
+    /// A shape or dtype that does not fit.
+    pub fn type_error(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Type, message)
+    }
+
+    /// Something that the compiler does not have.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// A program that contradicts itself.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidProgram, message)
+    }
+
+    /// Where it happened, such as a method and node. The innermost place that is set stays.
+    #[must_use]
+    pub fn at(mut self, site: impl fmt::Display) -> Self {
+        self.0.site.get_or_insert_with(|| site.to_string());
+        self
+    }
+
+    /// The line of the model's source that the node comes from.
+    #[must_use]
+    pub fn from_line(mut self, line: Option<&str>) -> Self {
+        if self.0.source.is_none() {
+            self.0.source = line.map(ToOwned::to_owned);
+        }
+        self
+    }
+
+    /// What would have been right.
+    #[must_use]
+    pub fn expected(mut self, expected: impl fmt::Display) -> Self {
+        self.0.expected = Some(expected.to_string());
+        self
+    }
+
+    /// What came instead.
+    #[must_use]
+    pub fn got(mut self, got: impl fmt::Display) -> Self {
+        self.0.got = Some(got.to_string());
+        self
+    }
+
+    /// What the user can do.
+    #[must_use]
+    pub fn help(mut self, help: impl fmt::Display) -> Self {
+        self.0.help = Some(help.to_string());
+        self
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The headline.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The method, node or file, if known.
+    pub fn site(&self) -> Option<&str> {
+        self.0.site.as_deref()
+    }
+
+    /// The line of the model's source, if known.
+    pub fn source_line(&self) -> Option<&str> {
+        self.0.source.as_deref()
+    }
+
+    /// What to do about it, if known.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { message, site, source, expected, got, help, .. } = &*self.0;
+        f.write_str(message)?;
+        let lines = [("at", site), ("source", source), ("expected", expected), ("got", got), ("help", help)];
+        for (label, text) in lines {
+            if let Some(text) = text {
+                write!(f, "\n  {label:<8}  {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,228 @@
+//! Tensors whose content is known when the program is compiled.
+
+use std::sync::Arc;
+
+use crate::Bytes;
+use crate::error::Error;
+
+use super::types::TensorType;
+
+/// A tensor with its content.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// The name of the parameter or buffer in the PyTorch module, or of what it was computed from.
+    pub name: String,
+    /// Static and contiguous.
+    pub ty: TensorType,
+    pub data: ConstantData,
+}
+
+/// The content of a constant, copied together only when it is read.
+#[derive(Clone)]
+pub enum ConstantData {
+    /// All elements are zero bytes.
+    Zeros,
+    /// The elements in row-major order.
+    Dense(Bytes),
+    /// Elements picked from a block of memory: element `[i, j, …]` is at `offset + i * strides[0] + j * strides[1] …`,
+    /// counted in elements. This is how PyTorch stores views, and what a transposition of a weight costs: nothing.
+    Strided { storage: Bytes, offset: usize, strides: Vec<usize> },
+    /// Computed when it is read.
+    Computed(Arc<dyn Computed>),
+}
+
+/// Content that is computed when it is needed and not kept: large folded weights take no memory until they are written.
+pub trait Computed: Send + Sync {
+    /// The elements in row-major order.
+    fn compute(&self) -> Result<Vec<u8>, Error>;
+}
+
+impl std::fmt::Debug for ConstantData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zeros => f.write_str("Zeros"),
+            Self::Dense(bytes) => write!(f, "Dense({} bytes)", bytes.len()),
+            Self::Strided { strides, .. } => write!(f, "Strided({strides:?})"),
+            Self::Computed(_) => f.write_str("Computed"),
+        }
+    }
+}
+
+impl Constant {
+    /// A constant of elements in row-major order.
+    ///
+    /// # Errors
+    /// `InvalidProgram` if the bytes are not as many as the type needs.
+    pub fn dense(name: impl Into<String>, ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self, Error> {
+        let (name, bytes) = (name.into(), bytes.into());
+        let constant = Self { name, ty, data: ConstantData::Zeros };
+        if constant.len()? != bytes.len() {
+            return Err(Error::invalid(format!("constant `{}` has the wrong size", constant.name))
+                .expected(format!("{} bytes", constant.len()?))
+                .got(format!("{} bytes", bytes.len())));
+        }
+        Ok(Self { data: ConstantData::Dense(bytes), ..constant })
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> Result<Vec<usize>, Error> {
+        let sizes =
+            self.ty.static_sizes().and_then(|sizes| sizes.into_iter().map(|size| usize::try_from(size).ok()).collect());
+        sizes.ok_or_else(|| Error::invalid(format!("constant `{}` has no fixed size", self.name)))
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> Result<usize, Error> {
+        let too_large = || Error::invalid(format!("constant `{}` is too large", self.name));
+        let elements = self.sizes()?.iter().try_fold(1usize, |n, size| n.checked_mul(*size)).ok_or_else(too_large)?;
+        elements.checked_mul(self.ty.dtype.size()).filter(|len| isize::try_from(*len).is_ok()).ok_or_else(too_large)
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len().is_ok_and(|len| len == 0)
+    }
+
+    /// The elements in row-major order. Shares memory where the content lies there in that order.
+    pub fn read(&self) -> Result<Bytes, Error> {
+        match &self.data {
+            ConstantData::Zeros => Ok(vec![0; self.len()?].into()),
+            ConstantData::Dense(bytes) => Ok(bytes.clone()),
+            ConstantData::Computed(computed) => Ok(computed.compute()?.into()),
+            ConstantData::Strided { storage, offset, strides } => {
+                let sizes = self.sizes()?;
+                let size = self.ty.dtype.size();
+                if is_row_major(&sizes, strides) {
+                    let start = offset.checked_mul(size);
+                    let range = start.and_then(|start| Some(start..start.checked_add(self.len().ok()?)?));
+                    if let Some(bytes) = range.and_then(|range| storage.slice(range)) {
+                        return Ok(bytes);
+                    }
+                }
+                gather(storage, *offset, strides, &sizes, size)
+                    .map(Bytes::from)
+                    .ok_or_else(|| Error::invalid(format!("constant `{}` reaches beyond its storage", self.name)))
+            }
+        }
+    }
+
+    /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
+    /// computing.
+    pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
+        let sizes = self.sizes().ok()?;
+        let (storage, offset, strides) = match &self.data {
+            ConstantData::Zeros => (None, 0, row_major_strides(&sizes)),
+            ConstantData::Dense(bytes) => (Some(bytes.clone()), 0, row_major_strides(&sizes)),
+            ConstantData::Strided { storage, offset, strides } => (Some(storage.clone()), *offset, strides.clone()),
+            ConstantData::Computed(_) => return None,
+        };
+        let shape = dims.iter().map(|dim| self.ty.shape.get(*dim).cloned()).collect::<Option<Vec<_>>>()?;
+        let strides = dims.iter().map(|dim| strides.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
+        let data = match storage {
+            Some(storage) => ConstantData::Strided { storage, offset, strides },
+            None => ConstantData::Zeros,
+        };
+        Some(Self { name: self.name.clone(), ty: TensorType::new(self.ty.dtype, shape), data })
+    }
+}
+
+/// The strides of a row-major tensor, in elements.
+pub fn row_major_strides(sizes: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; sizes.len()];
+    let mut stride = 1usize;
+    for (slot, size) in strides.iter_mut().zip(sizes).rev() {
+        *slot = stride;
+        stride = stride.saturating_mul((*size).max(1));
+    }
+    strides
+}
+
+fn is_row_major(sizes: &[usize], strides: &[usize]) -> bool {
+    let dense = row_major_strides(sizes);
+    // The stride of a dimension of one element is never used.
+    sizes.iter().zip(strides).zip(&dense).all(|((size, stride), dense)| *size <= 1 || stride == dense)
+}
+
+/// The elements of a strided tensor in row-major order; `None` if one is outside of `storage`.
+fn gather(storage: &[u8], offset: usize, strides: &[usize], sizes: &[usize], size: usize) -> Option<Vec<u8>> {
+    let count = sizes.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(count.checked_mul(size)?).ok()?;
+    if count == 0 {
+        return Some(out);
+    }
+    let (inner_size, inner_stride) = (sizes.last().copied().unwrap_or(1), strides.last().copied().unwrap_or(1));
+    let outer = sizes.len().saturating_sub(1);
+    let mut index = vec![0usize; outer];
+    loop {
+        let at =
+            index.iter().zip(strides).try_fold(offset, |at, (i, stride)| at.checked_add(i.checked_mul(*stride)?))?;
+        let mut from = at.checked_mul(size)?;
+        if inner_stride == 1 {
+            out.extend_from_slice(storage.get(from..from.checked_add(inner_size.checked_mul(size)?)?)?);
+        } else {
+            let step = inner_stride.checked_mul(size)?;
+            for _ in 0..inner_size {
+                out.extend_from_slice(storage.get(from..from.checked_add(size)?)?);
+                from = from.checked_add(step)?;
+            }
+        }
+        let mut dim = outer;
+        loop {
+            let Some(next) = dim.checked_sub(1) else { return Some(out) };
+            dim = next;
+            let (position, size) = (index.get_mut(dim)?, *sizes.get(dim)?);
+            *position += 1;
+            if *position < size {
+                break;
+            }
+            *position = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+
+    fn constant(sizes: &[i64], data: ConstantData) -> Constant {
+        Constant { name: "c".into(), ty: TensorType::of(ScalarType::Short, sizes), data }
+    }
+
+    fn storage() -> Bytes {
+        (0u8..24).collect::<Vec<u8>>().into()
+    }
+
+    #[test]
+    fn views_are_copied_together_in_row_major_order() {
+        let view = constant(&[3, 2], ConstantData::Strided { storage: storage(), offset: 1, strides: vec![1, 4] });
+        assert_eq!(&*view.read().unwrap(), [2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]);
+        let row_major =
+            constant(&[2, 1, 2], ConstantData::Strided { storage: storage(), offset: 2, strides: vec![2, 9, 1] });
+        assert_eq!(&*row_major.read().unwrap(), [4, 5, 6, 7, 8, 9, 10, 11]);
+        let scalar = constant(&[], ConstantData::Strided { storage: storage(), offset: 3, strides: vec![] });
+        assert_eq!(&*scalar.read().unwrap(), [6, 7]);
+        let expanded = constant(&[2, 2], ConstantData::Strided { storage: storage(), offset: 0, strides: vec![0, 1] });
+        assert_eq!(&*expanded.read().unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+        let outside = constant(&[2, 2], ConstantData::Strided { storage: storage(), offset: 10, strides: vec![1, 1] });
+        assert!(outside.read().is_err());
+        assert_eq!(constant(&[0, 5], ConstantData::Zeros).read().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn permuting_copies_nothing_and_moves_elements() {
+        let dense = Constant::dense("c", TensorType::of(ScalarType::Short, &[3, 4]), storage()).unwrap();
+        let transposed = dense.permuted(&[1, 0]).unwrap();
+        assert_eq!(transposed.ty.static_sizes(), Some(vec![4, 3]));
+        assert_eq!(transposed.read().unwrap()[..6], [0, 1, 8, 9, 16, 17]);
+        assert_eq!(transposed.permuted(&[1, 0]).unwrap().read().unwrap(), storage());
+    }
+
+    #[test]
+    fn the_size_of_the_content_is_checked() {
+        assert!(Constant::dense("c", TensorType::of(ScalarType::Short, &[3, 5]), storage()).is_err());
+        assert!(constant(&[i64::MAX, 2], ConstantData::Zeros).read().is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! What the compiler knows of each operator: the types of its results, and how it is made of simpler ones.
+//!
+//! An operator family a file. A [`Definition`] says how to infer and, for operators that kernels do not have, how to
+//! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
+//! functional operators of `rushlight_kernels` are where lowering ends.
+
+mod elementwise;
+mod number;
+mod operands;
+mod promotion;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use crate::error::Error;
+use crate::graph::{Builder, Graph, Type, ValueId};
+
+pub use number::number_bytes;
+pub use operands::Operands;
+pub use promotion::{broadcast, promote};
+
+/// What the compiler knows of an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// Full name, as in its schema.
+    pub name: &'static str,
+    pub infer: Infer,
+    /// How it is made of simpler operators; `None` where kernels have it.
+    pub lower: Option<Lower>,
+}
+
+/// The types of the results; a list of tensors counts as its elements.
+pub type Infer = fn(&Operands<'_>, &Graph) -> Result<Vec<Type>, Error>;
+
+/// Adds simpler nodes that compute the results; `None` leaves this call as it is.
+pub type Lower = fn(&mut Builder<'_>, &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error>;
+
+/// An operator that kernels have.
+pub(crate) const fn kernel(name: &'static str, infer: Infer) -> Definition {
+    Definition { name, infer, lower: None }
+}
+
+/// An operator that is made of others.
+pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) -> Definition {
+    Definition { name, infer, lower: Some(lower) }
+}
+
+const FAMILIES: &[&[Definition]] = &[elementwise::OPS];
+
+/// The definition of an operator.
+pub fn definition(name: &str) -> Option<&'static Definition> {
+    static TABLE: OnceLock<HashMap<&str, &Definition>> = OnceLock::new();
+    let build =
+        || FAMILIES.iter().flat_map(|family| family.iter()).map(|definition| (definition.name, definition)).collect();
+    TABLE.get_or_init(build).get(name).copied()
+}
+
+/// All definitions.
+pub fn definitions() -> impl Iterator<Item = &'static Definition> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The types of a call's results.
+pub fn infer(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let name = &operands.schema.name;
+    let definition = definition(name)
+        .ok_or_else(|| Error::unsupported(format!("the compiler does not know what `{name}` gives")))?;
+    (definition.infer)(operands, graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Schemas;
+
+    #[test]
+    fn every_definition_has_a_schema_and_stands_once() {
+        let schemas = Schemas::new();
+        let mut seen = std::collections::HashSet::new();
+        for definition in definitions() {
+            assert!(schemas.get(definition.name).is_some(), "{} has no schema", definition.name);
+            assert!(seen.insert(definition.name), "{} stands twice", definition.name);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Numbers as elements of tensors.
+
+use half::{bf16, f16};
+use rushlight_format::ScalarType;
+
+use crate::error::Error;
+
+/// The bytes of one element with this value, converted as PyTorch converts.
+pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
+    Ok(match dtype {
+        ScalarType::Float => (value as f32).to_le_bytes().to_vec(),
+        ScalarType::Double => value.to_le_bytes().to_vec(),
+        ScalarType::Half => f16::from_f64(value).to_le_bytes().to_vec(),
+        ScalarType::BFloat16 => bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+        ScalarType::Bool => vec![u8::from(value != 0.0)],
+        ScalarType::Byte => vec![value as i64 as u8],
+        ScalarType::Char => vec![value as i64 as u8],
+        ScalarType::Short => (value as i64 as i16).to_le_bytes().to_vec(),
+        ScalarType::Int => (value as i64 as i32).to_le_bytes().to_vec(),
+        ScalarType::Long => (value as i64).to_le_bytes().to_vec(),
+        other => return Err(Error::unsupported(format!("a constant of dtype {}", other.name()))),
+    })
+}
