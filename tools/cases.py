@@ -5,7 +5,11 @@ read it. One JSON object describes one program file:
 
     {
       "name":     "lstm",
-      "program":  "model.pte",            file, relative to the JSON file
+      "program":  "model.pte",            file, relative to the JSON file; absent when ExecuTorch cannot compile the model
+      "exported": {"forward": ["forward.pt2", "forward.core.pt2"]},
+                                          each method as torch.export.save wrote it, straight from export and after
+                                          run_decompositions(); absent when there are none
+      "unsupported": "demo::cube",        an operator without any kernel, which keeps the model from being compiled
       "bundled":  true,                   present when the file is a bundled program (.bpte) around the program
       "data":     ["weights.ptd"],        external constants to give at load; absent when there are none
       "backends": ["XnnpackBackend"],     delegates without which the program cannot load; absent for portable programs

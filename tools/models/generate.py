@@ -5,16 +5,20 @@
     python tools/models/generate.py --list                what there is
     python tools/models/generate.py --bench               the programs for timing as well
 
-Every model has random weights from a fixed seed, is exported by the executorch wheel's own compiler in portable form (no
-partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` by default) gets
+Every model has random weights from a fixed seed, is exported by torch.export and compiled by the executorch wheel in
+portable form (no partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` by default) gets
 
-    model.pte          the program
+    METHOD.pt2         each method straight from torch.export.export
+    METHOD.core.pt2    the same after run_decompositions()
+    model.pte          the program, unless the wheel cannot compile it
     *.ptd              external constants, for a model that has them
+    wheel.json         what the wheel's compiler planned, took and needed (tools/models/wheel.py), or its "error"
     cases.json         the calls, in the form that tools/cases.py documents
     inputs_K.npz       the tensors of call K
     expected_K.npz     what eager PyTorch answered
 
-and `OUT/models.json` lists the names of the models that are there and, by name, why the others could not be exported.
+and `OUT/models.json` lists the names of the models that are there, those of them without a program, and, by name, why
+the others could not be made.
 A model is generated again when the source of its definition, of this generator or the wheel's version changed. The exit
 status is 1 when a model failed, after all the others were made.
 """
@@ -25,6 +29,7 @@ import hashlib
 import importlib.metadata
 import json
 import multiprocessing
+import re
 import shutil
 import sys
 import time
@@ -34,16 +39,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+DEFINITIONS = HERE / "definitions"
+sys.path[:0] = [str(HERE), str(HERE.parent), str(DEFINITIONS)]
 
 SEED = 20
-DEFINITIONS = ["vision", "text", "recurrent", "control_flow", "state", "dtypes", "operators", "chains"]
 
 
 def registered():
     """All models; importing the definitions takes seconds, so it is put off until it is needed."""
-    for definitions in DEFINITIONS:
-        __import__(definitions)
+    for definitions in sorted(DEFINITIONS.glob("*.py")):
+        __import__(definitions.stem)
     from registry import MODELS
 
     return MODELS
@@ -52,7 +57,10 @@ def registered():
 def fingerprint(entry):
     """A hash of everything that the generated files depend on."""
     digest = hashlib.sha256(importlib.metadata.version("executorch").encode())
-    for source in (Path(__file__), HERE / "registry.py", HERE.parent / "cases.py", entry.source):
+    imported = re.findall(r"^from (\w+) import", entry.source.read_text(), re.MULTILINE)
+    shared = [path for name in imported if (path := DEFINITIONS / f"{name}.py").exists()]
+    generator = [Path(__file__), HERE / "registry.py", HERE / "wheel.py", HERE.parent / "cases.py"]
+    for source in (*generator, entry.source, *shared):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -62,43 +70,64 @@ def is_current(entry, folder):
     return recorded.exists() and json.loads(recorded.read_text()).get("source") == fingerprint(entry)
 
 
-def lower(model):
-    """The program manager of a model, and the modules that eager PyTorch runs for it."""
-    import executorch.kernels.quantized  # noqa: F401  registers the operators of quantized models
+def export(model):
+    """The exported programs of a model, and the modules that eager PyTorch runs for it, by method."""
     import torch
-    from executorch.exir import EdgeCompileConfig, to_edge
 
-    exported, modules = {}, {}
-    for name, module in model.methods.items():
+    modules = model.methods
+    for name, module in modules.items():
         module.eval().requires_grad_(False)
-        calls = [args for method, args in model.calls if method == name]
         if model.quantize:
-            module = model.quantize(torch.export.export(module, calls[0], strict=True).module(), calls)
-        modules[name] = copy.deepcopy(module)
-        exported[name] = torch.export.export(module, calls[0], dynamic_shapes=model.dynamic.get(name), strict=False)
-    checked = EdgeCompileConfig(_check_ir_validity=not (model.quantize or model.beyond_core))
-    edge = to_edge(exported, constant_methods=model.constants or None, compile_config=checked)
-    return edge.to_executorch(model.config()), modules
+            calls = [args for method, args in model.calls if method == name]
+            modules[name] = model.quantize(torch.export.export(module, calls[0], strict=True).module(), calls)
+    # One copy of all, so that methods go on sharing what they share.
+    untouched = copy.deepcopy(modules)
+    exported = {}
+    for name, module in modules.items():
+        example = next(args for method, args in model.calls if method == name)
+        exported[name] = torch.export.export(module, example, dynamic_shapes=model.dynamic.get(name), strict=False)
+    return exported, untouched
 
 
 def generate(name, out):
     """Writes the folder of a model; its size in bytes."""
     import cases
     import torch
+    import wheel
 
     entry = registered()[name]
     torch.manual_seed(SEED)
     with torch.no_grad():
         model = entry.build()
-        program, modules = lower(model)
-    folder = out / name
+        exported, modules = export(model)
+    final = out / name
+    folder = out / f".{name}.new"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "model.pte").write_bytes(program.buffer)
-    description = {"name": name, "program": "model.pte"}
-    if program._tensor_data:
-        program.write_tensor_data_to_file(str(folder))
-        description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
+    description = {"name": name, "exported": {}}
+    for method, program in exported.items():
+        files = description["exported"][method] = [f"{method}.pt2", f"{method}.core.pt2"]
+        with torch.no_grad():
+            for file, form in zip(files, (program, program.run_decompositions())):
+                torch.export.save(form, folder / file)
+    if model.unsupported:
+        description["unsupported"] = model.unsupported
+    try:
+        with torch.no_grad():
+            beyond_core = bool(model.quantize or model.beyond_core)
+            program, made = wheel.compile(
+                exported, model.config(), constant_methods=model.constants, beyond_core=beyond_core
+            )
+        (folder / "model.pte").write_bytes(program.buffer)
+        description["program"] = "model.pte"
+        if program._tensor_data:
+            program.write_tensor_data_to_file(str(folder))
+            description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
+    except Exception as error:
+        if not model.beyond_wheel:
+            raise
+        made = {"error": first_line(error)}
+    (folder / "wheel.json").write_text(json.dumps(made, indent=1) + "\n")
 
     calls = []
     for number, (method, args) in enumerate(model.calls):
@@ -116,7 +145,14 @@ def generate(name, out):
     versions = {package: importlib.metadata.version(package) for package in ("executorch", "torch")}
     description |= {"source": fingerprint(entry), "made_with": versions, "calls": calls}
     cases.dump(description, folder / "cases.json")
-    return sum(path.stat().st_size for path in folder.iterdir())
+    shutil.rmtree(final, ignore_errors=True)
+    folder.rename(final)
+    return sum(path.stat().st_size for path in final.iterdir())
+
+
+def first_line(error):
+    reason = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {reason}"
 
 
 def attempt(job):
@@ -131,8 +167,7 @@ def attempt(job):
         return name, generate(name, out), time.monotonic() - start, None
     except Exception as error:
         traceback.print_exc()
-        reason = next((line for line in str(error).splitlines() if line.strip()), "")
-        return name, None, time.monotonic() - start, f"{type(error).__name__}: {reason}"
+        return name, None, time.monotonic() - start, first_line(error)
 
 
 def main():
@@ -163,7 +198,9 @@ def main():
                 failed[name] = error
                 shutil.rmtree(args.out / name, ignore_errors=True)
     there = sorted(path.parent.name for path in args.out.glob("*/cases.json"))
-    (args.out / "models.json").write_text(json.dumps({"models": there, "failed": failed}, indent=1) + "\n")
+    unlowered = [name for name in there if not (args.out / name / "model.pte").exists()]
+    listed = {"models": there, "without_program": unlowered, "failed": failed}
+    (args.out / "models.json").write_text(json.dumps(listed, indent=1) + "\n")
     print(f"{len(there)} models in {args.out}, {len(missing) - len(failed)} of them new")
     if failed:
         print("failed:", *(f"{name}: {error}" for name, error in failed.items()), sep="\n  ")

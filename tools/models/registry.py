@@ -19,8 +19,9 @@ class Model:
     `methods` is a module, which becomes `forward`, or a dict of them by method name. A call is a tuple of arguments
     for `forward`, or (method name, arguments); the first call of a method is also its export example. `dynamic` is
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
-    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `tolerance` is
-    relative to each output's scale (tools/cases.py).
+    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
+    that the wheel's compiler fails, so that there is no program to record. `unsupported` names an operator without any
+    kernel, which an error has to name. `tolerance` is relative to each output's scale (tools/cases.py).
     """
 
     methods: nn.Module | dict[str, nn.Module]
@@ -31,6 +32,8 @@ class Model:
     config: Callable[[], ExecutorchBackendConfig] = ExecutorchBackendConfig
     quantize: Callable | None = None
     beyond_core: bool = False
+    beyond_wheel: bool = False
+    unsupported: str | None = None
 
     def __post_init__(self):
         if isinstance(self.methods, nn.Module):

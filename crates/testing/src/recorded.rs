@@ -30,6 +30,11 @@ impl Recording {
         Ok(Self { name, folder: path.parent().unwrap_or(Path::new("")).to_owned(), json })
     }
 
+    /// Whether there is a program: ExecuTorch's compiler cannot make one of every exported model.
+    pub fn has_program(&self) -> bool {
+        self.json["program"].is_string()
+    }
+
     /// The program file.
     pub fn program(&self) -> PathBuf {
         self.folder.join(self.json["program"].as_str().unwrap_or_default())

@@ -6,19 +6,19 @@ from registry import Model, image, model, uniform
 from torch import nn
 
 
-def settle(network, side, batch=4):
+def settle(network, sample):
     """Makes a randomly initialised network's activations well scaled.
 
-    The running statistics of batch normalisation come from a pass over noise, and heads that start at zero get small
-    weights; otherwise the outputs of a deep network vanish and say nothing.
+    The running statistics of batch normalisation come from a pass over `sample`, a batch of noise, and heads that start
+    at zero get small weights; otherwise the outputs of a deep network vanish and say nothing.
     """
-    norms = [part for part in network.modules() if isinstance(part, nn.BatchNorm2d)]
+    norms = [part for part in network.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None
     if norms:
         network.train()
-        network(image(side, batch))
+        network(sample)
     for norm in norms:
         norm.weight.copy_(0.8 + 0.4 * torch.rand_like(norm.weight))
         norm.bias.copy_(0.1 * torch.randn_like(norm.bias))
@@ -29,7 +29,7 @@ def settle(network, side, batch=4):
 
 
 def classifier(name, side, **options):
-    network = settle(getattr(architectures, name)(weights=None, num_classes=100, **options), side)
+    network = settle(getattr(architectures, name)(weights=None, num_classes=100, **options), image(side, 4))
     return Model(network, [(image(side),), (image(side),)])
 
 
@@ -45,7 +45,7 @@ def mobilenet_v3_small():
 
 @model
 def mobilenet_v3_small_224():
-    return Model(settle(architectures.mobilenet_v3_small(weights=None), 224), [(image(224),)])
+    return Model(settle(architectures.mobilenet_v3_small(weights=None), image(224, 4)), [(image(224),)])
 
 
 @model
@@ -76,7 +76,7 @@ def mnasnet():
 @model
 def densenet():
     network = architectures.DenseNet(growth_rate=8, block_config=(3, 6, 6), num_init_features=16, num_classes=100)
-    return Model(settle(network, 64), [(image(64),), (image(64),)])
+    return Model(settle(network, image(64, 4)), [(image(64),), (image(64),)])
 
 
 @model
@@ -104,7 +104,7 @@ def vision_transformer():
     network = architectures.VisionTransformer(
         image_size=64, patch_size=16, num_layers=3, num_heads=3, hidden_dim=96, mlp_dim=192, num_classes=100
     )
-    return Model(settle(network, 64), [(image(64),), (image(64),)])
+    return Model(settle(network, image(64, 4)), [(image(64),), (image(64),)])
 
 
 @model
@@ -130,7 +130,7 @@ class Dense(nn.Module):
 def lraspp():
     """Segmentation on MobileNetV3 with bilinear upsampling to the picture's size."""
     network = architectures.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5)
-    return Model(Dense(settle(network, 96)), [(image(96),), (image(96),)])
+    return Model(Dense(settle(network, image(96, 4))), [(image(96),), (image(96),)])
 
 
 class Block(nn.Sequential):
@@ -174,7 +174,7 @@ class UNet(nn.Module):
 
 @model
 def unet():
-    return Model(settle(UNet(), 64), [(image(64),), (image(64),)])
+    return Model(settle(UNet(), image(64, 4)), [(image(64),), (image(64),)])
 
 
 @model
@@ -211,7 +211,7 @@ def channels_last_depthwise():
     """Two things that ExecuTorch's own kernels refuse: a depthwise weight, to which its exporter gives the dim order
     (0, 2, 1, 3), and batch normalisation of channels-last activations."""
     depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
-    return innermost_channels(settle(nn.Sequential(nn.Conv2d(3, 8, 1), depthwise, nn.BatchNorm2d(8)), 32))
+    return innermost_channels(settle(nn.Sequential(nn.Conv2d(3, 8, 1), depthwise, nn.BatchNorm2d(8)), image(32, 4)))
 
 
 def innermost_channels(network):
