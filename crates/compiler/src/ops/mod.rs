@@ -5,6 +5,7 @@
 //! functional operators of `rushlight_kernels` are where lowering ends.
 
 mod elementwise;
+mod inferred;
 mod number;
 mod operands;
 mod promotion;
@@ -15,6 +16,7 @@ use std::sync::OnceLock;
 use crate::error::Error;
 use crate::graph::{Builder, Graph, Type, ValueId};
 
+pub(crate) use inferred::{by_lowering, result};
 pub use number::number_bytes;
 pub use operands::Operands;
 pub use promotion::{broadcast, promote};

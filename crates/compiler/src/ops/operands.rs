@@ -3,19 +3,32 @@
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
-use crate::graph::{Arg, Expr, Graph, Schema, TensorType, ValueId};
+use crate::graph::{Arg, Expr, Graph, Schema, TensorType, Type, ValueId};
 
 /// A call's arguments, one for each parameter of its schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
     pub schema: &'a Schema,
     pub args: &'a [Arg],
+    /// The results of the call, where it already stands in a graph: sizes that depend on data are only known from them.
+    pub results: &'a [ValueId],
 }
 
 impl<'a> Operands<'a> {
     /// The arguments of a call of the operator.
     pub fn new(schema: &'a Schema, args: &'a [Arg]) -> Self {
-        Self { schema, args }
+        Self { schema, args, results: &[] }
+    }
+
+    /// The same call with the results that it has in a graph.
+    #[must_use]
+    pub fn with_results(self, results: &'a [ValueId]) -> Self {
+        Self { results, ..self }
+    }
+
+    /// The types of the results, if the call already stands in a graph.
+    pub fn known_types(&self, graph: &Graph) -> Option<Vec<Type>> {
+        (!self.results.is_empty()).then(|| self.results.iter().map(|value| graph.ty(*value).clone()).collect())
     }
 
     /// An argument; `None` where there is none.
