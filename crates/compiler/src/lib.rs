@@ -6,6 +6,7 @@
 
 mod bytes;
 mod error;
+pub mod front;
 pub mod graph;
 pub mod ops;
 

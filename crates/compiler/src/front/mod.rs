@@ -1,0 +1,3 @@
+//! Readers of programs: each turns one file format into the graph.
+
+pub mod pt2;

@@ -1,0 +1,598 @@
+//! The interpreter: a stack, marks in it, and values remembered by number, all of which refer to cells of one arena. A
+//! cell may be referred to from many places, and lists and dictionaries are filled after that, so that values are built
+//! from cells only when the last instruction is reached.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::super::error::{Error, ErrorKind};
+use super::super::stored_tensor::{MAX_RANK, Storage, StorageData, StoredTensor};
+use super::super::zip::Zip;
+use super::globals::{Global, dtype};
+use super::{Object, PICKLE, PickleFault, Subclass, Value};
+
+/// Values nested deeper than this are an attack.
+const MAX_DEPTH: usize = 100;
+
+/// Runs `pickle`, whose storages are entries of `zip`. `entry` is what holds the archive.
+pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<Value, Error> {
+    let mut machine = Machine {
+        input: pickle,
+        at: 0,
+        zip,
+        entry,
+        cells: Vec::new(),
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: HashMap::new(),
+        budget: 1024 + pickle.len().saturating_mul(8),
+    };
+    loop {
+        let at = machine.at;
+        let result = machine.step().and_then(|last| last.map(|cell| machine.value(cell, 0)).transpose());
+        match result {
+            Ok(None) => {}
+            Ok(Some(value)) => return Ok(value),
+            Err(Failure(kind)) => return Err(Error::new(PICKLE, kind).at(at as u64)),
+            Err(Elsewhere(error)) => return Err(error),
+        }
+    }
+}
+
+/// What stops the interpreter: a fault of the pickle, or of an entry that it refers to.
+enum Stop {
+    Failure(ErrorKind),
+    Elsewhere(Error),
+}
+
+use Stop::{Elsewhere, Failure};
+
+impl From<PickleFault> for Stop {
+    fn from(fault: PickleFault) -> Self {
+        Failure(ErrorKind::Pickle(fault))
+    }
+}
+
+type Cell = usize;
+
+#[derive(Clone)]
+enum Content {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    String(Arc<str>),
+    Tuple(Arc<[Cell]>),
+    List(Vec<Cell>),
+    Dict(Vec<(Cell, Cell)>),
+    Global(Global),
+    Storage(Arc<TypedStorage>),
+    Tensor(Arc<StoredTensor>),
+    Torch(Arc<str>),
+    Device(Arc<str>, Option<i64>),
+    Subclass { class: Arc<str>, dtype: Arc<str>, sizes: Arc<[Cell]>, attributes: Option<Cell> },
+    Object { class: Arc<str>, arguments: Arc<[Cell]>, state: Option<Cell> },
+}
+
+struct TypedStorage {
+    dtype: Option<rushlight_format::ScalarType>,
+    storage: Storage,
+}
+
+struct Machine<'a> {
+    input: &'a [u8],
+    at: usize,
+    zip: &'a Zip,
+    entry: &'a str,
+    cells: Vec<Content>,
+    stack: Vec<Cell>,
+    /// Heights of the stack.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Cell>,
+    /// How many more values may be made of the cells.
+    budget: usize,
+}
+
+impl<'a> Machine<'a> {
+    /// Runs one instruction. Returns the result after the last one.
+    fn step(&mut self) -> Result<Option<Cell>, Stop> {
+        let [code] = self.take()?;
+        match code {
+            b'.' => return self.pop().map(Some),
+            // PROTO
+            0x80 => match self.take()? {
+                [2] => {}
+                [version] => return Err(PickleFault::Protocol { version }.into()),
+            },
+            b'N' => self.push(Content::None),
+            0x88 => self.push(Content::Bool(true)),
+            0x89 => self.push(Content::Bool(false)),
+            // BININT, BININT1, BININT2, LONG1
+            b'J' => {
+                let value = i32::from_le_bytes(self.take()?);
+                self.push(Content::Int(value.into()));
+            }
+            b'K' => {
+                let [value] = self.take()?;
+                self.push(Content::Int(value.into()));
+            }
+            b'M' => {
+                let value = u16::from_le_bytes(self.take()?);
+                self.push(Content::Int(value.into()));
+            }
+            0x8a => {
+                let value = self.long()?;
+                self.push(Content::Int(value));
+            }
+            // BINFLOAT
+            b'G' => {
+                let value = f64::from_be_bytes(self.take()?);
+                self.push(Content::Float(value));
+            }
+            // BINUNICODE
+            b'X' => {
+                let len = u32::from_le_bytes(self.take()?);
+                let text = std::str::from_utf8(self.slice(len as usize)?).map_err(|_| PickleFault::NotUtf8)?;
+                self.push(Content::String(text.into()));
+            }
+            b'(' => self.marks.push(self.stack.len()),
+            b')' => self.push(Content::Tuple(Arc::default())),
+            b't' => {
+                let items = self.pop_to_mark()?;
+                self.push(Content::Tuple(items.into()));
+            }
+            // TUPLE1, TUPLE2, TUPLE3
+            0x85..=0x87 => {
+                let count = usize::from(code - 0x84);
+                let first = self.height_above(count)?;
+                let items = self.stack.split_off(first);
+                self.push(Content::Tuple(items.into()));
+            }
+            b']' => self.push(Content::List(Vec::new())),
+            b'}' => self.push(Content::Dict(Vec::new())),
+            // APPEND, APPENDS
+            b'a' => {
+                let item = self.pop()?;
+                self.append(vec![item])?;
+            }
+            b'e' => {
+                let items = self.pop_to_mark()?;
+                self.append(items)?;
+            }
+            // SETITEM, SETITEMS
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                self.set_items(&[key, value])?;
+            }
+            b'u' => {
+                let items = self.pop_to_mark()?;
+                self.set_items(&items)?;
+            }
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                let global = Global::named(module, name)
+                    .ok_or_else(|| PickleFault::Global { name: format!("{module}.{name}") })?;
+                self.push(Content::Global(global));
+            }
+            // BINPUT, LONG_BINPUT, BINGET, LONG_BINGET
+            b'q' => {
+                let [index] = self.take()?;
+                self.remember(index.into())?;
+            }
+            b'r' => {
+                let index = u32::from_le_bytes(self.take()?);
+                self.remember(index)?;
+            }
+            b'h' => {
+                let [index] = self.take()?;
+                self.recall(index.into())?;
+            }
+            b'j' => {
+                let index = u32::from_le_bytes(self.take()?);
+                self.recall(index)?;
+            }
+            // BINPERSID
+            b'Q' => {
+                let id = self.pop()?;
+                let storage = self.storage(id)?;
+                self.push(storage);
+            }
+            // REDUCE, NEWOBJ, BUILD
+            b'R' => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                let result = self.call(function, arguments)?;
+                self.push(result);
+            }
+            0x81 => {
+                let (arguments, class) = (self.pop()?, self.pop()?);
+                let result = self.instance(class, arguments)?;
+                self.push(result);
+            }
+            b'b' => {
+                let (state, cell) = (self.pop()?, self.top()?);
+                self.build(cell, state)?;
+            }
+            code => return Err(PickleFault::Instruction { code }.into()),
+        }
+        Ok(None)
+    }
+
+    fn slice(&mut self, len: usize) -> Result<&'a [u8], Stop> {
+        let end = self.at.checked_add(len).ok_or(PickleFault::Truncated)?;
+        let bytes = self.input.get(self.at..end).ok_or(PickleFault::Truncated)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        self.slice(N)?.first_chunk().copied().ok_or_else(|| PickleFault::Truncated.into())
+    }
+
+    fn long(&mut self) -> Result<i64, Stop> {
+        let [len] = self.take()?;
+        let bytes = self.slice(len.into())?;
+        let mut value = if bytes.last().is_some_and(|last| last & 0x80 != 0) { [0xff; 8] } else { [0; 8] };
+        value.get_mut(..bytes.len()).ok_or(PickleFault::LargeInt)?.copy_from_slice(bytes);
+        Ok(i64::from_le_bytes(value))
+    }
+
+    fn push(&mut self, content: Content) {
+        self.stack.push(self.cells.len());
+        self.cells.push(content);
+    }
+
+    /// Values below a mark are out of reach until the mark is taken away.
+    fn height_above(&self, count: usize) -> Result<usize, Stop> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let height = self.stack.len().checked_sub(count).filter(|&height| height >= floor);
+        Ok(height.ok_or(PickleFault::Stack { needs: "the values that it works on" })?)
+    }
+
+    fn pop(&mut self) -> Result<Cell, Stop> {
+        self.height_above(1)?;
+        self.stack.pop().ok_or_else(|| PickleFault::Stack { needs: "a value" }.into())
+    }
+
+    fn top(&self) -> Result<Cell, Stop> {
+        let index = self.height_above(1)?;
+        self.stack.get(index).copied().ok_or_else(|| PickleFault::Stack { needs: "a value" }.into())
+    }
+
+    fn pop_to_mark(&mut self) -> Result<Vec<Cell>, Stop> {
+        let mark = self.marks.pop().ok_or(PickleFault::Stack { needs: "a mark" })?;
+        Ok(self.stack.split_off(mark.min(self.stack.len())))
+    }
+
+    fn remember(&mut self, index: u32) -> Result<(), Stop> {
+        let cell = self.top()?;
+        self.memo.insert(index, cell);
+        Ok(())
+    }
+
+    fn recall(&mut self, index: u32) -> Result<(), Stop> {
+        let cell = self.memo.get(&index).copied().ok_or(PickleFault::Stack { needs: "the value that it recalls" })?;
+        self.stack.push(cell);
+        Ok(())
+    }
+
+    fn content(&self, cell: Cell) -> &Content {
+        self.cells.get(cell).unwrap_or(&Content::None)
+    }
+
+    fn append(&mut self, items: Vec<Cell>) -> Result<(), Stop> {
+        let list = self.top()?;
+        match self.cells.get_mut(list) {
+            Some(Content::List(list)) => list.extend(items),
+            _ => return Err(call("append", "a list")),
+        }
+        Ok(())
+    }
+
+    fn set_items(&mut self, items: &[Cell]) -> Result<(), Stop> {
+        let dict = self.top()?;
+        let (pairs, rest) = items.as_chunks::<2>();
+        match self.cells.get_mut(dict) {
+            Some(Content::Dict(entries)) if rest.is_empty() => {
+                entries.extend(pairs.iter().map(|&[key, value]| (key, value)));
+            }
+            _ => return Err(call("setitem", "a dictionary, and a value for each key")),
+        }
+        Ok(())
+    }
+
+    /// The values of a tuple.
+    fn tuple(&self, cell: Cell) -> Option<Arc<[Cell]>> {
+        match self.content(cell) {
+            Content::Tuple(items) => Some(items.clone()),
+            _ => None,
+        }
+    }
+
+    fn int(&self, cell: Cell) -> Option<i64> {
+        match *self.content(cell) {
+            Content::Int(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn string(&self, cell: Cell) -> Option<Arc<str>> {
+        match self.content(cell) {
+            Content::String(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    fn torch(&self, cell: Cell) -> Option<Arc<str>> {
+        match self.content(cell) {
+            Content::Global(Global::Constant(name)) | Content::Torch(name) => Some(name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Sizes or strides.
+    fn ints(&self, cell: Cell) -> Option<Vec<i64>> {
+        let items = self.tuple(cell).filter(|items| items.len() <= MAX_RANK)?;
+        items.iter().map(|&item| self.int(item)).collect()
+    }
+
+    /// `('storage', class, key, location, number of elements)`.
+    fn storage(&mut self, id: Cell) -> Result<Content, Stop> {
+        let wrong = || call("persistent_load", "('storage', class, key, location, number of elements)");
+        let id = self.tuple(id).ok_or_else(wrong)?;
+        let &[kind, class, key, _, numel] = &*id else { return Err(wrong()) };
+        if self.string(kind).as_deref() != Some("storage") {
+            return Err(wrong());
+        }
+        let Content::Global(Global::Storage(dtype)) = self.content(class) else { return Err(wrong()) };
+        let (dtype, key, numel) = (*dtype, self.string(key).ok_or_else(wrong)?, self.int(numel).ok_or_else(wrong)?);
+        let name = format!("data/{key}");
+        let bytes = self.zip.get(&name).map_err(Elsewhere)?;
+        let item = dtype.map_or(1, rushlight_format::ScalarType::size);
+        let needed = usize::try_from(numel).ok().and_then(|numel| numel.checked_mul(item));
+        if needed.is_none_or(|needed| needed > bytes.len()) {
+            let needed = numel.saturating_mul(item as i64).max(0) as u64;
+            let kind = ErrorKind::OutOfStorage { needed, available: bytes.len() as u64 };
+            return Err(Elsewhere(Error::new(&name, kind)));
+        }
+        self.spend(1 + name.len() / 16)?;
+        let name = if self.entry.is_empty() { name } else { format!("{}/{name}", self.entry) };
+        let storage = Storage { name, data: StorageData::Bytes(bytes) };
+        Ok(Content::Storage(Arc::new(TypedStorage { dtype, storage })))
+    }
+
+    fn call(&mut self, function: Cell, arguments: Cell) -> Result<Content, Stop> {
+        let Content::Global(global) = self.content(function) else {
+            return Err(call("reduce", "a function or class"));
+        };
+        let global = global.clone();
+        let arguments = self.tuple(arguments).ok_or_else(|| call("reduce", "a tuple of arguments"))?;
+        self.apply(&global, &arguments)
+    }
+
+    fn apply(&mut self, global: &Global, arguments: &Arc<[Cell]>) -> Result<Content, Stop> {
+        match (global, &**arguments) {
+            (Global::RebuildTensorV2, &[storage, offset, sizes, strides, _, _, ..]) => {
+                self.tensor("_rebuild_tensor_v2", None, storage, offset, sizes, strides)
+            }
+            (Global::RebuildTensorV3, &[storage, offset, sizes, strides, _, _, dtype, ..]) => {
+                self.tensor("_rebuild_tensor_v3", Some(dtype), storage, offset, sizes, strides)
+            }
+            (Global::RebuildParameter, &[data, ..]) => match self.content(data) {
+                Content::Tensor(_) | Content::Subclass { .. } => Ok(self.content(data).clone()),
+                _ => Err(call("_rebuild_parameter", "a tensor")),
+            },
+            (Global::RebuildFromType, &[function, class, arguments, state]) => {
+                self.rebuild_from_type(function, class, arguments, state)
+            }
+            (Global::RebuildWrapperSubclass, &[class, dtype, sizes, _, _, _, _, _]) => {
+                let wrong = || call("_rebuild_wrapper_subclass", "a class of tensors, its element type and sizes");
+                let Content::Global(Global::Class(class)) = self.content(class) else { return Err(wrong()) };
+                let class = class.clone();
+                let dtype = self.torch(dtype).ok_or_else(wrong)?;
+                self.ints(sizes).ok_or_else(wrong)?;
+                let sizes = self.tuple(sizes).ok_or_else(wrong)?;
+                Ok(Content::Subclass { class, dtype, sizes, attributes: None })
+            }
+            (Global::GetLayout, &[name]) => match self.string(name) {
+                Some(name) => Ok(Content::Torch(name)),
+                None => Err(call("_get_layout", "a name")),
+            },
+            (Global::OrderedDict, &[]) => Ok(Content::Dict(Vec::new())),
+            (Global::Size, &[sizes]) => match self.tuple(sizes) {
+                Some(sizes) => Ok(Content::Tuple(sizes)),
+                None => Err(call("torch.Size", "a tuple")),
+            },
+            (Global::Device, &[kind]) => match self.string(kind) {
+                Some(kind) => Ok(Content::Device(kind, None)),
+                None => Err(call("torch.device", "a type")),
+            },
+            (Global::Device, &[kind, index]) => match (self.string(kind), self.int(index)) {
+                (Some(kind), Some(index)) => Ok(Content::Device(kind, Some(index))),
+                _ => Err(call("torch.device", "a type and an index")),
+            },
+            (Global::Class(class), _) => {
+                Ok(Content::Object { class: class.clone(), arguments: arguments.clone(), state: None })
+            }
+            _ => Err(call(global_name(global), "other arguments, or another place")),
+        }
+    }
+
+    fn tensor(
+        &mut self,
+        function: &'static str,
+        dtype_cell: Option<Cell>,
+        storage: Cell,
+        offset: Cell,
+        sizes: Cell,
+        strides: Cell,
+    ) -> Result<Content, Stop> {
+        let wrong = || call(function, "a storage, an offset, sizes, strides and an element type");
+        let Content::Storage(storage) = self.content(storage) else { return Err(wrong()) };
+        let storage = storage.clone();
+        let dtype = match dtype_cell {
+            None => storage.dtype,
+            Some(cell) => self.torch(cell).and_then(|name| dtype(&name)),
+        };
+        let dtype = dtype.ok_or_else(wrong)?;
+        let offset = self.int(offset).ok_or_else(wrong)?;
+        let (sizes, strides) = (self.ints(sizes).ok_or_else(wrong)?, self.ints(strides).ok_or_else(wrong)?);
+        self.spend(1 + sizes.len() + storage.storage.name.len() / 16)?;
+        let tensor = StoredTensor::new(dtype, &sizes, &strides, offset, storage.storage.clone()).map_err(Failure)?;
+        Ok(Content::Tensor(Arc::new(tensor)))
+    }
+
+    /// Calls the function, and gives the attributes in `state` to what it returns.
+    fn rebuild_from_type(
+        &mut self,
+        function: Cell,
+        class: Cell,
+        arguments: Cell,
+        state: Cell,
+    ) -> Result<Content, Stop> {
+        let wrong =
+            || call("_rebuild_from_type_v2", "a function that builds tensors, a class, arguments and attributes");
+        let Content::Global(global) = self.content(function) else { return Err(wrong()) };
+        // Not itself, which could call itself without end.
+        if !matches!(
+            global,
+            Global::RebuildTensorV2
+                | Global::RebuildTensorV3
+                | Global::RebuildParameter
+                | Global::RebuildWrapperSubclass
+        ) {
+            return Err(wrong());
+        }
+        let global = global.clone();
+        let arguments = self.tuple(arguments).ok_or_else(wrong)?;
+        let mut result = self.apply(&global, &arguments)?;
+        match (&mut result, self.content(class)) {
+            (Content::Subclass { class, attributes, .. }, Content::Global(Global::Class(name))) if class == name => {
+                *attributes = Some(self.state_dict(state).ok_or_else(wrong)?);
+            }
+            // The attributes of an ordinary tensor are the user's own, and mean nothing to the program.
+            (Content::Tensor(_), Content::Global(Global::Tensor)) => {}
+            _ => return Err(wrong()),
+        }
+        Ok(result)
+    }
+
+    /// Attributes: a dictionary, or a tuple of one and of the values of slots.
+    fn state_dict(&self, state: Cell) -> Option<Cell> {
+        let state = self.tuple(state).and_then(|parts| parts.first().copied()).unwrap_or(state);
+        matches!(self.content(state), Content::Dict(_)).then_some(state)
+    }
+
+    fn instance(&mut self, class: Cell, arguments: Cell) -> Result<Content, Stop> {
+        match (self.content(class), self.tuple(arguments)) {
+            (Content::Global(Global::Class(class)), Some(arguments)) => {
+                Ok(Content::Object { class: class.clone(), arguments, state: None })
+            }
+            _ => Err(call("new object", "a class that is kept as data, and a tuple of arguments")),
+        }
+    }
+
+    fn build(&mut self, cell: Cell, state: Cell) -> Result<(), Stop> {
+        match self.cells.get_mut(cell) {
+            Some(Content::Object { state: slot, .. }) => *slot = Some(state),
+            // Attributes of a dictionary (`_metadata` of a state dict) say nothing about its entries.
+            Some(Content::Dict(_)) => {}
+            _ => return Err(call("build", "an object of a class that is kept as data")),
+        }
+        Ok(())
+    }
+
+    /// Text up to the end of the line, for the names of globals.
+    fn line(&mut self) -> Result<&'a str, Stop> {
+        let rest = self.input.get(self.at..).unwrap_or_default();
+        let len = rest.iter().position(|&byte| byte == b'\n').ok_or(PickleFault::Truncated)?;
+        let line = self.slice(len)?;
+        self.at += 1;
+        Ok(std::str::from_utf8(line).map_err(|_| PickleFault::NotUtf8)?)
+    }
+
+    fn spend(&mut self, amount: usize) -> Result<(), Stop> {
+        self.budget = self.budget.checked_sub(amount).ok_or(PickleFault::TooComplex)?;
+        Ok(())
+    }
+
+    /// Builds the value in a cell. Cells that are used repeatedly are built repeatedly, within the budget.
+    fn value(&mut self, cell: Cell, depth: usize) -> Result<Value, Stop> {
+        self.spend(1)?;
+        if depth > MAX_DEPTH {
+            return Err(PickleFault::TooComplex.into());
+        }
+        Ok(match self.content(cell).clone() {
+            Content::None => Value::None,
+            Content::Bool(value) => Value::Bool(value),
+            Content::Int(value) => Value::Int(value),
+            Content::Float(value) => Value::Float(value),
+            Content::String(text) => Value::String(text),
+            Content::Tuple(items) => Value::Tuple(self.values(&items, depth)?),
+            Content::List(items) => Value::List(self.values(&items, depth)?),
+            Content::Dict(entries) => {
+                let mut values = Vec::new();
+                for (key, value) in entries {
+                    values.push((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
+                }
+                Value::Dict(values)
+            }
+            Content::Global(Global::Constant(name)) | Content::Torch(name) => Value::Torch(name),
+            Content::Global(global) => return Err(call(global_name(&global), "to be called, not kept")),
+            Content::Storage(_) => return Err(call("storage", "a tensor around it")),
+            Content::Tensor(tensor) => {
+                self.spend(tensor.sizes.len() + tensor.storage.name.len() / 16)?;
+                Value::Tensor(Box::new((*tensor).clone()))
+            }
+            Content::Device(kind, index) => Value::Device(kind, index),
+            Content::Subclass { class, dtype, sizes, attributes } => {
+                self.spend(sizes.len())?;
+                let sizes = sizes.iter().filter_map(|&size| self.int(size)).collect();
+                let attributes = match attributes {
+                    Some(state) => self.attributes(state, depth)?,
+                    None => Vec::new(),
+                };
+                Value::Subclass(Box::new(Subclass { class, dtype, sizes, attributes }))
+            }
+            Content::Object { class, arguments, state } => {
+                let arguments = self.values(&arguments, depth)?;
+                let state = state.map(|state| self.value(state, depth + 1)).transpose()?;
+                Value::Object(Box::new(Object { class, arguments, state }))
+            }
+        })
+    }
+
+    fn values(&mut self, cells: &[Cell], depth: usize) -> Result<Vec<Value>, Stop> {
+        cells.iter().map(|&cell| self.value(cell, depth + 1)).collect()
+    }
+
+    fn attributes(&mut self, state: Cell, depth: usize) -> Result<Vec<(Arc<str>, Value)>, Stop> {
+        let Content::Dict(entries) = self.content(state).clone() else { return Ok(Vec::new()) };
+        let mut attributes = Vec::new();
+        for (key, value) in entries {
+            let key = self.string(key).ok_or_else(|| call("_rebuild_from_type_v2", "attributes with names"))?;
+            attributes.push((key, self.value(value, depth + 1)?));
+        }
+        Ok(attributes)
+    }
+}
+
+fn call(function: &str, expected: &'static str) -> Stop {
+    PickleFault::Call { function: function.to_owned(), expected }.into()
+}
+
+fn global_name(global: &Global) -> &str {
+    match global {
+        Global::RebuildTensorV2 => "_rebuild_tensor_v2",
+        Global::RebuildTensorV3 => "_rebuild_tensor_v3",
+        Global::RebuildParameter => "_rebuild_parameter",
+        Global::RebuildFromType => "_rebuild_from_type_v2",
+        Global::RebuildWrapperSubclass => "_rebuild_wrapper_subclass",
+        Global::GetLayout => "_get_layout",
+        Global::OrderedDict => "OrderedDict",
+        Global::Size => "torch.Size",
+        Global::Device => "torch.device",
+        Global::Storage(_) => "a class of storages",
+        Global::Tensor => "torch.Tensor",
+        Global::Constant(name) | Global::Class(name) => name,
+    }
+}

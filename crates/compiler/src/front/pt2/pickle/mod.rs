@@ -1,0 +1,152 @@
+//! Files of `torch.save`: a zip archive with a pickle and the storages that it refers to.
+//!
+//! A pickle is a program, and one from a stranger may do anything to Python. Here it runs on an interpreter that knows
+//! only the instructions which `torch.save` uses, and only the functions and classes in [`globals`]: those build tensors
+//! and containers, and no code of the archive is ever run. Whatever else a pickle names is refused by that name.
+
+mod globals;
+mod machine;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::{Error, ErrorKind};
+use super::stored_tensor::StoredTensor;
+use super::zip::Zip;
+use crate::Bytes;
+
+pub(super) const PICKLE: &str = "data.pkl";
+
+/// What a pickle holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    String(Arc<str>),
+    Tuple(Vec<Self>),
+    List(Vec<Self>),
+    /// A dictionary, ordered or not, in the order in which it was written.
+    Dict(Vec<(Self, Self)>),
+    Tensor(Box<StoredTensor>),
+    /// A constant of torch, such as `torch.float32` or `torch.strided`.
+    Torch(Arc<str>),
+    /// `torch.device`: its type, and its index if it has one.
+    Device(Arc<str>, Option<i64>),
+    Subclass(Box<Subclass>),
+    Object(Box<Object>),
+}
+
+/// A tensor of a class that wraps other tensors, such as a quantized weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subclass {
+    /// With its module: `torchao.quantization.IntxUnpackedToInt8Tensor`.
+    pub class: Arc<str>,
+    /// The element type that it pretends to have: `torch.float32`.
+    pub dtype: Arc<str>,
+    pub sizes: Vec<i64>,
+    /// The tensors and settings within, by name.
+    pub attributes: Vec<(Arc<str>, Value)>,
+}
+
+/// An instance of an allowed class, as what it was made from. No code of the class is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// With its module.
+    pub class: Arc<str>,
+    pub arguments: Vec<Value>,
+    pub state: Option<Value>,
+}
+
+impl Subclass {
+    /// What `torch.ops.export.access_subclass_inner_tensor` reads.
+    pub fn attribute(&self, name: &str) -> Option<&Value> {
+        self.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
+    }
+}
+
+/// Reads a file of `torch.save`. `entry` names it in errors and in the names of storages.
+pub fn load(file: Bytes, entry: &str) -> Result<Value, Error> {
+    let load = || {
+        let zip = Zip::parse(file)?;
+        if zip.contains("byteorder") {
+            let order = zip.get_text("byteorder")?;
+            if &*order != b"little" {
+                let got = String::from_utf8_lossy(&order).into_owned();
+                return Err(Error::new("byteorder", ErrorKind::ByteOrder { got }));
+            }
+        }
+        machine::run(&zip.get_checked(PICKLE)?, &zip, entry)
+    };
+    load().map_err(|error: Error| error.within(entry))
+}
+
+/// Reads a bare pickle, without storages to refer to.
+pub fn load_bare(pickle: &[u8]) -> Result<Value, Error> {
+    machine::run(pickle, &Zip::empty(), "")
+}
+
+/// Why a pickle is refused.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PickleFault {
+    /// It ends within an instruction, or without the last one.
+    Truncated,
+    /// An instruction that `torch.save` does not use.
+    Instruction { code: u8 },
+    /// A version of the format that is not read.
+    Protocol { version: u8 },
+    /// An instruction needs more values, a mark, or a remembered value than there is.
+    Stack { needs: &'static str },
+    /// A function or class that is not on the list.
+    Global { name: String },
+    /// An allowed function with other arguments than PyTorch gives it, or in another place.
+    Call { function: String, expected: &'static str },
+    /// An integer that needs more than 64 bits.
+    LargeInt,
+    /// A string that is not UTF-8.
+    NotUtf8,
+    /// Values are nested, or repeated, far beyond what the size of the file justifies; or a value contains itself.
+    TooComplex,
+}
+
+impl PickleFault {
+    pub(super) fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Global { .. } => {
+                "replace it by tensors before the export (for a quantized model: \
+                 torchao.utils.unwrap_tensor_subclass(model), or program.run_decompositions() before saving)"
+            }
+            Self::Protocol { .. } | Self::Instruction { .. } => {
+                "save it with torch.save and its default pickle protocol"
+            }
+            Self::Truncated | Self::Stack { .. } | Self::NotUtf8 | Self::TooComplex => {
+                "the file is damaged: copy or save it again"
+            }
+            Self::Call { .. } | Self::LargeInt => return None,
+        })
+    }
+}
+
+impl fmt::Display for PickleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the pickle ends too early"),
+            Self::Instruction { code } => write!(f, "the pickle has the instruction {code:#04x}, which is not allowed"),
+            Self::Protocol { version } => write!(f, "the pickle has protocol {version}, and 2 is expected"),
+            Self::Stack { needs } => write!(f, "the pickle has an instruction without {needs}"),
+            Self::Global { name } => write!(
+                f,
+                "the pickle names `{name}`, which is not among the functions and classes that may be used here, because \
+                 a pickle can name any code"
+            ),
+            Self::Call { function, expected } => write!(f, "the pickle uses `{function}`, which needs {expected}"),
+            Self::LargeInt => f.write_str("the pickle has an integer of more than 64 bits"),
+            Self::NotUtf8 => f.write_str("the pickle has a string that is not UTF-8"),
+            Self::TooComplex => {
+                f.write_str("the values in the pickle are nested or repeated beyond what its size justifies")
+            }
+        }
+    }
+}
