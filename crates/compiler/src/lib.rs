@@ -8,6 +8,7 @@ mod bytes;
 mod error;
 pub mod front;
 pub mod graph;
+pub mod memory;
 pub mod ops;
 
 pub use bytes::Bytes;

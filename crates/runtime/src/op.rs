@@ -77,7 +77,7 @@ impl Op {
         self
     }
 
-    pub(crate) const fn writes_argument(&self, index: usize) -> bool {
+    pub const fn writes_argument(&self, index: usize) -> bool {
         index < 32 && self.writes & (1 << index) != 0
     }
 }

@@ -1,0 +1,100 @@
+//! ExecuTorch's greedy allocation, so that no plan is larger than the one that its exporter would make.
+//!
+//! Items are taken by size, the largest first, into buckets that are as large as their first item. The first bucket
+//! that is unused for all of an item's lifetime takes it at its bottom; else the first bucket that has room above all
+//! that is in use meanwhile; else the item opens a bucket. Buckets are laid end to end.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::arena::{Arena, Item, Placement};
+
+/// Buckets that may be looked at for each item on average, times the logarithm of their number. Only arenas with
+/// thousands of items in use at a time need more, and are planned without this algorithm.
+const PROBES: usize = 16;
+/// Probes that are always allowed: enough for 2,000 items that conflict with each other.
+const FEW_PROBES: usize = 4_000_000;
+
+/// Places all items above what is settled; `None` if that takes too many steps.
+pub(super) fn greedy(arena: &Arena) -> Option<Placement> {
+    let count = arena.items.len();
+    let mut probes = FEW_PROBES.max(PROBES * count * count.max(2).ilog2() as usize);
+    let mut order: Vec<(&Item, usize)> = arena.items.iter().zip(0..).collect();
+    order.sort_by_key(|(item, _)| (Reverse(item.size), item.first, item.last));
+    let mut buckets: Vec<Bucket> = Vec::new();
+    // Bucket and offset in it of each item.
+    let mut places = vec![(0, 0); count];
+    for (item, node) in order {
+        probes = probes.checked_sub(2 * buckets.len())?;
+        let unused = buckets.iter().position(|bucket| bucket.is_unused(item));
+        let place = unused
+            .map(|bucket| (bucket, 0))
+            .or_else(|| buckets.iter().zip(0..).find_map(|(bucket, index)| Some((index, bucket.room_above(item)?))));
+        let (index, offset) = place.unwrap_or_else(|| {
+            buckets.push(Bucket { size: item.size, alignment: 1, heights: BTreeMap::new() });
+            (buckets.len() - 1, 0)
+        });
+        if let Some(bucket) = buckets.get_mut(index) {
+            bucket.put(item, offset);
+        }
+        if let Some(slot) = places.get_mut(node) {
+            *slot = (index, offset);
+        }
+    }
+    let mut peak = arena.top;
+    let mut starts = Vec::with_capacity(buckets.len());
+    for bucket in &buckets {
+        let start = peak.next_multiple_of(bucket.alignment);
+        starts.push(start);
+        peak = start + bucket.size;
+    }
+    let offsets = places.iter().map(|(bucket, offset)| starts.get(*bucket).unwrap_or(&0) + offset).collect();
+    Some(Placement { offsets, peak })
+}
+
+/// Memory as large as its first item.
+struct Bucket {
+    size: u64,
+    /// The strictest of its items.
+    alignment: u64,
+    /// From which instruction on how much of the bucket is taken, counted from the bottom.
+    heights: BTreeMap<usize, u64>,
+}
+
+impl Bucket {
+    /// Heights while the item is in use.
+    fn heights_during(&self, item: &Item) -> impl Iterator<Item = u64> {
+        let at_first = self.heights.range(..=item.first).next_back();
+        let after = item.last + 1;
+        at_first.into_iter().chain(self.heights.range(item.first + 1..after)).map(|(_, height)| *height)
+    }
+
+    fn is_unused(&self, item: &Item) -> bool {
+        self.heights_during(item).all(|height| height == 0)
+    }
+
+    /// The offset above all that is in use during the item's lifetime, if the item fits there.
+    fn room_above(&self, item: &Item) -> Option<u64> {
+        let mut highest = 0;
+        for height in self.heights_during(item) {
+            highest = height.max(highest);
+            if highest + item.size > self.size {
+                return None;
+            }
+        }
+        let offset = highest.next_multiple_of(item.alignment);
+        (offset + item.size <= self.size).then_some(offset)
+    }
+
+    fn put(&mut self, item: &Item, offset: u64) {
+        self.alignment = self.alignment.max(item.alignment);
+        let after = item.last + 1;
+        let height_after = self.heights.range(..=after).next_back().map_or(0, |(_, height)| *height);
+        let inside: Vec<usize> = self.heights.range(item.first..after).map(|(at, _)| *at).collect();
+        for at in inside {
+            self.heights.remove(&at);
+        }
+        self.heights.insert(after, height_after);
+        self.heights.insert(item.first, offset + item.size);
+    }
+}
