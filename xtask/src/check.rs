@@ -29,7 +29,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-cli", 6),
     ("rushlight-python", 6),
     ("rushlight-testing", 7),
-    ("rushlight-benches", 7),
+    ("rushlight-benches", 8),
     ("xtask", 7),
 ];
 

@@ -1,6 +1,7 @@
 //! The project's chores, one module each. Run `cargo xtask` for the list.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod command;
 mod setup;
@@ -15,7 +16,9 @@ usage: cargo xtask <chore>
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default)
   check          formatting, clippy, docs, the direction of dependencies, licences
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
-  size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf";
+  size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
+  bench [what]   times beside ExecuTorch's, into docs/benchmarks.md: portable, overhead (both by default);
+                 portable <text> only prints the operators whose line contains the text";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +29,9 @@ fn main() -> Result<()> {
         ["check"] => check::all(),
         ["test"] => test::all(),
         ["test", stage] => test::one(stage),
+        ["bench"] => bench::run_kind(None, None),
+        ["bench", kind] => bench::run_kind(Some(kind), None),
+        ["bench", kind, filter] => bench::run_kind(Some(kind), Some(filter)),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -1,0 +1,221 @@
+// ExecuTorch's side of the benchmarks: a process that loads programs into the C++ runtime of the executorch wheel and
+// times them on request, one command a line, one answer a line:
+//
+//   load PROGRAM INPUTS      loads `forward`, with one thread; INPUTS holds the bytes of its input tensors, one after
+//                            the other: "ok"
+//   time CALLS NANOSECONDS   executes it at least so often and so long: the median of the calls in nanoseconds
+//   outputs FILE             executes it and writes the bytes of its output tensors: "ok"
+//   stage NAME BATCHES       nanoseconds of one stage of the loaded program's life, the median of batches:
+//                            verify, method, execute, call
+//
+// What fails is answered with "error" and the reason.
+#include <executorch/extension/data_loader/buffer_data_loader.h>
+#include <executorch/extension/module/module.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// The wheel ships the pool, but not its header.
+namespace executorch::extension::threadpool {
+class ThreadPool {
+ public:
+  bool _unsafe_reset_threadpool(uint32_t threads);
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+
+namespace {
+
+using executorch::aten::DimOrderType;
+using executorch::aten::SizesType;
+using executorch::aten::StridesType;
+using executorch::aten::Tensor;
+using executorch::aten::TensorImpl;
+using executorch::extension::BufferDataLoader;
+using executorch::extension::Module;
+using executorch::runtime::Error;
+using executorch::runtime::EValue;
+using executorch::runtime::Method;
+using executorch::runtime::Program;
+using Clock = std::chrono::steady_clock;
+
+void require(Error error, const char* what) {
+  if (error != Error::Ok) {
+    throw std::runtime_error(std::string(what) + ": ExecuTorch's error " + std::to_string(static_cast<int>(error)));
+  }
+}
+
+double median(std::vector<double>& samples) {
+  auto middle = samples.begin() + samples.size() / 2;
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+double nanoseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::nano>(duration).count();
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A tensor of the program's type, sizes and dim order over bytes that live elsewhere.
+struct Input {
+  std::vector<SizesType> sizes;
+  std::vector<DimOrderType> dim_order;
+  std::vector<StridesType> strides;
+  std::unique_ptr<TensorImpl> tensor;
+};
+
+class Session {
+ public:
+  Session(const std::string& program, const std::string& inputs)
+      : bytes_(contents(program)), data_(contents(inputs)), module_(loader()) {
+    require(module_.load_method("forward"), "loading the method");
+    method_ = *module_.method("forward");
+    auto meta = method_->method_meta();
+    size_t at = 0;
+    for (size_t i = 0; i < meta.num_inputs(); i++) {
+      auto info = meta.input_tensor_meta(i);
+      require(info.error(), "reading the type of an input");
+      auto input = std::make_unique<Input>();
+      input->sizes.assign(info->sizes().begin(), info->sizes().end());
+      input->dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+      input->strides.resize(input->sizes.size());
+      StridesType stride = 1;
+      for (size_t d = input->sizes.size(); d-- > 0;) {
+        input->strides[input->dim_order[d]] = stride;
+        stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
+      }
+      if (at + info->nbytes() > data_.size()) throw std::runtime_error("too few bytes of inputs");
+      input->tensor = std::make_unique<TensorImpl>(
+          info->scalar_type(), input->sizes.size(), input->sizes.data(), data_.data() + at, input->dim_order.data(),
+          input->strides.data());
+      at += info->nbytes();
+      arguments_.emplace_back(Tensor(input->tensor.get()));
+      inputs_.push_back(std::move(input));
+    }
+    require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+    execute();
+  }
+
+  void execute() { require(method_->execute(), "executing"); }
+
+  double time(size_t calls, double at_least) {
+    std::vector<double> samples;
+    double spent = 0;
+    while (samples.size() < calls || spent < at_least) {
+      auto start = Clock::now();
+      execute();
+      samples.push_back(nanoseconds(Clock::now() - start));
+      spent += samples.back();
+    }
+    return median(samples);
+  }
+
+  void write_outputs(const std::string& path) {
+    require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+    execute();
+    std::ofstream file(path, std::ios::binary);
+    for (size_t i = 0; i < method_->outputs_size(); i++) {
+      const EValue& value = method_->get_output(i);
+      if (value.isTensor()) {
+        file.write(static_cast<const char*>(value.toTensor().const_data_ptr()), value.toTensor().nbytes());
+      }
+    }
+  }
+
+  double stage(const std::string& name, size_t batches) {
+    if (name == "verify") {
+      return batched(batches, 20, [&] {
+        BufferDataLoader loader(bytes_.data(), bytes_.size());
+        require(Program::load(&loader, Program::Verification::InternalConsistency).error(), "verifying");
+      });
+    }
+    if (name == "method") {
+      Module module(loader());
+      require(module.load(Program::Verification::InternalConsistency), "loading the program");
+      return batched(batches, 5, [&] {
+        require(module.load_method("forward"), "loading the method");
+        module.unload_method("forward");
+      });
+    }
+    if (name == "execute") return batched(batches, 50, [&] { execute(); });
+    if (name == "call") {
+      std::vector<EValue> outputs(method_->outputs_size());
+      return batched(batches, 50, [&] {
+        require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+        execute();
+        require(method_->get_outputs(outputs.data(), outputs.size()), "reading the outputs");
+      });
+    }
+    throw std::runtime_error("no stage " + name);
+  }
+
+ private:
+  std::unique_ptr<BufferDataLoader> loader() {
+    return std::make_unique<BufferDataLoader>(bytes_.data(), bytes_.size());
+  }
+
+  template <class F>
+  static double batched(size_t batches, size_t calls, F call) {
+    std::vector<double> samples;
+    for (size_t batch = 0; batch < batches; batch++) {
+      auto start = Clock::now();
+      for (size_t i = 0; i < calls; i++) call();
+      samples.push_back(nanoseconds(Clock::now() - start) / calls);
+    }
+    return median(samples);
+  }
+
+  std::string bytes_;
+  std::string data_;
+  Module module_;
+  Method* method_ = nullptr;
+  std::vector<std::unique_ptr<Input>> inputs_;
+  std::vector<EValue> arguments_;
+};
+
+std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) {
+  std::string command, first, second;
+  line >> command >> first >> second;
+  if (command == "load") {
+    session.reset();
+    session = std::make_unique<Session>(first, second);
+    return "ok";
+  }
+  if (!session) throw std::runtime_error("nothing is loaded");
+  if (command == "outputs") {
+    session->write_outputs(first);
+    return "ok";
+  }
+  if (command == "time") return std::to_string(session->time(std::stoul(first), std::stod(second)));
+  if (command == "stage") return std::to_string(session->stage(first, std::stoul(second)));
+  throw std::runtime_error("no command " + command);
+}
+
+}  // namespace
+
+int main() {
+  executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(1);
+  std::unique_ptr<Session> session;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    try {
+      std::cout << answer(session, words) << std::endl;
+    } catch (const std::exception& error) {
+      std::cout << "error " << error.what() << std::endl;
+    }
+  }
+}

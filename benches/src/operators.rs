@@ -1,0 +1,166 @@
+//! The table of operators: one-operator programs, run by both sides.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use rushlight_testing::program::{self, Placement};
+
+use crate::agreement;
+use crate::calls::{self, Call};
+use crate::document::{conditions, microseconds};
+use crate::interleaved::{Pair, interleaved};
+use crate::ours::{self, Session, Tensor};
+use crate::peer::Peer;
+
+/// Inputs are copied before the clock starts, on both sides.
+pub const PLACEMENT: Placement = Placement::Planned;
+
+const ROUNDS: usize = 7;
+const TURN: Duration = Duration::from_millis(3);
+
+/// Rounds for calls that come out slower than theirs in the first ones.
+const MORE_ROUNDS: usize = 31;
+
+/// Operators for which the wheel's kernel library has, in place of the portable kernel, one that uses vector
+/// instructions or a matrix library (the symbols `opt_*` of `libexecutorch_kernels_optimized.so`).
+const OPTIMIZED: &[&str] = &[
+    "aten::_fft_c2r.out",
+    "aten::_fft_r2c.out",
+    "aten::_log_softmax.out",
+    "aten::add.Scalar_out",
+    "aten::add.out",
+    "aten::bmm.out",
+    "aten::div.Scalar_out",
+    "aten::div.out",
+    "aten::elu.out",
+    "aten::exp.out",
+    "aten::gelu.out",
+    "aten::grid_sampler_2d.out",
+    "aten::le.Scalar_out",
+    "aten::le.Tensor_out",
+    "aten::linear.out",
+    "aten::mm.out",
+    "aten::mul.Scalar_out",
+    "aten::mul.out",
+    "aten::native_layer_norm.out",
+    "aten::sub.Scalar_out",
+    "aten::sub.out",
+    "aten::sum.IntList_out",
+    "aten::where.self_out",
+];
+
+/// Measures the calls that contain `filter`; the section of the document.
+pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
+    let mut peer = Peer::start(worker)?;
+    let mut rows = Vec::new();
+    for call in calls::all()?.into_iter().filter(|call| filter.is_none_or(|f| call.case.name.contains(f))) {
+        let outcome = measure(&call, &mut peer)?;
+        println!("{}", line(&call, &outcome));
+        rows.push((call, outcome));
+        if let Some((_, Outcome::TheyFail(reason, _))) = rows.last()
+            && reason.contains("aborted")
+        {
+            peer = Peer::start(worker)?;
+        }
+    }
+    Ok(section(&rows))
+}
+
+enum Outcome {
+    Both(Pair),
+    /// Why they do not run it, and our nanoseconds.
+    TheyFail(String, f64),
+    Differ(Pair, String),
+}
+
+fn measure(call: &Call, peer: &mut Peer) -> Result<Outcome> {
+    let written = program::write(&call.case, PLACEMENT).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let inputs: Vec<Tensor> = written.inputs.iter().map(|&t| t.into()).collect();
+    // ExecuTorch refuses some calls with an error and some by aborting.
+    let loaded = peer.load(&written.bytes, inputs.iter().map(|tensor| &tensor.bytes[..]));
+    ours::with_session(&written.bytes, &inputs, |session| {
+        if let Err(reason) = loaded {
+            return Ok(Outcome::TheyFail(reason.to_string(), session.time(3, 5 * TURN)?));
+        }
+        let (ours, theirs) = (session.outputs()?, peer.outputs()?);
+        let mut pair = turns(ROUNDS, peer, session)?;
+        if pair.ratio() < 1.0 {
+            pair = turns(MORE_ROUNDS, peer, session)?;
+        }
+        Ok(match agreement::difference(&ours, &theirs) {
+            Some(difference) if !call.is_unspecified() => Outcome::Differ(pair, difference),
+            _ => Outcome::Both(pair),
+        })
+    })
+}
+
+fn turns(rounds: usize, peer: &mut Peer, session: &mut Session<'_>) -> Result<Pair> {
+    interleaved(rounds, || peer.time(1, TURN), || session.time(1, TURN))
+}
+
+fn line(call: &Call, outcome: &Outcome) -> String {
+    let head = format!("| {} | {} | {} |", call.case.op, call.arguments.replace('|', "\\|"), library(&call.case.op));
+    match outcome {
+        Outcome::Both(pair) => {
+            format!("{head} {} | {} | {:.2} |", microseconds(pair.theirs), microseconds(pair.ours), pair.ratio())
+        }
+        Outcome::TheyFail(reason, ours) => format!("{head} {reason} | {} | |", microseconds(*ours)),
+        Outcome::Differ(pair, difference) => {
+            let (theirs, ours) = (microseconds(pair.theirs), microseconds(pair.ours));
+            format!("{head} {theirs} | {ours} | results differ: {difference} |")
+        }
+    }
+}
+
+fn library(op: &str) -> &'static str {
+    match op {
+        op if OPTIMIZED.contains(&op) => "optimized",
+        op if op.starts_with("quantized_decomposed::") => "quantized",
+        _ => "portable",
+    }
+}
+
+fn section(rows: &[(Call, Outcome)]) -> String {
+    let measured: Vec<(&Call, Pair)> = rows
+        .iter()
+        .filter_map(|(call, outcome)| match outcome {
+            Outcome::Both(pair) => Some((call, *pair)),
+            _ => None,
+        })
+        .collect();
+    let slower = measured.iter().filter(|(_, pair)| pair.ratio() < 1.0).count();
+    let mean = |rows: &mut dyn Iterator<Item = f64>| {
+        let (sum, count) = rows.fold((0.0, 0), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
+        (sum / f64::from(count.max(1))).exp()
+    };
+    let all = mean(&mut measured.iter().map(|(_, pair)| pair.ratio()));
+    let portable = |call: &Call| library(&call.case.op) == "portable";
+    let only_portable = mean(&mut measured.iter().filter(|(call, _)| portable(call)).map(|(_, pair)| pair.ratio()));
+    let mut text = conditions("cargo xtask bench portable");
+    let _ = write!(
+        text,
+        "\n\nEach line is a program of one operator that both runtimes load. The times are microseconds of its execution, \
+         medians of {ROUNDS} rounds in which the two take turns of {} ms ({MORE_ROUNDS} rounds where the first were \
+         slower than theirs). *Library* is the one of the wheel's that has their kernel: `optimized` are kernels with \
+         vector instructions that the wheel registers in place of portable ones. The ratio says how many times as long \
+         they take.\n\n\
+         {} calls, {slower} of them slower than theirs. Geometric mean of the ratios: {all:.2}; of those against \
+         portable kernels {only_portable:.2}.\n",
+        TURN.as_millis(),
+        rows.len(),
+    );
+    let mut family = "";
+    for (call, outcome) in rows {
+        if call.family != family {
+            family = &call.family;
+            let _ = write!(text, "\n### {family}\n\n");
+            text.push_str("| operator | arguments | library | ExecuTorch | Rushlight | ratio |\n");
+            text.push_str("|---|---|---|--:|--:|--:|\n");
+        }
+        text.push_str(&line(call, outcome));
+        text.push('\n');
+    }
+    text
+}

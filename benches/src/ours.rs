@@ -1,0 +1,149 @@
+//! Rushlight's side: one loaded method and how long it takes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use rushlight::kernels::ALL;
+use rushlight::runtime::{HeapBlock, LoadOptions, Memory, Output, dense_strides};
+use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
+use rushlight_testing::cases::TensorData;
+
+use crate::interleaved::{Stage, median};
+
+const METHOD: &str = "forward";
+
+/// An input: dense in some dim order.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub dtype: ScalarType,
+    pub sizes: Vec<usize>,
+    strides: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+impl From<&TensorData> for Tensor {
+    fn from(data: &TensorData) -> Self {
+        let mut strides = vec![0; data.sizes.len()];
+        dense_strides(&data.sizes, data.dim_order.iter().map(|&dim| dim as usize), &mut strides);
+        Self { dtype: data.dtype, sizes: data.sizes.clone(), strides, bytes: data.bytes.clone() }
+    }
+}
+
+impl From<&rushlight::Tensor> for Tensor {
+    fn from(tensor: &rushlight::Tensor) -> Self {
+        let mut strides = vec![0; tensor.shape().len()];
+        dense_strides(tensor.shape(), 0..tensor.shape().len(), &mut strides);
+        let (dtype, sizes) = (tensor.dtype(), tensor.shape().to_vec());
+        Self { dtype, sizes, strides, bytes: tensor.bytes().to_vec() }
+    }
+}
+
+impl Tensor {
+    fn input(&self) -> Result<Input<'_>> {
+        Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, &self.bytes).map_err(error)?.into())
+    }
+}
+
+/// An output tensor.
+#[derive(Clone, Debug)]
+pub struct Produced {
+    pub dtype: ScalarType,
+    pub bytes: Vec<u8>,
+}
+
+/// A loaded method and its inputs.
+pub struct Session<'m> {
+    file: &'m [u8],
+    program: Program<'m>,
+    method: Method<'m>,
+    inputs: Vec<Input<'m>>,
+}
+
+/// Loads `forward` of a program for the time of a call.
+pub fn with_session<R>(bytes: &[u8], inputs: &[Tensor], run: impl FnOnce(&mut Session<'_>) -> Result<R>) -> Result<R> {
+    let mut file = HeapBlock::new(bytes.len()).map_err(error)?;
+    file.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+    let file = &file.bytes_mut()[..bytes.len()];
+    let program = Program::parse(file).map_err(error)?;
+    let method = load(&program)?;
+    let inputs = inputs.iter().map(Tensor::input).collect::<Result<_>>()?;
+    let mut session = Session { file, program, method, inputs };
+    session.execute()?;
+    run(&mut session)
+}
+
+fn load<'m>(program: &Program<'m>) -> Result<Method<'m>> {
+    Method::load(program, METHOD, Memory::heap(), &LoadOptions::new(Registry::new(ALL))).map_err(error)
+}
+
+impl Session<'_> {
+    /// Sets the inputs and executes; how long the latter took.
+    #[inline]
+    fn execute(&mut self) -> Result<Duration> {
+        let execution = self.method.start(&self.inputs, &mut []).map_err(error)?;
+        let start = Instant::now();
+        let outputs = execution.finish();
+        let taken = start.elapsed();
+        outputs.map_err(error)?;
+        Ok(taken)
+    }
+
+    /// Executes at least `calls` times and for this long; the median of the calls in nanoseconds.
+    pub fn time(&mut self, calls: usize, at_least: Duration) -> Result<f64> {
+        let (mut samples, mut spent) = (Vec::new(), Duration::ZERO);
+        while samples.len() < calls || spent < at_least {
+            let taken = self.execute()?;
+            spent += taken;
+            samples.push(taken.as_nanos() as f64);
+        }
+        Ok(median(&mut samples))
+    }
+
+    /// Executes; the output tensors.
+    pub fn outputs(&mut self) -> Result<Vec<Produced>> {
+        let outputs = self.method.execute(&self.inputs).map_err(error)?;
+        let mut produced = Vec::new();
+        for i in 0..outputs.len() {
+            if let Output::Tensor(tensor) = outputs.get(i).map_err(error)? {
+                produced.push(Produced { dtype: tensor.dtype(), bytes: tensor.bytes().to_vec() });
+            }
+        }
+        Ok(produced)
+    }
+
+    /// One stage of the program's life, the median of batches, in nanoseconds.
+    pub fn stage(&mut self, stage: Stage, batches: usize) -> Result<f64> {
+        match stage {
+            Stage::Verify => {
+                let file = self.file;
+                batched(batches, 20, || Program::parse(file).map(|_| ()).map_err(error))
+            }
+            Stage::Method => batched(batches, 5, || load(&self.program).map(|_| ())),
+            // There is no way to execute again without setting the inputs again, so their share is in here.
+            Stage::Execute => batched(batches, 50, || self.method.execute(&self.inputs).map(|_| ()).map_err(error)),
+            Stage::Call => batched(batches, 50, || {
+                let outputs = self.method.execute(&self.inputs).map_err(error)?;
+                for i in 0..outputs.len() {
+                    std::hint::black_box(outputs.get(i).map_err(error)?);
+                }
+                Ok(())
+            }),
+        }
+    }
+}
+
+fn batched(batches: usize, calls: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut samples = Vec::new();
+    for _ in 0..batches {
+        let start = Instant::now();
+        for _ in 0..calls {
+            call()?;
+        }
+        samples.push(start.elapsed().as_nanos() as f64 / f64::from(calls));
+    }
+    Ok(median(&mut samples))
+}
+
+fn error(error: rushlight::runtime::Error) -> anyhow::Error {
+    anyhow!("{error}")
+}

@@ -1,0 +1,85 @@
+//! ExecuTorch's side: the process built from `executorch/worker.cpp`, which describes its commands.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::interleaved::Stage;
+
+/// A worker, and the folder through which files reach it.
+pub struct Peer {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    folder: PathBuf,
+}
+
+impl Peer {
+    pub fn start(worker: &Path) -> Result<Self> {
+        let folder = worker.parent().context("the worker is in no folder")?.to_owned();
+        // ExecuTorch logs to stderr what it answers as an error code too.
+        let mut process = Command::new(worker)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", worker.display()))?;
+        let commands = process.stdin.take().context("no stdin")?;
+        let answers = BufReader::new(process.stdout.take().context("no stdout")?);
+        Ok(Self { process, commands, answers, folder })
+    }
+
+    /// Loads the program's `forward` and sets its inputs.
+    pub fn load<'b>(&mut self, program: &[u8], inputs: impl IntoIterator<Item = &'b [u8]>) -> Result<()> {
+        let (program_file, inputs_file) = (self.folder.join("program.pte"), self.folder.join("inputs.bin"));
+        std::fs::write(&program_file, program)?;
+        std::fs::write(&inputs_file, inputs.into_iter().collect::<Vec<_>>().concat())?;
+        self.ask(&format!("load {} {}", program_file.display(), inputs_file.display())).map(|_| ())
+    }
+
+    /// Executes at least `calls` times and for this long; the median of the calls in nanoseconds.
+    pub fn time(&mut self, calls: usize, at_least: Duration) -> Result<f64> {
+        Ok(self.ask(&format!("time {calls} {}", at_least.as_nanos()))?.parse()?)
+    }
+
+    /// Executes; the bytes of all output tensors.
+    pub fn outputs(&mut self) -> Result<Vec<u8>> {
+        let file = self.folder.join("outputs.bin");
+        self.ask(&format!("outputs {}", file.display()))?;
+        Ok(std::fs::read(file)?)
+    }
+
+    /// One stage of the program's life, the median of batches, in nanoseconds.
+    pub fn stage(&mut self, stage: Stage, batches: usize) -> Result<f64> {
+        let name = match stage {
+            Stage::Verify => "verify",
+            Stage::Method => "method",
+            Stage::Execute => "execute",
+            Stage::Call => "call",
+        };
+        Ok(self.ask(&format!("stage {name} {batches}"))?.parse()?)
+    }
+
+    fn ask(&mut self, command: &str) -> Result<String> {
+        writeln!(self.commands, "{command}")?;
+        let mut answer = String::new();
+        if self.answers.read_line(&mut answer)? == 0 {
+            bail!("it aborted");
+        }
+        match answer.trim().strip_prefix("error ") {
+            Some(reason) => bail!("{reason}"),
+            None => Ok(answer.trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It ends by itself when its commands do; a failure to end it is nobody's concern any more.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

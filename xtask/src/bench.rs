@@ -1,0 +1,97 @@
+//! Timings beside ExecuTorch: builds both sides and starts `benches`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, exists, output, root, run};
+use crate::setup::{self, venv_python};
+
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small) or `overhead`. What it measures goes to
+/// `docs/benchmarks.md`; with a filter, only operators whose line in `benches/operators.txt` contains it, and nowhere.
+pub fn run_kind(kind: Option<&str>, filter: Option<&str>) -> Result<()> {
+    setup::one("python")?;
+    let models = models()?;
+    let worker = worker()?;
+    let start = |arguments: &[&str], python: Option<&Path>| {
+        let mut bench = command("cargo", &["run", "--quiet", "--release", "-p", "rushlight-benches", "--"]);
+        bench.args(arguments).env("EXECUTORCH_WORKER", &worker).env("MODELS", &models).env("VERSIONS", versions()?);
+        bench.env("DOCUMENT", root().join("docs/benchmarks.md")).env("PYTHON", venv_python());
+        if let Some(python) = python {
+            bench.env("PYTHONPATH", python);
+        }
+        run(&mut bench)
+    };
+    match (kind, filter) {
+        (Some("portable"), Some(filter)) => return start(&["operators", filter], None),
+        (None | Some("portable" | "overhead"), None) => {}
+        _ => bail!("unknown benchmark: portable [filter], overhead"),
+    }
+    if kind != Some("overhead") {
+        start(&["operators"], None)?;
+        start(&["model"], None)?;
+    }
+    if kind != Some("portable") {
+        start(&["overhead"], Some(&python_package()?))?;
+    }
+    Ok(())
+}
+
+fn folder() -> Result<PathBuf> {
+    let folder = root().join("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// The programs, exported by ExecuTorch's own compiler.
+fn models() -> Result<PathBuf> {
+    let folder = root().join("target/models");
+    let only = ["--only", "mobilenet_v3_small_224,chain2,chain100"];
+    run(command(venv_python(), &["tools/models/generate.py"]).arg(&folder).args(only))?;
+    Ok(folder)
+}
+
+/// ExecuTorch's side, built against the headers and libraries of the executorch wheel.
+fn worker() -> Result<PathBuf> {
+    if !exists("c++") {
+        bail!("a C++ compiler is needed, for example: apt-get install g++");
+    }
+    let find = "import importlib.util as u; print(u.find_spec('executorch').submodule_search_locations[0])";
+    let package = PathBuf::from(output(&mut command(venv_python(), &["-c", find]))?.trim());
+    let (include, library) = (package.join("include"), package.join("lib"));
+    let worker = folder()?.join("executorch-worker");
+    let mut compile = command("c++", &["-std=c++17", "-O2", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS"]);
+    compile.arg("-I").arg(&include).arg("-I").arg(include.join("executorch/runtime/core/portable_type/c10"));
+    compile.arg("benches/executorch/worker.cpp").arg("-o").arg(&worker).arg("-L").arg(&library);
+    // The kernels register themselves when their library is loaded; nothing else names it.
+    compile.arg(format!("-Wl,-rpath,{}", library.display())).arg("-Wl,--no-as-needed");
+    for name in ["executorch", "executorch_kernels_optimized", "executorch_kernels_quantized", "executorch_threadpool"]
+    {
+        compile.arg(format!("-l{name}"));
+    }
+    run(&mut compile)?;
+    Ok(worker)
+}
+
+/// A folder with Rushlight's Python package as users get it, apart from the environment of the tests.
+fn python_package() -> Result<PathBuf> {
+    let (wheels, package) = (folder()?.join("wheels"), folder()?.join("python"));
+    for folder in [&wheels, &package] {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+    }
+    let mut build = command(venv_python(), &["-m", "maturin", "build", "--release", "--locked", "--quiet"]);
+    build.args(["--manifest-path", "bindings/python/Cargo.toml", "--target-dir", "target/wheel", "--out"]).arg(&wheels);
+    run(&mut build)?;
+    let wheel = std::fs::read_dir(&wheels)?.next().context("maturin built no wheel")??.path();
+    let mut install = command(venv_python(), &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    run(install.args(["--no-deps", "--target"]).arg(&package).arg(wheel))?;
+    Ok(package)
+}
+
+fn versions() -> Result<String> {
+    let print =
+        "from importlib.metadata import version as v; print('executorch', v('executorch') + ', torch', v('torch'))";
+    Ok(output(&mut command(venv_python(), &["-c", print]))?.trim().to_owned())
+}
