@@ -67,9 +67,7 @@ pub fn with_session<R>(bytes: &[u8], inputs: &[Tensor], run: impl FnOnce(&mut Se
     let program = Program::parse(file).map_err(error)?;
     let method = load(&program)?;
     let inputs = inputs.iter().map(Tensor::input).collect::<Result<_>>()?;
-    let mut session = Session { file, program, method, inputs };
-    session.execute()?;
-    run(&mut session)
+    run(&mut Session { file, program, method, inputs })
 }
 
 fn load<'m>(program: &Program<'m>) -> Result<Method<'m>> {
