@@ -10,6 +10,7 @@ pub mod front;
 pub mod graph;
 pub mod memory;
 pub mod ops;
+pub mod passes;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};

@@ -25,7 +25,7 @@ use crate::Bytes;
 use crate::error::Error;
 
 pub use arena::{Arena, Id};
-pub use builder::{Action, Builder};
+pub use builder::{Action, Builder, bind};
 pub use constant::{Constant, ConstantData};
 pub use expr::{Expr, Symbol, SymbolId, Symbols};
 pub use schema::{Kind, Param, Schema, Schemas};

@@ -1,0 +1,197 @@
+//! Tensors as PyTorch sees them: views of storages, which a write to any of them changes for all.
+//!
+//! Each storage counts its writes. A tensor's value is current if it is as new as the last write. A write only notes the
+//! new content of the tensor that it went to; other tensors of the storage are brought up to date when they are read:
+//! the content goes up from the written tensor to the first ancestor that both share, and down from there.
+//!
+//! Invariant: an ancestor of the last written tensor that is not current is outdated only where that tensor, or the
+//! ancestor below, shows it. So writing back one step up from a current value makes an ancestor current.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::Error;
+use crate::graph::{Arena, BlockId, Builder, Id, TensorType, ValueId};
+
+use super::layout::Layout;
+use super::view::View;
+
+/// A tensor of the program.
+#[derive(Debug)]
+pub(super) struct Tensor {
+    pub ty: TensorType,
+    pub storage: Id<Storage>,
+    pub layout: Option<Layout>,
+    /// What it is a view of, and how.
+    parent: Option<(Id<Tensor>, View)>,
+    /// Its content when the storage had been written `generation` times.
+    value: ValueId,
+    generation: u32,
+}
+
+impl Tensor {
+    /// Its content when it was last read or written.
+    pub fn value(&self) -> ValueId {
+        self.value
+    }
+}
+
+/// Memory that tensors share.
+#[derive(Debug)]
+pub(super) struct Storage {
+    /// The tensor that shows all of it.
+    pub base: Id<Tensor>,
+    pub owner: Owner,
+    /// Where its tensors may be written.
+    pub block: BlockId,
+    /// Number of writes.
+    pub generation: u32,
+    /// The tensor that was written last.
+    last: Id<Tensor>,
+}
+
+/// Who sees what a storage holds when a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Nobody: a node made it.
+    Node,
+    /// An input of the method.
+    Input(ValueId),
+    State(crate::graph::StateId),
+    /// It must not change.
+    Constant,
+    /// It belongs to a parameter of a control flow block.
+    Carried,
+}
+
+/// All tensors of a graph.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    tensors: Arena<Tensor>,
+    storages: Arena<Storage>,
+    of_value: FxHashMap<ValueId, Id<Tensor>>,
+}
+
+impl Memory {
+    /// The tensor that a value of the original graph stands for, if one was noted.
+    pub fn find(&self, value: ValueId) -> Option<Id<Tensor>> {
+        self.of_value.get(&value).copied()
+    }
+
+    pub fn tensor(&self, tensor: Id<Tensor>) -> &Tensor {
+        &self.tensors[tensor]
+    }
+
+    pub fn storage(&self, tensor: Id<Tensor>) -> &Storage {
+        &self.storages[self.tensors[tensor].storage]
+    }
+
+    /// Every storage.
+    pub fn storages(&self) -> impl Iterator<Item = &Storage> {
+        self.storages.iter().map(|(_, storage)| storage)
+    }
+
+    /// Notes a tensor with memory of its own.
+    pub fn add_base(&mut self, value: ValueId, ty: TensorType, owner: Owner, block: BlockId) -> Id<Tensor> {
+        let (tensor, storage) = (Id::new(self.tensors.len() as u32), Id::new(self.storages.len() as u32));
+        self.storages.push(Storage { base: tensor, owner, block, generation: 0, last: tensor });
+        let layout = Layout::dense(&ty);
+        self.tensors.push(Tensor { ty, storage, layout, parent: None, value, generation: 0 });
+        self.of_value.insert(value, tensor);
+        tensor
+    }
+
+    /// Notes that a value is a view, as `value` shows it now.
+    pub fn add_view(
+        &mut self,
+        value: ValueId,
+        ty: TensorType,
+        parent: Id<Tensor>,
+        view: View,
+        layout: Option<Layout>,
+    ) -> Id<Tensor> {
+        let storage = self.tensors[parent].storage;
+        let generation = self.storages[storage].generation;
+        let parent = Some((parent, view));
+        let tensor = self.tensors.push(Tensor { ty, storage, layout, parent, value, generation });
+        self.of_value.insert(value, tensor);
+        tensor
+    }
+
+    /// Notes another name of a tensor.
+    pub fn add_name(&mut self, value: ValueId, tensor: Id<Tensor>) {
+        self.of_value.insert(value, tensor);
+    }
+
+    /// The value that holds what the tensor shows now; adds the nodes that this takes.
+    pub fn read(&mut self, b: &mut Builder<'_>, tensor: Id<Tensor>) -> Result<ValueId, Error> {
+        let storage = self.tensors[tensor].storage;
+        let generation = self.storages[storage].generation;
+        let mut outdated = Vec::new();
+        let mut at = Some(tensor);
+        while let Some(next) = at.filter(|next| self.tensors[*next].generation != generation) {
+            outdated.push(next);
+            at = self.parent(next);
+        }
+        if at.is_none() {
+            let shared = self.flush(b, storage, &outdated)?;
+            let current = outdated.iter().position(|tensor| *tensor == shared).unwrap_or(outdated.len());
+            outdated.truncate(current);
+        }
+        while let Some(tensor) = outdated.pop() {
+            let value = match &self.tensors[tensor].parent {
+                Some((parent, view)) => view.replay(b, self.tensors[*parent].value, &self.tensors[tensor].ty)?,
+                None => self.tensors[tensor].value,
+            };
+            self.set(tensor, value, generation);
+        }
+        Ok(self.tensors[tensor].value)
+    }
+
+    /// Notes that `content`, of the tensor's shape and dtype, was written to it.
+    pub fn write(&mut self, b: &mut Builder<'_>, tensor: Id<Tensor>, content: ValueId) -> Result<(), Error> {
+        let storage = self.tensors[tensor].storage;
+        if let Some(parent) = self.parent(tensor)
+            && self.storages[storage].last != tensor
+        {
+            // What the parent holds beside this view is part of what it holds afterwards.
+            self.read(b, parent)?;
+        }
+        let Storage { generation, last, .. } = &mut self.storages[storage];
+        *generation = generation.saturating_add(1);
+        *last = tensor;
+        let generation = *generation;
+        self.set(tensor, content, generation);
+        Ok(())
+    }
+
+    /// Carries the last written content up to the first of `ancestors`, which are listed from the bottom up to the base.
+    fn flush(
+        &mut self,
+        b: &mut Builder<'_>,
+        storage: Id<Storage>,
+        ancestors: &[Id<Tensor>],
+    ) -> Result<Id<Tensor>, Error> {
+        let wanted: FxHashSet<Id<Tensor>> = ancestors.iter().copied().collect();
+        let Storage { mut last, generation, .. } = self.storages[storage];
+        while !wanted.contains(&last) {
+            let Some((parent, view)) = &self.tensors[last].parent else { break };
+            let (parent, outdated) = (*parent, self.tensors[*parent].generation != generation);
+            if outdated {
+                let Tensor { ty, value, .. } = &self.tensors[parent];
+                let value = view.write_back(b, *value, ty, self.tensors[last].value)?;
+                self.set(parent, value, generation);
+            }
+            last = parent;
+        }
+        Ok(last)
+    }
+
+    fn parent(&self, tensor: Id<Tensor>) -> Option<Id<Tensor>> {
+        self.tensors[tensor].parent.as_ref().map(|(parent, _)| *parent)
+    }
+
+    fn set(&mut self, tensor: Id<Tensor>, value: ValueId, generation: u32) {
+        let tensor = &mut self.tensors[tensor];
+        (tensor.value, tensor.generation) = (value, generation);
+    }
+}

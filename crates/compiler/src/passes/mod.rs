@@ -1,0 +1,20 @@
+//! What turns the graph of a front end into one that runtimes can run, step by step. `pipeline.rs` lists the order.
+
+mod functionalise;
+
+use crate::error::Error;
+use crate::graph::Model;
+
+pub use functionalise::Functionalise;
+
+/// A transformation of a model.
+pub trait Pass {
+    /// Short and unique, for reports and errors.
+    fn name(&self) -> &'static str;
+
+    /// Transforms the model. After an error the model is in no state to be used.
+    ///
+    /// # Errors
+    /// Where the model holds what the pass cannot take.
+    fn run(&self, model: &mut Model) -> Result<(), Error>;
+}
