@@ -4,11 +4,16 @@
 //! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
 //! functional operators of `rushlight_kernels` are where lowering ends.
 
+mod convolution;
 mod elementwise;
 mod inferred;
 mod number;
 mod operands;
+mod pooling;
+mod products;
 mod promotion;
+mod slices;
+mod views;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -47,7 +52,8 @@ pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) ->
     Definition { name, infer, lower: Some(lower) }
 }
 
-const FAMILIES: &[&[Definition]] = &[elementwise::OPS];
+const FAMILIES: &[&[Definition]] =
+    &[convolution::OPS, elementwise::OPS, pooling::OPS, products::OPS, slices::OPS, views::OPS];
 
 /// The definition of an operator.
 pub fn definition(name: &str) -> Option<&'static Definition> {

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
+use crate::graph::{Constant, TensorType};
 
 /// The bytes of one element with this value, converted as PyTorch converts.
 pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
@@ -20,4 +21,10 @@ pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
         ScalarType::Long => (value as i64).to_le_bytes().to_vec(),
         other => return Err(Error::unsupported(format!("a constant of dtype {}", other.name()))),
     })
+}
+
+/// A constant list of integers.
+pub(crate) fn longs(name: &str, values: &[i64]) -> Result<Constant, Error> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Constant::dense(name, TensorType::of(ScalarType::Long, &[values.len() as i64]), bytes)
 }
