@@ -7,8 +7,10 @@
 mod convolution;
 mod elementwise;
 mod inferred;
+mod joins;
 mod number;
 mod operands;
+mod padding;
 mod pooling;
 mod products;
 mod promotion;
@@ -52,8 +54,16 @@ pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) ->
     Definition { name, infer, lower: Some(lower) }
 }
 
-const FAMILIES: &[&[Definition]] =
-    &[convolution::OPS, elementwise::OPS, pooling::OPS, products::OPS, slices::OPS, views::OPS];
+const FAMILIES: &[&[Definition]] = &[
+    convolution::OPS,
+    elementwise::OPS,
+    joins::OPS,
+    padding::OPS,
+    pooling::OPS,
+    products::OPS,
+    slices::OPS,
+    views::OPS,
+];
 
 /// The definition of an operator.
 pub fn definition(name: &str) -> Option<&'static Definition> {
