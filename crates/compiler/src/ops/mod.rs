@@ -6,6 +6,7 @@
 
 mod convolution;
 mod elementwise;
+mod indexing;
 mod inferred;
 mod joins;
 mod number;
@@ -14,6 +15,7 @@ mod padding;
 mod pooling;
 mod products;
 mod promotion;
+mod scattering;
 mod slices;
 mod views;
 
@@ -57,10 +59,12 @@ pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) ->
 const FAMILIES: &[&[Definition]] = &[
     convolution::OPS,
     elementwise::OPS,
+    indexing::OPS,
     joins::OPS,
     padding::OPS,
     pooling::OPS,
     products::OPS,
+    scattering::OPS,
     slices::OPS,
     views::OPS,
 ];
