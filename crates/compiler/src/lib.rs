@@ -5,9 +5,11 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bytes;
+pub mod emit;
 mod error;
 pub mod front;
 pub mod graph;
+pub mod interpret;
 pub mod memory;
 pub mod ops;
 pub mod passes;

@@ -570,6 +570,18 @@ impl From<Vec<ValueId>> for Arg {
     }
 }
 
+impl MemoryFormat {
+    /// c10's number of the format.
+    pub const fn code(self) -> i64 {
+        match self {
+            Self::Contiguous => 0,
+            Self::Preserve => 1,
+            Self::ChannelsLast => 2,
+            Self::ChannelsLast3d => 3,
+        }
+    }
+}
+
 impl fmt::Display for MemoryFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

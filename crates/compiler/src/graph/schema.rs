@@ -267,6 +267,31 @@ pub struct Schemas {
     parsed: RwLock<HashMap<String, Option<Arc<Schema>>>>,
 }
 
+/// ExecuTorch's operators on numbers, which PyTorch does not know.
+const PRIMS: &[&str] = &[
+    "executorch_prim::add.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::sub.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::mul.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::floordiv.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::truediv.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::mod.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::neg.Scalar(Scalar a) -> Scalar",
+    "executorch_prim::sym_max.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::sym_min.Scalar(Scalar a, Scalar b) -> Scalar",
+    "executorch_prim::sym_float.Scalar(Scalar a) -> float",
+    "executorch_prim::sym_int.Scalar(Scalar a) -> int",
+    "executorch_prim::ceil.Scalar(Scalar a) -> int",
+    "executorch_prim::round.Scalar(Scalar a) -> int",
+    "executorch_prim::trunc.Scalar(Scalar a) -> int",
+    "executorch_prim::eq.Scalar(Scalar a, Scalar b) -> bool",
+    "executorch_prim::gt.Scalar(Scalar a, Scalar b) -> bool",
+    "executorch_prim::lt.Scalar(Scalar a, Scalar b) -> bool",
+    "executorch_prim::ge.Scalar(Scalar a, Scalar b) -> bool",
+    "executorch_prim::le.Scalar(Scalar a, Scalar b) -> bool",
+    "executorch_prim::sym_not.Scalar(bool a) -> bool",
+    "executorch_prim::sym_ite.Scalar(bool b, Scalar t, Scalar f) -> Scalar",
+];
+
 /// PyTorch's operators, sorted by name.
 const TABLE: &str = include_str!("schemas.txt");
 
@@ -316,6 +341,9 @@ impl fmt::Debug for Schemas {
 
 /// The line of the table whose schema has this name, by bisection.
 fn find_line(name: &str) -> Option<&'static str> {
+    if name.starts_with("executorch_prim::") {
+        return PRIMS.iter().copied().find(|line| line.split('(').next() == Some(name));
+    }
     let (mut low, mut high) = (0, TABLE.len());
     while low < high {
         let middle = low + (high - low) / 2;

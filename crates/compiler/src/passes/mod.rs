@@ -1,16 +1,18 @@
 //! What turns the graph of a front end into one that runtimes can run, step by step. `pipeline.rs` lists the order.
 
 mod functionalise;
+mod symbolic;
 
 use crate::error::Error;
 use crate::graph::Model;
 
 pub use functionalise::Functionalise;
+pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.
 pub trait Pass {
     /// Short and unique, for reports and errors.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Transforms the model. After an error the model is in no state to be used.
     ///

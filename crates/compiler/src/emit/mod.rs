@@ -1,0 +1,132 @@
+//! From a lowered model to a program file.
+//!
+//! A method becomes a list of values and a list of instructions: blocks are laid out one after the other with jumps
+//! ([`control`]), calls name the out variants of their operators ([`calls`]), and every tensor that is computed gets a
+//! place in an arena for as long as it is in use ([`lifetimes`]).
+
+mod calls;
+mod control;
+mod lifetimes;
+mod method;
+mod pools;
+mod storage;
+
+use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
+
+use crate::error::Error;
+use crate::graph::{Literal, Model};
+
+use method::Method;
+use pools::Pools;
+
+/// How a program is written.
+#[derive(Clone, Debug)]
+pub struct EmitOptions {
+    /// Whether inputs have a place in the arena; otherwise the caller's memory is read.
+    pub plan_inputs: bool,
+    /// Whether outputs have a place in the arena; otherwise the caller gives memory for them.
+    pub plan_outputs: bool,
+    /// Each planned tensor starts at a multiple of this.
+    pub alignment: u64,
+    /// Whether each instruction carries the Python stack that it comes from.
+    pub stack_traces: bool,
+    /// Whether every result is kept to the end, for looking at it.
+    pub keep_results: bool,
+}
+
+impl Default for EmitOptions {
+    fn default() -> Self {
+        Self { plan_inputs: true, plan_outputs: true, alignment: 16, stack_traces: false, keep_results: false }
+    }
+}
+
+/// A program that is ready to be written.
+#[derive(Debug)]
+pub struct Emitted {
+    /// The content of the file.
+    pub program: ProgramModel<'static>,
+    /// For each method, in the order of the program, what its instructions come from.
+    pub debug: Vec<MethodMap>,
+}
+
+/// What the instructions of a method come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MethodMap {
+    pub method: String,
+    /// For each instruction the node, and the values of the program that hold the node's results.
+    pub instructions: Vec<Option<InstructionOrigin>>,
+}
+
+/// What an instruction comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InstructionOrigin {
+    /// Full name of the operator in the graph.
+    pub op: String,
+    /// The node of the exported program.
+    pub node: String,
+    /// The module that it was called in.
+    pub module: String,
+    /// `file:line in function: code`, if known.
+    pub source: Option<String>,
+    /// Names of the results in the graph.
+    pub results: Vec<String>,
+}
+
+/// Writes a model whose graphs are lowered as far as the runtime's operators.
+///
+/// # Errors
+/// `Unsupported` for an operator without an out variant and a size without an upper bound, `InvalidProgram` for constants
+/// that cannot be read.
+pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
+    let mut pools = Pools::default();
+    let mut emitted = Emitted { program: ProgramModel::new(), debug: Vec::new() };
+    let shared = storage::shared_states(model);
+    for (name, graph) in &model.methods {
+        let site = |error: Error| error.at(format!("method `{name}`"));
+        let (plan, map) = Method::new(model, graph, &mut pools, options, &shared).finish(name).map_err(site)?;
+        emitted.program.methods.push(plan);
+        emitted.debug.push(map);
+    }
+    for (name, values) in &model.constant_methods {
+        emitted.program.methods.push(constant_method(model, &mut pools, name, values)?);
+        emitted.debug.push(MethodMap { method: name.clone(), instructions: Vec::new() });
+    }
+    let Pools { constants, initial_values } = pools;
+    emitted.program.constants = constants.into_data();
+    emitted.program.mutable_data = initial_values.into_data();
+    emitted.program.named_data =
+        model.named_data.iter().map(|(key, data)| (key.clone(), data.to_vec().into())).collect();
+    Ok(emitted)
+}
+
+/// A method that runs nothing and returns constants.
+fn constant_method(
+    model: &Model,
+    pools: &mut Pools,
+    name: &str,
+    values: &[Literal],
+) -> Result<PlanModel<'static>, Error> {
+    use rushlight_format::pte::ValueModel;
+    let mut plan = PlanModel::new(name);
+    for value in values {
+        plan.output(match value {
+            Literal::None => ValueModel::None,
+            Literal::Int(int) => ValueModel::Int(*int),
+            Literal::Float(float) => ValueModel::Double(*float),
+            Literal::Bool(bool) => ValueModel::Bool(*bool),
+            Literal::Str(text) => ValueModel::String(text.clone()),
+            Literal::Tensor(id) => ValueModel::Tensor(pools.tensor(&model.constants[*id])?),
+        });
+    }
+    Ok(plan)
+}
+
+/// The delegates of a method, with their payloads.
+fn delegate(model: &Model, id: crate::graph::DelegateId) -> DelegateModel<'static> {
+    let delegate = &model.delegates[id];
+    DelegateModel {
+        id: delegate.backend.clone(),
+        data: delegate.payload.to_vec().into(),
+        compile_specs: delegate.compile_specs.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect(),
+    }
+}

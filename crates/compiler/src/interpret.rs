@@ -1,0 +1,75 @@
+//! Runs a compiled program in the reference runtime: constants are folded with it, and accuracy is traced with it.
+
+use rushlight_format::ScalarType;
+use rushlight_runtime::{HeapBlock, Input, LoadOptions, Memory, Method, Output, Program, Registry, TensorView};
+
+use crate::error::{Error, ErrorKind};
+
+/// A value that a method takes or gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datum {
+    Tensor(TensorData),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    None,
+}
+
+/// A tensor with its elements in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorData {
+    pub dtype: ScalarType,
+    pub sizes: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+/// Runs a method of a program file once, with the reference operators.
+///
+/// # Errors
+/// What the runtime says of the program or the inputs.
+pub fn run(file: &[u8], method: &str, inputs: &[Datum]) -> Result<Vec<Datum>, Error> {
+    // Programs are read in place, and their tensors need alignment.
+    let mut aligned = HeapBlock::new(file.len()).map_err(|error| failed(&error))?;
+    aligned.bytes_mut().copy_from_slice(file);
+    let program = Program::parse(aligned.bytes_mut()).map_err(|error| failed(&error))?;
+    let options = LoadOptions::new(Registry::new(rushlight_kernels::ALL));
+    let mut method = Method::load(&program, method, Memory::heap(), &options).map_err(|error| failed(&error))?;
+    let inputs = inputs.iter().map(Datum::as_input).collect::<Result<Vec<_>, _>>()?;
+    let outputs = method.execute(&inputs).map_err(|error| failed(&error))?;
+    (0..outputs.len()).map(|index| outputs.get(index).map(Datum::from).map_err(|error| failed(&error))).collect()
+}
+
+fn failed(error: &rushlight_runtime::Error) -> Error {
+    Error::new(ErrorKind::InvalidProgram, format!("the program does not run: {error}"))
+}
+
+impl Datum {
+    fn as_input(&self) -> Result<Input<'_>, Error> {
+        Ok(match self {
+            Self::Tensor(TensorData { dtype, sizes, bytes }) => {
+                Input::Tensor(TensorView::new(*dtype, sizes, bytes).map_err(|error| failed(&error))?)
+            }
+            Self::Int(int) => Input::Int(*int),
+            Self::Float(float) => Input::Double(*float),
+            Self::Bool(bool) => Input::Bool(*bool),
+            Self::None => Input::None,
+        })
+    }
+}
+
+impl From<Output<'_>> for Datum {
+    fn from(output: Output<'_>) -> Self {
+        match output {
+            Output::Tensor(tensor) => {
+                let mut bytes = vec![0; tensor.numel() * tensor.dtype().size()];
+                let view = TensorView::from(tensor);
+                view.copy_to_row_major(&mut bytes);
+                Self::Tensor(TensorData { dtype: view.dtype(), sizes: view.sizes().to_vec(), bytes })
+            }
+            Output::Int(int) => Self::Int(int),
+            Output::Double(float) => Self::Float(float),
+            Output::Bool(bool) => Self::Bool(bool),
+            Output::String(_) | Output::None => Self::None,
+        }
+    }
+}

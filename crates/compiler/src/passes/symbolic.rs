@@ -1,0 +1,259 @@
+//! Makes the nodes that compute sizes.
+//!
+//! Until here, sizes stand in arguments as expressions. A runtime needs values: each symbol is read from the input
+//! dimension that it is, or from the node or block parameter that computes it, and each expression becomes arithmetic on
+//! numbers, once in each block that uses it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::graph::expr::Function;
+use crate::graph::{
+    Arena, Arg, BlockId, Builder, Constant, Expr, Graph, Input, Model, NodeId, Op, OriginId, Schemas, SymbolId, Type,
+    ValueId,
+};
+
+use super::Pass;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct LowerSymbolicSizes;
+
+impl Pass for LowerSymbolicSizes {
+    fn name(&self) -> &'static str {
+        "lower-symbolic-sizes"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let Model { methods, constants, schemas, .. } = model;
+        for (name, graph) in methods {
+            if graph.symbols.is_empty() {
+                continue;
+            }
+            let definitions = definitions(graph);
+            let body = graph.body;
+            let mut known = HashMap::new();
+            lower_block(graph, constants, schemas, &definitions, &mut known, body)
+                .and_then(|()| lower_outputs(graph, constants, schemas, &definitions, &mut known))
+                .map_err(|error| error.at(format!("method `{name}`")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a symbol's value is found when the program runs.
+enum Definition {
+    /// A dimension of a tensor is `factor * symbol + offset`.
+    Dimension { tensor: ValueId, dim: usize, factor: i64, offset: i64 },
+    /// A number.
+    Number(ValueId),
+}
+
+/// The numbers that are there where a node runs, by what they are worth.
+type Known = HashMap<Expr, ValueId>;
+
+fn definitions(graph: &Graph) -> HashMap<SymbolId, Definition> {
+    let mut found = HashMap::new();
+    let inputs = graph.inputs.iter().filter_map(|input| match input {
+        Input::Value(value) => Some(*value),
+        Input::Literal(_) => None,
+    });
+    for value in inputs {
+        define(graph, value, &mut found);
+    }
+    // What nodes and loops compute defines the symbols that no input has.
+    let from_inputs: HashSet<SymbolId> = found.keys().copied().collect();
+    for value in graph.values.ids() {
+        let mut computed = HashMap::new();
+        define(graph, value, &mut computed);
+        computed.retain(|symbol, _| !from_inputs.contains(symbol));
+        for (symbol, definition) in computed {
+            found.entry(symbol).or_insert(definition);
+        }
+    }
+    found
+}
+
+/// Notes the symbols that a value shows.
+fn define(graph: &Graph, value: ValueId, found: &mut HashMap<SymbolId, Definition>) {
+    match graph.ty(value) {
+        Type::Int(Expr::Symbol(symbol)) => {
+            found.entry(*symbol).or_insert(Definition::Number(value));
+        }
+        Type::Tensor(tensor) => {
+            for (dim, size) in tensor.shape.iter().enumerate() {
+                let Some((symbol, factor, offset)) = linear(size) else { continue };
+                let definition = Definition::Dimension { tensor: value, dim, factor, offset };
+                match found.get(&symbol) {
+                    // A dimension that is the symbol itself is better than one that must be divided.
+                    Some(Definition::Dimension { factor: 1, offset: 0, .. } | Definition::Number(_)) => {}
+                    Some(_) if factor != 1 || offset != 0 => {}
+                    _ => {
+                        found.insert(symbol, definition);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A size as `factor * symbol + offset`.
+fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
+    match size {
+        Expr::Symbol(symbol) => Some((*symbol, 1, 0)),
+        Expr::Int(_) => None,
+        Expr::Call(call) => match (call.function, call.args.as_slice()) {
+            (Function::Mul, [Expr::Int(factor), Expr::Symbol(symbol)]) => Some((*symbol, *factor, 0)),
+            (Function::Add, [Expr::Int(offset), rest]) | (Function::Add, [rest, Expr::Int(offset)]) => {
+                let (symbol, factor, zero) = linear(rest)?;
+                (zero == 0).then_some((symbol, factor, *offset))
+            }
+            _ => None,
+        },
+    }
+}
+
+fn lower_block(
+    graph: &mut Graph,
+    constants: &mut Arena<Constant>,
+    schemas: &Arc<Schemas>,
+    definitions: &HashMap<SymbolId, Definition>,
+    known: &mut Known,
+    block: BlockId,
+) -> Result<(), Error> {
+    for node in std::mem::take(&mut graph.blocks[block].nodes) {
+        let origin = graph.nodes[node].origin;
+        let mut args = std::mem::take(&mut graph.nodes[node].args);
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        args.iter_mut().try_for_each(|arg| maker.lower(arg)).map_err(|error| graph.locate(error, node))?;
+        graph.nodes[node].args = args;
+        let inner: Vec<BlockId> = graph.nodes[node].blocks().collect();
+        for inner in inner {
+            // What a block computes is not there outside of it.
+            lower_block(graph, constants, schemas, definitions, &mut known.clone(), inner)?;
+        }
+        graph.blocks[block].nodes.push(node);
+    }
+    if block != graph.body {
+        let mut results = std::mem::take(&mut graph.blocks[block].results);
+        let origin = last_origin(graph, block);
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        results.iter_mut().try_for_each(|arg| maker.lower(arg))?;
+        graph.blocks[block].results = results;
+    }
+    Ok(())
+}
+
+fn lower_outputs(
+    graph: &mut Graph,
+    constants: &mut Arena<Constant>,
+    schemas: &Arc<Schemas>,
+    definitions: &HashMap<SymbolId, Definition>,
+    known: &mut Known,
+) -> Result<(), Error> {
+    let (body, mut outputs) = (graph.body, std::mem::take(&mut graph.outputs));
+    let origin = last_origin(graph, body);
+    let mut maker = Maker { builder: Builder::new(graph, constants, schemas, body, origin), definitions, known };
+    outputs.iter_mut().try_for_each(|arg| maker.lower(arg))?;
+    graph.outputs = outputs;
+    Ok(())
+}
+
+fn last_origin(graph: &mut Graph, block: BlockId) -> OriginId {
+    let last: Option<&NodeId> = graph.blocks[block].nodes.last();
+    last.map(|node| graph.nodes[*node].origin).unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()))
+}
+
+struct Maker<'a, 'm> {
+    builder: Builder<'m>,
+    definitions: &'a HashMap<SymbolId, Definition>,
+    known: &'a mut Known,
+}
+
+impl Maker<'_, '_> {
+    /// Replaces the expressions of an argument by numbers that nodes compute.
+    fn lower(&mut self, arg: &mut Arg) -> Result<(), Error> {
+        match arg {
+            Arg::Int(expr) if !expr.is_static() => *arg = self.number(&expr.clone())?,
+            Arg::List(items) => items.iter_mut().try_for_each(|item| self.lower(item))?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An expression as a literal or a computed number.
+    fn number(&mut self, expr: &Expr) -> Result<Arg, Error> {
+        if let Some(value) = self.known.get(expr) {
+            return Ok(Arg::Value(*value));
+        }
+        let value = match expr {
+            Expr::Int(_) => return Ok(Arg::Int(expr.clone())),
+            Expr::Symbol(symbol) => self.symbol(*symbol)?,
+            Expr::Call(call) => {
+                let name = match call.function {
+                    Function::Add => "executorch_prim::add.Scalar",
+                    Function::Mul => "executorch_prim::mul.Scalar",
+                    Function::FloorDiv => "executorch_prim::floordiv.Scalar",
+                    Function::Mod => "executorch_prim::mod.Scalar",
+                    Function::Max => "executorch_prim::sym_max.Scalar",
+                    Function::Min => "executorch_prim::sym_min.Scalar",
+                };
+                self.fold(name, call.function, &call.args)?
+            }
+        };
+        self.known.insert(expr.clone(), value);
+        Ok(Arg::Value(value))
+    }
+
+    /// A function of two or more numbers, two at a time.
+    fn fold(&mut self, name: &str, function: Function, args: &[Expr]) -> Result<ValueId, Error> {
+        let (first, rest) = args.split_first().ok_or_else(|| Error::invalid("a function of nothing"))?;
+        let (mut so_far, mut value) = (first.clone(), self.number(first)?);
+        for arg in rest {
+            so_far = match function {
+                Function::Add => so_far.add(arg.clone()),
+                Function::Mul => so_far.mul(arg.clone()),
+                Function::FloorDiv => so_far.floor_div(arg.clone()),
+                Function::Mod => so_far.modulo(arg.clone()),
+                Function::Max => so_far.at_least(arg.clone()),
+                Function::Min => so_far.at_most(arg.clone()),
+            };
+            let other = self.number(arg)?;
+            value = Arg::Value(self.call(name, vec![value, other], so_far.clone())?);
+        }
+        value.as_value().ok_or_else(|| Error::invalid("a function of one literal"))
+    }
+
+    fn symbol(&mut self, symbol: SymbolId) -> Result<ValueId, Error> {
+        let name = &self.builder.graph.symbols[symbol].name;
+        let undefined = || {
+            Error::unsupported(format!("the size `{name}` is used, and no dimension of an input is equal to it"))
+                .help("pass a tensor with that size to the model, or export with a fixed size")
+        };
+        match self.definitions.get(&symbol).ok_or_else(undefined)? {
+            Definition::Number(value) => Ok(*value),
+            Definition::Dimension { tensor, dim, factor, offset } => {
+                let size = Expr::Symbol(symbol).mul(*factor).add(*offset);
+                let args = vec![Arg::Value(*tensor), Arg::from(*dim as i64)];
+                let mut value = self.call("aten::sym_size.int", args, size)?;
+                if *offset != 0 {
+                    let rest = Expr::Symbol(symbol).mul(*factor);
+                    value = self.call("executorch_prim::sub.Scalar", vec![value.into(), Arg::from(*offset)], rest)?;
+                }
+                if *factor != 1 {
+                    let args = vec![value.into(), Arg::from(*factor)];
+                    value = self.call("executorch_prim::floordiv.Scalar", args, symbol.into())?;
+                }
+                Ok(value)
+            }
+        }
+    }
+
+    fn call(&mut self, name: &str, args: Vec<Arg>, value: Expr) -> Result<ValueId, Error> {
+        let schema = self.builder.schemas().expect(name)?;
+        let results = self.builder.push(Op::Call(schema), args, vec![Type::Int(value)]);
+        results.first().copied().ok_or_else(|| Error::invalid("a number without a value"))
+    }
+}
