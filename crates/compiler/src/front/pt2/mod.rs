@@ -6,6 +6,7 @@
 
 mod crc32;
 mod error;
+mod import;
 pub mod expr;
 pub mod pickle;
 mod sample_inputs;
@@ -18,6 +19,7 @@ mod zip;
 mod tests;
 
 pub use error::{Error, ErrorKind};
+pub use import::{ImportOptions, import};
 pub use sample_inputs::SampleInputs;
 pub use schema::ExportedProgram;
 pub use stored_tensor::{Storage, StorageData, StoredTensor};

@@ -1,0 +1,284 @@
+//! From an exported program to a graph.
+//!
+//! Names become values, sizes become expressions, and what only computes sizes goes away. In-place operators and views
+//! stay as they are: making the graph functional is a pass.
+
+mod args;
+mod control;
+mod nodes;
+mod origin;
+mod pytree;
+mod sizes;
+mod tensors;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Error;
+use crate::graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
+
+use super::schema::{Argument, ConstantValue, InputSpec, OutputSpec, Text};
+use super::{ExportedProgram, Weights};
+
+use args::literal;
+use sizes::Sizes;
+
+/// How programs become a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// Whether buffers of the same name in several methods are one: what one method writes, the others see.
+    pub share_state: bool,
+}
+
+/// Makes a model of exported programs, each a method under the given name.
+///
+/// # Errors
+/// `Input` for archives that are damaged, `Unsupported` for what programs cannot hold (sparse tensors, custom objects,
+/// training), `InvalidProgram` for a program that contradicts itself. Each names the node and its line of Python.
+pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) -> Result<Model, Error> {
+    let mut model = Model::default();
+    let mut parsed = Vec::with_capacity(programs.len());
+    for (method, source) in programs {
+        let site = |error: super::Error| Error::from(error).at(format!("method `{method}`"));
+        parsed.push((*method, source.program().map_err(site)?, *source));
+    }
+    let mut shared = HashSet::new();
+    if options.share_state {
+        parsed.iter().for_each(|(_, program, _)| shared.extend(tensors::written_buffers(program)));
+    }
+    for (method, program, source) in &parsed {
+        let site = |error: Error| error.at(format!("method `{method}`"));
+        let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
+        model.add_method(method, graph);
+    }
+    Ok(model)
+}
+
+fn import_method(
+    model: &mut Model,
+    method: &str,
+    program: &ExportedProgram<'_>,
+    source: &super::Model<'_>,
+    options: ImportOptions,
+    shared: &HashSet<String>,
+) -> Result<Graph, Error> {
+    let mut written = tensors::written_buffers(program);
+    written.extend(shared.iter().cloned());
+    let mut importer = Importer {
+        model,
+        method,
+        program,
+        weights: source.weights()?,
+        constants: source.constants()?,
+        options,
+        written,
+        sizes: Sizes::new(&program.range_constraints),
+        graph: Graph::new(),
+        origins: HashMap::new(),
+        is_channels_last: false,
+    };
+    importer.run()?;
+    let Importer { mut graph, sizes, .. } = importer;
+    graph.symbols = sizes.into_symbols();
+    Ok(graph)
+}
+
+/// What a name of the program stands for.
+#[derive(Clone, Debug)]
+enum Binding {
+    /// A value, or a literal.
+    Arg(Arg),
+    /// A tensor that wraps others.
+    Subclass(super::pickle::Subclass),
+}
+
+/// The names that are known in a graph of the program.
+type Scope = HashMap<String, Binding>;
+
+struct Importer<'m, 'p, 'a> {
+    model: &'m mut Model,
+    method: &'m str,
+    program: &'p ExportedProgram<'a>,
+    weights: Weights<'p>,
+    constants: Weights<'p>,
+    options: ImportOptions,
+    /// Buffers that the program writes to, by path.
+    written: HashSet<String>,
+    sizes: Sizes,
+    graph: Graph,
+    origins: HashMap<(String, Option<String>), crate::graph::OriginId>,
+    /// Whether an input is in channels-last order; outputs then keep that order.
+    is_channels_last: bool,
+}
+
+impl<'a> Importer<'_, '_, 'a> {
+    fn run(&mut self) -> Result<(), Error> {
+        let module = &self.program.graph_module;
+        let mut scope = Scope::new();
+        let specs = &module.signature.input_specs;
+        if specs.len() != module.graph.inputs.len() {
+            return Err(Error::invalid("the signature does not fit the graph")
+                .expected(format!("{} inputs", module.graph.inputs.len()))
+                .got(format!("{} specifications", specs.len())));
+        }
+        for (input, spec) in module.graph.inputs.iter().zip(specs) {
+            self.input(&mut scope, input, spec)?;
+        }
+        let body = self.graph.body;
+        self.nodes(&mut scope, body, &module.graph)?;
+        for (output, spec) in module.graph.outputs.iter().zip(&module.signature.output_specs) {
+            self.output(&scope, output, spec)?;
+        }
+        let (inputs, outputs) = pytree::encodings(self.program)?;
+        (self.graph.input_encoding, self.graph.output_encoding) = (inputs, outputs);
+        Ok(())
+    }
+
+    fn input(&mut self, scope: &mut Scope, input: &Argument<'a>, spec: &InputSpec<'a>) -> Result<(), Error> {
+        match spec {
+            InputSpec::Parameter(spec) => {
+                let binding = self.parameter(&spec.parameter_name)?;
+                scope.insert(spec.arg.name.to_string(), binding);
+            }
+            InputSpec::Buffer(spec) => {
+                let binding = self.buffer(&spec.buffer_name, spec.persistent)?;
+                scope.insert(spec.arg.name.to_string(), binding);
+            }
+            InputSpec::TensorConstant(spec) => {
+                let binding = self.tensor_constant(&spec.tensor_constant_name)?;
+                scope.insert(spec.arg.name.to_string(), binding);
+            }
+            InputSpec::UserInput(_) => self.user_input(scope, input)?,
+            InputSpec::ConstantInput(spec) => self.graph.inputs.push(Input::Literal(constant_input(&spec.value)?)),
+            InputSpec::CustomObj(spec) => {
+                return Err(Error::unsupported(format!("the model holds a custom object, `{}`", spec.custom_obj_name))
+                    .got(format!("an object of class {}", spec.arg.class_fqn))
+                    .help("remove the object from the model before exporting it"));
+            }
+            InputSpec::Token(_) => {
+                return Err(Error::unsupported("the program orders side effects by tokens")
+                    .help("export the model without operators that have effects"));
+            }
+            InputSpec::Unknown { tag } => {
+                return Err(Error::unsupported(format!("an input of the unknown kind `{tag}`"))
+                    .help("the archive is from a newer torch than this reader knows"));
+            }
+        }
+        Ok(())
+    }
+
+    fn user_input(&mut self, scope: &mut Scope, input: &Argument<'a>) -> Result<(), Error> {
+        let (name, ty) = match input {
+            Argument::Tensor(tensor) => (&tensor.name, Type::Tensor(self.tensor_type(&tensor.name, true)?)),
+            Argument::SymInt(super::schema::SymIntArgument::Name(name)) => {
+                (name, Type::Int(self.sym_int(&self.program.graph_module.graph, name)?))
+            }
+            Argument::SymFloat(super::schema::SymFloatArgument::Name(name)) => (name, Type::Float),
+            Argument::SymBool(super::schema::SymBoolArgument::Name(name)) => (name, Type::Bool),
+            other => {
+                self.graph.inputs.push(Input::Literal(literal(other)?));
+                return Ok(());
+            }
+        };
+        let value = self.graph.input(name, ty.clone());
+        let arg = match ty {
+            Type::Int(expr) => Arg::Int(expr),
+            Type::Tensor(tensor) if !tensor.is_contiguous() => {
+                self.is_channels_last = true;
+                Arg::Value(self.reorder(value, crate::graph::types::contiguous(tensor.rank()))?)
+            }
+            _ => Arg::Value(value),
+        };
+        scope.insert(name.to_string(), Binding::Arg(arg));
+        Ok(())
+    }
+
+    fn output(&mut self, scope: &Scope, output: &Argument<'a>, spec: &OutputSpec<'a>) -> Result<(), Error> {
+        match spec {
+            OutputSpec::UserOutput(_) | OutputSpec::LossOutput(_) => {
+                let graph = &self.program.graph_module.graph;
+                let mut arg = self.argument(scope, graph, output)?;
+                if let (true, Argument::Tensor(tensor), Arg::Value(value)) = (self.is_channels_last, output, &arg) {
+                    let order = self.tensor_type(&tensor.name, true)?.dim_order;
+                    if order != self.graph.tensor(*value)?.dim_order {
+                        arg = Arg::Value(self.reorder(*value, order)?);
+                    }
+                }
+                self.graph.outputs.push(arg);
+            }
+            OutputSpec::BufferMutation(spec) => {
+                let value = self.value_named(scope, &spec.arg.name)?;
+                let state = self.state_named(&spec.buffer_name)?;
+                self.graph.updates.push(Update { target: Target::State(state), value });
+            }
+            OutputSpec::UserInputMutation(spec) => {
+                let value = self.value_named(scope, &spec.arg.name)?;
+                let is_named = |input: &Input| matches!(input, Input::Value(id) if self.graph.values[*id].name == *spec.user_input_name);
+                let position = self.graph.inputs.iter().position(is_named);
+                let position = position.ok_or_else(|| unknown_name(&spec.user_input_name))? as u32;
+                self.graph.updates.push(Update { target: Target::Input(position), value });
+            }
+            OutputSpec::Token(_) => {}
+            OutputSpec::ParameterMutation(spec) => {
+                return Err(Error::unsupported(format!("the program changes its parameter `{}`", spec.parameter_name))
+                    .help("register what changes as a buffer"));
+            }
+            OutputSpec::GradientToParameter(_) | OutputSpec::GradientToUserInput(_) => {
+                return Err(Error::unsupported("the program computes gradients").help("export the model for inference"));
+            }
+            OutputSpec::Unknown { tag } => {
+                return Err(Error::unsupported(format!("an output of the unknown kind `{tag}`")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A tensor with its elements in another order in memory.
+    fn reorder(&mut self, value: ValueId, dim_order: Vec<u8>) -> Result<ValueId, Error> {
+        let mut ty = self.graph.tensor(value)?.clone();
+        let order: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
+        ty.dim_order = dim_order;
+        let schema = self.model.schemas.expect("dim_order_ops::_to_dim_order_copy")?;
+        let args = crate::graph::bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
+        let origin = self.graph.origins.push(crate::graph::Origin::default());
+        let name = format!("{}_reordered", self.graph.values[value].name);
+        let (body, op) = (self.graph.body, crate::graph::Op::Call(schema));
+        let node = self.graph.push_node(body, op, args, origin, [(name, Type::Tensor(ty))]);
+        self.graph.nodes[node].result().ok_or_else(|| Error::invalid("a copy without a result"))
+    }
+
+    /// A block of its own for a graph that control flow runs.
+    fn new_block(&mut self) -> BlockId {
+        self.graph.blocks.push(Block::default())
+    }
+}
+
+/// A literal that was given as an input.
+fn constant_input(value: &ConstantValue<'_>) -> Result<Arg, Error> {
+    Ok(match value {
+        ConstantValue::None => Arg::None,
+        ConstantValue::Int(int) => Arg::from(*int),
+        ConstantValue::Float(float) => Arg::Float(*float),
+        ConstantValue::Bool(bool) => Arg::Bool(*bool),
+        ConstantValue::String(text) => Arg::Str(text.to_string()),
+        ConstantValue::Unknown { tag } => return Err(Error::unsupported(format!("an input of the unknown kind `{tag}`"))),
+    })
+}
+
+fn unknown_name(name: &str) -> Error {
+    Error::invalid(format!("the program uses `{name}`, which nothing defines"))
+}
+
+impl From<super::Error> for Error {
+    fn from(error: super::Error) -> Self {
+        let converted = Self::new(crate::ErrorKind::Input, error.to_string());
+        match error.advice() {
+            Some(advice) => converted.help(advice),
+            None => converted,
+        }
+    }
+}
+
+/// The text of a name.
+fn owned(name: &Text<'_>) -> String {
+    name.to_string()
+}

@@ -1,0 +1,193 @@
+//! Tensors of a program: their types, and the content of parameters, buffers and constants.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Error;
+use crate::graph::{Arg, Constant, ConstantData, Expr, Schemas, State, StateId, TensorType};
+
+use super::super::pickle;
+use super::super::schema::{Argument, Graph as Source, InputSpec, Layout, OutputSpec, SymInt, TensorMeta};
+use super::super::{ExportedProgram, StorageData, StoredTensor, Weight};
+use super::{Binding, Importer, unknown_name};
+
+impl<'a> Importer<'_, '_, 'a> {
+    /// The type of a tensor of the outermost graph. `keep_order` keeps an order that is not row-major.
+    pub(super) fn tensor_type(&mut self, name: &str, keep_order: bool) -> Result<TensorType, Error> {
+        self.tensor_type_in(&self.program.graph_module.graph, name, keep_order)
+    }
+
+    pub(super) fn tensor_type_in(
+        &mut self,
+        source: &Source<'a>,
+        name: &str,
+        keep_order: bool,
+    ) -> Result<TensorType, Error> {
+        let meta = source.tensor_values.get(name).ok_or_else(|| unknown_name(name))?;
+        self.type_of(meta, name, keep_order)
+    }
+
+    fn type_of(&mut self, meta: &TensorMeta<'a>, name: &str, keep_order: bool) -> Result<TensorType, Error> {
+        if meta.layout != Layout::STRIDED {
+            return Err(Error::unsupported(format!("`{name}` is a sparse tensor")).help("only strided tensors can be compiled"));
+        }
+        let unknown = || Error::unsupported(format!("`{name}` has a dtype that programs cannot hold")).got(format!("code {}", meta.dtype.0));
+        let dtype = meta.dtype.scalar_type().ok_or_else(unknown)?;
+        let shape = meta.sizes.iter().map(|size| self.size(size, name)).collect::<Result<Vec<_>, _>>()?;
+        let mut ty = TensorType::new(dtype, shape);
+        if keep_order && let Some(order) = channels_last(meta) {
+            ty.dim_order = order;
+        }
+        Ok(ty)
+    }
+
+    fn size(&mut self, size: &SymInt<'a>, name: &str) -> Result<Expr, Error> {
+        match size {
+            SymInt::Int(value) => Ok(Expr::Int(*value)),
+            SymInt::Expr(expr) => self.sizes.parse(&expr.expr_str).ok_or_else(|| {
+                Error::unsupported(format!("`{name}` has a size that is not understood")).got(&*expr.expr_str)
+            }),
+            SymInt::Unknown { tag } => Err(Error::unsupported(format!("a size of the unknown kind `{tag}`"))),
+        }
+    }
+
+    pub(super) fn parameter(&mut self, path: &str) -> Result<Binding, Error> {
+        let weight = self.weights.get(path)?;
+        self.weight(path, weight)
+    }
+
+    pub(super) fn tensor_constant(&mut self, path: &str) -> Result<Binding, Error> {
+        let weight = if self.constants.contains(path) { self.constants.get(path)? } else { self.weights.get(path)? };
+        self.weight(path, weight)
+    }
+
+    pub(super) fn buffer(&mut self, path: &str, is_persistent: bool) -> Result<Binding, Error> {
+        let in_weights = is_persistent && self.weights.contains(path) || !self.constants.contains(path);
+        let weight = if in_weights { self.weights.get(path)? } else { self.constants.get(path)? };
+        if !self.written.contains(path) {
+            return self.weight(path, weight);
+        }
+        let Weight::Tensor(tensor) = weight else {
+            return Err(Error::unsupported(format!("buffer `{path}` is written to, and is no plain tensor")));
+        };
+        let Constant { name, ty, data } = constant(path, tensor);
+        let name = if self.options.share_state { name } else { format!("{}{name}", self.state_prefix()) };
+        let known = self.model.states.iter().find(|(_, state)| state.name == name).map(|(id, state)| (id, state.ty.clone()));
+        let state = match known {
+            Some((id, known)) if known == ty => id,
+            Some(_) => return Err(Error::invalid(format!("methods that share state disagree on the type of buffer `{path}`"))),
+            None => self.model.states.push(State { name, ty, initial: data }),
+        };
+        Ok(Binding::Arg(Arg::Value(self.graph.state(state, &self.model.states))))
+    }
+
+    /// Methods that do not share state have buffers of their own, told apart by the method's name.
+    fn state_prefix(&self) -> String {
+        let is_first = self.model.methods.is_empty();
+        if is_first { String::new() } else { format!("{}:", self.method) }
+    }
+
+    /// The state of a buffer that the program writes to.
+    pub(super) fn state_named(&mut self, path: &str) -> Result<StateId, Error> {
+        let name = if self.options.share_state { path.to_owned() } else { format!("{}{path}", self.state_prefix()) };
+        let found = self.model.states.iter().find(|(_, state)| state.name == name).map(|(id, _)| id);
+        found.ok_or_else(|| unknown_name(path))
+    }
+
+    /// A parameter, buffer or constant that does not change.
+    fn weight(&mut self, path: &str, weight: Weight) -> Result<Binding, Error> {
+        match weight {
+            Weight::Tensor(tensor) => Ok(self.stored(path, tensor)),
+            Weight::Subclass(subclass) => Ok(Binding::Subclass(subclass)),
+            Weight::Object(object) => {
+                Err(Error::unsupported(format!("`{path}` is no tensor")).got(format!("an object of class {}", object.class)))
+            }
+        }
+    }
+
+    pub(super) fn stored(&mut self, path: &str, tensor: StoredTensor) -> Binding {
+        let id = self.model.constants.push(constant(path, tensor));
+        Binding::Arg(Arg::Value(self.graph.constant(id, &self.model.constants)))
+    }
+
+    /// What a subclass holds under a name.
+    pub(super) fn inner_tensor(&mut self, subclass: &pickle::Subclass, attribute: &str) -> Result<Binding, Error> {
+        match subclass.attribute(attribute) {
+            Some(pickle::Value::Tensor(tensor)) => Ok(self.stored(attribute, (**tensor).clone())),
+            Some(pickle::Value::Subclass(inner)) => Ok(Binding::Subclass((**inner).clone())),
+            _ => Err(Error::unsupported(format!("`{}` has no tensor `{attribute}`", subclass.class))
+                .help("unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)")),
+        }
+    }
+}
+
+fn constant(path: &str, tensor: StoredTensor) -> Constant {
+    let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
+    let data = match tensor.storage.data {
+        StorageData::Zeros => ConstantData::Zeros,
+        StorageData::Bytes(storage) => {
+            ConstantData::Strided { storage, offset: tensor.storage_offset, strides: tensor.strides }
+        }
+    };
+    Constant { name: path.into(), ty: TensorType::of(tensor.dtype, &sizes), data }
+}
+
+/// The order of a tensor in channels-last memory; `None` for any other.
+fn channels_last(meta: &TensorMeta<'_>) -> Option<Vec<u8>> {
+    let order: &[u8] = match meta.sizes.len() {
+        4 => &[0, 2, 3, 1],
+        5 => &[0, 2, 3, 4, 1],
+        _ => return None,
+    };
+    let strides = meta.strides.iter().map(SymInt::as_int).collect::<Option<Vec<_>>>()?;
+    let is_row_major = strides.windows(2).all(|pair| matches!(pair, [a, b] if a >= b));
+    let mut last = i64::MAX;
+    let is_in_order = order.iter().all(|dim| {
+        let stride = strides.get(*dim as usize).copied().unwrap_or(0);
+        let fits = stride <= last && stride > 0;
+        last = stride;
+        fits
+    });
+    (is_in_order && !is_row_major && strides.get(1) == Some(&1)).then(|| order.to_vec())
+}
+
+/// The buffers that a program writes to, by path: those that its signature names, and those that in-place operators
+/// reach through views.
+pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> {
+    let module = &program.graph_module;
+    let mut buffers: HashMap<&str, &str> = HashMap::new();
+    for spec in &module.signature.input_specs {
+        if let InputSpec::Buffer(spec) = spec {
+            buffers.insert(&spec.arg.name, &spec.buffer_name);
+        }
+    }
+    let mut written: HashSet<String> = HashSet::new();
+    for spec in &module.signature.output_specs {
+        if let OutputSpec::BufferMutation(spec) = spec {
+            written.insert(spec.buffer_name.to_string());
+        }
+    }
+    let schemas = Schemas::new();
+    // The buffer that each name shares memory with.
+    let mut roots: HashMap<String, String> = buffers.keys().map(|name| ((*name).into(), (*name).into())).collect();
+    for node in &module.graph.nodes {
+        let Some(schema) = super::nodes::operator_name(&node.target).and_then(|name| schemas.get(&name)) else { continue };
+        for param in schema.params.iter().filter(|param| param.aliased) {
+            let given = node.inputs.iter().find(|input| input.name == *param.name);
+            let Some(Argument::Tensor(tensor)) = given.map(|input| &input.arg) else { continue };
+            let Some(root) = roots.get(&*tensor.name).cloned() else { continue };
+            if param.writes && let Some(path) = buffers.get(root.as_str()) {
+                written.insert((*path).to_owned());
+            }
+            for output in &node.outputs {
+                match output {
+                    Argument::Tensor(tensor) => drop(roots.insert(tensor.name.to_string(), root.clone())),
+                    Argument::Tensors(tensors) => {
+                        roots.extend(tensors.iter().map(|tensor| (tensor.name.to_string(), root.clone())));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    written
+}
