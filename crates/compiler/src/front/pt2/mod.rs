@@ -6,8 +6,8 @@
 
 mod crc32;
 mod error;
-mod import;
 pub mod expr;
+mod import;
 pub mod pickle;
 mod sample_inputs;
 pub mod schema;

@@ -48,10 +48,13 @@ impl<'a> Importer<'_, '_, 'a> {
     pub(super) fn value_named(&self, scope: &Scope, name: &str) -> Result<ValueId, Error> {
         match scope.get(name) {
             Some(Binding::Arg(Arg::Value(value))) => Ok(*value),
-            Some(Binding::Subclass(subclass)) => {
-                Err(Error::unsupported(format!("`{name}` is a tensor of class {}", subclass.class))
-                    .help("unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)"))
-            }
+            Some(Binding::Subclass(subclass)) => Err(Error::unsupported(format!(
+                "`{name}` is a tensor of class {}",
+                subclass.class
+            ))
+            .help(
+                "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",
+            )),
             _ => Err(unknown_name(name)),
         }
     }
@@ -79,9 +82,7 @@ impl<'a> Importer<'_, '_, 'a> {
     pub(super) fn sym_int(&mut self, source: &Source<'a>, name: &str) -> Result<Expr, Error> {
         match source.sym_int_values.get(name) {
             Some(SymInt::Int(value)) => Ok(Expr::Int(*value)),
-            Some(SymInt::Expr(text)) => {
-                Ok(self.sizes.parse(&text.expr_str).unwrap_or_else(|| self.sizes.opaque(name)))
-            }
+            Some(SymInt::Expr(text)) => Ok(self.sizes.parse(&text.expr_str).unwrap_or_else(|| self.sizes.opaque(name))),
             Some(SymInt::Unknown { tag }) => Err(unknown_kind(tag)),
             None => Err(unknown_name(name)),
         }
@@ -100,9 +101,11 @@ pub(super) fn literal(arg: &Argument<'_>) -> Result<Arg, Error> {
         Argument::Bools(bools) => Arg::List(bools.iter().map(|bool| Arg::Bool(*bool)).collect()),
         Argument::String(text) => Arg::Str(text.to_string()),
         Argument::Strings(texts) => Arg::List(texts.iter().map(|text| Arg::Str(text.to_string())).collect()),
-        Argument::ScalarType(code) => Arg::DType(code.scalar_type().ok_or_else(|| {
-            Error::unsupported("a dtype that programs cannot hold").got(format!("code {}", code.0))
-        })?),
+        Argument::ScalarType(code) => {
+            Arg::DType(code.scalar_type().ok_or_else(|| {
+                Error::unsupported("a dtype that programs cannot hold").got(format!("code {}", code.0))
+            })?)
+        }
         Argument::MemoryFormat(format) => Arg::MemoryFormat(match *format {
             schema::MemoryFormat::CHANNELS_LAST => MemoryFormat::ChannelsLast,
             schema::MemoryFormat::CHANNELS_LAST_3D => MemoryFormat::ChannelsLast3d,

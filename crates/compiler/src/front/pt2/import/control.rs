@@ -111,7 +111,13 @@ impl<'a> Importer<'_, '_, 'a> {
     }
 
     /// A graph that is called once, in place.
-    fn wrapped(&mut self, scope: &mut Scope, block: BlockId, source: &Source<'a>, node: &Node<'a>) -> Result<(), Error> {
+    fn wrapped(
+        &mut self,
+        scope: &mut Scope,
+        block: BlockId,
+        source: &Source<'a>,
+        node: &Node<'a>,
+    ) -> Result<(), Error> {
         let graph = node.inputs.iter().enumerate().find_map(|(at, input)| match &input.arg {
             Argument::Graph(graph) => Some((at, graph)),
             _ => None,

@@ -260,7 +260,9 @@ fn constant_input(value: &ConstantValue<'_>) -> Result<Arg, Error> {
         ConstantValue::Float(float) => Arg::Float(*float),
         ConstantValue::Bool(bool) => Arg::Bool(*bool),
         ConstantValue::String(text) => Arg::Str(text.to_string()),
-        ConstantValue::Unknown { tag } => return Err(Error::unsupported(format!("an input of the unknown kind `{tag}`"))),
+        ConstantValue::Unknown { tag } => {
+            return Err(Error::unsupported(format!("an input of the unknown kind `{tag}`")));
+        }
     })
 }
 

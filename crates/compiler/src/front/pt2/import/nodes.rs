@@ -166,7 +166,12 @@ impl<'a> Importer<'_, '_, 'a> {
         let node = &self.graph.nodes[id];
         let picks = matches!(
             node.op.name(),
-            "aten::nonzero" | "aten::nonzero_numpy" | "aten::masked_select" | "aten::argwhere" | "aten::index.Tensor" | "aten::where"
+            "aten::nonzero"
+                | "aten::nonzero_numpy"
+                | "aten::masked_select"
+                | "aten::argwhere"
+                | "aten::index.Tensor"
+                | "aten::where"
         );
         let Some(input) = node.args.first().and_then(Arg::as_value).filter(|_| picks) else { return };
         let Type::Tensor(input) = self.graph.ty(input) else { return };

@@ -65,7 +65,10 @@ mod tests {
         let text = "  File \"/a/model.py\", line 12, in forward\n    return self.net(x)\n  File \"<eval_with_key>.3\", line 4, in forward\n    y = x\n File \"/a/net.py\", line 7, in go";
         let frames = frames(text);
         assert_eq!(frames.len(), 2);
-        assert_eq!((frames[0].file.as_str(), frames[0].line, frames[0].code.as_str()), ("/a/model.py", 12, "return self.net(x)"));
+        assert_eq!(
+            (frames[0].file.as_str(), frames[0].line, frames[0].code.as_str()),
+            ("/a/model.py", 12, "return self.net(x)")
+        );
         assert_eq!((frames[1].function.as_str(), frames[1].code.as_str()), ("go", ""));
         assert!(super::frames("nonsense\nFile \"x").is_empty());
     }

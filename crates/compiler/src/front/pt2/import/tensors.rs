@@ -28,9 +28,14 @@ impl<'a> Importer<'_, '_, 'a> {
 
     fn type_of(&mut self, meta: &TensorMeta<'a>, name: &str, keep_order: bool) -> Result<TensorType, Error> {
         if meta.layout != Layout::STRIDED {
-            return Err(Error::unsupported(format!("`{name}` is a sparse tensor")).help("only strided tensors can be compiled"));
+            return Err(
+                Error::unsupported(format!("`{name}` is a sparse tensor")).help("only strided tensors can be compiled")
+            );
         }
-        let unknown = || Error::unsupported(format!("`{name}` has a dtype that programs cannot hold")).got(format!("code {}", meta.dtype.0));
+        let unknown = || {
+            Error::unsupported(format!("`{name}` has a dtype that programs cannot hold"))
+                .got(format!("code {}", meta.dtype.0))
+        };
         let dtype = meta.dtype.scalar_type().ok_or_else(unknown)?;
         let shape = meta.sizes.iter().map(|size| self.size(size, name)).collect::<Result<Vec<_>, _>>()?;
         let mut ty = TensorType::new(dtype, shape);
@@ -71,10 +76,13 @@ impl<'a> Importer<'_, '_, 'a> {
         };
         let Constant { name, ty, data } = constant(path, tensor);
         let name = if self.options.share_state { name } else { format!("{}{name}", self.state_prefix()) };
-        let known = self.model.states.iter().find(|(_, state)| state.name == name).map(|(id, state)| (id, state.ty.clone()));
+        let known =
+            self.model.states.iter().find(|(_, state)| state.name == name).map(|(id, state)| (id, state.ty.clone()));
         let state = match known {
             Some((id, known)) if known == ty => id,
-            Some(_) => return Err(Error::invalid(format!("methods that share state disagree on the type of buffer `{path}`"))),
+            Some(_) => {
+                return Err(Error::invalid(format!("methods that share state disagree on the type of buffer `{path}`")));
+            }
             None => self.model.states.push(State { name, ty, initial: data }),
         };
         Ok(Binding::Arg(Arg::Value(self.graph.state(state, &self.model.states))))
@@ -98,9 +106,8 @@ impl<'a> Importer<'_, '_, 'a> {
         match weight {
             Weight::Tensor(tensor) => Ok(self.stored(path, tensor)),
             Weight::Subclass(subclass) => Ok(Binding::Subclass(subclass)),
-            Weight::Object(object) => {
-                Err(Error::unsupported(format!("`{path}` is no tensor")).got(format!("an object of class {}", object.class)))
-            }
+            Weight::Object(object) => Err(Error::unsupported(format!("`{path}` is no tensor"))
+                .got(format!("an object of class {}", object.class))),
         }
     }
 
@@ -114,8 +121,9 @@ impl<'a> Importer<'_, '_, 'a> {
         match subclass.attribute(attribute) {
             Some(pickle::Value::Tensor(tensor)) => Ok(self.stored(attribute, (**tensor).clone())),
             Some(pickle::Value::Subclass(inner)) => Ok(Binding::Subclass((**inner).clone())),
-            _ => Err(Error::unsupported(format!("`{}` has no tensor `{attribute}`", subclass.class))
-                .help("unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)")),
+            _ => Err(Error::unsupported(format!("`{}` has no tensor `{attribute}`", subclass.class)).help(
+                "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",
+            )),
         }
     }
 }
@@ -170,12 +178,16 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> 
     // The buffer that each name shares memory with.
     let mut roots: HashMap<String, String> = buffers.keys().map(|name| ((*name).into(), (*name).into())).collect();
     for node in &module.graph.nodes {
-        let Some(schema) = super::nodes::operator_name(&node.target).and_then(|name| schemas.get(&name)) else { continue };
+        let Some(schema) = super::nodes::operator_name(&node.target).and_then(|name| schemas.get(&name)) else {
+            continue;
+        };
         for param in schema.params.iter().filter(|param| param.aliased) {
             let given = node.inputs.iter().find(|input| input.name == *param.name);
             let Some(Argument::Tensor(tensor)) = given.map(|input| &input.arg) else { continue };
             let Some(root) = roots.get(&*tensor.name).cloned() else { continue };
-            if param.writes && let Some(path) = buffers.get(root.as_str()) {
+            if param.writes
+                && let Some(path) = buffers.get(root.as_str())
+            {
                 written.insert((*path).to_owned());
             }
             for output in &node.outputs {
