@@ -1,8 +1,11 @@
 //! `rushlight inspect`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use rushlight::{MethodMeta, ValueInfo};
 use rushlight_devtools::describe;
+use rushlight_devtools::memory::{self, MemoryMap};
 
 use crate::arguments::Model;
 use crate::failure::Failure;
@@ -17,7 +20,18 @@ pub struct Inspect {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Draw which tensors are where in planned memory, and when
+    #[arg(long, conflicts_with = "json")]
+    memory: bool,
+
+    /// Write the drawing as a web page instead
+    #[arg(long, value_name = "FILE", requires = "memory")]
+    html: Option<PathBuf>,
 }
+
+/// Columns of the drawing, which leave room for its axis in a terminal of 80.
+const WIDTH: usize = 66;
 
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
@@ -25,6 +39,20 @@ impl Inspect {
         let program = module.program().parsed();
         if self.json {
             output::print_json(&describe::program(&program));
+            return Ok(());
+        }
+        if self.memory {
+            let maps: Vec<MemoryMap> = program.methods().map(|method| MemoryMap::of(&method)).collect();
+            if let Some(path) = &self.html {
+                let name = self.model.model.file_name().unwrap_or_default().to_string_lossy();
+                let page = memory::html(&name, &maps);
+                return output::write_file(path, |bytes| {
+                    bytes.extend_from_slice(page.as_bytes());
+                    Ok(())
+                });
+            }
+            let texts: Vec<String> = maps.iter().map(|map| memory::text(map, WIDTH)).collect();
+            output::print(texts.join("\n").trim_end());
             return Ok(());
         }
         let header = if program.header().is_some() { "extended header" } else { "no extended header" };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor, Value};
+pub use rushlight_devtools::units::bytes;
 
 use crate::failure::Failure;
 
@@ -40,16 +41,6 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     }
     let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
-}
-
-/// A number of bytes for people: `1.5 MB`.
-pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
 }
 
 /// A duration for people: `12.3 µs`.

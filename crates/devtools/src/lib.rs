@@ -1,8 +1,10 @@
 //! Level 5. Tools around a module that the command line and the tests share: array files, profiles, generated inputs,
-//! a program's description as JSON.
+//! a program's description as JSON, drawings of its memory.
 #![forbid(unsafe_code)]
 
 pub mod describe;
 pub mod inputs;
+pub mod memory;
 pub mod npy;
 pub mod profile;
+pub mod units;

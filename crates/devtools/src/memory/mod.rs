@@ -1,0 +1,204 @@
+//! The memory plan of a method, for people: which tensor is where and when, and what fills the arenas.
+
+mod html;
+mod text;
+
+use rushlight::format::pte::{Instruction, Plan, Value};
+use rushlight_compiler::memory::{LiveBytes, Recovered, plan, recover};
+
+pub use html::html;
+pub use text::text;
+
+/// The planned memory of a method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryMap {
+    pub method: String,
+    /// The operator or other step of each instruction, such as `aten::add.out` or `delegate XnnpackBackend`.
+    pub steps: Vec<String>,
+    /// By memory id.
+    pub arenas: Vec<ArenaMap>,
+}
+
+/// One arena.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArenaMap {
+    pub memory_id: u32,
+    /// Its size in the file.
+    pub bytes: u64,
+    /// The size that Rushlight's planner finds for the same tensors, if they do not contradict each other.
+    pub best: Option<u64>,
+    /// The bytes in use over time.
+    pub live: LiveBytes,
+    /// In the order in which they are written.
+    pub tensors: Vec<PlacedTensor>,
+}
+
+/// A tensor's content, from the instruction that writes it to the last that reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedTensor {
+    /// Its value, type and sizes, and its name if the program has one: `%12 f32 [1, 64]`.
+    pub label: String,
+    pub offset: u64,
+    pub bytes: u64,
+    pub first: usize,
+    pub last: usize,
+}
+
+impl MemoryMap {
+    /// Follows what the instructions of a method write and read.
+    pub fn of(method: &Plan<'_>) -> Self {
+        let Recovered { buffers, values, plan: placed } = recover(method);
+        let best = plan(&buffers).ok();
+        let arena = |(&memory_id, &bytes): (&u32, &u64)| {
+            let members =
+                || buffers.iter().zip(&values).zip(&placed.offsets).filter(|((b, _), _)| b.memory_id == memory_id);
+            let mut tensors: Vec<PlacedTensor> = members()
+                .map(|((buffer, &value), &offset)| PlacedTensor {
+                    label: label(method, value),
+                    offset,
+                    bytes: buffer.bytes,
+                    first: buffer.first,
+                    last: buffer.last,
+                })
+                .collect();
+            tensors.sort_by_key(|tensor| (tensor.first, tensor.offset));
+            ArenaMap {
+                memory_id,
+                bytes,
+                best: best.as_ref().map(|best| best.arenas.get(&memory_id).copied().unwrap_or(0)),
+                live: LiveBytes::of(tensors.iter().map(|tensor| (tensor.bytes, tensor.first, tensor.last))),
+                tensors,
+            }
+        };
+        Self {
+            method: method.name().to_owned(),
+            steps: method.instructions().map(|instruction| step(method, &instruction)).collect(),
+            arenas: placed.arenas.iter().map(arena).collect(),
+        }
+    }
+
+    /// What instruction `at` does; empty past the end.
+    fn step(&self, at: usize) -> &str {
+        self.steps.get(at).map_or("", String::as_str)
+    }
+}
+
+impl ArenaMap {
+    /// The first instruction with the most bytes in use, and how many they are: no plan can be smaller.
+    pub fn peak(&self) -> (usize, u64) {
+        self.live.peak()
+    }
+
+    /// The tensors in use at the peak, the largest first.
+    pub fn at_peak(&self) -> Vec<&PlacedTensor> {
+        let (at, _) = self.peak();
+        let mut live: Vec<_> =
+            self.tensors.iter().filter(|t| t.bytes > 0 && (t.first..=t.last).contains(&at)).collect();
+        live.sort_by_key(|tensor| (std::cmp::Reverse(tensor.bytes), tensor.offset));
+        live
+    }
+}
+
+fn label(method: &Plan<'_>, value: u32) -> String {
+    let Value::Tensor(tensor) = method.value(value as usize) else { return format!("%{value}") };
+    let sizes: Vec<String> = tensor.sizes.iter().map(|size| size.to_string()).collect();
+    let name = tensor.fully_qualified_name.map_or_else(String::new, |name| format!(" {name}"));
+    format!("%{value} {} [{}]{name}", tensor.scalar_type.name(), sizes.join(", "))
+}
+
+fn step(method: &Plan<'_>, instruction: &Instruction<'_>) -> String {
+    match *instruction {
+        Instruction::Kernel { operator, .. } => match method.operator(operator as usize) {
+            Some(operator) if operator.overload.is_empty() => operator.name.to_owned(),
+            Some(operator) => format!("{}.{}", operator.name, operator.overload),
+            None => String::new(),
+        },
+        Instruction::Delegate { delegate, .. } => {
+            format!("delegate {}", method.delegate(delegate as usize).map_or("", |delegate| delegate.id))
+        }
+        Instruction::Move { .. } => "move".to_owned(),
+        Instruction::JumpFalse { .. } => "jump".to_owned(),
+        Instruction::Free { .. } => "free".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight::format::pte::{PlanModel, ProgramModel, StorageModel, TensorModel};
+    use rushlight::format::{Program, ScalarType};
+
+    use super::*;
+
+    /// x at 0, a = relu(x) at 64, b = relu(a) at 0, c = relu(b) at 128: 192 bytes where 128 are enough.
+    fn chain() -> Vec<u8> {
+        let mut method = PlanModel::new("forward");
+        let at = |offset| {
+            let tensor = TensorModel::new(ScalarType::Float, &[4, 4]);
+            tensor.stored(StorageModel::Planned { memory_id: 1, offset })
+        };
+        let x = method.input(at(0));
+        let (a, b) = (method.push(at(64)), method.push(at(0)));
+        let c = method.output(TensorModel { fully_qualified_name: Some("<c>".to_owned()), ..at(128) });
+        for (from, to) in [(x, a), (a, b), (b, c)] {
+            method.call("aten::relu", "out", &[from, to, to]);
+        }
+        method.buffer_sizes = vec![0, 192];
+        let mut program = ProgramModel::new();
+        program.methods.push(method);
+        program.to_bytes().expect("a program that fits the format")
+    }
+
+    fn map() -> MemoryMap {
+        let file = chain();
+        let program = Program::parse(&file).expect("a valid program");
+        MemoryMap::of(&program.method(0).expect("one method"))
+    }
+
+    #[test]
+    fn tensors_live_from_their_write_to_their_last_read() {
+        let map = map();
+        assert_eq!(map.steps, ["aten::relu.out"; 3]);
+        let arena = &map.arenas[0];
+        assert_eq!((arena.memory_id, arena.bytes, arena.best), (1, 192, Some(128)));
+        assert_eq!(arena.peak(), (0, 128));
+        let spans: Vec<_> = arena.tensors.iter().map(|t| (t.offset, t.bytes, t.first, t.last)).collect();
+        assert_eq!(spans, [(0, 64, 0, 0), (64, 64, 0, 1), (0, 64, 1, 2), (128, 64, 2, 2)]);
+        let live: Vec<&str> = arena.at_peak().iter().map(|t| t.label.as_str()).collect();
+        assert_eq!(live, ["%0 f32 [4, 4]", "%1 f32 [4, 4]"]);
+    }
+
+    #[test]
+    fn the_text_draws_offsets_over_time() {
+        let text = text(&map(), 3);
+        let expected = "\
+method forward
+arena 1    192 B in the file, 4 tensors; 128 B are in use at most, planned anew 128 B
+     192 B │  █
+           │  █
+           │  █
+     144 B │  █
+           │██
+           │██
+      96 B │██
+           │██
+           │███
+      48 B │███
+           │███
+           │███
+       0 B └───
+in use at instruction 0 (aten::relu.out):
+      64 B  0..0         %0 f32 [4, 4]
+      64 B  0..1         %1 f32 [4, 4]
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_page_escapes_names_and_has_a_rectangle_for_each_tensor() {
+        let page = html("a & b.pte", &[map()]);
+        assert!(page.contains("<title>Memory of a &amp; b.pte</title>"));
+        assert!(page.contains("&lt;c&gt;") && !page.contains("<c>"));
+        assert_eq!(page.matches("<rect class=\"tensor\"").count(), 4);
+        assert!(!page.contains("http://") && !page.contains("https://"), "the page needs nothing else");
+    }
+}
