@@ -85,7 +85,8 @@ def export(model):
     exported = {}
     for name, module in modules.items():
         example = next(args for method, args in model.calls if method == name)
-        exported[name] = torch.export.export(module, example, dynamic_shapes=model.dynamic.get(name), strict=False)
+        shapes = model.dynamic.get(name)
+        exported[name] = torch.export.export(module, example, dynamic_shapes=shapes, strict=model.strict)
     return exported, untouched
 
 

@@ -19,7 +19,8 @@ class Model:
     `methods` is a module, which becomes `forward`, or a dict of them by method name. A call is a tuple of arguments
     for `forward`, or (method name, arguments); the first call of a method is also its export example. `dynamic` is
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
-    quantized one, given the calibration calls. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
+    quantized one, given the calibration calls. `strict` exports by following the bytecode, which finds state that
+    other objects than modules hold. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
     that the wheel's compiler fails, so that there is no program to record. `unsupported` names an operator without any
     kernel, which an error has to name. `tolerance` is relative to each output's scale (tools/cases.py).
     """
@@ -31,6 +32,7 @@ class Model:
     constants: dict = field(default_factory=dict)
     config: Callable[[], ExecutorchBackendConfig] = ExecutorchBackendConfig
     quantize: Callable | None = None
+    strict: bool = False
     beyond_core: bool = False
     beyond_wheel: bool = False
     unsupported: str | None = None

@@ -4,7 +4,7 @@ import torchvision.models as architectures
 from registry import Model, image, model
 from torch import nn
 from torchvision.models import efficientnet, inception, resnet, swin_transformer, vgg
-from vision import classifier, settle
+from vision import settle
 
 
 def pictures(network, side):
@@ -67,11 +67,6 @@ def wide_resnet():
 
 
 @model
-def mobilenet_v3_large():
-    return classifier("mobilenet_v3_large", 64)
-
-
-@model
 def efficientnet_v2():
     stages = [
         efficientnet.FusedMBConvConfig(1, 3, 1, 8, 8, 1),
@@ -80,21 +75,6 @@ def efficientnet_v2():
         efficientnet.MBConvConfig(6, 3, 2, 24, 32, 1),
     ]
     return pictures(architectures.EfficientNet(stages, dropout=0.2, last_channel=128, num_classes=100), 64)
-
-
-@model
-def regnet_x():
-    return classifier("regnet_x_400mf", 64)
-
-
-@model
-def shufflenet_wide():
-    return classifier("shufflenet_v2_x1_0", 64)
-
-
-@model
-def squeezenet_first():
-    return classifier("squeezenet1_0", 64)
 
 
 @model

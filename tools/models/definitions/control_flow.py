@@ -1,7 +1,4 @@
-"""Programs with control flow, and with dynamic shapes that the program computes with.
-
-torch.while_loop is absent: the wheel's emitter rejects it.
-"""
+"""Programs with control flow, and with dynamic shapes that the program computes with."""
 
 import torch
 from registry import Model, Module, model, uniform
@@ -142,3 +139,110 @@ def dynamic_two():
     calls = [(uniform(m, k), uniform(k, n)) for m, k, n in ((3, 4, 5), (5, 9, 7), (1, 1, 1))]
     product = Module(lambda a, b: (a @ b + 1).transpose(0, 1))
     return Model(product, calls, dynamic=(({0: rows, 1: inner}, {0: inner, 1: columns}),))
+
+
+@model
+def while_loop():
+    """Doubling until a bound is reached, with a layer in the body. The wheel's emitter rejects the operator."""
+
+    class Doubling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x, count):
+            def below(x, count):
+                return (x.abs().sum() < 20) & (count < 12)
+
+            def double(x, count):
+                return self.layer(x).tanh() + 2 * x, count + 1
+
+            return torch.while_loop(below, double, (x, count))
+
+    calls = [(scale * uniform(3, 4), torch.tensor(0)) for scale in (1, 0.1, 5)]
+    return Model(Doubling(), calls, beyond_wheel=True)
+
+
+@model
+def cond_on_size():
+    """A branch that a size decides, and one that a number computed from values does."""
+
+    def choose(x, limit):
+        scaled = torch.cond(x.shape[0] > 4, lambda x: x / 2, lambda x: x * 2, (x,))
+        return torch.cond(limit.sum() > scaled.sum(), lambda x: (x + 1).relu(), lambda x: x.neg(), (scaled,))
+
+    rows = Dim("rows", min=2, max=9)
+    calls = [(uniform(n, 3), uniform(3)) for n in (3, 9, 5)]
+    return Model(Module(choose), calls, dynamic=(({0: rows}, None),))
+
+
+@model
+def scan_layers():
+    """A recurrent cell by scan, with its weights from outside the body, and several carried tensors."""
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gates, self.head = nn.Linear(5 + 6, 12), nn.Linear(6, 2)
+
+        def forward(self, xs, h, c):
+            def step(carry, x):
+                h, c = carry
+                gate, update = self.gates(torch.cat([x, h], dim=-1)).chunk(2, dim=-1)
+                c = gate.sigmoid() * c + (1 - gate.sigmoid()) * update.tanh()
+                h = c.tanh()
+                return (h, c.clone()), self.head(h)
+
+            (h, c), steps = scan(step, (h, c), xs)
+            return h, c, steps
+
+    calls = [(uniform(4, 2, 5), uniform(2, 6), uniform(2, 6)) for _ in range(2)]
+    return Model(Cell(), calls)
+
+
+@model
+def cond_in_map():
+    """A branch in every round of a map."""
+
+    def rounds(xs, bound):
+        def one(x, bound):
+            return torch.cond(x.sum() > bound.sum(), lambda x: x - 1, lambda x: x * x, (x,))
+
+        return map_(one, xs, bound)
+
+    return Model(Module(rounds), [(uniform(5, 3), uniform(1)), (uniform(5, 3), uniform(1))])
+
+
+@model
+def dynamic_derived():
+    """A dimension that is a multiple of another, and one that the exporter finds out."""
+
+    def pair(x, y, z):
+        return x + y[::2], torch.cat([y, y]).view(-1, 2), z.softmax(-1), z.reshape(-1)[: z.shape[0]], x.new_zeros(x.shape[0] * 3)
+
+    n = Dim("n", min=1, max=8)
+    calls = [(uniform(n, 3), uniform(2 * n, 3), uniform(m, 4)) for n, m in ((3, 2), (8, 5), (1, 7))]
+    return Model(Module(pair), calls, dynamic=(({0: n}, {0: 2 * n}, {0: Dim.DYNAMIC(max=16)}),))
+
+
+@model
+def dynamic_transformer():
+    """Batch and time both free, through attention, normalisation and a head."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    network = nn.Sequential(nn.Linear(8, 16), layer, nn.LayerNorm(16), nn.Linear(16, 3))
+    batch, time = Dim("batch", min=1, max=4), Dim("time", min=2, max=12)
+    calls = [(uniform(*shape, 8),) for shape in ((2, 5), (4, 12), (1, 3))]
+    return Model(network, calls, dynamic=({0: batch, 1: time},))
+
+
+@model
+def data_dependent():
+    """Sizes that depend on values: the places of the true elements, bounded by the number of all."""
+
+    def find(x):
+        places = torch.nonzero(x > 0)
+        count = places.shape[0]
+        torch._check(count <= 12)
+        return places * 2, x.masked_select(x < 0)
+
+    return Model(Module(find), [(uniform(3, 4),), (uniform(3, 4),)])

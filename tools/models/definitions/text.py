@@ -4,30 +4,10 @@ import math
 
 import torch
 import transformers
+from huggingface import SMALL, Outputs, mask
 from registry import Model, model, tokens, uniform
 from torch import nn
 from torch.export import Dim
-
-# The eager attention is plain matrix products and a softmax. The usual initial weights (0.02) make attention so even and
-# activations so small that errors in them would not show.
-SMALL = {"attn_implementation": "eager", "initializer_range": 0.2}
-
-
-class Outputs(nn.Module):
-    """Calls a Hugging Face model by keyword and returns the named fields of its result as a tuple."""
-
-    def __init__(self, network, inputs, fields):
-        super().__init__()
-        self.network, self.inputs, self.fields = network, inputs, fields
-
-    def forward(self, *values):
-        results = self.network(**dict(zip(self.inputs, values)), return_dict=True)
-        return tuple(getattr(results, name) for name in self.fields)
-
-
-def mask(*lengths, width):
-    """An attention mask of ones up to each length."""
-    return (torch.arange(width)[None] < torch.tensor(lengths)[:, None]).long()
 
 
 @model
