@@ -53,6 +53,14 @@ impl<'m> Builder<'m> {
         self.block
     }
 
+    /// Has `build` add to another block.
+    pub fn inside<R>(&mut self, block: BlockId, build: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.block, block);
+        let built = build(self);
+        self.block = outer;
+        built
+    }
+
     /// What the operators take and give.
     pub fn schemas(&self) -> &Arc<Schemas> {
         self.schemas

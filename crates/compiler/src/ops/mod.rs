@@ -4,7 +4,9 @@
 //! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
 //! functional operators of `rushlight_kernels` are where lowering ends.
 
+mod attention;
 mod convolution;
+mod einsum;
 mod elementwise;
 mod indexing;
 mod inferred;
@@ -15,6 +17,7 @@ mod padding;
 mod pooling;
 mod products;
 mod promotion;
+mod recurrent;
 mod scattering;
 mod slices;
 mod views;
@@ -57,13 +60,16 @@ pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) ->
 }
 
 const FAMILIES: &[&[Definition]] = &[
+    attention::OPS,
     convolution::OPS,
+    einsum::OPS,
     elementwise::OPS,
     indexing::OPS,
     joins::OPS,
     padding::OPS,
     pooling::OPS,
     products::OPS,
+    recurrent::OPS,
     scattering::OPS,
     slices::OPS,
     views::OPS,
