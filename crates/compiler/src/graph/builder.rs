@@ -220,20 +220,37 @@ fn rewrite_graph(
             }
         }
     }
-    if replaced.is_empty() {
-        return Ok(changed);
-    }
-    for block in graph.live_blocks() {
-        substitute(&mut graph.blocks[block].results, &replaced);
-    }
-    substitute(&mut graph.outputs, &replaced);
-    for update in &mut graph.updates {
-        update.value = replaced.get(&update.value).copied().unwrap_or(update.value);
+    if !replaced.is_empty() {
+        substitute_results(graph, &replaced);
     }
     Ok(changed)
 }
 
-fn substitute(args: &mut [Arg], replaced: &FxHashMap<ValueId, ValueId>) {
+impl Graph {
+    /// Lets other values stand in for some everywhere.
+    pub fn replace_uses(&mut self, replaced: &FxHashMap<ValueId, ValueId>) {
+        for block in self.live_blocks() {
+            for node in &self.blocks[block].nodes {
+                substitute(&mut self.nodes[*node].args, replaced);
+            }
+        }
+        substitute_results(self, replaced);
+    }
+}
+
+/// Replaces values in what blocks and the method give.
+fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>) {
+    for block in graph.live_blocks() {
+        substitute(&mut graph.blocks[block].results, replaced);
+    }
+    substitute(&mut graph.outputs, replaced);
+    for update in &mut graph.updates {
+        update.value = replaced.get(&update.value).copied().unwrap_or(update.value);
+    }
+}
+
+/// Replaces values in arguments.
+pub(crate) fn substitute(args: &mut [Arg], replaced: &FxHashMap<ValueId, ValueId>) {
     for arg in args {
         arg.map_values(&mut |value| replaced.get(&value).copied().unwrap_or(value));
     }

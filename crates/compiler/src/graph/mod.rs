@@ -13,6 +13,7 @@ mod constant;
 pub mod expr;
 pub mod schema;
 pub mod types;
+mod verify;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,6 +26,7 @@ use crate::Bytes;
 use crate::error::Error;
 
 pub use arena::{Arena, Id};
+pub(crate) use builder::substitute;
 pub use builder::{Action, Builder, bind};
 pub use constant::{Constant, ConstantData};
 pub use expr::{Expr, Symbol, SymbolId, Symbols};

@@ -1,11 +1,19 @@
 //! What turns the graph of a front end into one that runtimes can run, step by step. `pipeline.rs` lists the order.
 
+mod constants;
+mod cse;
+mod dce;
 mod functionalise;
 mod symbolic;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use crate::error::Error;
 use crate::graph::Model;
 
+pub use constants::{FreezeStates, MergeConstants};
+pub use cse::MergeCommonSubexpressions;
+pub use dce::EliminateDeadCode;
 pub use functionalise::Functionalise;
 pub use symbolic::LowerSymbolicSizes;
 

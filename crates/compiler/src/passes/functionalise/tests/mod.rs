@@ -71,7 +71,9 @@ impl Program {
         let expected: Vec<_> = outputs.iter().map(|value| self.machine.read(&self.machine.values[value])).collect();
         let left: Vec<_> =
             self.inputs.iter().map(|(value, _)| self.machine.read(&self.machine.values[value])).collect();
+        self.model.verify().unwrap();
         Functionalise.run(&mut self.model).unwrap();
+        self.model.verify().unwrap();
         let graph = &self.model.methods["forward"];
         let mut machine = Machine::default();
         for (value, content) in &self.inputs {

@@ -1,0 +1,199 @@
+//! Common subexpressions.
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Error;
+use crate::graph::{Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, ValueId, substitute};
+
+use super::Pass;
+
+/// Computes once what several nodes compute from the same values. Random operators are never the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeCommonSubexpressions;
+
+impl Pass for MergeCommonSubexpressions {
+    fn name(&self) -> &'static str {
+        "common-subexpressions"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        for graph in model.methods.values_mut() {
+            let mut merge = Merge {
+                graph,
+                numbers: Numbers::default(),
+                known: FxHashMap::default(),
+                replaced: FxHashMap::default(),
+            };
+            merge.block(merge.graph.body);
+            let replaced = merge.replaced;
+            if !replaced.is_empty() {
+                graph.replace_uses(&replaced);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A walk through a graph in the order in which it runs.
+struct Merge<'g> {
+    graph: &'g mut Graph,
+    numbers: Numbers,
+    /// Calls whose results can be used where the walk is.
+    known: FxHashMap<Vec<u64>, NodeId>,
+    replaced: FxHashMap<ValueId, ValueId>,
+}
+
+impl Merge<'_> {
+    fn block(&mut self, block: BlockId) {
+        let mut added = Vec::new();
+        let mut kept = Vec::new();
+        for node in std::mem::take(&mut self.graph.blocks[block].nodes) {
+            substitute(&mut self.graph.nodes[node].args, &self.replaced);
+            let inner: Vec<BlockId> = self.graph.nodes[node].blocks().collect();
+            for block in inner {
+                self.block(block);
+            }
+            let Some(key) = self.numbers.key(&self.graph.nodes[node]) else {
+                kept.push(node);
+                continue;
+            };
+            match self.known.get(&key).copied() {
+                Some(first) if self.same_types(first, node) => {
+                    let (first, second) = (&self.graph.nodes[first].results, &self.graph.nodes[node].results);
+                    self.replaced.extend(second.iter().copied().zip(first.iter().copied()));
+                }
+                Some(_) => kept.push(node),
+                None => {
+                    self.known.insert(key.clone(), node);
+                    added.push(key);
+                    kept.push(node);
+                }
+            }
+        }
+        self.graph.blocks[block].nodes = kept;
+        // What a block computes is unknown outside.
+        if block != self.graph.body {
+            for key in added {
+                self.known.remove(&key);
+            }
+        }
+    }
+
+    /// Sizes that depend on data have a symbol of their own for each node.
+    fn same_types(&self, a: NodeId, b: NodeId) -> bool {
+        let types = |node: NodeId| self.graph.nodes[node].results.iter().map(|value| self.graph.ty(*value));
+        types(a).eq(types(b))
+    }
+}
+
+/// Numbers that stand for texts and expressions, so that calls compare quickly.
+#[derive(Default)]
+struct Numbers {
+    texts: FxHashMap<String, u64>,
+    exprs: FxHashMap<Expr, u64>,
+}
+
+impl Numbers {
+    /// What makes a call the same as another; `None` where it never is.
+    fn key(&mut self, node: &Node) -> Option<Vec<u64>> {
+        let Op::Call(schema) = &node.op else { return None };
+        let mergeable = !schema.flags.random && !schema.flags.in_place && !node.results.is_empty();
+        mergeable.then_some(())?;
+        let mut key = vec![self.text(&schema.name)];
+        for arg in &node.args {
+            self.add(arg, &mut key)?;
+        }
+        Some(key)
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.texts.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as u64;
+        self.texts.insert(text.into(), number);
+        number
+    }
+
+    fn add(&mut self, arg: &Arg, key: &mut Vec<u64>) -> Option<()> {
+        let pair = match arg {
+            Arg::None => [0, 0],
+            Arg::Value(value) => [1, value.index() as u64],
+            Arg::Int(Expr::Int(value)) => [2, *value as u64],
+            Arg::Int(expr) => {
+                let next = self.exprs.len() as u64;
+                [3, *self.exprs.entry(expr.clone()).or_insert(next)]
+            }
+            // By bits: 0 and -0 differ.
+            Arg::Float(value) => [4, value.to_bits()],
+            Arg::Bool(value) => [5, u64::from(*value)],
+            Arg::Str(text) => [6, self.text(text)],
+            Arg::Complex(re, im) => {
+                key.extend([7, re.to_bits()]);
+                [7, im.to_bits()]
+            }
+            Arg::DType(dtype) => [8, *dtype as u64],
+            Arg::Layout(layout) => [9, u64::from(*layout == Layout::Strided)],
+            Arg::Device(device) => [10, self.text(device)],
+            Arg::MemoryFormat(format) => [11, *format as u64],
+            Arg::List(items) => {
+                key.extend([12, items.len() as u64]);
+                return items.iter().try_for_each(|item| self.add(item, key));
+            }
+            Arg::Block(_) => return None,
+        };
+        key.extend(pair);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{Method, float};
+
+    #[test]
+    fn equal_calls_are_one() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[2]));
+        let a = m.call("aten::relu", vec![x.into()], float(&[2]));
+        let b = m.call("aten::relu", vec![x.into()], float(&[2]));
+        let c = m.call("aten::add.Tensor", vec![a.into(), b.into()], float(&[2]));
+        let d = m.call("aten::add.Tensor", vec![b.into(), a.into()], float(&[2]));
+        m.graph().outputs = vec![c.into(), d.into()];
+        assert_eq!(m.after(&MergeCommonSubexpressions), ["aten::relu", "aten::add.Tensor"]);
+        assert_eq!(m.graph().outputs, [Arg::Value(c), Arg::Value(c)]);
+    }
+
+    #[test]
+    fn what_differs_or_is_random_stays() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[2]));
+        let calls = [
+            ("aten::mul.Scalar", vec![Arg::Float(0.0)]),
+            ("aten::mul.Scalar", vec![Arg::Float(-0.0)]),
+            ("aten::mul.Scalar", vec![Arg::from(0)]),
+            ("aten::bernoulli", vec![]),
+            ("aten::bernoulli", vec![]),
+        ];
+        let call = |(name, args): (&str, Vec<Arg>)| m.call(name, [vec![x.into()], args].concat(), float(&[2])).into();
+        let outputs = calls.map(call).to_vec();
+        m.graph().outputs = outputs;
+        assert_eq!(m.after(&MergeCommonSubexpressions).len(), 5);
+    }
+
+    #[test]
+    fn blocks_use_what_is_known_outside_but_not_the_reverse() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[2]));
+        let outside = m.call("aten::exp", vec![x.into()], float(&[2]));
+        let cond = m.cond(|m, block| {
+            let again = m.call_in(block, "aten::exp", vec![x.into()], float(&[2]));
+            m.call_in(block, "aten::relu", vec![again.into()], float(&[2]))
+        });
+        let later = m.call("aten::relu", vec![outside.into()], float(&[2]));
+        m.graph().outputs = vec![cond.into(), later.into()];
+        let names = ["aten::exp", "aten::relu", "aten::relu", "cond", "aten::relu"];
+        assert_eq!(m.after(&MergeCommonSubexpressions), names);
+    }
+}

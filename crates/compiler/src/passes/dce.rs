@@ -1,0 +1,187 @@
+//! Dead code.
+
+use crate::error::Error;
+use crate::graph::{Arg, BlockId, Def, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
+
+use super::Pass;
+
+/// Removes nodes whose results nothing uses. What makes sizes that depend on data stays where these sizes are used, and
+/// so do operators without results that are not PyTorch's: what they do is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EliminateDeadCode;
+
+impl Pass for EliminateDeadCode {
+    fn name(&self) -> &'static str {
+        "dead-code"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        model.methods.values_mut().for_each(eliminate);
+        Ok(())
+    }
+}
+
+fn eliminate(graph: &mut Graph) {
+    let mut live = Live::new(graph);
+    graph.outputs.iter().for_each(|output| live.arg(output));
+    graph.updates.iter().for_each(|update| live.value(update.value));
+    for block in graph.live_blocks() {
+        for id in &graph.blocks[block].nodes {
+            let node = &graph.nodes[*id];
+            let foreign = matches!(&node.op, Op::Call(schema) if !schema.name.starts_with("aten::"));
+            if node.results.is_empty() && foreign {
+                live.node(*id);
+            }
+        }
+    }
+    live.close();
+    let nodes = live.nodes;
+    for block in graph.live_blocks() {
+        graph.blocks[block].nodes.retain(|node| nodes.get(node.index()).copied().unwrap_or(true));
+    }
+}
+
+/// What is used so far.
+struct Live<'g> {
+    graph: &'g Graph,
+    nodes: Vec<bool>,
+    /// Live nodes whose arguments are not visited yet.
+    pending: Vec<NodeId>,
+    /// By symbol: the node whose result is the first to have it, if it is no input.
+    makers: Vec<Option<NodeId>>,
+    /// By node: the control flow node that runs it.
+    around: Vec<Option<NodeId>>,
+}
+
+impl<'g> Live<'g> {
+    fn new(graph: &'g Graph) -> Self {
+        let mut makers: Vec<Option<Option<NodeId>>> = vec![None; graph.symbols.len()];
+        let mut around = vec![None; graph.nodes.len()];
+        let mut owners: Vec<(BlockId, Option<NodeId>)> = vec![(graph.body, None)];
+        while let Some((block, owner)) = owners.pop() {
+            let block = &graph.blocks[block];
+            let mut note = |value: ValueId, maker: Option<NodeId>| {
+                for_each_symbol(&graph.values[value].ty, &mut |symbol| {
+                    if let Some(slot) = makers.get_mut(symbol.index()) {
+                        slot.get_or_insert(maker);
+                    }
+                });
+            };
+            block.params.iter().for_each(|param| note(*param, None));
+            for id in &block.nodes {
+                let node = &graph.nodes[*id];
+                node.results.iter().for_each(|value| note(*value, Some(*id)));
+                if let Some(slot) = around.get_mut(id.index()) {
+                    *slot = owner;
+                }
+                owners.extend(node.blocks().map(|block| (block, Some(*id))));
+            }
+        }
+        let makers = makers.into_iter().map(Option::flatten).collect();
+        Self { graph, nodes: vec![false; graph.nodes.len()], pending: Vec::new(), makers, around }
+    }
+
+    fn node(&mut self, id: NodeId) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            match self.nodes.get_mut(id.index()) {
+                Some(live) if !*live => *live = true,
+                _ => return,
+            }
+            self.pending.push(id);
+            next = self.around.get(id.index()).copied().flatten();
+        }
+    }
+
+    fn value(&mut self, value: ValueId) {
+        if let Def::Result(node, _) = self.graph.values[value].def {
+            self.node(node);
+        }
+    }
+
+    fn arg(&mut self, arg: &Arg) {
+        match arg {
+            Arg::Value(value) => self.value(*value),
+            Arg::List(items) => items.iter().for_each(|item| self.arg(item)),
+            Arg::Int(expr) => expr.for_each_symbol(&mut |symbol| {
+                if let Some(maker) = self.makers.get(symbol.index()).copied().flatten() {
+                    self.node(maker);
+                }
+            }),
+            _ => {}
+        }
+    }
+
+    /// Visits what live nodes use, until nothing is left.
+    fn close(&mut self) {
+        let graph = self.graph;
+        while let Some(id) = self.pending.pop() {
+            let node = &graph.nodes[id];
+            node.args.iter().for_each(|arg| self.arg(arg));
+            for block in node.blocks() {
+                graph.blocks[block].results.iter().for_each(|result| self.arg(result));
+            }
+        }
+    }
+}
+
+fn for_each_symbol(ty: &Type, visit: &mut impl FnMut(SymbolId)) {
+    match ty {
+        Type::Tensor(tensor) => tensor.shape.iter().for_each(|size| size.for_each_symbol(visit)),
+        Type::Int(expr) => expr.for_each_symbol(visit),
+        Type::Float | Type::Bool => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+    use crate::graph::{Expr, Symbol, TensorType};
+    use crate::passes::testing::{Method, float};
+
+    #[test]
+    fn what_nothing_uses_goes() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[2]));
+        let dead = m.call("aten::relu", vec![x.into()], float(&[2]));
+        m.call("aten::neg", vec![dead.into()], float(&[2]));
+        let kept = m.call("aten::exp", vec![x.into()], float(&[2]));
+        m.graph().outputs = vec![kept.into()];
+        assert_eq!(m.after(&EliminateDeadCode), ["aten::exp"]);
+    }
+
+    #[test]
+    fn what_makes_a_size_in_use_stays() {
+        for used in [false, true] {
+            let mut m = Method::new();
+            let x = m.graph().input("x", float(&[2]));
+            let symbol = Symbol { name: "u0".into(), min: 0, max: None };
+            let size: Expr = m.graph().symbols.push(symbol).into();
+            let found = Type::Tensor(TensorType::new(ScalarType::Long, vec![size.clone(), Expr::Int(1)]));
+            m.call("aten::nonzero", vec![x.into()], found);
+            let sizes = vec![if used { size.clone() } else { Expr::Int(3) }];
+            let ty = Type::Tensor(TensorType::new(ScalarType::Float, sizes.clone()));
+            let full = m.call("aten::full", vec![sizes.into(), Arg::from(0)], ty);
+            m.graph().outputs = vec![full.into()];
+            let expected: &[&str] = if used { &["aten::nonzero", "aten::full"] } else { &["aten::full"] };
+            assert_eq!(m.after(&EliminateDeadCode), expected);
+        }
+    }
+
+    #[test]
+    fn blocks_keep_what_their_results_use() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[2]));
+        let outside = m.call("aten::neg", vec![x.into()], float(&[2]));
+        let cond = m.cond(|m, block| {
+            m.call_in(block, "aten::exp", vec![outside.into()], float(&[2]));
+            m.call_in(block, "aten::relu", vec![outside.into()], float(&[2]))
+        });
+        m.graph().outputs = vec![cond.into()];
+        assert_eq!(m.after(&EliminateDeadCode), ["aten::neg", "aten::relu", "aten::relu", "cond"]);
+        m.graph().outputs = vec![x.into()];
+        assert!(m.after(&EliminateDeadCode).is_empty());
+    }
+}
