@@ -11,9 +11,9 @@ use super::arena::{Arena, Item, Placement};
 
 /// Buckets that may be looked at for each item on average, times the logarithm of their number. Only arenas with
 /// thousands of items in use at a time need more, and are planned without this algorithm.
-const PROBES: usize = 16;
-/// Probes that are always allowed: enough for 2,000 items that conflict with each other.
-const FEW_PROBES: usize = 4_000_000;
+const PROBES: usize = 4;
+/// Probes that are always allowed: enough for 1,000 items that conflict with each other.
+const FEW_PROBES: usize = 1_000_000;
 
 /// Places all items above what is settled; `None` if that takes too many steps.
 pub(super) fn greedy(arena: &Arena) -> Option<Placement> {

@@ -231,11 +231,12 @@ impl<'p, 'a> Trace<'p, 'a> {
     fn moves(&mut self, at: usize, from: u32, to: u32) {
         self.read(at, from);
         let contents = self.contents_of(from);
-        self.spend(contents.len());
         let handles = self.handles.entry(to).or_default();
         handles.extend(contents);
         handles.sort_unstable();
         handles.dedup();
+        let count = handles.len();
+        self.spend(count);
         self.mark_known(to);
     }
 
@@ -254,7 +255,8 @@ impl<'p, 'a> Trace<'p, 'a> {
 
     /// Notes a use, with what loops make of it.
     fn used(&mut self, index: usize, at: usize) {
-        let Some(content) = self.contents.get(index).copied() else { return };
+        let Some(content) = self.contents.get(index).copied().filter(|_| self.budget > 0) else { return };
+        self.spend(self.loops.len() + self.branches.len());
         let is_left = |branch: &Branch| {
             content.written.is_some_and(|written| contains(branch.side, written)) && at >= branch.join
         };
@@ -262,10 +264,10 @@ impl<'p, 'a> Trace<'p, 'a> {
             return;
         }
         self.extend(index, at, at);
-        for (first, last) in self.loops.clone() {
-            if !contains((first, last), at) {
+        for number in 0..self.loops.len() {
+            let Some((first, last)) = self.loops.get(number).copied().filter(|range| contains(*range, at)) else {
                 continue;
-            }
+            };
             match content.written {
                 // Written in a pass and read in the next.
                 Some(written) if contains((first, last), written) && written >= at => self.extend(index, first, last),
@@ -344,6 +346,9 @@ impl<'p, 'a> Trace<'p, 'a> {
     }
 
     fn contents_in(&mut self, span: Span) -> Vec<usize> {
+        if self.budget == 0 {
+            return Vec::new();
+        }
         let pieces = self.pieces(span);
         self.spend(pieces.len());
         let mut contents: Vec<usize> = pieces.iter().filter_map(|(key, _)| Some(self.current.get(key)?.1)).collect();
@@ -375,6 +380,9 @@ impl<'p, 'a> Trace<'p, 'a> {
 
     /// The elements of a list, or the value itself.
     fn elements_of(&mut self, value: u32) -> Vec<u32> {
+        if self.budget == 0 {
+            return Vec::new();
+        }
         let elements = match self.method.value(value as usize) {
             Value::TensorList(items) => items.iter().collect(),
             Value::OptionalTensorList(items) => items.iter().flatten().collect(),
@@ -450,5 +458,89 @@ fn span(value: &Value<'_>) -> Option<Span> {
             Some(Span { memory_id, start: offset, end: offset.saturating_add(tensor.nbytes) })
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use rushlight_format::pte::{InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel};
+    use rushlight_format::{Program, ScalarType};
+
+    use super::*;
+
+    fn at(offset: u64) -> TensorModel {
+        TensorModel::new(ScalarType::Float, &[4]).stored(StorageModel::Planned { memory_id: 1, offset })
+    }
+
+    /// Offset, first and last instruction of each buffer, in the order of their offsets.
+    fn lifetimes(method: PlanModel<'_>) -> Vec<(u64, usize, usize)> {
+        let mut program = ProgramModel::new();
+        program.methods.push(PlanModel { buffer_sizes: vec![0, 256], ..method });
+        let file = program.to_bytes().unwrap();
+        let recovered = recover(&Program::parse(&file).unwrap().method(0).unwrap());
+        let mut found: Vec<_> =
+            recovered.plan.offsets.iter().zip(&recovered.buffers).map(|(o, b)| (*o, b.first, b.last)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn relu(method: &mut PlanModel<'_>, from: u32, to: u32) {
+        method.call("aten::relu", "out", &[from, to, to]);
+    }
+
+    #[test]
+    fn memory_that_is_used_again_is_another_buffer() {
+        let mut method = PlanModel::new("forward");
+        let (x, a) = (method.input(at(0)), method.push(at(16)));
+        let y = method.output(at(0));
+        relu(&mut method, x, a);
+        relu(&mut method, a, y);
+        relu(&mut method, y, y);
+        assert_eq!(lifetimes(method), [(0, 0, 0), (0, 1, 2), (16, 0, 1)]);
+    }
+
+    #[test]
+    fn state_that_is_read_before_it_is_written_lasts_throughout() {
+        let mut method = PlanModel::new("forward");
+        let (x, state, y) = (method.input(at(0)), method.push(at(16)), method.output(at(32)));
+        relu(&mut method, x, y);
+        relu(&mut method, state, y);
+        let no = method.push(false);
+        method.call("aten::copy_", "", &[state, y, no, state]);
+        assert_eq!(lifetimes(method), [(0, 0, 0), (16, 0, 2), (32, 0, 0), (32, 1, 2)]);
+    }
+
+    #[test]
+    fn a_loop_keeps_what_its_next_pass_reads() {
+        let mut method = PlanModel::new("forward");
+        let (x, carried, again, inside) =
+            (method.input(at(0)), method.push(at(16)), method.push(at(16)), method.push(at(32)));
+        let y = method.output(at(48));
+        let cond = method.push(false);
+        relu(&mut method, x, carried);
+        // The loop: it reads the input and what it carries, and works for itself.
+        relu(&mut method, x, inside);
+        relu(&mut method, again, inside);
+        relu(&mut method, inside, again);
+        method.instructions.push(InstructionModel::JumpFalse { cond, destination: 1 });
+        relu(&mut method, again, y);
+        assert_eq!(lifetimes(method), [(0, 0, 4), (16, 0, 5), (32, 1, 1), (32, 2, 3), (48, 5, 5)]);
+    }
+
+    #[test]
+    fn the_sides_of_a_branch_share_memory() {
+        let mut method = PlanModel::new("forward");
+        let (x, one, two) = (method.input(at(0)), method.push(at(16)), method.push(at(16)));
+        let (result, y) = (method.push(at(64)), method.output(at(32)));
+        let (cond, no) = (method.push(true), method.push(false));
+        method.instructions.push(InstructionModel::JumpFalse { cond, destination: 4 });
+        relu(&mut method, x, one);
+        method.instructions.push(InstructionModel::Move { from: one, to: result });
+        method.instructions.push(InstructionModel::JumpFalse { cond: no, destination: 6 });
+        relu(&mut method, x, two);
+        method.instructions.push(InstructionModel::Move { from: two, to: result });
+        relu(&mut method, result, y);
+        assert_eq!(lifetimes(method), [(0, 0, 4), (16, 1, 2), (16, 4, 6), (32, 6, 6)]);
     }
 }

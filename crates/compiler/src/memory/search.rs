@@ -6,7 +6,7 @@ use super::place::{Fit, Placer, orders};
 use super::sweep::{Direction, sweep};
 
 /// Conflicts that may be looked at for each item, times the logarithm of the number of items.
-const VISITS: usize = 16;
+const VISITS: usize = 8;
 /// Visits that are always allowed: about a millisecond.
 const FEW_VISITS: usize = 100_000;
 

@@ -3,6 +3,8 @@
 mod html;
 mod text;
 
+use std::collections::BTreeMap;
+
 use rushlight::format::pte::{Instruction, Plan, Value};
 use rushlight_compiler::memory::{LiveBytes, Recovered, plan, recover};
 
@@ -49,31 +51,30 @@ impl MemoryMap {
     pub fn of(method: &Plan<'_>) -> Self {
         let Recovered { buffers, values, plan: placed } = recover(method);
         let best = plan(&buffers).ok();
-        let arena = |(&memory_id, &bytes): (&u32, &u64)| {
-            let members =
-                || buffers.iter().zip(&values).zip(&placed.offsets).filter(|((b, _), _)| b.memory_id == memory_id);
-            let mut tensors: Vec<PlacedTensor> = members()
-                .map(|((buffer, &value), &offset)| PlacedTensor {
+        let mut arenas: BTreeMap<u32, ArenaMap> = BTreeMap::new();
+        for (&memory_id, &bytes) in &placed.arenas {
+            let best = best.as_ref().map(|best| best.arenas.get(&memory_id).copied().unwrap_or(0));
+            arenas.insert(memory_id, ArenaMap { memory_id, bytes, best, ..ArenaMap::default() });
+        }
+        for ((buffer, &value), &offset) in buffers.iter().zip(&values).zip(&placed.offsets) {
+            if let Some(arena) = arenas.get_mut(&buffer.memory_id) {
+                arena.tensors.push(PlacedTensor {
                     label: label(method, value),
                     offset,
                     bytes: buffer.bytes,
                     first: buffer.first,
                     last: buffer.last,
-                })
-                .collect();
-            tensors.sort_by_key(|tensor| (tensor.first, tensor.offset));
-            ArenaMap {
-                memory_id,
-                bytes,
-                best: best.as_ref().map(|best| best.arenas.get(&memory_id).copied().unwrap_or(0)),
-                live: LiveBytes::of(tensors.iter().map(|tensor| (tensor.bytes, tensor.first, tensor.last))),
-                tensors,
+                });
             }
-        };
+        }
+        for arena in arenas.values_mut() {
+            arena.tensors.sort_by_key(|tensor| (tensor.first, tensor.offset));
+            arena.live = LiveBytes::of(arena.tensors.iter().map(|t| (t.bytes, t.first, t.last)));
+        }
         Self {
             method: method.name().to_owned(),
             steps: method.instructions().map(|instruction| step(method, &instruction)).collect(),
-            arenas: placed.arenas.iter().map(arena).collect(),
+            arenas: arenas.into_values().collect(),
         }
     }
 
@@ -99,22 +100,29 @@ impl ArenaMap {
     }
 }
 
+/// Names are cut to this many characters, so that a long one does not make the drawing as large as often as it is used.
+const LONGEST_NAME: usize = 100;
+
+fn short(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
+}
+
 fn label(method: &Plan<'_>, value: u32) -> String {
     let Value::Tensor(tensor) = method.value(value as usize) else { return format!("%{value}") };
     let sizes: Vec<String> = tensor.sizes.iter().map(|size| size.to_string()).collect();
-    let name = tensor.fully_qualified_name.map_or_else(String::new, |name| format!(" {name}"));
+    let name = tensor.fully_qualified_name.map_or_else(String::new, |name| format!(" {}", short(name)));
     format!("%{value} {} [{}]{name}", tensor.scalar_type.name(), sizes.join(", "))
 }
 
 fn step(method: &Plan<'_>, instruction: &Instruction<'_>) -> String {
     match *instruction {
         Instruction::Kernel { operator, .. } => match method.operator(operator as usize) {
-            Some(operator) if operator.overload.is_empty() => operator.name.to_owned(),
-            Some(operator) => format!("{}.{}", operator.name, operator.overload),
+            Some(operator) if operator.overload.is_empty() => short(operator.name),
+            Some(operator) => format!("{}.{}", short(operator.name), short(operator.overload)),
             None => String::new(),
         },
         Instruction::Delegate { delegate, .. } => {
-            format!("delegate {}", method.delegate(delegate as usize).map_or("", |delegate| delegate.id))
+            format!("delegate {}", method.delegate(delegate as usize).map_or_else(String::new, |d| short(d.id)))
         }
         Instruction::Move { .. } => "move".to_owned(),
         Instruction::JumpFalse { .. } => "jump".to_owned(),

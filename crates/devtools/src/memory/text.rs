@@ -37,7 +37,7 @@ fn draw(map: &MemoryMap, arena: &ArenaMap, width: usize, out: &mut String) {
     let columns = width.min(map.steps.len().max(1));
     let cells = cells(arena, map.steps.len().max(1), columns);
     for (row, cells) in cells.iter().enumerate().rev() {
-        let top = arena.bytes * (row as u64 + 1) / ROWS;
+        let top = (u128::from(arena.bytes) * (row as u128 + 1) / u128::from(ROWS)) as u64;
         let label = if row % 3 == 2 { bytes(top) } else { String::new() };
         let line: String = cells.iter().map(|&part| shade(part)).collect();
         out.push_str(format!("{label:>10} │{line}").trim_end());

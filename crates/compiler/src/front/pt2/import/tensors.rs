@@ -81,7 +81,9 @@ impl<'a> Importer<'_, '_, 'a> {
         let state = match known {
             Some((id, known)) if known == ty => id,
             Some(_) => {
-                return Err(Error::invalid(format!("methods that share state disagree on the type of buffer `{path}`")));
+                return Err(Error::invalid(format!(
+                    "methods that share state disagree on the type of buffer `{path}`"
+                )));
             }
             None => self.model.states.push(State { name, ty, initial: data }),
         };
