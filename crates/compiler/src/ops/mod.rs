@@ -18,6 +18,8 @@ mod pooling;
 mod products;
 mod promotion;
 mod recurrent;
+mod resizing;
+mod sampling;
 mod scattering;
 mod slices;
 mod views;
@@ -70,6 +72,8 @@ const FAMILIES: &[&[Definition]] = &[
     pooling::OPS,
     products::OPS,
     recurrent::OPS,
+    resizing::OPS,
+    sampling::OPS,
     scattering::OPS,
     slices::OPS,
     views::OPS,
