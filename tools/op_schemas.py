@@ -113,7 +113,11 @@ def out_variant(operator):
     try:
         return to_out_variant(operator)[0]._schema
     except (RuntimeError, AssertionError, AttributeError):
-        return None
+        # ExecuTorch's rule asks for equal names and defaults; a conventional name with one argument more will do.
+        overload = f"{operator._schema.overload_name}_out".removeprefix("_")
+        packet = operator._overloadpacket
+        same = overload in packet.overloads() and len(getattr(packet, overload)._schema.arguments)
+        return getattr(packet, overload)._schema if same == len(operator._schema.arguments) + 1 else None
 
 
 def full_name(schema):

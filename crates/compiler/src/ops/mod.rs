@@ -4,24 +4,43 @@
 //! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
 //! functional operators of `rushlight_kernels` are where lowering ends.
 
+mod activation;
+mod assertion;
 mod attention;
+mod binary;
+mod comparison;
+mod compose;
+mod conversion;
 mod convolution;
+mod creation;
+mod distance;
 mod einsum;
-mod elementwise;
 mod indexing;
+mod inference;
 mod inferred;
 mod joins;
+mod llama;
+mod norm;
+mod normalisation;
 mod number;
 mod operands;
 mod padding;
+mod pointwise;
 mod pooling;
 mod products;
 mod promotion;
+mod quantized;
+mod random;
 mod recurrent;
+mod reduction;
 mod resizing;
 mod sampling;
+mod scan;
 mod scattering;
 mod slices;
+mod sorting;
+mod torchao;
+mod unary;
 mod views;
 
 use std::collections::HashMap;
@@ -30,6 +49,7 @@ use std::sync::OnceLock;
 use crate::error::Error;
 use crate::graph::{Builder, Graph, Type, ValueId};
 
+pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
 pub(crate) use inferred::{by_lowering, result};
 pub use number::number_bytes;
 pub use operands::Operands;
@@ -62,20 +82,37 @@ pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) ->
 }
 
 const FAMILIES: &[&[Definition]] = &[
+    activation::OPS,
+    assertion::OPS,
     attention::OPS,
+    binary::OPS,
+    comparison::OPS,
+    conversion::OPS,
     convolution::OPS,
+    creation::OPS,
+    distance::OPS,
     einsum::OPS,
-    elementwise::OPS,
     indexing::OPS,
     joins::OPS,
+    llama::OPS,
+    norm::OPS,
+    normalisation::OPS,
     padding::OPS,
+    pointwise::OPS,
     pooling::OPS,
     products::OPS,
+    quantized::OPS,
+    random::OPS,
     recurrent::OPS,
+    reduction::OPS,
     resizing::OPS,
     sampling::OPS,
+    scan::OPS,
     scattering::OPS,
     slices::OPS,
+    sorting::OPS,
+    torchao::OPS,
+    unary::OPS,
     views::OPS,
 ];
 

@@ -149,6 +149,11 @@ impl<'a> Operands<'a> {
         }
     }
 
+    /// A dtype, or `default` if it is absent.
+    pub fn dtype_or(&self, index: usize, default: ScalarType) -> Result<ScalarType, Error> {
+        Ok(self.dtype(index)?.unwrap_or(default))
+    }
+
     /// A dimension of a tensor of this rank, counted from the front.
     pub fn dim(&self, index: usize, rank: usize) -> Result<usize, Error> {
         self.wrap_dim(index, self.int(index)?, rank)
