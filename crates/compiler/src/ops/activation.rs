@@ -38,7 +38,6 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::special_softmax", softmax_of, |b, o| softmax(b, o, "aten::_softmax")),
     composite("aten::log_softmax.int", softmax_of, |b, o| softmax(b, o, "aten::_log_softmax")),
     composite("aten::special_log_softmax", softmax_of, |b, o| softmax(b, o, "aten::_log_softmax")),
-    composite("aten::_safe_softmax", softmax_of, safe_softmax),
     composite("aten::dropout", same, dropout),
     composite("aten::feature_dropout", same, dropout),
     composite("aten::alpha_dropout", same, dropout),
@@ -247,15 +246,6 @@ fn softmax_input(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<ValueId
     let x = operands.value(0)?;
     let dtype = operands.dtype(2)?.unwrap_or_else(|| b.graph.tensor(x).map_or(ScalarType::Float, |t| t.dtype));
     b.cast(x, to_floating(dtype))
-}
-
-/// Rows of nothing but minus infinity become zeros.
-fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let x = softmax_input(b, operands)?;
-    let masked = b.compare("aten::eq", x, f64::NEG_INFINITY)?;
-    let empty = b.one("aten::all.dim", vec![masked.into(), operands.arg(1).clone(), Arg::from(true)])?;
-    let value = b.one("aten::_softmax", vec![x.into(), operands.arg(1).clone(), Arg::from(false)])?;
-    b.select(empty, 0, value).and_then(done)
 }
 
 fn dropout(_: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
