@@ -122,6 +122,14 @@ impl Error {
         Self::new(entry, ErrorKind::Json { message, near }).at(offset as u64)
     }
 
+    /// Where it is, in words.
+    pub fn site(&self) -> String {
+        let tensor = self.tensor.as_ref().map_or(String::new(), |name| format!("`{name}` in "));
+        let entry = if self.entry.is_empty() { "the archive" } else { &self.entry };
+        let offset = self.offset.map_or(String::new(), |offset| format!(", byte {offset}"));
+        format!("{tensor}{entry}{offset}")
+    }
+
     /// What a person can do about it, where that is known.
     pub fn advice(&self) -> Option<&'static str> {
         const SAVE_AGAIN: &str =
@@ -154,19 +162,28 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(tensor) = &self.tensor {
-            write!(f, "`{tensor}`: ")?;
-        }
-        f.write_str(if self.entry.is_empty() { "the archive" } else { &self.entry })?;
-        if let Some(offset) = self.offset {
-            write!(f, ", byte {offset}")?;
-        }
-        write!(f, ": {}", self.kind)?;
+        write!(f, "{}: {}", self.site(), self.kind)?;
         self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<Error> for crate::Error {
+    fn from(error: Error) -> Self {
+        use crate::ErrorKind::{Input, Unsupported};
+        let kind = match error.kind {
+            ErrorKind::ScalarType { .. }
+            | ErrorKind::Layout { .. }
+            | ErrorKind::SymbolicSize
+            | ErrorKind::CustomObject
+            | ErrorKind::Pickle(PickleFault::Global { .. }) => Unsupported,
+            _ => Input,
+        };
+        let compiler = Self::new(kind, error.kind.to_string()).at(error.site());
+        error.advice().map_or(compiler.clone(), |advice| compiler.help(advice))
+    }
+}
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -340,3 +340,116 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample_bytes;
+    use super::*;
+
+    /// Where the record of an entry is in the central directory; archives within the archive have some of their own.
+    fn record(bytes: &[u8], name: &str) -> Option<usize> {
+        let start = Directory::find(bytes).map_or(0, |directory| directory.start);
+        let windows = bytes.get(start..)?.windows(46 + name.len());
+        let is_record = |w: &[u8]| w.starts_with(&CENTRAL.to_le_bytes()) && w.ends_with(name.as_bytes());
+        windows.enumerate().find(|(_, window)| is_record(window)).map(|(at, _)| start + at)
+    }
+
+    /// The sample after `bytes` are written `offset` bytes into the record of an entry.
+    fn patched(name: &str, offset: usize, patch: &[u8]) -> Vec<u8> {
+        let mut bytes = sample_bytes("cond");
+        let at = record(&bytes, name).map_or(0, |at| at + offset);
+        if let Some(slot) = bytes.get_mut(at..at + patch.len()) {
+            slot.copy_from_slice(patch);
+        }
+        bytes
+    }
+
+    fn parse(bytes: Vec<u8>) -> Result<Zip, Error> {
+        Zip::parse(Bytes::from(bytes))
+    }
+
+    const MODEL: &str = "archive/models/model.json";
+
+    #[test]
+    fn entries_are_slices_of_the_archive() {
+        let bytes = Bytes::from(sample_bytes("cond"));
+        let zip = Zip::parse(bytes.clone());
+        assert_eq!(zip.as_ref().map(Zip::root), Ok("archive/"));
+        let weight = zip.and_then(|zip| zip.get("data/weights/weight_0")).map_or(Vec::new(), |data| vec![data]);
+        let place = weight.first().map_or(0, |data| data.as_ptr() as usize - bytes.as_ptr() as usize);
+        assert!(place > 0 && place.is_multiple_of(64) && place < bytes.len(), "{place}");
+        assert_eq!(weight.first().map(|data| data.len()), Some(36));
+    }
+
+    #[test]
+    fn damage_is_refused_with_its_place() {
+        let sample = sample_bytes("cond");
+        for len in [0, 10, sample.len() / 2, sample.len() - 1] {
+            let part = sample.get(..len).unwrap_or_default().to_vec();
+            assert_eq!(parse(part).map_err(|error| error.kind).err(), Some(ErrorKind::NotZip), "{len}");
+        }
+        let cases: [(&str, usize, &[u8], fn(&ErrorKind) -> bool); 7] = [
+            ("flags of a later disk", 34, &[1], |kind| *kind == ErrorKind::SplitArchive),
+            ("size", 20, &[0xff, 0xff, 0xff, 0x7f], |kind| matches!(kind, ErrorKind::Mismatch { .. })),
+            ("offset", 42, &[0xff, 0xff, 0xff, 0x7f], |kind| matches!(kind, ErrorKind::Truncated { .. })),
+            ("zip64 offset that is not there", 42, &[0xff; 4], |kind| matches!(kind, ErrorKind::Truncated { .. })),
+            ("another header", 42, &[0; 4], |kind| matches!(kind, ErrorKind::BadName)),
+            ("no header", 42, &[1, 0, 0, 0], |kind| matches!(kind, ErrorKind::BadSignature { .. })),
+            ("not UTF-8", 46, &[0xff], |kind| matches!(kind, ErrorKind::BadName)),
+        ];
+        for (what, offset, patch, expected) in cases {
+            let error = parse(patched(MODEL, offset, patch)).err();
+            assert!(error.as_ref().is_some_and(|error| expected(&error.kind)), "{what}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn entries_that_share_bytes_are_refused() {
+        let bytes = sample_bytes("cond");
+        let (first, second) = ("archive/data/weights/weight_0", "archive/data/weights/weight_1");
+        let model = record(&bytes, first).unwrap_or_default();
+        let mut twice = patched(second, 42, bytes.get(model + 42..model + 46).unwrap_or_default());
+        assert!(parse(twice.clone()).is_err_and(|error| error.kind == ErrorKind::BadName));
+        // The same name in the directory as well.
+        let at = record(&twice, second).map_or(0, |at| at + 46 + second.len() - 1);
+        if let Some(last) = twice.get_mut(at) {
+            *last = b'0';
+        }
+        assert!(parse(twice).is_err_and(|error| error.kind == ErrorKind::DuplicateEntry));
+        let mut overlap = bytes;
+        let [first, second] = [first, second].map(|name| record(&overlap, name).unwrap_or_default());
+        let start = read_u32(&overlap, first + 42).zip(read_u32(&overlap, second + 42));
+        let size = start.map_or(0, |(first, second)| second.saturating_sub(first)).to_le_bytes();
+        for offset in [20, 24] {
+            if let Some(slot) = overlap.get_mut(first + offset..first + offset + 4) {
+                slot.copy_from_slice(&size);
+            }
+        }
+        assert!(parse(overlap).is_err_and(|error| matches!(error.kind, ErrorKind::Overlap { .. })));
+    }
+
+    #[test]
+    fn entries_that_are_not_stored_are_refused_when_they_are_read() {
+        let deflated = parse(patched(MODEL, 10, &[8]));
+        assert_eq!(deflated.as_ref().map(|zip| zip.get("byteorder").is_ok()), Ok(true));
+        let error = deflated.and_then(|zip| zip.get("models/model.json")).err();
+        assert!(error.is_some_and(|error| {
+            error.kind == ErrorKind::Compressed { method: 8 }
+                && error.to_string().contains("models/model.json")
+                && error.to_string().contains("zip -0")
+        }));
+        let encrypted = parse(patched(MODEL, 8, &[1])).and_then(|zip| zip.get("models/model.json"));
+        assert!(encrypted.is_err_and(|error| error.kind == ErrorKind::Encrypted));
+    }
+
+    #[test]
+    fn checksums_are_compared_where_they_were_made() {
+        let wrong = parse(patched(MODEL, 16, &[1, 2, 3, 4]));
+        let name = "models/model.json";
+        assert!(wrong.as_ref().is_ok_and(|zip| zip.get(name).is_ok()));
+        let error = wrong.and_then(|zip| zip.get_checked(name)).err().map(|error| error.kind);
+        assert!(matches!(error, Some(ErrorKind::Checksum { expected: 0x0403_0201, .. })), "{error:?}");
+        assert!(parse(patched(MODEL, 16, &[0; 4])).is_ok_and(|zip| zip.get_checked(name).is_ok()));
+        assert!(parse(sample_bytes("cond")).is_ok_and(|zip| zip.get_checked(name).is_ok()));
+    }
+}

@@ -270,16 +270,6 @@ fn unknown_name(name: &str) -> Error {
     Error::invalid(format!("the program uses `{name}`, which nothing defines"))
 }
 
-impl From<super::Error> for Error {
-    fn from(error: super::Error) -> Self {
-        let converted = Self::new(crate::ErrorKind::Input, error.to_string());
-        match error.advice() {
-            Some(advice) => converted.help(advice),
-            None => converted,
-        }
-    }
-}
-
 /// The text of a name.
 fn owned(name: &Text<'_>) -> String {
     name.to_string()

@@ -596,3 +596,91 @@ fn global_name(global: &Global) -> &str {
         Global::Constant(name) | Global::Class(name) => name,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::load_bare;
+    use super::*;
+
+    fn fault(pickle: &[u8]) -> Option<PickleFault> {
+        match load_bare(pickle).err()?.kind {
+            ErrorKind::Pickle(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn literals_and_containers() {
+        // {'a': [1, -2, 2**40, 0.5, None], 'b': (True, ())}
+        let pickle =
+            b"\x80\x02}q\x00(X\x01\0\0\0a]q\x01(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01G?\xe0\0\0\0\0\0\0Ne\
+            X\x01\0\0\0b\x88)\x86u.";
+        let list = vec![Value::Int(1), Value::Int(-2), Value::Int(1 << 40), Value::Float(0.5), Value::None];
+        let tuple = Value::Tuple(vec![Value::Bool(true), Value::Tuple(vec![])]);
+        let key = |name: &str| Value::String(name.into());
+        assert_eq!(load_bare(pickle), Ok(Value::Dict(vec![(key("a"), Value::List(list)), (key("b"), tuple)])));
+        // A list that is filled after it was remembered, and recalled.
+        let both = Value::List(vec![Value::Int(7)]);
+        assert_eq!(load_bare(b"\x80\x02]q\x00K\x07ah\x00\x86."), Ok(Value::Tuple(vec![both.clone(), both])));
+    }
+
+    #[test]
+    fn globals_that_are_not_on_the_list_are_refused_by_name() {
+        let refused: [&[u8]; 6] = [
+            b"\x80\x02cos\nsystem\n.",
+            b"\x80\x02cbuiltins\neval\n.",
+            b"\x80\x02ctorch.storage\n_load_from_bytes\n.",
+            b"\x80\x02ctorch\nload\n.",
+            b"\x80\x02ctorchao.quantization.utils\nrun\n.",
+            b"\x80\x02c__main__\nModel\n.",
+        ];
+        for pickle in refused {
+            let Some(PickleFault::Global { name }) = fault(pickle) else { panic!("{:?}", load_bare(pickle)) };
+            let text = String::from_utf8_lossy(pickle).replace('\n', ".");
+            assert!(text.contains(&name), "{name}");
+            assert!(load_bare(pickle).is_err_and(|error| error.to_string().contains(&name) && error.offset == Some(2)));
+        }
+        assert_eq!(load_bare(b"\x80\x02ctorch\nint4\n."), Ok(Value::Torch("torch.int4".into())));
+        // A function that is allowed, but in another place than PyTorch has it in.
+        let storage = b"\x80\x02ctorch\nFloatStorage\n)R.";
+        assert!(matches!(fault(storage), Some(PickleFault::Call { .. })));
+        let itself = b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\nq\x00(h\x00h\x00))tR.";
+        assert!(matches!(fault(itself), Some(PickleFault::Call { .. })));
+    }
+
+    #[test]
+    fn instructions_out_of_place_are_refused() {
+        let stack = |needs| Some(PickleFault::Stack { needs });
+        assert_eq!(fault(b""), Some(PickleFault::Truncated));
+        assert_eq!(fault(b"\x80\x02K"), Some(PickleFault::Truncated));
+        assert_eq!(fault(b"\x80\x02X\xff\xff\xff\xffa."), Some(PickleFault::Truncated));
+        assert_eq!(fault(b"\x80\x04."), Some(PickleFault::Protocol { version: 4 }));
+        assert_eq!(fault(b"\x80\x02\x95."), Some(PickleFault::Instruction { code: 0x95 }));
+        assert_eq!(fault(b"."), stack("the values that it works on"));
+        assert_eq!(fault(b"K\x01(\x85."), stack("the values that it works on"));
+        assert_eq!(fault(b"t."), stack("a mark"));
+        assert_eq!(fault(b"h\x05."), stack("the value that it recalls"));
+        assert_eq!(fault(b"\x8a\x09\0\0\0\0\0\0\0\0\x01."), Some(PickleFault::LargeInt));
+        assert_eq!(fault(b"X\x01\0\0\0\xff."), Some(PickleFault::NotUtf8));
+        assert!(matches!(fault(b"K\x01K\x02a."), Some(PickleFault::Call { .. })));
+        assert!(matches!(fault(b"}(K\x01u."), Some(PickleFault::Call { .. })));
+    }
+
+    #[test]
+    fn values_that_grow_beyond_their_file_are_refused() {
+        // A tuple of a tuple of a tuple.
+        let mut deep = b"\x80\x02)".to_vec();
+        deep.extend([0x85; 1000]);
+        deep.push(b'.');
+        assert_eq!(fault(&deep), Some(PickleFault::TooComplex));
+        // Each pair holds the pair before it twice.
+        let mut wide = b"\x80\x02)".to_vec();
+        for index in 0..40 {
+            wide.extend([b'q', index, b'h', index, 0x86]);
+        }
+        wide.push(b'.');
+        assert_eq!(fault(&wide), Some(PickleFault::TooComplex));
+        // A list that holds itself.
+        assert_eq!(fault(b"\x80\x02]q\x00h\x00a."), Some(PickleFault::TooComplex));
+    }
+}

@@ -157,3 +157,70 @@ impl<'a> Header<'a> {
         Err(Error::new(entry, ErrorKind::SchemaVersion { major, minor, torch: torch.to_owned() }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: &str = r#"{"schema_version": {"major": 8, "minor": 99}, "graph_module": {"graph": {"#;
+    const END: &str = r#"}, "signature": {"input_specs": [], "output_specs": []}}}"#;
+
+    fn parse(graph: &str) -> Result<String, Error> {
+        let text = format!("{START}{graph}{END}");
+        ExportedProgram::parse(&text, "models/model.json")
+            .map(|program| format!("{:?}", program.graph_module.graph.nodes))
+    }
+
+    fn node(argument: &str) -> Result<String, Error> {
+        parse(&format!(
+            r#""inputs": [], "outputs": [], "nodes": [{{"target": "f", "inputs": [{{"name": "a", "arg": {argument}}}]}}]"#
+        ))
+    }
+
+    #[test]
+    fn absent_fields_have_defaults_and_unknown_ones_are_ignored() {
+        let nodes = parse(r#""later": [{}], "inputs": [], "nodes": [], "outputs": []"#);
+        assert_eq!(nodes, Ok("[]".to_owned()));
+        let error = parse(r#""inputs": [], "nodes": []"#).err();
+        assert!(error.is_some_and(|error| error.to_string().contains("missing field `outputs`")));
+    }
+
+    #[test]
+    fn arguments_of_a_later_schema_are_kept_by_their_tag() {
+        let nodes = node(r#"{"as_polynomial": {"degree": [1, 2]}}"#);
+        assert!(nodes.as_ref().is_ok_and(|nodes| nodes.contains(r#"Unknown { tag: "as_polynomial" }"#)), "{nodes:?}");
+        for argument in ["{}", r#"{"as_int": 1, "as_float": 2.0}"#, "3", r#"{"as_int": 9223372036854775808}"#] {
+            let error = node(argument).err();
+            assert!(
+                matches!(error, Some(Error { kind: ErrorKind::Json { .. }, offset: Some(150..), .. })),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn floats_that_json_cannot_have_are_strings() {
+        let nodes = node(r#"{"as_floats": ["NaN", "-Infinity", 1, -2, 0.1, 1e300]}"#);
+        assert!(nodes.as_ref().is_ok_and(|nodes| nodes.contains("[NaN, -inf, 1.0, -2.0, 0.1, 1e300]")), "{nodes:?}");
+        let error = node(r#"{"as_float": "nan"}"#).err();
+        assert!(error.is_some_and(|error| error.to_string().contains("expected a number, \"Infinity\"")));
+    }
+
+    #[test]
+    fn escapes_and_depth() {
+        let nodes = node(r#"{"as_string": "a\"\u00e9\ud83d\ude00"}"#);
+        assert!(nodes.as_ref().is_ok_and(|nodes| nodes.contains(r#""a\"é😀""#)), "{nodes:?}");
+        let deep = format!("{}1{}", r#"{"as_string_to_argument": {"a": "#.repeat(10_000), "}}".repeat(10_000));
+        assert!(node(&deep).is_err_and(|error| error.to_string().contains("recursion limit")));
+    }
+
+    #[test]
+    fn other_versions_are_refused_even_if_nothing_else_is_known() {
+        let text = r#"{"schema_version": {"major": 9, "minor": 1}, "torch_version": "3.0", "program": {}}"#;
+        let kind = ExportedProgram::parse(text, "").map_err(|error| error.kind).err();
+        assert_eq!(kind, Some(ErrorKind::SchemaVersion { major: 9, minor: 1, torch: "3.0".to_owned() }));
+        let text = format!("{START}{END}").replace(r#""major": 8, "minor": 99"#, r#""major": 0, "minor": 0"#);
+        let error = ExportedProgram::parse(&text, "").err();
+        assert!(error.is_some_and(|error| error.to_string().contains("missing field `inputs`")));
+    }
+}

@@ -1,0 +1,346 @@
+//! Deterministic mutations of the `.pt2` samples, read to the last field. No panic, no hang, no memory beyond what the
+//! file justifies. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cap::Cap;
+use rushlight_compiler::Bytes;
+use rushlight_compiler::front::pt2::expr::SymExpr;
+use rushlight_compiler::front::pt2::schema::SymInt;
+use rushlight_compiler::front::pt2::{Archive, Error, ExportedProgram, Weight, Weights, Zip, pickle};
+
+#[global_allocator]
+static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
+
+/// How many times its own size a file may take in memory: an element of two bytes (`{}`, `N`) becomes a value.
+const FACTOR: usize = 100;
+/// Messages and tables of constant size.
+const SLACK: usize = 1 << 20;
+const TOO_SLOW: Duration = Duration::from_secs(20);
+
+/// xorshift64* (Vigna, 2016).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
+    }
+
+    fn pick<'t, T: ?Sized>(&mut self, of: &[&'t T]) -> &'t T {
+        of[self.below(of.len())]
+    }
+}
+
+/// A file to mutate, and the ranges of it in which mutations reach furthest.
+struct Seed {
+    name: String,
+    bytes: Vec<u8>,
+    structure: Vec<std::ops::Range<usize>>,
+}
+
+fn archives() -> Vec<Seed> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/pt2");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("the samples exist").flatten().map(|f| f.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
+    paths.sort();
+    let seeds = paths.iter().map(|path| {
+        let mut bytes = std::fs::read(path).expect("the sample can be read");
+        // Checksums would catch nearly every mutation; 0 says that there is none.
+        let records: Vec<_> = positions(&bytes, b"PK\x01\x02").collect();
+        for at in records {
+            bytes[at + 16..at + 20].fill(0);
+        }
+        let pickles = positions(&bytes, b"data.pkl").map(|at| at..(at + 1024).min(bytes.len()));
+        let directories = positions(&bytes, b"PK\x01\x02").map(|at| at..(at + 64).min(bytes.len()));
+        let configs = positions(&bytes, b"{\"config\"").map(|at| at..(at + 1024).min(bytes.len()));
+        let ends = [bytes.len() - 100..bytes.len()];
+        let structure = pickles.chain(directories).chain(configs).chain(ends).collect();
+        Seed { name: path.display().to_string(), bytes, structure }
+    });
+    seeds.collect()
+}
+
+fn positions<'b>(bytes: &'b [u8], pattern: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
+    bytes.windows(pattern.len()).enumerate().filter(move |(_, window)| *window == pattern).map(|(at, _)| at)
+}
+
+/// Changes a few places without moving others.
+fn mutate(seed: &Seed, random: &mut Random) -> Vec<u8> {
+    const EXTREMES: [u32; 8] = [0, 1, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff0, 0x0001_0000];
+    let mut bytes = seed.bytes.clone();
+    for _ in 0..=random.below(3) {
+        let part = if random.below(4) == 0 {
+            0..bytes.len()
+        } else {
+            seed.structure[random.below(seed.structure.len())].clone()
+        };
+        let at = part.start + random.below(part.len());
+        match random.below(8) {
+            0..=2 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
+                }
+            }
+            3 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = random.next() as u8;
+                }
+            }
+            4 => {
+                let value = EXTREMES[random.below(EXTREMES.len())];
+                if let Some(word) = bytes.get_mut(at..at + 4) {
+                    word.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            5 => {
+                if let Some(digit) = bytes
+                    .get_mut(at..(at + 32).min(part.end))
+                    .and_then(|near| near.iter_mut().find(|byte| byte.is_ascii_digit()))
+                {
+                    *digit = b'0' + random.below(10) as u8;
+                }
+            }
+            6 => {
+                let (from, len) = (random.below(bytes.len()), 1 + random.below(40));
+                if from + len <= bytes.len() && at + len <= bytes.len() {
+                    bytes.copy_within(from..from + len, at);
+                }
+            }
+            _ => {
+                if random.below(16) == 0 {
+                    bytes.truncate(at);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+/// Takes out, repeats and replaces parts of a text.
+fn edit(text: &[u8], random: &mut Random) -> Vec<u8> {
+    const TOKENS: [&str; 18] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "null",
+        "true",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\"NaN\"",
+        "{}",
+        "[]",
+        "\"\"",
+        "\"as_graph\"",
+        "\"\\ud800\"",
+        "{\"as_int\": -9223372036854775808}",
+    ];
+    let mut bytes = text.to_vec();
+    for _ in 0..=random.below(2) {
+        let at = random.below(bytes.len());
+        let end = (at + random.below(60)).min(bytes.len());
+        match random.below(5) {
+            0 => drop(bytes.drain(at..end)),
+            1 => {
+                let part = bytes[at..end].to_vec();
+                let to = random.below(bytes.len());
+                bytes.splice(to..to, part);
+            }
+            2 => drop(bytes.splice(at..at, random.pick(&TOKENS).bytes())),
+            3 => {
+                // In the place of a value.
+                if let Some(colon) = bytes[at..].iter().position(|&byte| byte == b':') {
+                    let start = at + colon + 1;
+                    let len = bytes[start..].iter().position(|byte| b",}]".contains(byte)).unwrap_or(0);
+                    bytes.splice(start..start + len, random.pick(&TOKENS).bytes());
+                }
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << random.below(7);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+#[derive(Default, Debug)]
+struct Outcomes {
+    refused: usize,
+    programs: usize,
+    unread_programs: usize,
+    weights: usize,
+    unread_weights: usize,
+    samples: usize,
+    unread_samples: usize,
+}
+
+/// Counts, and looks at the sentence of an error.
+fn count<T>(result: Result<T, Error>, good: &mut usize, bad: &mut usize) -> Option<T> {
+    match result {
+        Ok(value) => {
+            *good += 1;
+            Some(value)
+        }
+        Err(error) => {
+            *bad += 1;
+            assert!(!error.to_string().is_empty());
+            None
+        }
+    }
+}
+
+fn read_program(program: &ExportedProgram<'_>) {
+    let _ = program.in_spec();
+    let _ = program.out_spec();
+    let graph = &program.graph_module.graph;
+    for meta in graph.tensor_values.values() {
+        for size in meta.sizes.iter().chain(&meta.strides).chain([&meta.storage_offset]) {
+            if let SymInt::Expr(text) = size {
+                let _ = SymExpr::parse(&text.expr_str);
+            }
+        }
+    }
+    for node in &graph.nodes {
+        let _ = node.metadata.stack_trace.map(|text| text.decode());
+    }
+}
+
+fn read_weights(weights: Result<Weights<'_>, Error>, outcomes: &mut Outcomes) {
+    let Outcomes { weights: good, unread_weights: bad, .. } = outcomes;
+    let Some(weights) = count(weights, good, bad) else { return };
+    for name in weights.names() {
+        if let Some(Weight::Tensor(tensor)) = count(weights.get(name), good, bad)
+            && tensor.nbytes() <= 1 << 16
+        {
+            assert_eq!(tensor.to_contiguous().len(), tensor.nbytes());
+            if let Some(bytes) = tensor.contiguous_bytes() {
+                assert_eq!(*bytes, *tensor.to_contiguous());
+            }
+        }
+    }
+}
+
+fn read_archive(bytes: Vec<u8>, outcomes: &mut Outcomes) {
+    let archive = match Archive::parse(Bytes::from(bytes)) {
+        Ok(archive) => archive,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            outcomes.refused += 1;
+            return;
+        }
+    };
+    for name in archive.models() {
+        let Some(model) = count(archive.model_named(name), &mut outcomes.programs, &mut outcomes.unread_programs)
+        else {
+            continue;
+        };
+        if let Some(program) = count(model.program(), &mut outcomes.programs, &mut outcomes.unread_programs) {
+            read_program(&program);
+        }
+        read_weights(model.weights(), outcomes);
+        read_weights(model.constants(), outcomes);
+        let inputs = count(model.sample_inputs(), &mut outcomes.samples, &mut outcomes.unread_samples);
+        let _ = inputs.flatten().map(|inputs| inputs.leaves().len());
+    }
+    archive.extra_files().for_each(|(_, data)| drop(data));
+}
+
+/// Runs `total` mutations of the seeds under a limit of memory.
+fn run<S>(
+    seeds: &[S],
+    name: impl Fn(&S) -> &str,
+    total: usize,
+    mut attempt: impl FnMut(&S, &mut Random) -> Vec<u8>,
+    mut read: impl FnMut(Vec<u8>),
+) {
+    let mut slowest = Duration::ZERO;
+    for (number, seed) in seeds.iter().enumerate() {
+        for round in 0..total.div_ceil(seeds.len()) {
+            let start_of_sequence = ((number as u64) << 32 | round as u64) + 1;
+            let mut random = Random(start_of_sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let bytes = attempt(seed, &mut random);
+            ALLOCATOR.set_limit(ALLOCATOR.allocated() + FACTOR * bytes.len() + SLACK).expect("above what is in use");
+            let start = Instant::now();
+            let result = catch_unwind(AssertUnwindSafe(|| read(bytes)));
+            slowest = slowest.max(start.elapsed());
+            ALLOCATOR.set_limit(usize::MAX).expect("no limit");
+            assert!(result.is_ok(), "a panic: {}, round {round}", name(seed));
+            assert!(slowest < TOO_SLOW, "{slowest:?}: {}, round {round}", name(seed));
+        }
+    }
+    println!("{total} mutations, slowest {slowest:?}");
+}
+
+/// One test, since the limit of memory is one for all threads.
+#[test]
+fn mutated_archives_do_no_harm() {
+    let total: usize = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let seeds = archives();
+
+    let mut outcomes = Outcomes::default();
+    run(&seeds, |seed| &seed.name, total / 2, mutate, |bytes| read_archive(bytes, &mut outcomes));
+    println!("{outcomes:?}");
+    // The mutations must reach every part, or they test nothing.
+    let enough = total / 100;
+    let Outcomes { refused, programs, unread_programs, weights, unread_weights, samples, unread_samples } = outcomes;
+    assert!(refused > enough && programs > enough && weights > enough && samples > enough);
+    assert!(unread_programs > enough / 10 && unread_weights > enough / 10 && unread_samples > enough);
+
+    let entries = |name: fn(&str) -> bool| {
+        let zips = seeds.iter().map(|seed| Zip::parse(Bytes::from(seed.bytes.clone())).expect("a sample"));
+        zips.flat_map(|zip| {
+            zip.names().filter(|entry| name(entry)).map(|name| zip.get(name).expect("an entry")).collect::<Vec<_>>()
+        })
+        .collect::<Vec<_>>()
+    };
+    let programs = entries(|name| name.starts_with("models/"));
+    let (mut good, mut bad) = (0, 0);
+    run(
+        &programs,
+        |_| "a program",
+        total / 4,
+        |text, random| edit(text, random),
+        |bytes| {
+            let Ok(text) = std::str::from_utf8(&bytes) else { return };
+            if let Some(program) = count(ExportedProgram::parse(text, "model.json"), &mut good, &mut bad) {
+                read_program(&program);
+            }
+        },
+    );
+    println!("programs: {good} good, {bad} bad");
+    assert!(good > enough && bad > enough);
+
+    let pickles: Vec<_> = entries(|name| name.starts_with("data/sample_inputs/"))
+        .into_iter()
+        .map(|file| Zip::parse(file).and_then(|zip| zip.get("data.pkl")).expect("a file of torch.save"))
+        .chain([Bytes::from(
+            b"\x80\x02}q\x00(X\x01\0\0\0a]q\x01(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01Neh\x01u.".to_vec(),
+        )])
+        .collect();
+    let (mut good, mut bad) = (0, 0);
+    run(
+        &pickles,
+        |_| "a pickle",
+        total / 4,
+        |pickle, random| edit(pickle, random),
+        |bytes| {
+            count(pickle::load_bare(&bytes), &mut good, &mut bad);
+        },
+    );
+    println!("pickles: {good} good, {bad} bad");
+    assert!(good > 0 && bad > enough);
+}
