@@ -3,8 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rushlight_compiler::memory::{Recovered, check, lower_bound, plan, recover};
+use rushlight_compiler::memory::{Conflict, Recovered, check, lower_bound, plan, recover};
 use rushlight_format::Program;
+
+/// Files whose plans are wrong, and why.
+const OVERLAPPING: &[(&str, &str)] = &[(
+    "cond_on_size",
+    "ExecuTorch plans the result of a branch apart from the tensor that is moved into it, and then puts a constant over \
+     that tensor before it is read",
+)];
 
 #[derive(Default)]
 struct Totals {
@@ -24,7 +31,15 @@ impl Totals {
         for method in program.methods() {
             let Recovered { buffers, plan: theirs, .. } = recover(&method);
             let name = format!("{} {}", path.display(), method.name());
-            assert_eq!(check(&buffers, &theirs), Ok(()), "{name}");
+            let verdict = check(&buffers, &theirs);
+            if let Some((_, reason)) =
+                OVERLAPPING.iter().find(|(model, _)| path.parent().is_some_and(|p| p.ends_with(model)))
+            {
+                assert!(matches!(verdict, Err(Conflict::Overlap { .. })), "{name}: {verdict:?}");
+                println!("{name}: skipped: {reason}");
+                continue;
+            }
+            assert_eq!(verdict, Ok(()), "{name}");
             let start = Instant::now();
             let ours = plan(&buffers).unwrap();
             self.elapsed += start.elapsed();
