@@ -352,7 +352,8 @@ impl Verifier<'_> {
                 Arg::List(items) => items.iter().all(|item| self.fits(item, inner)),
                 one => length.is_some() && self.fits(one, inner),
             },
-            Kind::Tensor => number(|ty| matches!(ty, Type::Tensor(_))),
+            // PyTorch takes numbers for tensors without dimensions.
+            Kind::Tensor => matches!(arg, Arg::Value(_)) || self.fits(arg, &Kind::Scalar),
             Kind::Int => {
                 matches!(arg, Arg::Int(_) | Arg::Bool(_)) || number(|ty| matches!(ty, Type::Int(_) | Type::Bool))
             }
@@ -365,7 +366,8 @@ impl Verifier<'_> {
                     || number(|ty| !matches!(ty, Type::Tensor(_)))
             }
             Kind::Str => matches!(arg, Arg::Str(_)),
-            Kind::DType => matches!(arg, Arg::DType(_)),
+            // Operators outside of PyTorch count dtypes.
+            Kind::DType => matches!(arg, Arg::DType(_) | Arg::Int(Expr::Int(_))),
             Kind::Layout => matches!(arg, Arg::Layout(_)),
             Kind::Device => matches!(arg, Arg::Device(_)),
             Kind::MemoryFormat => matches!(arg, Arg::MemoryFormat(_)),
@@ -497,9 +499,9 @@ mod tests {
         contains(
             &error_of(|m| {
                 let node = nodes(m)[0];
-                m.graph().nodes[node].args[0] = Arg::from(1);
+                m.graph().nodes[node].args[0] = Arg::from("x");
             }),
-            &["the argument `self`", "Tensor", "Int(1)"],
+            &["the argument `self`", "Tensor", "Str(\"x\")"],
         );
         contains(
             &error_of(|m| {

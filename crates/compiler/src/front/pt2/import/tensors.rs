@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
-use crate::graph::{Arg, Constant, ConstantData, Expr, Schemas, State, StateId, TensorType};
+use crate::graph::{Arg, Constant, ConstantData, Expr, Param, Schema, Schemas, State, StateId, TensorType};
 
 use super::super::pickle;
-use super::super::schema::{Argument, Graph as Source, InputSpec, Layout, OutputSpec, SymInt, TensorMeta};
+use super::super::schema::{
+    Argument, Graph as Source, InputSpec, Layout, NamedArgument, Node, OutputSpec, SymInt, TensorMeta,
+};
 use super::super::{ExportedProgram, StorageData, StoredTensor, Weight};
 use super::{Binding, Importer, unknown_name};
 
@@ -183,16 +185,18 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> 
         let Some(schema) = super::nodes::operator_name(&node.target).and_then(|name| schemas.get(&name)) else {
             continue;
         };
-        for param in schema.params.iter().filter(|param| param.aliased) {
+        let updates = updates_statistics(&schema, node);
+        let is_reached = |param: &&Param| param.aliased || updates && param.name.starts_with("running_");
+        for param in schema.params.iter().filter(is_reached) {
             let given = node.inputs.iter().find(|input| input.name == *param.name);
             let Some(Argument::Tensor(tensor)) = given.map(|input| &input.arg) else { continue };
             let Some(root) = roots.get(&*tensor.name).cloned() else { continue };
-            if param.writes
+            if (param.writes || !param.aliased)
                 && let Some(path) = buffers.get(root.as_str())
             {
                 written.insert((*path).to_owned());
             }
-            for output in &node.outputs {
+            for output in node.outputs.iter().filter(|_| param.aliased) {
                 match output {
                     Argument::Tensor(tensor) => drop(roots.insert(tensor.name.to_string(), root.clone())),
                     Argument::Tensors(tensors) => {
@@ -204,4 +208,10 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> 
         }
     }
     written
+}
+
+/// Whether a node is a batch normalisation that trains, which writes its statistics although its schema does not say so.
+fn updates_statistics(schema: &Schema, node: &Node<'_>) -> bool {
+    let trains = |input: &NamedArgument<'_>| input.name == *"training" && input.arg == Argument::Bool(true);
+    matches!(schema.name.as_str(), "aten::batch_norm" | "aten::native_batch_norm") && node.inputs.iter().any(trains)
 }
