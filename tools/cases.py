@@ -5,11 +5,12 @@ read it. One JSON object describes one program file:
 
     {
       "name":     "lstm",
-      "program":  "model.pte",            file, relative to the JSON file; absent when ExecuTorch cannot compile the model
+      "program":  "model.pte",            file, relative to the JSON file; absent when ExecuTorch has none that runs
       "exported": {"forward": ["forward.pt2", "forward.core.pt2"]},
                                           each method as torch.export.save wrote it, straight from export and after
                                           run_decompositions(); absent when there are none
-      "unsupported": "demo::cube",        an operator without any kernel, which keeps the model from being compiled
+      "unsupported": "demo::cube",        part of the name of an operator without any kernel, which keeps the model from
+                                          being compiled
       "bundled":  true,                   present when the file is a bundled program (.bpte) around the program
       "data":     ["weights.ptd"],        external constants to give at load; absent when there are none
       "backends": ["XnnpackBackend"],     delegates without which the program cannot load; absent for portable programs
@@ -21,7 +22,8 @@ read it. One JSON object describes one program file:
     CALL  = {"method": "forward", "inputs": [VALUE, ...], "outputs": [VALUE, ...], "tolerance": 0.0001}
 
 Inputs and outputs are the leaves of the method's arguments and results in pytree order, which is the order of the
-program's inputs and outputs. A value is one of
+program's inputs and outputs; inputs that a method writes to are its first outputs, with their new values. A value is one
+of
 
     {"kind": "tensor", "dtype": "float32", "shape": [2, 3], "array": "arg_0", "file": "inputs_0.npz"}
     {"kind": "tensor", "dtype": "float32", "shape": [2, 3], "base64": "..."}
@@ -107,11 +109,18 @@ def filed(values, prefix, path):
     return described
 
 
-def eager(module, method_inputs):
-    """Runs eager PyTorch on copies of the inputs, since a module may write to them."""
+def eager(module, method_inputs, written=()):
+    """Runs eager PyTorch on copies of the inputs, since a module may write to them.
+
+    `written` are the numbers of the input leaves that it does write to and whose new values a program returns: they
+    precede the results.
+    """
     with torch.no_grad():
         args = pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, method_inputs)
         results = module(*args)
+        inputs = leaves(args)
+        if written:
+            results = *(inputs[number] for number in written), results
     return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, results)
 
 

@@ -10,7 +10,7 @@ portable form (no partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT 
 
     METHOD.pt2         each method straight from torch.export.export
     METHOD.core.pt2    the same after run_decompositions()
-    model.pte          the program, unless the wheel cannot compile it
+    model.pte          the program, unless the wheel cannot make one that runs
     *.ptd              external constants, for a model that has them
     wheel.json         what the wheel's compiler planned, took and needed (tools/models/wheel.py), or its "error"
     cases.json         the calls, in the form that tools/cases.py documents
@@ -106,21 +106,26 @@ def generate(name, out):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     description = {"name": name, "exported": {}}
+    written = {}
     for method, program in exported.items():
         files = description["exported"][method] = [f"{method}.pt2", f"{method}.core.pt2"]
         with torch.no_grad():
-            for file, form in zip(files, (program, program.run_decompositions())):
-                torch.export.save(form, folder / file)
+            core = program.run_decompositions()
+        for file, form in zip(files, (program, core)):
+            torch.export.save(form, folder / file)
+        signature = core.graph_signature
+        written[method] = [signature.user_inputs.index(name) for name in signature.user_inputs_to_mutate.values()]
     if model.unsupported:
         description["unsupported"] = model.unsupported
     try:
         with torch.no_grad():
-            beyond_core = bool(model.quantize or model.beyond_core)
+            beyond_core = bool(model.quantize or model.beyond_core or model.beyond_wheel)
             program, made = wheel.compile(
                 exported, model.config(), constant_methods=model.constants, beyond_core=beyond_core
             )
-        (folder / "model.pte").write_bytes(program.buffer)
-        description["program"] = "model.pte"
+        if not model.beyond_wheel:
+            (folder / "model.pte").write_bytes(program.buffer)
+            description["program"] = "model.pte"
         if program._tensor_data:
             program.write_tensor_data_to_file(str(folder))
             description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
@@ -132,7 +137,7 @@ def generate(name, out):
 
     calls = []
     for number, (method, args) in enumerate(model.calls):
-        results = cases.eager(modules[method], args)
+        results = cases.eager(modules[method], args, written[method])
         calls.append({
             "method": method,
             "inputs": cases.filed(cases.leaves(args), "arg", folder / f"inputs_{number}.npz"),

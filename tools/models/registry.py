@@ -21,8 +21,8 @@ class Model:
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
     quantized one, given the calibration calls. `strict` exports by following the bytecode, which finds state that
     other objects than modules hold. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
-    that the wheel's compiler fails, so that there is no program to record. `unsupported` names an operator without any
-    kernel, which an error has to name. `tolerance` is relative to each output's scale (tools/cases.py).
+    that the wheel's compiler fails, or leaves operators that have no kernel, so that there is no program to record.
+    `unsupported` is in the name of an operator without any kernel, which an error has to name. `tolerance` is relative to each output's scale (tools/cases.py).
     """
 
     methods: nn.Module | dict[str, nn.Module]

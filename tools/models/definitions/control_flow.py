@@ -218,7 +218,8 @@ def dynamic_derived():
     """A dimension that is a multiple of another, and one that the exporter finds out."""
 
     def pair(x, y, z):
-        return x + y[::2], torch.cat([y, y]).view(-1, 2), z.softmax(-1), z.reshape(-1)[: z.shape[0]], x.new_zeros(x.shape[0] * 3)
+        begin = z.reshape(-1)[: z.shape[0]]
+        return x + y[::2], torch.cat([y, y]).view(-1, 2), z.softmax(-1), begin, x.new_zeros(x.shape[0] * 3)
 
     n = Dim("n", min=1, max=8)
     calls = [(uniform(n, 3), uniform(2 * n, 3), uniform(m, 4)) for n, m in ((3, 2), (8, 5), (1, 7))]
@@ -245,4 +246,4 @@ def data_dependent():
         torch._check(count <= 12)
         return places * 2, x.masked_select(x < 0)
 
-    return Model(Module(find), [(uniform(3, 4),), (uniform(3, 4),)])
+    return Model(Module(find), [(uniform(3, 4),), (uniform(3, 4),)], beyond_core=True)

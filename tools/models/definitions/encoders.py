@@ -60,7 +60,8 @@ def mobilebert():
 def modernbert():
     """Rotary positions, and attention to a window in all layers but the first."""
     config = transformers.ModernBertConfig(
-        **{**SIZES, "num_hidden_layers": 2}, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=4,
+        **{**SIZES, "num_hidden_layers": 2}, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
+        sep_token_id=2, local_attention=4,
         global_attn_every_n_layers=2, **FUSED,
     )
     return encoder(transformers.ModernBertModel(config))

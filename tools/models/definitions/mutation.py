@@ -117,8 +117,8 @@ def buffer_slices():
             return self.table * 1, self.first - self.second
 
     shape = (3, 4)
-    network = Slices(table=torch.zeros(shape), other=torch.zeros(2, 2), first=torch.zeros(shape), second=torch.zeros(shape))
-    return Model(network, recording(*shape, count=4))
+    alike = {name: torch.zeros(shape) for name in ("table", "first", "second")}
+    return Model(Slices(**alike, other=torch.zeros(2, 2)), recording(*shape, count=4))
 
 
 @model
@@ -131,7 +131,7 @@ def running_statistics():
             return normal, self.mean + 0, self.spread + 0
 
     network = Running(mean=torch.zeros(3), spread=torch.zeros(3))
-    return Model(network, recording(4, 3, 5, count=3), beyond_core=True)
+    return Model(network, recording(4, 3, 5, count=3), beyond_wheel=True)
 
 
 @model

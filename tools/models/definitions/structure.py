@@ -86,7 +86,8 @@ def empties():
     def join(scalar, empty, row):
         rest = row[4:]
         return (
-            scalar * 2, empty.sum(), torch.cat([row, rest, empty[0]]) if empty.shape[0] else torch.cat([row, rest]), rest,
+            scalar * 2, empty.sum(), torch.cat([row, rest, empty[0]]) if empty.shape[0] else torch.cat([row, rest]),
+            rest,
             row[1], row.sum() + scalar, empty.t() @ torch.ones(0, 2), scalar.expand(2, 2), rest.reshape(0, 1, 3),
         )
 
@@ -102,11 +103,11 @@ def mixed_precision():
             super().__init__()
             self.first = nn.Linear(8, 16)
             self.middle = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16)).to(torch.bfloat16)
-            self.half = nn.Linear(16, 4).to(torch.float16)
+            self.last = nn.Linear(16, 4).to(torch.float16)
 
         def forward(self, x):
             y = self.middle(self.first(x).to(torch.bfloat16))
-            return self.half(y.to(torch.float16)).float(), y.softmax(-1), y.float().mean()
+            return self.last(y.to(torch.float16)).float(), y.softmax(-1), y.float().mean()
 
     return Model(Mixed(), [(uniform(3, 8),), (uniform(3, 8),)], tolerance=2e-2)
 
@@ -132,7 +133,8 @@ def custom_operator():
 def three_methods():
     """Methods that share a body, with other heads."""
     body = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
-    methods = {name: nn.Sequential(body, nn.Linear(8, width)) for name, width in (("classify", 3), ("embed", 8), ("score", 1))}
+    widths = {"classify": 3, "embed": 8, "score": 1}
+    methods = {name: nn.Sequential(body, nn.Linear(8, width)) for name, width in widths.items()}
     return Model(methods, [(name, (uniform(2, 6),)) for name in methods])
 
 

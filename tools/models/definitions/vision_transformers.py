@@ -121,7 +121,6 @@ def clip():
 @model
 def siglip():
     config = transformers.SiglipConfig(text_config=text_tower(), vision_config=dict(SIZES))
-    network = Outputs(
-        transformers.SiglipModel(config), ("input_ids", "pixel_values"), ("logits_per_image", "text_embeds", "image_embeds")
-    )
+    fields = ("logits_per_image", "text_embeds", "image_embeds")
+    network = Outputs(transformers.SiglipModel(config), ("input_ids", "pixel_values"), fields)
     return Model(network, [(tokens(200, 3, 16), image(32, 2)) for _ in range(2)])
