@@ -257,7 +257,9 @@ fn dropout(_: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 fn dropout_with_mask(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
-    Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(ScalarType::Bool, input.shape.clone())])
+    // PyTorch gives a mask of no elements in the input's dtype.
+    let mask = if input.numel().is(0) { input.dtype } else { ScalarType::Bool };
+    Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(mask, input.shape.clone())])
 }
 
 /// Kernels have it; what does nothing is taken away.
@@ -266,7 +268,8 @@ fn native_dropout(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Ok(None);
     }
     let x = operands.value(0)?;
-    let mask = [("dtype", ScalarType::Bool.into())];
+    let ty = b.tensor(x)?;
+    let mask = [("dtype", if ty.numel().is(0) { ty.dtype } else { ScalarType::Bool }.into())];
     let mask = b.one_with("aten::full_like", vec![x.into(), Arg::from(true)], &mask)?;
     Ok(Some(vec![x, mask]))
 }

@@ -15,6 +15,7 @@ pub(crate) const OPS: &[Definition] = &[
     kernel("aten::ones", |o, g| sized(o, g, 0, ScalarType::Float)),
     composite("aten::_efficientzerotensor", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
     kernel("aten::empty.memory_format", |o, g| sized(o, g, 0, ScalarType::Float)),
+    kernel("dim_order_ops::_empty_dim_order", |o, g| sized(o, g, 0, ScalarType::Float)),
     composite("aten::empty_strided", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
     composite("aten::empty_permuted", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
     kernel("aten::full_like", like),

@@ -31,8 +31,12 @@ fn update(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     one(operands.tensor(0, graph)?.dtype, vec![1i64.into()])
 }
 
-/// The outputs, shaped as the values, and the last state.
+/// An output as wide as the values for each query, and the last state.
 fn delta_rule(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
-    let (value, state) = (operands.tensor(2, graph)?, operands.tensor(5, graph)?);
-    Ok(vec![tensor(value.dtype, value.shape.clone()), tensor(state.dtype, state.shape.clone())])
+    let (query, value, state) = (operands.tensor(0, graph)?, operands.tensor(2, graph)?, operands.tensor(5, graph)?);
+    let mut shape = query.shape.clone();
+    if let (Some(last), Some(width)) = (shape.last_mut(), value.shape.last()) {
+        last.clone_from(width);
+    }
+    Ok(vec![tensor(value.dtype, shape), tensor(state.dtype, state.shape.clone())])
 }

@@ -15,11 +15,14 @@ mod convolution;
 mod creation;
 mod distance;
 mod einsum;
+mod fft;
+mod gradient;
 mod indexing;
 mod inference;
 mod inferred;
 mod joins;
 mod llama;
+mod loss;
 mod norm;
 mod normalisation;
 mod number;
@@ -39,6 +42,8 @@ mod scan;
 mod scattering;
 mod slices;
 mod sorting;
+mod special;
+mod spectrum;
 mod torchao;
 mod unary;
 mod views;
@@ -92,9 +97,12 @@ const FAMILIES: &[&[Definition]] = &[
     creation::OPS,
     distance::OPS,
     einsum::OPS,
+    fft::OPS,
+    gradient::OPS,
     indexing::OPS,
     joins::OPS,
     llama::OPS,
+    loss::OPS,
     norm::OPS,
     normalisation::OPS,
     padding::OPS,
@@ -111,6 +119,8 @@ const FAMILIES: &[&[Definition]] = &[
     scattering::OPS,
     slices::OPS,
     sorting::OPS,
+    special::OPS,
+    spectrum::OPS,
     torchao::OPS,
     unary::OPS,
     views::OPS,

@@ -31,10 +31,10 @@ pub(crate) const OPS: &[Definition] = &[
     kernel("aten::argmin", position),
     kernel("aten::any", |o, g| total(o, g, usize::MAX, truth)),
     kernel("aten::any.dim", |o, g| reduced_to(o, g, usize::MAX, truth)),
-    kernel("aten::any.dims", |o, g| reduced_to(o, g, usize::MAX, truth)),
+    kernel("aten::any.dims", truth_over),
     composite("aten::all", |o, g| total(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any")),
     composite("aten::all.dim", |o, g| reduced_to(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any.dim")),
-    composite("aten::all.dims", |o, g| reduced_to(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any.dims")),
+    composite("aten::all.dims", truth_over, |b, o| all(b, o, "aten::any.dims")),
     composite("aten::_is_all_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::all")),
     composite("aten::_is_any_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::any")),
     composite("aten::count_nonzero", count_type, count_nonzero),
@@ -112,6 +112,15 @@ fn reduced_with(operands: &Operands<'_>, graph: &Graph, keepdim: usize) -> Resul
 pub(crate) fn reduced_shape(shape: &[Expr], dims: &[usize], keepdim: bool) -> Vec<Expr> {
     let sizes = shape.iter().enumerate().filter(|(dim, _)| keepdim || !dims.contains(dim));
     sizes.map(|(dim, size)| if dims.contains(&dim) { Expr::Int(1) } else { size.clone() }).collect()
+}
+
+/// Whether any or all are true over dims, where an empty list means none.
+fn truth_over(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    if operands.has(1) && operands.ints(1)?.is_empty() {
+        return one(truth(input.dtype), input.shape.clone());
+    }
+    reduced_to(operands, graph, usize::MAX, truth)
 }
 
 /// The values along dim 1, kept as in parameter 2, with their positions.

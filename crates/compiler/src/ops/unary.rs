@@ -48,6 +48,7 @@ pub(crate) const OPS: &[Definition] = &[
     kernel("aten::tanh", floating),
     composite("aten::deg2rad", floating, |b, o| scaled(b, o, std::f64::consts::PI / 180.0)),
     composite("aten::rad2deg", floating, |b, o| scaled(b, o, 180.0 / std::f64::consts::PI)),
+    kernel("aten::erf", floating),
     kernel("aten::exp", floating),
     composite("aten::exp2", floating, exp2),
     composite("aten::special_exp2", floating, exp2),
