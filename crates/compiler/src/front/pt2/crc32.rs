@@ -1,12 +1,12 @@
 //! The checksum of zip archives.
 
-/// The tables of the eight bytes that are taken at once ("slicing by 8", Kounavis and Berry, 2005), for the reflected
-/// polynomial 0xedb88320 of ITU-T V.42.
-const TABLES: [[u32; 256]; 8] = tables();
+/// A table for each byte of those that are taken at once ("slicing", Kounavis and Berry, 2005), the last byte first, for
+/// the reflected polynomial 0xedb88320 of ITU-T V.42.
+static TABLES: [[u32; 256]; 16] = tables();
 
 #[expect(clippy::indexing_slicing, reason = "constant bounds, at compile time")]
-const fn tables() -> [[u32; 256]; 8] {
-    let mut tables = [[0; 256]; 8];
+const fn tables() -> [[u32; 256]; 16] {
+    let mut tables = [[0; 256]; 16];
     let mut byte = 0;
     while byte < 256 {
         let mut crc = byte as u32;
@@ -19,7 +19,7 @@ const fn tables() -> [[u32; 256]; 8] {
         byte += 1;
     }
     let mut table = 1;
-    while table < 8 {
+    while table < 16 {
         let mut byte = 0;
         while byte < 256 {
             let crc = tables[table - 1][byte];
@@ -31,30 +31,19 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-#[expect(clippy::indexing_slicing, reason = "a byte indexes 256 entries")]
-fn lookup(table: usize, byte: u8) -> u32 {
-    TABLES[table][byte as usize]
-}
-
 /// CRC-32 of `bytes`.
+#[expect(clippy::indexing_slicing, reason = "a byte indexes 256 entries")]
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = !0;
-    let (blocks, rest) = bytes.as_chunks::<8>();
-    for [a, b, c, d, e, f, g, h] in blocks {
-        let [w, x, y, z] = (u32::from_le_bytes([*a, *b, *c, *d]) ^ crc).to_le_bytes();
-        crc = lookup(7, w)
-            ^ lookup(6, x)
-            ^ lookup(5, y)
-            ^ lookup(4, z)
-            ^ lookup(3, *e)
-            ^ lookup(2, *f)
-            ^ lookup(1, *g)
-            ^ lookup(0, *h);
-    }
-    for &byte in rest {
-        crc = (crc >> 8) ^ lookup(0, byte ^ crc as u8);
-    }
-    !crc
+    let [last, ..] = &TABLES;
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    let crc = blocks.iter().fold(!0u32, |crc, block| {
+        let mut block = *block;
+        for (byte, crc) in block.iter_mut().zip(crc.to_le_bytes()) {
+            *byte ^= crc;
+        }
+        block.iter().zip(TABLES.iter().rev()).fold(0, |crc, (&byte, table)| crc ^ table[usize::from(byte)])
+    });
+    !rest.iter().fold(crc, |crc, &byte| (crc >> 8) ^ last[usize::from(byte ^ crc as u8)])
 }
 
 #[cfg(test)]

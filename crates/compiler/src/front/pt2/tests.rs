@@ -382,3 +382,105 @@ fn other_archives_are_named_for_what_they_are() {
     let error = archive.model_named("decoder").err().unwrap();
     assert_eq!(error.to_string(), "the archive: there is no model `decoder`; there is model");
 }
+
+fn find(bytes: &[u8], text: &[u8]) -> Vec<usize> {
+    bytes.windows(text.len()).enumerate().filter(|(_, window)| *window == text).map(|(at, _)| at).collect()
+}
+
+/// A sample without checksums.
+fn unchecked(name: &str) -> Vec<u8> {
+    let mut bytes = sample_bytes(name);
+    for at in find(&bytes, b"PK\x01\x02") {
+        bytes[at + 16..at + 20].fill(0);
+    }
+    bytes
+}
+
+/// A sample with other text of the same length in all places where the first stands.
+fn edited(name: &str, edits: &[(&str, &str)]) -> Result<Archive, Error> {
+    let mut bytes = unchecked(name);
+    for (from, to) in edits {
+        assert_eq!(from.len(), to.len(), "{from}");
+        let places = find(&bytes, from.as_bytes());
+        assert!(!places.is_empty(), "{from}");
+        for at in places {
+            bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        }
+    }
+    Archive::parse(bytes.into())
+}
+
+#[test]
+fn containers_that_are_not_known_are_refused() {
+    let version = edited("torch_2.8", &[("archive/archive_version", "archive/archive_versioN")]);
+    assert!(version.is_ok(), "a version is not needed");
+    let error = edited("cond", &[("archive/archive_format", "archive/archive_formaT")]).err().unwrap();
+    assert_eq!(error.kind, ErrorKind::NotPt2 { kind: "another zip archive" });
+    let error = edited("cond", &[("little", "bigend")]).err().unwrap();
+    assert_eq!((error.kind, &*error.entry), (ErrorKind::ByteOrder { got: "bigend".to_owned() }, "byteorder"));
+    let mut bytes = unchecked("cond");
+    let whole = Bytes::from(bytes.clone());
+    let version = Zip::parse(whole.clone()).unwrap().get("archive_version").unwrap();
+    bytes[version.as_ptr().addr() - whole.as_ptr().addr()] = b'1';
+    let error = Archive::parse(bytes.into()).err().unwrap();
+    assert_eq!((error.kind, &*error.entry), (ErrorKind::ArchiveVersion { got: "1".to_owned() }, "archive_version"));
+    let (weight, model) = ("archive/data/weights/weight_0", "archive/models/abcdefghi.json");
+    let several = edited("cond", &[(weight, model)]).unwrap();
+    let error = several.model().err().unwrap();
+    assert!(matches!(&error.kind, ErrorKind::SeveralModels { names } if names.len() == 2), "{error}");
+    let error = several.model_named("model").unwrap().weights().unwrap().get("linear.weight").err().unwrap();
+    let site = (error.kind, &*error.entry, error.tensor.as_deref());
+    assert_eq!(site, (ErrorKind::MissingEntry, "data/weights/weight_0", Some("linear.weight")));
+    let none = edited("cond", &[("archive/models/", "archive/modelz/")]).unwrap();
+    assert_eq!(none.model().err().unwrap().kind, ErrorKind::MissingEntry);
+}
+
+#[test]
+fn weights_that_cannot_be_are_refused_when_they_are_used() {
+    let get = |edits: &[(&str, &str)]| {
+        let archive = edited("cond", edits).unwrap();
+        let weights = archive.model().unwrap().weights().unwrap();
+        weights.get("linear.weight").map_err(|error| error.kind)
+    };
+    assert!(get(&[]).is_ok());
+    let shape = r#""sizes": [{"as_int": 3}, {"as_int": 3}]"#;
+    let larger = r#""sizes": [{"as_int": 9}, {"as_int": 3}]"#;
+    assert_eq!(get(&[(shape, larger)]), Err(ErrorKind::OutOfStorage { needed: 108, available: 36 }));
+    let negative = r#""sizes": [{"as_int":-1}, {"as_int": 3}]"#;
+    assert_eq!(get(&[(shape, negative)]), Err(ErrorKind::Negative { what: "a size", value: -1 }));
+    let symbolic = r#""sizes": [{"as_exp": 3}, {"as_int": 3}]"#;
+    assert_eq!(get(&[(shape, symbolic)]), Err(ErrorKind::SymbolicSize));
+    assert_eq!(get(&[(r#""dtype": 7,"#, r#""dtype":33,"#)]), Err(ErrorKind::ScalarType { code: 33 }));
+    assert_eq!(get(&[(r#""layout": 7"#, r#""layout": 2"#)]), Err(ErrorKind::Layout { code: 2 }));
+    let path = r#""path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": "#;
+    let opaque = r#""path_name": "weight_0", "is_param": true,                      "tensor_mete": "#;
+    assert_eq!(get(&[(path, opaque)]), Err(ErrorKind::CustomObject));
+    let pickled = r#""path_name": "weight_0", "is_param": true, "use_pickle": true , "tensor_meta": "#;
+    assert_eq!(get(&[(path, pickled)]), Err(ErrorKind::NotZip));
+}
+
+#[test]
+fn weights_that_were_saved_without_values_are_zero() {
+    let mut bytes = sample_bytes("cond");
+    let name = b"archive/data/weights/weight_0";
+    let record = bytes.windows(name.len()).rposition(|window| window == name).unwrap() - 46;
+    bytes[record + 16..record + 28].fill(0);
+    let archive = Archive::parse(bytes.into()).unwrap();
+    let weight = tensor(archive.model().unwrap().weights().unwrap().get("linear.weight"));
+    assert_eq!((&weight.storage.data, floats(&weight)), (&StorageData::Zeros, vec![0.0; 9]));
+}
+
+#[test]
+fn structures_that_do_not_fit_are_refused() {
+    let spec = |edits: &[(&str, &str)]| {
+        let archive = edited("nested", edits).unwrap();
+        let model = archive.model().unwrap();
+        let error = model.program().unwrap().in_spec().unwrap().err().unwrap();
+        assert!(matches!(error.kind, ErrorKind::TreeSpec { .. }));
+        error.to_string()
+    };
+    let error = spec(&[(r#"[\\\"a\\\", \\\"b\\\"]"#, r#"[\\\"a\\\"           ]"#)]);
+    assert!(error.contains("1 keys for 2 children"), "{error}");
+    let error = spec(&[(r#""in_spec": "[1,"#, r#""in_spec": "[2,"#)]);
+    assert!(error.contains("version 2"), "{error}");
+}

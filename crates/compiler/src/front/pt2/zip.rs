@@ -114,6 +114,11 @@ impl Zip {
         }
     }
 
+    /// Compares the checksums of all entries, those of weights too, which takes a look at every byte.
+    pub fn verify(&self) -> Result<(), Error> {
+        self.names().try_for_each(|name| self.get_checked(name).map(drop))
+    }
+
     /// The text of an entry, checked.
     pub fn get_text(&self, name: &str) -> Result<Bytes, Error> {
         let data = self.get_checked(name)?;
@@ -451,5 +456,8 @@ mod tests {
         assert!(matches!(error, Some(ErrorKind::Checksum { expected: 0x0403_0201, .. })), "{error:?}");
         assert!(parse(patched(MODEL, 16, &[0; 4])).is_ok_and(|zip| zip.get_checked(name).is_ok()));
         assert!(parse(sample_bytes("cond")).is_ok_and(|zip| zip.get_checked(name).is_ok()));
+        assert_eq!(parse(sample_bytes("cond")).and_then(|zip| zip.verify()), Ok(()));
+        let weight = parse(patched("archive/data/weights/weight_0", 16, &[1])).and_then(|zip| zip.verify()).err();
+        assert_eq!(weight.map(|error| error.entry).as_deref(), Some("data/weights/weight_0"));
     }
 }
