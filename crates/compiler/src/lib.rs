@@ -13,6 +13,8 @@ pub mod interpret;
 pub mod memory;
 pub mod ops;
 pub mod passes;
+mod pipeline;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
+pub use pipeline::{CompileOptions, Compiled, compile, compile_pt2};

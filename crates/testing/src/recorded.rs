@@ -40,6 +40,13 @@ impl Recording {
         self.folder.join(self.json["program"].as_str().unwrap_or_default())
     }
 
+    /// The exported programs of each method: straight from the exporter, and decomposed.
+    pub fn exported(&self) -> Vec<(&str, [PathBuf; 2])> {
+        let methods = self.json["exported"].as_object().into_iter().flatten();
+        let file = |files: &Json, index: usize| self.folder.join(files[index].as_str().unwrap_or_default());
+        methods.map(|(method, files)| (method.as_str(), [file(files, 0), file(files, 1)])).collect()
+    }
+
     /// Backends without which the program cannot be loaded.
     pub fn backends(&self) -> Vec<&str> {
         self.json["backends"].as_array().into_iter().flatten().filter_map(Json::as_str).collect()

@@ -1,9 +1,11 @@
 //! What turns the graph of a front end into one that runtimes can run, step by step. `pipeline.rs` lists the order.
 
+mod check;
 mod constants;
 mod cse;
 mod dce;
 mod functionalise;
+mod lower;
 mod symbolic;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -11,10 +13,12 @@ pub(crate) mod testing;
 use crate::error::Error;
 use crate::graph::Model;
 
+pub use check::CheckOperators;
 pub use constants::{FreezeStates, MergeConstants};
 pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
 pub use functionalise::Functionalise;
+pub use lower::LowerComposites;
 pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.

@@ -1,0 +1,61 @@
+//! Checks that runtimes have every operator of a lowered model.
+
+use rushlight_kernels::ALL;
+
+use crate::error::Error;
+use crate::graph::{Graph, Model, NodeId, Op};
+
+use super::Pass;
+
+/// See the [module](self). Operators of other namespaces than PyTorch's and ExecuTorch's are taken to be the user's own,
+/// and left for the runtime to find.
+#[derive(Debug)]
+pub struct CheckOperators;
+
+/// Namespaces whose operators come with the runtime, or not at all.
+const BUILT_IN: &[&str] =
+    &["aten", "prims", "prim", "executorch_prim", "dim_order_ops", "quantized_decomposed", "torchao", "torchvision"];
+
+impl Pass for CheckOperators {
+    fn name(&self) -> &'static str {
+        "check-operators"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        for (method, graph) in &model.methods {
+            let mut missing: Vec<NodeId> = Vec::new();
+            graph.for_each_node(graph.body, &mut |node| {
+                if !is_available(model, &graph.nodes[node].op) {
+                    missing.push(node);
+                }
+            });
+            if let Some(first) = missing.first() {
+                return Err(graph.locate(error(graph, &missing), *first).at(format!("method `{method}`")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_available(model: &Model, op: &Op) -> bool {
+    let Op::Call(schema) = op else { return true };
+    let namespace = schema.name.split("::").next().unwrap_or_default();
+    if !BUILT_IN.contains(&namespace) {
+        return true;
+    }
+    let has = |name: &str| ALL.iter().flat_map(|set| set.iter()).any(|op| op.name == name);
+    let by_out = schema.out_variant.as_deref().is_some_and(has);
+    let is_number = model.schemas.get(&schema.name).is_some() && has(&schema.name);
+    by_out || is_number
+}
+
+fn error(graph: &Graph, missing: &[NodeId]) -> Error {
+    let mut names: Vec<&str> = missing.iter().map(|node| graph.nodes[*node].op.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let error = match names.as_slice() {
+        [name] => Error::unsupported(format!("operator `{name}` is not supported")),
+        names => Error::unsupported(format!("{} operators are not supported: `{}`", names.len(), names.join("`, `"))),
+    };
+    error.help("write the model without it, or register a kernel for it under a namespace of your own")
+}

@@ -1,0 +1,73 @@
+//! The compiler from end to end: what runs, in which order.
+
+use rushlight_format::pte::ProgramModel;
+
+use crate::Bytes;
+use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
+use crate::error::Error;
+use crate::front::pt2::{Archive, ImportOptions, import};
+use crate::graph::Model;
+use crate::passes::{CheckOperators, Functionalise, LowerComposites, LowerSymbolicSizes, Pass};
+
+/// What to compile, and how.
+#[derive(Default)]
+pub struct CompileOptions {
+    pub import: ImportOptions,
+    pub emit: EmitOptions,
+    /// Passes of the user's own. They see a functional graph of operators that kernels have.
+    pub passes: Vec<Box<dyn Pass>>,
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub struct Compiled {
+    /// What [`ProgramModel::write`] turns into a file.
+    pub program: ProgramModel<'static>,
+    /// For each method what its instructions come from.
+    pub debug: Vec<MethodMap>,
+}
+
+/// Compiles `.pt2` archives, each to a method of the given name.
+///
+/// # Errors
+/// What [`import`] and the passes find.
+pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Result<Compiled, Error> {
+    let mut archives = Vec::with_capacity(programs.len());
+    for (method, bytes) in programs {
+        archives.push((*method, Archive::parse(bytes.clone()).map_err(Error::from)?));
+    }
+    let mut sources = Vec::with_capacity(archives.len());
+    for (method, archive) in &archives {
+        sources.push((*method, archive.model().map_err(Error::from)?));
+    }
+    let programs: Vec<_> = sources.iter().map(|(method, source)| (*method, source)).collect();
+    compile(import(&programs, options.import)?, options)
+}
+
+/// Compiles a model that a front end made.
+///
+/// # Errors
+/// What the passes find.
+pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
+    for pass in canonical() {
+        pass.run(&mut model)?;
+    }
+    for pass in &options.passes {
+        pass.run(&mut model)?;
+    }
+    for pass in lowering() {
+        pass.run(&mut model)?;
+    }
+    let Emitted { program, debug } = emit(&model, &options.emit)?;
+    Ok(Compiled { program, debug })
+}
+
+/// From what a front end gives to a functional graph of operators that kernels have.
+fn canonical() -> Vec<Box<dyn Pass>> {
+    vec![Box::new(Functionalise), Box::new(LowerComposites), Box::new(CheckOperators)]
+}
+
+/// From there to what the emitter writes.
+fn lowering() -> Vec<Box<dyn Pass>> {
+    vec![Box::new(LowerSymbolicSizes)]
+}
