@@ -7,7 +7,10 @@ use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::graph::Model;
-use crate::passes::{CheckOperators, Functionalise, LowerComposites, LowerSymbolicSizes, Pass};
+use crate::passes::{
+    CheckOperators, EliminateDeadCode, FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes,
+    MergeCommonSubexpressions, MergeConstants, Pass,
+};
 
 /// What to compile, and how.
 #[derive(Default)]
@@ -64,10 +67,19 @@ pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, E
 
 /// From what a front end gives to a functional graph of operators that kernels have.
 fn canonical() -> Vec<Box<dyn Pass>> {
-    vec![Box::new(Functionalise), Box::new(LowerComposites), Box::new(CheckOperators)]
+    vec![
+        Box::new(Functionalise),
+        Box::new(FreezeStates),
+        Box::new(EliminateDeadCode),
+        Box::new(LowerComposites),
+        Box::new(MergeConstants),
+        Box::new(MergeCommonSubexpressions),
+        Box::new(EliminateDeadCode),
+        Box::new(CheckOperators),
+    ]
 }
 
 /// From there to what the emitter writes.
 fn lowering() -> Vec<Box<dyn Pass>> {
-    vec![Box::new(LowerSymbolicSizes)]
+    vec![Box::new(LowerSymbolicSizes), Box::new(EliminateDeadCode)]
 }
