@@ -1,7 +1,7 @@
 //! Replaces operators that kernels do not have by simpler ones, until all that is left is what they have.
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::{Action, Graph, Model, Op};
+use crate::graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
 use crate::ops::{self, Operands};
 
 use super::Pass;
@@ -20,13 +20,16 @@ impl Pass for LowerComposites {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         for _ in 0..MAX_LEVELS {
-            let changed = model.rewrite(|builder, node| {
-                let node = &builder.graph.nodes[node];
+            let changed = model.rewrite(|builder, id| {
+                let node = &builder.graph.nodes[id];
                 let Op::Call(schema) = &node.op else { return Ok(Action::Keep) };
+                let (schema, args, results) = (schema.clone(), node.args.clone(), node.results.clone());
+                if let Some(values) = numbers_for_tensors(builder, &schema, &args)? {
+                    return Ok(Action::Replace(values));
+                }
                 let Some(lower) = ops::definition(&schema.name).and_then(|definition| definition.lower) else {
                     return Ok(Action::Keep);
                 };
-                let (schema, args, results) = (schema.clone(), node.args.clone(), node.results.clone());
                 let operands = Operands::new(&schema, &args).with_results(&results);
                 Ok(lower(builder, &operands)?.map_or(Action::Keep, Action::Replace))
             })?;
@@ -37,6 +40,41 @@ impl Pass for LowerComposites {
         let first = model.methods.values().find_map(still_composite).unwrap_or_default();
         Err(Error::new(ErrorKind::Verification, format!("lowering `{first}` does not end")))
     }
+}
+
+/// Calls an operator that is given numbers where it takes tensors, as PyTorch allows: by the overload that takes numbers
+/// there, or with tensors of the numbers. `None` if all is as the schema says.
+fn numbers_for_tensors(
+    builder: &mut Builder<'_>,
+    schema: &Schema,
+    args: &[Arg],
+) -> Result<Option<Vec<ValueId>>, Error> {
+    let is_number = |arg: &Arg| matches!(arg, Arg::Int(_) | Arg::Float(_) | Arg::Bool(_));
+    let is_misplaced = |(param, arg): (&Param, &Arg)| param.kind == Kind::Tensor && is_number(arg);
+    if !schema.params.iter().zip(args).any(is_misplaced) {
+        return Ok(None);
+    }
+    let takes_them = |other: &Schema| {
+        let kinds =
+            schema.params.iter().zip(args).map(|pair| if is_misplaced(pair) { &Kind::Scalar } else { &pair.0.kind });
+        other.params.len() == args.len() && other.params.iter().map(|param| &param.kind).eq(kinds)
+    };
+    for overload in ["Scalar", "Tensor_Scalar", "Scalar_mode"] {
+        let name = format!("{}.{overload}", schema.base_name());
+        if builder.schemas().get(&name).is_some_and(|other| takes_them(&other)) {
+            return builder.call(&name, args.to_vec()).map(Some);
+        }
+    }
+    let operands: Vec<&Arg> = args.iter().filter(|arg| is_number(arg) || arg.as_value().is_some()).collect();
+    let dtype = ops::promote(&operands, builder.graph)?;
+    let mut args = args.to_vec();
+    for (param, arg) in schema.params.iter().zip(&mut args) {
+        if is_misplaced((param, arg)) {
+            let dtype = [("dtype", dtype.into())];
+            *arg = builder.one_with("aten::scalar_tensor", vec![arg.clone()], &dtype)?.into();
+        }
+    }
+    builder.call(&schema.name, args).map(Some)
 }
 
 fn still_composite(graph: &Graph) -> Option<String> {
