@@ -7,9 +7,9 @@ use crate::graph::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::joins::{interleave, lower_triangle};
 use super::products::{linear_of, matmul};
-use super::slices::select;
-use super::views::{permute, transpose_last, unsqueeze, view};
-use super::{Definition, Operands, by_lowering, composite, promote, result};
+use super::slices::{select, slice};
+use super::views::{permute, transpose_last, unsqueeze};
+use super::{Definition, Lowered, Operands, by_lowering, composite, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
     composite("aten::scaled_dot_product_attention", attended, attention),
@@ -17,7 +17,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::_scaled_dot_product_flash_attention_for_cpu", by_lowering, flash_attention),
     composite("aten::_safe_softmax", softmax_type, safe_softmax),
     composite("aten::_native_multi_head_attention", by_lowering, multi_head),
-    composite("aten::_transformer_encoder_layer_fwd", super::views::same, encoder_layer),
+    composite("aten::_transformer_encoder_layer_fwd", super::inference::same, encoder_layer),
 ];
 
 /// What attention does besides its tensors.
@@ -133,20 +133,23 @@ fn rows_with_any(b: &mut Builder<'_>, mask: ValueId) -> Result<Option<ValueId>, 
     b.one("aten::ne.Scalar", vec![most.into(), f64::NEG_INFINITY.into()]).map(Some)
 }
 
-fn attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let attended = attend(b, operands, &parameters(operands)?)?;
     Ok(Some(vec![attended.output]))
 }
 
-fn attention_math(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn attention_math(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let attended = attend(b, operands, &parameters(operands)?)?;
     Ok(Some(vec![attended.output, attended.probabilities]))
 }
 
 /// Gives the logarithms of the sums too, one for each query and head.
-fn flash_attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn flash_attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let attended = attend(b, operands, &parameters(operands)?)?;
     let sums = b.one("aten::logsumexp", vec![attended.scores.into(), [-1].into()])?;
+    // PyTorch gives 0 for a query that sees no key.
+    let dead = b.one("aten::eq.Scalar", vec![sums.into(), f64::NEG_INFINITY.into()])?;
+    let sums = b.one("aten::masked_fill.Scalar", vec![sums.into(), dead.into(), 0.into()])?;
     Ok(Some(vec![attended.output, sums]))
 }
 
@@ -156,10 +159,10 @@ fn softmax_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Err
 }
 
 /// A softmax that gives zeros for a row of negative infinities.
-fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut value = operands.value(0)?;
     if let Some(dtype) = operands.dtype(2)? {
-        value = super::indexing::cast(b, value, dtype)?;
+        value = b.cast(value, dtype)?;
     }
     let dim = operands.int(1)?;
     let most = b.one("aten::amax", vec![value.into(), [dim].into(), true.into()])?;
@@ -171,12 +174,9 @@ fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<V
 /// The fused attention of `torch.nn.MultiheadAttention`: batches first, one weight for queries, keys and values.
 ///
 /// Masks are true, or added, where nothing is seen: `[L, L]` for type 0, `[N, L]` for type 1.
-fn multi_head(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
-    if operands.value(0)? != operands.value(1)? || operands.value(0)? != operands.value(2)? {
-        return Err(Error::unsupported("`_native_multi_head_attention` of different queries, keys and values"));
-    }
-    let block = SelfAttention {
-        input: operands.value(0)?,
+fn multi_head(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let block = MultiHead {
+        inputs: [operands.value(0)?, operands.value(1)?, operands.value(2)?],
         width: operands.int(3)?,
         heads: operands.int(4)?,
         weights: [operands.value(5)?, operands.value(6)?, operands.value(7)?, operands.value(8)?],
@@ -192,8 +192,9 @@ fn multi_head(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec
     Ok(Some(vec![output, weights]))
 }
 
-struct SelfAttention {
-    input: ValueId,
+struct MultiHead {
+    /// Queries, keys and values.
+    inputs: [ValueId; 3],
     width: i64,
     heads: i64,
     /// Weight and bias of queries, keys and values, then of the output.
@@ -202,21 +203,18 @@ struct SelfAttention {
     mask_type: i64,
 }
 
-impl SelfAttention {
+impl MultiHead {
     fn build(&self, b: &mut Builder<'_>) -> Result<(ValueId, ValueId), Error> {
-        let shape = b.tensor(self.input)?.shape;
+        let [input, ..] = self.inputs;
+        let shape = b.tensor(input)?.shape;
         let [batch, length, _] = shape.as_slice() else {
             return Err(Error::type_error("attention of a tensor that has not 3 dimensions"));
         };
         let Some(head) = self.width.checked_div(self.heads).filter(|head| *head > 0) else {
             return Err(Error::type_error("attention without heads"));
         };
-        let [qkv_weight, qkv_bias, out_weight, out_bias] = self.weights;
-        let all = linear_of(b, self.input, qkv_weight, Some(qkv_bias))?;
-        let sizes = vec![batch.clone(), length.clone(), 3.into(), self.heads.into(), head.into()];
-        let all = view(b, all, sizes)?;
-        let all = permute(b, all, &[2, 0, 3, 1, 4])?;
-        let (query, key, value) = (select(b, all, 0, 0)?, select(b, all, 0, 1)?, select(b, all, 0, 2)?);
+        let [_, _, out_weight, out_bias] = self.weights;
+        let [query, key, value] = self.projected(b, head)?;
         let scale = 1.0 / (head as f64).sqrt();
         let query = b.one("aten::mul.Scalar", vec![query.into(), scale.into()])?;
         let key = transpose_last(b, key)?;
@@ -227,8 +225,34 @@ impl SelfAttention {
         let probabilities = b.one("aten::_softmax", vec![scores.into(), (-1).into(), false.into()])?;
         let mixed = matmul(b, probabilities, value)?;
         let mixed = permute(b, mixed, &[0, 2, 1, 3])?;
-        let mixed = view(b, mixed, vec![batch.clone(), length.clone(), self.width.into()])?;
+        let mixed = b.view(mixed, vec![batch.clone(), length.clone(), self.width.into()])?;
         Ok((linear_of(b, mixed, out_weight, Some(out_bias))?, probabilities))
+    }
+
+    /// Queries, keys and values as `[batch, head, length, width]`. Of one tensor, they are one product.
+    fn projected(&self, b: &mut Builder<'_>, head: i64) -> Result<[ValueId; 3], Error> {
+        let [weight, bias, ..] = self.weights;
+        let [input, key, value] = self.inputs;
+        let heads = |b: &mut Builder<'_>, value: ValueId, parts: i64| {
+            let shape = b.tensor(value)?.shape;
+            let lead = shape.get(..2).unwrap_or_default();
+            let sizes = [lead, &[parts.into(), self.heads.into(), head.into()]].concat();
+            let apart = b.view(value, sizes)?;
+            permute(b, apart, &[2, 0, 3, 1, 4])
+        };
+        if input == key && input == value {
+            let all = linear_of(b, input, weight, Some(bias))?;
+            let all = heads(b, all, 3)?;
+            return Ok([select(b, all, 0, 0)?, select(b, all, 0, 1)?, select(b, all, 0, 2)?]);
+        }
+        let mut project = |part: i64, input: ValueId| {
+            let weight = slice(b, weight, 0, part * self.width, self.width)?;
+            let bias = slice(b, bias, 0, part * self.width, self.width)?;
+            let one = linear_of(b, input, weight, Some(bias))?;
+            let one = heads(b, one, 1)?;
+            select(b, one, 0, 0)
+        };
+        Ok([project(0, input)?, project(1, key)?, project(2, value)?])
     }
 
     fn masked(&self, b: &mut Builder<'_>, scores: ValueId, mask: ValueId) -> Result<ValueId, Error> {
@@ -250,7 +274,7 @@ impl SelfAttention {
 }
 
 /// The fused layer of `torch.nn.TransformerEncoder`.
-fn encoder_layer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn encoder_layer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let input = operands.value(0)?;
     let (use_gelu, norm_first) = (operands.bool(7)?, operands.bool(8)?);
     let width = operands.arg(1).clone();
@@ -265,8 +289,8 @@ fn encoder_layer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<
         b.one("aten::layer_norm", args)
     };
     let attend = |b: &mut Builder<'_>, value: ValueId| {
-        let block = SelfAttention {
-            input: value,
+        let block = MultiHead {
+            inputs: [value; 3],
             width: operands.int(1)?,
             heads: operands.int(2)?,
             weights: [operands.value(3)?, operands.value(4)?, operands.value(5)?, operands.value(6)?],

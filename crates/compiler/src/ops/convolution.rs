@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{squeeze, unsqueeze};
-use super::{Definition, Operands, by_lowering, composite, kernel, result};
+use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::convolution", convolution_type),
@@ -122,7 +122,7 @@ fn by_name(operands: &Operands<'_>, name: &str, dims: usize, default: i64) -> Re
     }
 }
 
-fn plain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn plain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let parameters = Parameters { transposed: operands.bool(6)?, groups: operands.int(8)?, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(2)?, &parameters)?;
@@ -130,7 +130,7 @@ fn plain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Valu
 }
 
 /// `conv1d` and its like, with padding by numbers, `valid` or `same`.
-fn forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let mut input = operands.value(0)?;
     let stride = operands.ints_for(3, dims, &[1])?;
@@ -175,7 +175,7 @@ fn pad_same(
     Ok((padded, padding))
 }
 
-fn transposed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn transposed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let parameters = Parameters { transposed: true, groups: operands.int(6)?, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(2)?, &parameters)?;
@@ -183,7 +183,7 @@ fn transposed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec
 }
 
 /// Convolutions that name a kernel size too: depthwise ones with a filter, or several, for each channel.
-fn named(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn named(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let channels = |ty: &TensorType, dim: usize| ty.shape.get(dim).and_then(Expr::as_int).unwrap_or(1);
     let input = operands.tensor(0, b.graph)?;
@@ -210,7 +210,7 @@ fn common(operands: &Operands<'_>, dims: usize) -> Result<Parameters, Error> {
 }
 
 /// `conv_tbc`: time, batch, channels; the weight is kernel, input channels, output channels.
-fn time_first(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn time_first(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let input = super::views::permute(b, operands.value(0)?, &[1, 2, 0])?;
     let weight = super::views::permute(b, operands.value(1)?, &[2, 1, 0])?;
     let (stride, dilation, output_padding) = (vec![1], vec![1], vec![0]);

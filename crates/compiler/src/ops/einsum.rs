@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, ValueId};
 
-use super::views::{permute, squeeze, view};
-use super::{Definition, Operands, by_lowering, composite};
+use super::views::{permute, squeeze};
+use super::{Definition, Lowered, Operands, by_lowering, composite};
 
 pub(crate) const OPS: &[Definition] = &[
     composite("aten::einsum", by_lowering, einsum),
@@ -25,7 +25,7 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
-fn einsum(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn einsum(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let equation = operands.str(0)?.unwrap_or_default();
     let values = operands.values(1)?;
     let ranks = values.iter().map(|value| Ok(b.tensor(*value)?.rank())).collect::<Result<Vec<_>, Error>>()?;
@@ -199,22 +199,22 @@ fn contract(
         let ones = |count: usize| vec![Expr::Int(1); count];
         let y_shape = [x_batch, ones(rows.len()), y_columns].concat();
         let x_shape = [shape.get(..batch.len() + rows.len()).unwrap_or_default(), &ones(columns.len())].concat();
-        let (x, y) = (view(b, x, x_shape)?, view(b, y, y_shape)?);
+        let (x, y) = (b.view(x, x_shape)?, b.view(y, y_shape)?);
         let value = b.one("aten::mul.Tensor", vec![x.into(), y.into()])?;
         return Ok(Labelled { value, labels });
     }
     let size = |sizes: &[Expr]| Expr::product(sizes);
     let (m, k, n) = (size(&x_rows), size(&x_summed), size(&y_columns));
     let value = if batch.is_empty() {
-        let (x, y) = (view(b, x, vec![m, k.clone()])?, view(b, y, vec![k, n])?);
+        let (x, y) = (b.view(x, vec![m, k.clone()])?, b.view(y, vec![k, n])?);
         b.one("aten::mm", vec![x.into(), y.into()])?
     } else {
         let count = size(&x_batch);
-        let x = view(b, x, vec![count.clone(), m, k.clone()])?;
-        let y = view(b, y, vec![count, k, n])?;
+        let x = b.view(x, vec![count.clone(), m, k.clone()])?;
+        let y = b.view(y, vec![count, k, n])?;
         b.one("aten::bmm", vec![x.into(), y.into()])?
     };
-    Ok(Labelled { value: view(b, value, shape)?, labels })
+    Ok(Labelled { value: b.view(value, shape)?, labels })
 }
 
 /// The tensor with its dimensions in the order of three groups of labels, and the sizes of each.
@@ -227,7 +227,7 @@ fn arrange(b: &mut Builder<'_>, term: &Labelled, groups: &[&[Label]; 3]) -> Resu
     Ok((value, groups.each_ref().map(sizes)))
 }
 
-fn tensordot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn tensordot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let (left_rank, right_rank) = (b.tensor(left)?.rank(), b.tensor(right)?.rank());
     let wrapped = |index: usize, rank: usize| {
@@ -253,7 +253,7 @@ fn tensordot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<
 }
 
 /// `input1[…, i] weight[o, i, j] input2[…, j] + bias[o]`.
-fn bilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn bilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     const I: Label = 0;
     const J: Label = 1;
     const OUT: Label = 2;
@@ -270,7 +270,7 @@ fn bilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<V
 }
 
 /// The product of three tensors with new dimensions of one element, summed over some.
-fn trilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn trilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let sum = operands.ints(6)?;
     let mut terms = Vec::new();
     let mut rank = 0;

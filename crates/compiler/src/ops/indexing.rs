@@ -7,8 +7,8 @@ use crate::graph::{Arg, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::joins::flattened_along;
 use super::slices::select;
-use super::views::{expand, unsqueeze, view};
-use super::{Definition, Operands, broadcast, by_lowering, composite, kernel, result};
+use super::views::{expand, unsqueeze};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::index.Tensor", indexed),
@@ -89,12 +89,12 @@ fn indexed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(tensor.dtype, shape))
 }
 
-fn index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::index.Tensor", operands.args.to_vec()).map(Some)
 }
 
 /// `_unsafe_masked_index`: elements at clamped indices, and a number where the mask is false.
-fn masked_index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn masked_index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.tensor(operands.value(0)?)?;
     let indices = clamped(b, &tensor, &index_list(operands, 2)?)?;
     let taken = b.one("aten::index.Tensor", vec![operands.value(0)?.into(), indices])?;
@@ -137,21 +137,25 @@ fn taken(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(operands.tensor(0, graph)?.dtype, operands.tensor(1, graph)?.shape.clone()))
 }
 
-fn take(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn take(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let count = operands.tensor(0, b.graph)?.numel();
-    let flat = view(b, operands.value(0)?, vec![count])?;
+    let flat = b.view(operands.value(0)?, vec![count])?;
     b.call("aten::index.Tensor", vec![flat.into(), index_at(0, operands.value(1)?)]).map(Some)
 }
 
-fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, dim) = flattened_along(b, operands, 2)?;
     let index = operands.value(1)?;
     let index = if operands.has(2) {
         index
     } else {
         let count = b.tensor(index)?.numel();
-        view(b, index, vec![count])?
+        b.view(index, vec![count])?
     };
+    // Negative indices count from the end, which `gather` does not do.
+    let from = b.tensor(value)?.shape;
+    let size = from.get(dim).cloned().unwrap_or(Expr::Int(1));
+    let index = b.one("aten::remainder.Scalar", vec![index.into(), size.into()])?;
     // All dimensions but the one broadcast.
     let (mut from, mut at) = (b.tensor(value)?.shape, b.tensor(index)?.shape);
     let (Some(size), Some(wanted)) = (from.get(dim).cloned(), at.get(dim).cloned()) else {
@@ -176,14 +180,14 @@ fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option
 }
 
 /// `argwhere` is `nonzero`.
-fn nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let types = by_data(operands, b.graph)?;
     let schema = b.schemas().expect("aten::nonzero")?;
     Ok(Some(b.push(Op::Call(schema), vec![operands.value(0)?.into()], types)))
 }
 
 /// The columns of `nonzero`, a tensor for each dimension.
-fn coordinates(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn coordinates(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let types = by_data(operands, b.graph)?;
     let Some(Type::Tensor(first)) = types.first() else { return Ok(Some(Vec::new())) };
     let shape = [first.shape.clone(), vec![Expr::Int(types.len() as i64)]].concat();
@@ -222,7 +226,7 @@ fn bagged(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     .concat())
 }
 
-fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut args = operands.args.to_vec();
     if args.get(8).is_some_and(Arg::is_none) {
         args.pop();
@@ -231,7 +235,7 @@ fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<
 }
 
 /// Each index compared with all classes.
-fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let classes = operands.int(1)?;
     if classes < 1 {
         return Err(
@@ -243,29 +247,22 @@ fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Va
     let numbers: Vec<i64> = (0..classes).collect();
     let numbers = b.constant(super::number::longs("classes", &numbers)?);
     let hot = b.one("aten::eq.Tensor", vec![index.into(), numbers.into()])?;
-    cast(b, hot, ScalarType::Long).map(|value| Some(vec![value]))
+    b.cast(hot, ScalarType::Long).map(|value| Some(vec![value]))
 }
 
-/// Converted to another dtype.
-pub(crate) fn cast(b: &mut Builder<'_>, value: ValueId, dtype: ScalarType) -> Result<ValueId, Error> {
-    if b.graph.tensor(value)?.dtype == dtype {
-        return Ok(value);
-    }
-    b.one_with("aten::_to_copy", vec![value.into()], &[("dtype", dtype.into())])
-}
-
-fn bucketize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn bucketize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = tensor_or_number(b, operands, 0, operands.tensor(1, b.graph)?.dtype)?;
     count_below(b, operands.value(1)?, values, operands.bool(3)?, operands.bool(2)?).map(Some)
 }
 
-fn searchsorted(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
-    if operands.has(5) {
-        return Err(Error::unsupported("`searchsorted` with a sorter"));
+fn searchsorted(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let mut boundaries = operands.value(0)?;
+    if let Some(sorter) = operands.optional(5)? {
+        boundaries = b.one("aten::gather", vec![boundaries.into(), (-1).into(), sorter.into()])?;
     }
     let right = operands.bool(3)? || operands.str(4)? == Some("right");
     let values = tensor_or_number(b, operands, 1, operands.tensor(0, b.graph)?.dtype)?;
-    count_below(b, operands.value(0)?, values, right, operands.bool(2)?).map(Some)
+    count_below(b, boundaries, values, right, operands.bool(2)?).map(Some)
 }
 
 fn tensor_or_number(

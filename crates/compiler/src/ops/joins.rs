@@ -5,9 +5,10 @@ use rushlight_format::ScalarType;
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
+use super::inference::same;
 use super::slices::slice;
-use super::views::{expand, same, transpose, unsqueeze, view};
-use super::{Definition, Operands, broadcast, by_lowering, composite, kernel, promote, result};
+use super::views::{expand, transpose, unsqueeze};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::cat", concatenated),
@@ -89,7 +90,7 @@ fn concatenated(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Err
     Ok(result(dtype, shape))
 }
 
-fn cat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn cat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::cat", operands.args.to_vec()).map(Some)
 }
 
@@ -116,45 +117,45 @@ fn each_at_least(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Re
     list_of(operands)?.into_iter().map(|value| b.one(name, vec![value.into()])).collect()
 }
 
-fn at_least(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn at_least(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     each_at_least(b, operands, operands.schema.base_name()).map(Some)
 }
 
-fn hstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn hstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = each_at_least(b, operands, "aten::atleast_1d")?;
     let flat = values.first().is_some_and(|value| b.graph.tensor(*value).is_ok_and(|tensor| tensor.rank() == 1));
     cat_of(b, values, usize::from(!flat)).map(|value| Some(vec![value]))
 }
 
-fn vstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn vstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = each_at_least(b, operands, "aten::atleast_2d")?;
     cat_of(b, values, 0).map(|value| Some(vec![value]))
 }
 
-fn dstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn dstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = each_at_least(b, operands, "aten::atleast_3d")?;
     cat_of(b, values, 2).map(|value| Some(vec![value]))
 }
 
 /// Vectors become columns.
-fn column_stack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn column_stack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut columns = Vec::new();
     for value in list_of(operands)? {
         let tensor = b.tensor(value)?;
-        let column = if tensor.rank() <= 1 { view(b, value, vec![tensor.numel(), Expr::Int(1)])? } else { value };
+        let column = if tensor.rank() <= 1 { b.view(value, vec![tensor.numel(), Expr::Int(1)])? } else { value };
         columns.push(column);
     }
     cat_of(b, columns, 1).map(|value| Some(vec![value]))
 }
 
-fn broadcast_tensors(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn broadcast_tensors(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = operands.values(0)?;
     let tensors = values.iter().map(|value| b.tensor(*value)).collect::<Result<Vec<_>, _>>()?;
     let shape = broadcast(tensors.iter().map(|tensor| tensor.shape.as_slice()))?;
     values.into_iter().map(|value| expand(b, value, shape.clone())).collect::<Result<_, _>>().map(Some)
 }
 
-fn meshgrid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn meshgrid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let columns_first = operands.schema.position("indexing").is_some_and(|at| *operands.arg(at) == Arg::from("xy"));
     grids(b, &operands.values(0)?, columns_first).map(Some)
 }
@@ -168,14 +169,14 @@ fn grids(b: &mut Builder<'_>, values: &[ValueId], columns_first: bool) -> Result
         if let (Some(slot), Some(size)) = (along.get_mut(dim), sizes.get(dim)) {
             slot.clone_from(size);
         }
-        let placed = view(b, *value, along)?;
+        let placed = b.view(*value, along)?;
         let grid = expand(b, placed, sizes.clone())?;
         grids.push(if columns_first && sizes.len() > 1 { transpose(b, grid, 0, 1)? } else { grid });
     }
     Ok(grids)
 }
 
-fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = list_of(operands)?;
     if let [value] = values.as_slice() {
         return Ok(Some(vec![*value]));
@@ -183,13 +184,13 @@ fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option
     let grids = grids(b, &values, false)?;
     let grids = grids.into_iter().map(|grid| {
         let count = b.tensor(grid)?.numel();
-        view(b, grid, vec![count])
+        b.view(grid, vec![count])
     });
     let grids = grids.collect::<Result<Vec<_>, _>>()?;
     b.call("aten::stack", vec![grids.into(), 1.into()]).map(Some)
 }
 
-fn block_diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn block_diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut blocks = Vec::new();
     let mut width = Expr::Int(0);
     for value in each_at_least(b, operands, "aten::atleast_2d")? {
@@ -219,7 +220,7 @@ fn repeated(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
 }
 
 /// As `repeat`, where missing numbers in front are 1.
-fn tile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn tile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut times = operands.exprs(1)?;
     let rank = operands.tensor(0, b.graph)?.rank();
     while times.len() < rank {
@@ -229,7 +230,7 @@ fn tile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Value
 }
 
 /// Every element of a dimension several times: a new dimension after it, expanded and merged.
-fn repeat_interleave(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn repeat_interleave(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, dim) = flattened_along(b, operands, 2)?;
     interleave(b, value, dim, operands.expr(1)?).map(|value| Some(vec![value]))
 }
@@ -247,7 +248,7 @@ pub(crate) fn interleave(b: &mut Builder<'_>, value: ValueId, dim: usize, times:
         *size = size.mul(times);
     }
     let whole = expand(b, apart, shape)?;
-    view(b, whole, merged)
+    b.view(whole, merged)
 }
 
 /// The first argument and the dimension at `index`; without one, all elements in a row.
@@ -260,7 +261,7 @@ pub(crate) fn flattened_along(
     if operands.has(index) && tensor.rank() > 0 {
         return Ok((value, operands.dim(index, tensor.rank())?));
     }
-    Ok((view(b, value, vec![tensor.numel()])?, 0))
+    Ok((b.view(value, vec![tensor.numel()])?, 0))
 }
 
 /// `repeat_interleave(repeats)`: each index as often as it says.
@@ -275,7 +276,7 @@ fn interleaved_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Typ
         .help("give `output_size` to `repeat_interleave`"))
 }
 
-fn repeat_interleave_each(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn repeat_interleave_each(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, dim) = flattened_along(b, operands, 2)?;
     let repeats = operands.value(1)?;
     let size = b.tensor(value)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
@@ -297,20 +298,20 @@ fn repeat_interleave_each(b: &mut Builder<'_>, operands: &Operands<'_>) -> Resul
     b.call("aten::index_select", vec![value.into(), (dim as i64).into(), indices]).map(Some)
 }
 
-fn flip_dim(b: &mut Builder<'_>, operands: &Operands<'_>, dim: i64) -> Result<Option<Vec<ValueId>>, Error> {
+fn flip_dim(b: &mut Builder<'_>, operands: &Operands<'_>, dim: i64) -> Lowered {
     b.call("aten::flip", vec![operands.value(0)?.into(), [dim].into()]).map(Some)
 }
 
-fn fliplr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn fliplr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     flip_dim(b, operands, 1)
 }
 
-fn flipud(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn flipud(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     flip_dim(b, operands, 0)
 }
 
 /// Quarter turns in the plane of two dimensions, from the first towards the second.
-fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = operands.value(0)?;
     let rank = b.tensor(value)?.rank();
     let dims = operands.ints(2)?;
@@ -339,7 +340,7 @@ fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Valu
 }
 
 /// What is below the diagonal becomes zero.
-fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let matrix = tensor.shape.get(tensor.rank().saturating_sub(2)..).unwrap_or_default().to_vec();
     if matrix.len() != 2 {
@@ -360,7 +361,7 @@ pub(crate) fn lower_triangle(b: &mut Builder<'_>, matrix: Vec<Expr>, diagonal: E
 ///
 /// A row longer by one than the matrix, repeated, moves by one element with every row: zeros after each element of the
 /// vector, seen as a square, are the diagonal.
-fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let (offset, rank) = (operands.int(1)?, tensor.rank() + 1);
     let (first, second) = (operands.dim(2, rank)?, operands.dim(3, rank)?);
@@ -370,9 +371,9 @@ fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec
     let square = length.mul(length.clone());
     let column = unsqueeze(b, operands.value(0)?, tensor.rank())?;
     let spaced = b.one("aten::constant_pad_nd", vec![column.into(), Arg::from(vec![Expr::Int(0), length.clone()])])?;
-    let flat = view(b, spaced, [lead, &[square.add(length.clone())]].concat())?;
+    let flat = b.view(spaced, [lead, &[square.add(length.clone())]].concat())?;
     let cut = slice(b, flat, lead.len(), 0, square)?;
-    let mut matrix = view(b, cut, [lead, &[length.clone(), length.clone()]].concat())?;
+    let mut matrix = b.view(cut, [lead, &[length.clone(), length.clone()]].concat())?;
     if offset != 0 {
         let (right, down) = (offset.max(0), (-offset).max(0));
         let padding = [right, down, down, right];
@@ -390,8 +391,8 @@ fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec
     super::views::permute(b, matrix, &dims).map(|value| Some(vec![value]))
 }
 
-fn diagflat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn diagflat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let count = operands.tensor(0, b.graph)?.numel();
-    let flat = view(b, operands.value(0)?, vec![count])?;
+    let flat = b.view(operands.value(0)?, vec![count])?;
     b.call("aten::diag_embed", vec![flat.into(), operands.arg(1).clone()]).map(Some)
 }

@@ -1,11 +1,11 @@
 //! Padding: by a number, by reflection, by the border, and around.
 
 use crate::error::Error;
-use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
+use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type};
 
 use super::joins::cat_of;
 use super::slices::slice;
-use super::{Definition, Operands, composite, kernel, result};
+use super::{Definition, Lowered, Operands, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::constant_pad_nd", padded),
@@ -46,19 +46,19 @@ fn pairs(operands: &Operands<'_>, tensor: &TensorType) -> Result<Vec<(usize, Exp
     Ok(dims.zip(pairs).map(|(dim, [left, right])| (dim, left.clone(), right.clone())).collect())
 }
 
-fn pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mode = operands.str(2)?.unwrap_or("constant");
     in_mode(b, operands, mode)
 }
 
 /// The modes' numbers are those of `at::padding_mode`.
-fn pad_by_number(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn pad_by_number(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let modes = ["reflect", "replicate", "circular", "constant"];
     let mode = usize::try_from(operands.int(2)?).ok().and_then(|mode| modes.get(mode).copied());
     in_mode(b, operands, mode.ok_or_else(|| operands.wrong(2, "a mode from 0 to 3"))?)
 }
 
-fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Result<Option<Vec<ValueId>>, Error> {
+fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Lowered {
     let (value, padding) = (operands.value(0)?, operands.arg(1).clone());
     let dims = operands.exprs(1)?.len() / 2;
     match mode {
@@ -78,7 +78,7 @@ fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Result<O
 }
 
 /// What is cut off on one side, put before the other.
-fn circular(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn circular(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut value = operands.value(0)?;
     let tensor = b.tensor(value)?;
     for (dim, left, right) in pairs(operands, &tensor)? {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{squeeze, unsqueeze};
-use super::{Definition, Operands, by_lowering, composite, kernel, result};
+use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::max_pool2d_with_indices", max_pool),
@@ -118,7 +118,7 @@ fn flat(operands: &Operands<'_>, index: usize, height: i64) -> Result<Arg, Error
     }
 }
 
-fn max_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn max_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
     let picture = unsqueeze(b, operands.value(0)?, height)?;
     let args = vec![
@@ -135,13 +135,13 @@ fn max_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec
 }
 
 /// `max_pool2d` and `max_pool3d` without the indices.
-fn max_pool_values(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn max_pool_values(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let name = format!("{}_with_indices", operands.schema.name);
     let pooled = b.call(&name, operands.args.to_vec())?;
     Ok(Some(pooled.into_iter().take(1).collect()))
 }
 
-fn avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
     let picture = unsqueeze(b, operands.value(0)?, height)?;
     let args = vec![
@@ -179,7 +179,7 @@ fn adaptive_with_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<T
     Ok([result(tensor.dtype, shape.clone()), result(ScalarType::Long, shape)].concat())
 }
 
-fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
     let picture = unsqueeze(b, operands.value(0)?, height)?;
     let sizes = [vec![Expr::Int(1)], target(operands, b.graph)?].concat();
@@ -187,7 +187,7 @@ fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<O
     Ok(Some(vec![squeeze(b, pooled, height)?]))
 }
 
-fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let name = format!("aten::_adaptive_avg_pool{}d", dims_of(operands));
     let sizes = target(operands, b.graph)?;
     b.call(&name, vec![operands.value(0)?.into(), sizes.into()]).map(Some)
@@ -195,7 +195,7 @@ fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Opt
 
 /// Windows of one size for each dimension: those that end earlier repeat their last index, which changes no maximum.
 /// The picture is laid out by windows and pooled; indices are then those of the original.
-fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = dims_of(operands);
     let tensor = b.tensor(operands.value(0)?)?;
     let wanted = target(operands, b.graph)?.iter().map(Expr::as_int).collect::<Option<Vec<_>>>();
@@ -273,7 +273,7 @@ impl Table {
 /// Where elements of a picture that was laid out by windows come from.
 fn original_indices(b: &mut Builder<'_>, indices: ValueId, tables: &[Table]) -> Result<ValueId, Error> {
     let shape = b.tensor(indices)?.shape;
-    let flat = super::views::view(b, indices, vec![Expr::product(&shape)])?;
+    let flat = b.view(indices, vec![Expr::product(&shape)])?;
     let mut rest = flat;
     let mut total: Option<ValueId> = None;
     let mut stride = 1;
@@ -292,5 +292,5 @@ fn original_indices(b: &mut Builder<'_>, indices: ValueId, tables: &[Table]) -> 
         });
         stride *= table.size;
     }
-    super::views::view(b, total.unwrap_or(flat), shape)
+    b.view(total.unwrap_or(flat), shape)
 }

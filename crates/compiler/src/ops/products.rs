@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
-use super::views::{self, expand, permute, squeeze, transpose_last, unsqueeze, view};
-use super::{Definition, Operands, broadcast, by_lowering, composite, kernel, result};
+use super::views::{self, expand, permute, transpose_last, unsqueeze};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::mm", matrix_product),
@@ -43,14 +43,14 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
     let right = if y_rank == 1 { unsqueeze(b, right, 1)? } else { right };
     if x_rank <= 2 && y_rank <= 2 {
         let product = b.one("aten::mm", vec![left.into(), right.into()])?;
-        return view(b, product, shape);
+        return b.view(product, shape);
     }
     if y_rank <= 2 {
         // The rows of all matrices on the left are rows of one.
         let (rows, inner) = rows_and_columns(&x)?;
-        let flat = view(b, left, vec![rows, inner])?;
+        let flat = b.view(left, vec![rows, inner])?;
         let product = b.one("aten::mm", vec![flat.into(), right.into()])?;
-        return view(b, product, shape);
+        return b.view(product, shape);
     }
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
     let (x_batch, y_batch) = (leading(&x, 2), leading(&y, 2));
@@ -59,11 +59,11 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
     let mut stack = |value: ValueId, ty: &TensorType| {
         let matrix = ty.shape.get(ty.rank().saturating_sub(2)..).unwrap_or_default();
         let whole = expand(b, value, [batch.as_slice(), matrix].concat())?;
-        view(b, whole, [std::slice::from_ref(&count), matrix].concat())
+        b.view(whole, [std::slice::from_ref(&count), matrix].concat())
     };
     let (left, right) = (stack(left, &x)?, stack(right, &y)?);
     let product = b.one("aten::bmm", vec![left.into(), right.into()])?;
-    view(b, product, shape)
+    b.view(product, shape)
 }
 
 /// `input @ weight.T + bias`, with the rows of all leading dimensions in one product.
@@ -84,13 +84,13 @@ pub(crate) fn linear_of(
     let (rows, inner) = rows_and_columns(&x)?;
     let columns = w.shape.first().cloned().unwrap_or(Expr::Int(1));
     let shape = [leading(&x, 1), &[columns]].concat();
-    let flat = view(b, input, vec![rows, inner])?;
+    let flat = b.view(input, vec![rows, inner])?;
     let transposed = views::transpose(b, weight, 0, 1)?;
     let product = match bias {
         Some(bias) => b.one("aten::addmm", vec![bias.into(), flat.into(), transposed.into()])?,
         None => b.one("aten::mm", vec![flat.into(), transposed.into()])?,
     };
-    view(b, product, shape)
+    b.view(product, shape)
 }
 
 /// A tensor times a number; nothing to do for 1.
@@ -189,7 +189,7 @@ fn matmul_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
     Ok(result(x.dtype, matmul_shape(x, y)?))
 }
 
-fn as_matmul(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_matmul(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.schema.name == "aten::vdot" && operands.tensor(0, b.graph)?.dtype.is_complex() {
         return Err(Error::unsupported("`aten::vdot` of complex numbers"));
     }
@@ -209,48 +209,55 @@ fn linear_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
     Ok(result(x.dtype, leading(x, 1).iter().cloned().chain(columns).collect()))
 }
 
-fn linear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn linear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![linear_of(b, operands.value(0)?, operands.value(1)?, operands.optional(2)?)?]))
 }
 
 /// `beta * self + alpha * product`.
-fn added(b: &mut Builder<'_>, operands: &Operands<'_>, product: ValueId) -> Result<Option<Vec<ValueId>>, Error> {
-    let (addend, beta, alpha) = (operands.value(0)?, operands.arg(3), operands.arg(4));
+fn added(b: &mut Builder<'_>, operands: &Operands<'_>, product: ValueId) -> Lowered {
+    let addend = operands.value(0)?;
+    let dtype = b.tensor(product)?.dtype;
+    let whole = |arg: &Arg| match arg {
+        Arg::Float(value) if !dtype.is_floating() && !dtype.is_complex() => Arg::from(*value as i64),
+        arg => arg.clone(),
+    };
+    let (beta, alpha) = (&whole(operands.arg(3)), &whole(operands.arg(4)));
     let product = scaled(b, product, alpha)?;
     // With a factor of zero, the addend's infinities and NaNs do not count.
     if is_zero(beta) {
-        return Ok(Some(vec![product]));
+        return Ok(Some(vec![b.cast(product, dtype)?]));
     }
-    b.one_with("aten::add.Tensor", vec![product.into(), addend.into()], &[("alpha", beta.clone())])
-        .map(|sum| Some(vec![sum]))
+    let sum = b.one_with("aten::add.Tensor", vec![product.into(), addend.into()], &[("alpha", beta.clone())])?;
+    let dtype = super::promotion::wider(dtype, b.tensor(addend)?.dtype);
+    Ok(Some(vec![b.cast(sum, dtype)?]))
 }
 
-fn baddbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn baddbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let product = b.one("aten::bmm", vec![operands.value(1)?.into(), operands.value(2)?.into()])?;
     added(b, operands, product)
 }
 
 /// A sum of products is one product with a longer inner dimension.
-fn addbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn addbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y) = (operands.tensor(1, b.graph)?.clone(), operands.tensor(2, b.graph)?.clone());
     let ([count, m, k], [_, _, n]) = (x.shape.as_slice(), y.shape.as_slice()) else {
         return Err(operands.wrong(1, "two stacks of matrices"));
     };
     let inner = count.mul(k.clone());
     let left = permute(b, operands.value(1)?, &[1, 0, 2])?;
-    let left = view(b, left, vec![m.clone(), inner.clone()])?;
-    let right = view(b, operands.value(2)?, vec![inner, n.clone()])?;
+    let left = b.view(left, vec![m.clone(), inner.clone()])?;
+    let right = b.view(operands.value(2)?, vec![inner, n.clone()])?;
     let args = vec![operands.value(0)?.into(), left.into(), right.into()];
     let named = [("beta", operands.arg(3).clone()), ("alpha", operands.arg(4).clone())];
     b.one_with("aten::addmm", args, &named).map(|sum| Some(vec![sum]))
 }
 
-fn addmv(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn addmv(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let product = matmul(b, operands.value(1)?, operands.value(2)?)?;
     added(b, operands, product)
 }
 
-fn addr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn addr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let product = outer_of(b, operands.value(1)?, operands.value(2)?)?;
     added(b, operands, product)
 }
@@ -261,26 +268,26 @@ fn outer_of(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueI
     b.one("aten::mul.Tensor", vec![column.into(), row.into()])
 }
 
-fn outer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn outer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![outer_of(b, operands.value(0)?, operands.value(1)?)?]))
 }
 
 /// The product over the last dimensions of both.
-fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
     if x.rank() == 0 || y.rank() == 0 {
         return b.call("aten::mul.Tensor", vec![left.into(), right.into()]).map(Some);
     }
     let ((x_rows, k), (y_rows, k2)) = (rows_and_columns(&x)?, rows_and_columns(&y)?);
-    let left = view(b, left, vec![x_rows, k])?;
-    let right = view(b, right, vec![y_rows, k2])?;
+    let left = b.view(left, vec![x_rows, k])?;
+    let right = b.view(right, vec![y_rows, k2])?;
     let right = transpose_last(b, right)?;
     let product = b.one("aten::mm", vec![left.into(), right.into()])?;
-    Ok(Some(vec![view(b, product, [leading(&x, 1), leading(&y, 1)].concat())?]))
+    Ok(Some(vec![b.view(product, [leading(&x, 1), leading(&y, 1)].concat())?]))
 }
 
-fn vecdot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn vecdot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.dtype.is_complex() {
         return Err(Error::unsupported("`aten::linalg_vecdot` of complex numbers"));
     }
@@ -292,7 +299,7 @@ fn vecdot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Val
 }
 
 /// Products from left to right.
-fn chain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn chain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let matrices = operands.values(0)?;
     let Some((first, rest)) = matrices.split_first() else { return Err(operands.wrong(0, "at least one matrix")) };
     let product = rest.iter().try_fold(*first, |product, next| matmul(b, product, *next))?;
@@ -300,10 +307,13 @@ fn chain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Valu
 }
 
 /// Repeated squaring. Negative powers need an inverse, which no kernel computes.
-fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let power = operands.int(1)?;
-    if power < 1 {
-        return Err(Error::unsupported(format!("the power {power} of a matrix: only positive ones are products")));
+    if power < 0 {
+        return Err(Error::unsupported("a negative power of a matrix: no kernel inverts matrices"));
+    }
+    if power == 0 {
+        return identity_matrices(b, operands.value(0)?).map(|value| Some(vec![value]));
     }
     let mut square = operands.value(0)?;
     let (mut rest, mut product) = (power, None);
@@ -322,8 +332,16 @@ fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<V
     }
 }
 
+/// Ones on the diagonal of each matrix, and zeros elsewhere.
+fn identity_matrices(b: &mut Builder<'_>, like: ValueId) -> Result<ValueId, Error> {
+    let ty = b.tensor(like)?;
+    let diagonal = ty.shape.get(..ty.rank().saturating_sub(1)).unwrap_or_default().to_vec();
+    let ones = b.one_with("aten::full", vec![diagonal.into(), 1.into()], &[("dtype", ty.dtype.into())])?;
+    b.one("aten::diag_embed", vec![ones.into()])
+}
+
 /// Every element of one times the whole other.
-fn kron(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn kron(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
     let rank = x.rank().max(y.rank());
@@ -331,20 +349,21 @@ fn kron(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Value
     let (x, y) = (padded(&x), padded(&y));
     let outer_shape = x.iter().flat_map(|size| [size.clone(), Expr::Int(1)]).collect();
     let inner_shape = y.iter().flat_map(|size| [Expr::Int(1), size.clone()]).collect();
-    let left = view(b, left, outer_shape)?;
-    let right = view(b, right, inner_shape)?;
+    let left = b.view(left, outer_shape)?;
+    let right = b.view(right, inner_shape)?;
     let product = b.one("aten::mul.Tensor", vec![left.into(), right.into()])?;
-    Ok(Some(vec![view(b, product, x.iter().zip(&y).map(|(x, y)| x.mul(y.clone())).collect())?]))
+    Ok(Some(vec![b.view(product, x.iter().zip(&y).map(|(x, y)| x.mul(y.clone())).collect())?]))
 }
 
 /// The cross product along a dimension of three elements.
-fn cross(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn cross(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let shape = broadcast([b.tensor(left)?.shape.as_slice(), b.tensor(right)?.shape.as_slice()])?;
     let dim = if operands.has(2) {
         operands.dim(2, shape.len())?
     } else {
-        shape.iter().position(|size| size.is(3)).ok_or_else(|| operands.wrong(0, "a dimension of size 3"))?
+        let three = shape.iter().position(|size| size.is(3));
+        three.ok_or_else(|| operands.wrong(0, "a dimension of size 3 that depends on no input"))?
     };
     let (left, right) = (expand(b, left, shape.clone())?, expand(b, right, shape)?);
     let mut rolled =
@@ -354,9 +373,4 @@ fn cross(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Valu
     let plus = b.one("aten::mul.Tensor", vec![left_next.into(), right_after.into()])?;
     let minus = b.one("aten::mul.Tensor", vec![left_after.into(), right_next.into()])?;
     b.call("aten::sub.Tensor", vec![plus.into(), minus.into()]).map(Some)
-}
-
-/// Without a dimension of one element at each of `dims`, from the last to the first.
-pub(crate) fn squeeze_all(b: &mut Builder<'_>, value: ValueId, dims: &[usize]) -> Result<ValueId, Error> {
-    dims.iter().rev().try_fold(value, |value, dim| squeeze(b, value, *dim))
 }

@@ -11,7 +11,7 @@ use super::joins::cat_of;
 use super::products::linear_of;
 use super::slices::{select, split};
 use super::views::{transpose, unsqueeze};
-use super::{Definition, Operands, by_lowering, composite, result};
+use super::{Definition, Lowered, Operands, by_lowering, composite, result};
 
 pub(crate) const OPS: &[Definition] = &[
     composite("aten::lstm.input", recurrent_types, lstm),
@@ -71,20 +71,20 @@ fn states(operands: &Operands<'_>) -> Result<Vec<ValueId>, Error> {
     }
 }
 
-fn lstm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn lstm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     layers(b, operands, Cell::Lstm)
 }
 
-fn gru(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn gru(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     layers(b, operands, Cell::Gru)
 }
 
-fn rnn(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn rnn(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     layers(b, operands, if operands.schema.name.contains("relu") { Cell::Relu } else { Cell::Tanh })
 }
 
 /// All layers, one after the other.
-fn layers(b: &mut Builder<'_>, operands: &Operands<'_>, cell: Cell) -> Result<Option<Vec<ValueId>>, Error> {
+fn layers(b: &mut Builder<'_>, operands: &Operands<'_>, cell: Cell) -> Lowered {
     let (biased, layers, bidirectional) = (operands.bool(3)?, operands.int(4)?, operands.bool(7)?);
     if operands.float(5)? != 0.0 && operands.bool(6)? {
         return Err(Error::unsupported("a recurrent layer with dropout").help("call `model.eval()` before exporting"));
@@ -277,7 +277,7 @@ fn stack(b: &mut Builder<'_>, values: Vec<ValueId>) -> Result<ValueId, Error> {
     cat_of(b, slices, 0)
 }
 
-fn cell_of(b: &mut Builder<'_>, operands: &Operands<'_>, cell: Cell) -> Result<Option<Vec<ValueId>>, Error> {
+fn cell_of(b: &mut Builder<'_>, operands: &Operands<'_>, cell: Cell) -> Lowered {
     let weights = Weights {
         input: operands.value(2)?,
         hidden: operands.value(3)?,
@@ -289,14 +289,14 @@ fn cell_of(b: &mut Builder<'_>, operands: &Operands<'_>, cell: Cell) -> Result<O
     step(b, cell, input, &states(operands)?, &weights).map(Some)
 }
 
-fn lstm_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn lstm_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     cell_of(b, operands, Cell::Lstm)
 }
 
-fn gru_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn gru_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     cell_of(b, operands, Cell::Gru)
 }
 
-fn rnn_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn rnn_cell(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     cell_of(b, operands, if operands.schema.name.contains("relu") { Cell::Relu } else { Cell::Tanh })
 }

@@ -7,8 +7,8 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
-use super::views::{squeeze, transpose_last, unsqueeze, view};
-use super::{Definition, Operands, composite, kernel, number_bytes, result};
+use super::views::{squeeze, transpose_last, unsqueeze};
+use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::upsample_nearest2d.vec", resized),
@@ -141,7 +141,7 @@ fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 /// Nearest and linear: one or two resizings of pictures.
-fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = Target::read(operands, &tensor)?;
     let linear = operands.schema.name.contains("linear");
@@ -176,10 +176,10 @@ fn resize_pixels(
         }
         ([batch, channels, depth, height, width], [new_depth, new_height, new_width]) => {
             let planes = vec![batch.clone(), channels.mul(depth.clone()), height.clone(), width.clone()];
-            let value = view(b, value, planes)?;
+            let value = b.view(value, planes)?;
             let flat = picture(b, value, target.args(&[1, 2]))?;
             let plane = new_height.mul(new_width.clone());
-            let columns = view(b, flat, vec![batch.clone(), channels.clone(), depth.clone(), plane.clone()])?;
+            let columns = b.view(flat, vec![batch.clone(), channels.clone(), depth.clone(), plane.clone()])?;
             let args = match target.args(&[0]) {
                 (Arg::List(sizes), none) => (Arg::List([sizes, vec![plane.into()]].concat()), none),
                 (none, Arg::List(scales)) => (none, Arg::List([scales, vec![Arg::Float(1.0)]].concat())),
@@ -187,14 +187,14 @@ fn resize_pixels(
             };
             let resized = picture(b, columns, args)?;
             let shape = [batch, channels, new_depth, new_height, new_width].map(Expr::clone).to_vec();
-            view(b, resized, shape)
+            b.view(resized, shape)
         }
         _ => picture(b, value, target.args(&[0, 1])),
     }
 }
 
 /// The pixel in the middle of what an output pixel covers: by index along each dimension.
-fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = Target::read(operands, &tensor)?;
     let whole = |scale: &Option<f64>| scale.is_some_and(|scale| scale >= 1.0 && scale.fract() == 0.0);
@@ -216,7 +216,7 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<
 }
 
 /// The bilinear filter that covers several pixels when it shrinks, with sizes given as lists.
-fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = Target::read(operands, &tensor)?;
     let mut args = vec![operands.value(0)?.into(), target.sizes.clone().into(), target.align_corners.into()];
@@ -225,7 +225,7 @@ fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Ve
 }
 
 /// A product with a matrix of weights along each dimension.
-fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     if !tensor.dtype.is_floating() {
         return Err(Error::unsupported(format!("`{}` of {}", operands.schema.name, tensor.dtype.name())));

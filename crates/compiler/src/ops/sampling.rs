@@ -1,11 +1,12 @@
 //! Pixels in other places: sampling by a grid, shuffling between channels and space, and patches as columns.
 
 use crate::error::Error;
-use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
+use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type};
 
+use super::inference::same;
 use super::products::matmul;
-use super::views::{same, transpose, transpose_last, view};
-use super::{Definition, Operands, by_lowering, composite, kernel, number_bytes, result};
+use super::views::{transpose, transpose_last};
+use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, number_bytes, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::grid_sampler_2d", sampled),
@@ -29,7 +30,7 @@ fn sampled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(input.dtype, [lead, space].concat()))
 }
 
-fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.rank() != 4 {
         return Err(Error::unsupported("`grid_sampler` of volumes: kernels sample pictures"));
     }
@@ -37,7 +38,7 @@ fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<V
 }
 
 /// The points that an affine map moves the pixels' coordinates to, from -1 to 1 in each dimension.
-fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let theta = operands.value(0)?;
     let dtype = b.tensor(theta)?.dtype;
     let sizes = operands.exprs(1)?;
@@ -71,7 +72,7 @@ fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Ve
     let mut shape: Vec<Expr> = sizes.first().cloned().into_iter().collect();
     shape.extend(space.iter().map(|size| Expr::Int(*size)));
     shape.push(Expr::Int(width - 1));
-    Ok(Some(vec![view(b, grid, shape)?]))
+    Ok(Some(vec![b.view(grid, shape)?]))
 }
 
 /// Channels, height and width of the last three dimensions.
@@ -99,7 +100,7 @@ fn unshuffled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
 }
 
 /// The channels of all groups in turn.
-fn channel_shuffle(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn channel_shuffle(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let groups = operands.expr(1)?;
     let [batch, channels, space @ ..] = tensor.shape.as_slice() else {
@@ -107,9 +108,9 @@ fn channel_shuffle(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Optio
     };
     let each = channels.floor_div(groups.clone());
     let apart = [&[batch.clone(), groups, each], space].concat();
-    let apart = view(b, operands.value(0)?, apart)?;
+    let apart = b.view(operands.value(0)?, apart)?;
     let turned = transpose(b, apart, 1, 2)?;
-    Ok(Some(vec![view(b, turned, tensor.shape)?]))
+    Ok(Some(vec![b.view(turned, tensor.shape)?]))
 }
 
 fn folded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -123,7 +124,7 @@ fn folded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 /// Patches as columns: padded, then picked by row and column.
-fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let (lead, [channels, height, width]) = picture(operands, &tensor)?;
     let list = |index: usize, default: i64| operands.ints_for(index, 2, &[default]);
@@ -149,27 +150,27 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<Val
         let places: Vec<i64> = (0..kernel).flat_map(window).collect();
         let places = b.constant(super::number::longs("patches", &places)?);
         let shape = if dim == 0 { [kernel, 1, count, 1] } else { [1, kernel, 1, count] };
-        indices.push(Arg::from(view(b, places, shape.map(Expr::Int).to_vec())?));
+        indices.push(Arg::from(b.view(places, shape.map(Expr::Int).to_vec())?));
         counts.push(count);
     }
     let none = vec![Arg::None; tensor.rank() - 2];
     let patches = b.one("aten::index.Tensor", vec![value.into(), Arg::List([none, indices].concat())])?;
     let columns = channels.mul(kernel.iter().product::<i64>());
-    Ok(Some(vec![view(b, patches, [lead, &[columns, counts.iter().product::<i64>().into()]].concat())?]))
+    Ok(Some(vec![b.view(patches, [lead, &[columns, counts.iter().product::<i64>().into()]].concat())?]))
 }
 
 /// Each element back to where its maximum was, among zeros.
-fn max_unpool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn max_unpool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let space = operands.exprs(2)?;
     let lead = tensor.shape.get(..tensor.rank().saturating_sub(space.len())).unwrap_or_default();
     let pooled = Expr::product(tensor.shape.get(lead.len()..).unwrap_or_default());
     let flat = [lead, &[pooled]].concat();
-    let value = view(b, operands.value(0)?, flat.clone())?;
-    let indices = view(b, operands.value(1)?, flat)?;
+    let value = b.view(operands.value(0)?, flat.clone())?;
+    let indices = b.view(operands.value(1)?, flat)?;
     let whole = [lead, &[Expr::product(&space)]].concat();
     let zeros = b.one_with("aten::full", vec![whole.into(), 0.into()], &[("dtype", tensor.dtype.into())])?;
     let args = vec![zeros.into(), (-1).into(), indices.into(), value.into()];
     let scattered = b.one("aten::scatter.src", args)?;
-    Ok(Some(vec![view(b, scattered, [lead, &space].concat())?]))
+    Ok(Some(vec![b.view(scattered, [lead, &space].concat())?]))
 }

@@ -3,10 +3,11 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Type, ValueId};
 
-use super::indexing::{cast, clamped, index_at, index_list};
+use super::indexing::{clamped, index_at, index_list};
+use super::inference::same;
 use super::slices::diagonal_length;
-use super::views::{expand, permute, same, view};
-use super::{Definition, Operands, broadcast, by_lowering, composite, kernel, result};
+use super::views::{expand, permute};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::index_put", same),
@@ -38,12 +39,12 @@ fn masked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(tensor.dtype, broadcast([tensor.shape.as_slice(), mask.shape.as_slice()])?))
 }
 
-fn index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::index_put", operands.args.to_vec()).map(Some)
 }
 
 /// Adds values where the mask is true: zeros, elsewhere, change nothing.
-fn masked_index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn masked_index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.tensor(operands.value(0)?)?;
     let indices = clamped(b, &tensor, &index_list(operands, 2)?)?;
     let outside = b.one("aten::logical_not", vec![operands.value(1)?.into()])?;
@@ -57,49 +58,44 @@ fn along(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, usize
     let dim = operands.dim(1, tensor.rank())?;
     let index = operands.value(2)?;
     let count = b.tensor(index)?.numel();
-    let index = view(b, index, vec![count])?;
-    let value = if tensor.rank() == 0 { view(b, value, vec![Expr::Int(1)])? } else { value };
+    let index = b.view(index, vec![count])?;
+    let value = if tensor.rank() == 0 { b.view(value, vec![Expr::Int(1)])? } else { value };
     Ok((value, dim, index))
 }
 
 /// Writes `values` along a dimension and gives the result the shape of the first argument.
-fn put_along(
-    b: &mut Builder<'_>,
-    operands: &Operands<'_>,
-    values: ValueId,
-    accumulate: bool,
-) -> Result<Option<Vec<ValueId>>, Error> {
+fn put_along(b: &mut Builder<'_>, operands: &Operands<'_>, values: ValueId, accumulate: bool) -> Lowered {
     let (value, dim, index) = along(b, operands)?;
     let changed =
         b.one("aten::index_put", vec![value.into(), index_at(dim, index), values.into(), accumulate.into()])?;
     let shape = operands.tensor(0, b.graph)?.shape.clone();
-    Ok(Some(vec![view(b, changed, shape)?]))
+    Ok(Some(vec![b.view(changed, shape)?]))
 }
 
-fn index_add(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index_add(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let values = super::products::scaled(b, operands.value(3)?, operands.arg(4))?;
     put_along(b, operands, values, true)
 }
 
-fn index_copy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index_copy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     put_along(b, operands, operands.value(3)?, false)
 }
 
-fn index_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dtype = operands.tensor(0, b.graph)?.dtype;
     let fill = match operands.arg(3) {
-        Arg::Value(value) => cast(b, *value, dtype)?,
+        Arg::Value(value) => b.cast(*value, dtype)?,
         _ => b.scalar(operands.float(3)?, dtype)?,
     };
     put_along(b, operands, fill, false)
 }
 
 /// A reduction with one index for each slice: the index repeated over the slices' elements.
-fn index_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn index_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, dim, index) = along(b, operands)?;
     let source = operands.value(3)?;
     let mut shape = b.tensor(source)?.shape;
-    let source = if shape.is_empty() { view(b, source, vec![Expr::Int(1)])? } else { source };
+    let source = if shape.is_empty() { b.view(source, vec![Expr::Int(1)])? } else { source };
     if shape.is_empty() {
         shape.push(Expr::Int(1));
     }
@@ -107,7 +103,7 @@ fn index_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<V
     if let (Some(slot), Some(size)) = (along.get_mut(dim), shape.get(dim)) {
         slot.clone_from(size);
     }
-    let index = view(b, index, along)?;
+    let index = b.view(index, along)?;
     let index = expand(b, index, shape)?;
     let args = vec![
         value.into(),
@@ -119,11 +115,11 @@ fn index_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<V
     ];
     let reduced = b.one("aten::scatter_reduce.two", args)?;
     let shape = operands.tensor(0, b.graph)?.shape.clone();
-    Ok(Some(vec![view(b, reduced, shape)?]))
+    Ok(Some(vec![b.view(reduced, shape)?]))
 }
 
 /// `scatter` with `add` or `multiply`.
-fn scatter_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn scatter_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let reduce = match operands.str(4)? {
         Some("add") => "sum",
         Some("multiply") => "prod",
@@ -150,14 +146,14 @@ fn scatter_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option
 }
 
 /// A choice between the tensor and the value, which has no dimensions.
-fn masked_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn masked_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dtype = operands.tensor(0, b.graph)?.dtype;
-    let fill = cast(b, operands.value(2)?, dtype)?;
+    let fill = b.cast(operands.value(2)?, dtype)?;
     b.call("aten::where.self", vec![operands.value(1)?.into(), fill.into(), operands.value(0)?.into()]).map(Some)
 }
 
 /// Written by index: the two dimensions first, so that the diagonal comes out first too.
-fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let (rank, offset) = (tensor.rank(), operands.int(2)?);
     let (first, second) = (operands.dim(3, rank)?, operands.dim(4, rank)?);
@@ -189,7 +185,7 @@ fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Opti
 }
 
 /// Written by index into all elements in a row.
-fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let (sizes, strides) = (operands.ints(2)?, operands.ints(3)?);
     let offset = if operands.has(4) { operands.int(4)? } else { 0 };
@@ -203,19 +199,19 @@ fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Op
     }
     let count = Expr::Int(places.len() as i64);
     let places = b.constant(super::number::longs("places", &places)?);
-    let flat = view(b, operands.value(0)?, vec![tensor.numel()])?;
-    let source = view(b, operands.value(1)?, vec![count])?;
+    let flat = b.view(operands.value(0)?, vec![tensor.numel()])?;
+    let source = b.view(operands.value(1)?, vec![count])?;
     let changed = b.one("aten::index_put", vec![flat.into(), index_at(0, places), source.into()])?;
-    view(b, changed, tensor.shape).map(|value| Some(vec![value]))
+    b.view(changed, tensor.shape).map(|value| Some(vec![value]))
 }
 
 /// `put`: by index into all elements in a row.
-fn put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let shape = operands.tensor(1, b.graph)?.shape.clone();
-    let flat = view(b, operands.value(0)?, vec![tensor.numel()])?;
-    let source = view(b, operands.value(2)?, shape)?;
+    let flat = b.view(operands.value(0)?, vec![tensor.numel()])?;
+    let source = b.view(operands.value(2)?, shape)?;
     let args = vec![flat.into(), index_at(0, operands.value(1)?), source.into(), operands.arg(3).clone()];
     let changed = b.one("aten::index_put", args)?;
-    view(b, changed, tensor.shape).map(|value| Some(vec![value]))
+    b.view(changed, tensor.shape).map(|value| Some(vec![value]))
 }

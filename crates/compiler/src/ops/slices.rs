@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
 
-use super::{Definition, Operands, by_lowering, composite, kernel, result};
+use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::select_copy.int", selected),
@@ -70,7 +70,7 @@ pub(crate) fn split(b: &mut Builder<'_>, value: ValueId, dim: usize, sizes: Vec<
 }
 
 /// The copying twin with the same arguments.
-pub(crate) fn twin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+pub(crate) fn twin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     match operands.schema.twin.as_deref() {
         Some(twin) => b.call(twin, operands.args.to_vec()).map(Some),
         None => Ok(None),
@@ -142,7 +142,7 @@ fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(resized(tensor, dim, length.ceil_div(step)))
 }
 
-fn as_slice(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_slice(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let (start, end, step) = slice_range(operands, 2, &size, &b.graph.symbols)?;
@@ -159,7 +159,7 @@ fn narrowed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(resized(tensor, dim, operands.expr(3)?))
 }
 
-fn narrow(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn narrow(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let start = operands.expr(2)?;
@@ -220,14 +220,14 @@ fn split_by_sizes(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, E
     part_types(operands, graph)
 }
 
-fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dim, sizes) = parts(operands, b.graph)?;
     split(b, operands.value(0)?, dim, sizes).map(Some)
 }
 
 /// `tensor_split` and its forms along a fixed dimension: parts whose sizes differ by one at most, or that end at given
 /// indices.
-fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.graph.tensor(operands.value(0)?)?.clone();
     let dim = match operands.schema.base_name() {
         "aten::tensor_split" => operands.dim(2, tensor.rank())?,
@@ -285,7 +285,7 @@ fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(vec![Type::Tensor(TensorType::new(tensor.dtype, shape)); count])
 }
 
-fn unbind(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn unbind(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     twin(b, operands)
 }
 
@@ -315,7 +315,7 @@ pub(crate) fn diagonal_length(rows: &Expr, columns: &Expr, offset: i64) -> Expr 
 }
 
 /// A diagonal of a matrix, or a matrix with this diagonal.
-fn diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, offset) = (operands.value(0)?, operands.arg(1).clone());
     let name = if b.graph.tensor(value)?.rank() == 1 { "aten::diag_embed" } else { "aten::diagonal_copy" };
     b.call(name, vec![value.into(), offset]).map(Some)

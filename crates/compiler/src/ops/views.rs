@@ -8,7 +8,8 @@ use rushlight_format::ScalarType;
 use crate::error::Error;
 use crate::graph::{Builder, Expr, Graph, Type, ValueId};
 
-use super::{Definition, Operands, composite, kernel, result};
+use super::inference::same;
+use super::{Definition, Lowered, Operands, composite, identity, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::view_copy", sized),
@@ -71,14 +72,6 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::moveaxis.intlist", permuted, as_permutation),
 ];
 
-/// The elements in the same order under other sizes.
-pub(crate) fn view(b: &mut Builder<'_>, value: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
-    if b.graph.tensor(value)?.shape == shape {
-        return Ok(value);
-    }
-    b.one("aten::view_copy", vec![value.into(), shape.into()])
-}
-
 /// The dimensions in another order; a view where only dimensions of one element move.
 pub(crate) fn permute(b: &mut Builder<'_>, value: ValueId, dims: &[usize]) -> Result<ValueId, Error> {
     let from = &b.graph.tensor(value)?.shape;
@@ -87,7 +80,7 @@ pub(crate) fn permute(b: &mut Builder<'_>, value: ValueId, dims: &[usize]) -> Re
     let moving: Vec<usize> =
         dims.iter().copied().filter(|dim| from.get(*dim).is_some_and(|size| !size.is(1))).collect();
     if moving.is_sorted() {
-        return view(b, value, shape);
+        return b.view(value, shape);
     }
     let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
     b.one("aten::permute_copy", vec![value.into(), dims.as_slice().into()])
@@ -115,7 +108,7 @@ pub(crate) fn expand(b: &mut Builder<'_>, value: ValueId, shape: Vec<Expr>) -> R
         return Ok(value);
     }
     if Expr::product(from) == Expr::product(&shape) && from.iter().chain(&shape).all(Expr::is_static) {
-        return view(b, value, shape);
+        return b.view(value, shape);
     }
     b.one("aten::expand_copy", vec![value.into(), shape.into()])
 }
@@ -124,7 +117,7 @@ pub(crate) fn expand(b: &mut Builder<'_>, value: ValueId, shape: Vec<Expr>) -> R
 pub(crate) fn unsqueeze(b: &mut Builder<'_>, value: ValueId, dim: usize) -> Result<ValueId, Error> {
     let mut shape = b.graph.tensor(value)?.shape.clone();
     shape.insert(dim.min(shape.len()), Expr::Int(1));
-    view(b, value, shape)
+    b.view(value, shape)
 }
 
 /// Without the dimension `dim`, which must have one element.
@@ -133,7 +126,7 @@ pub(crate) fn squeeze(b: &mut Builder<'_>, value: ValueId, dim: usize) -> Result
     if dim < shape.len() {
         shape.remove(dim);
     }
-    view(b, value, shape)
+    b.view(value, shape)
 }
 
 /// The sizes that `view(sizes)` of a tensor of shape `from` has, with -1 replaced by what is left.
@@ -179,29 +172,19 @@ fn inferred_shape(b: &Builder<'_>, operands: &Operands<'_>) -> Result<Vec<Expr>,
     }
 }
 
-fn as_view(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_view(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let shape = inferred_shape(b, operands)?;
-    Ok(Some(vec![view(b, operands.value(0)?, shape)?]))
+    Ok(Some(vec![b.view(operands.value(0)?, shape)?]))
 }
 
-fn as_expansion(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_expansion(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let shape = inferred_shape(b, operands)?;
     Ok(Some(vec![expand(b, operands.value(0)?, shape)?]))
 }
 
-fn as_permutation(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn as_permutation(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = order(operands, b.graph)?;
     Ok(Some(vec![permute(b, operands.value(0)?, &dims)?]))
-}
-
-pub(crate) fn identity(_: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
-    Ok(Some(vec![operands.value(0)?]))
-}
-
-/// The type of the first argument.
-pub(crate) fn same(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
-    let tensor = operands.tensor(0, graph)?;
-    Ok(result(tensor.dtype, tensor.shape.clone()))
 }
 
 fn sized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -371,7 +354,7 @@ fn with_dtype(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     Ok(result(dtype, shape))
 }
 
-fn same_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn same_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let from = operands.tensor(0, b.graph)?.dtype;
     match operands.dtype(1)? {
         Some(to) if to != from => Err(Error::unsupported(format!(
@@ -406,19 +389,19 @@ fn as_real(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(component(tensor.dtype), [tensor.shape.as_slice(), &[Expr::Int(2)]].concat()))
 }
 
-fn view_as_real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn view_as_real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::view_as_real_copy", vec![operands.value(0)?.into()]).map(Some)
 }
 
-fn real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.dtype.is_complex() { part(b, operands, 0) } else { identity(b, operands) }
 }
 
-fn imaginary(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error> {
+fn imaginary(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     part(b, operands, 1)
 }
 
-fn part(b: &mut Builder<'_>, operands: &Operands<'_>, index: i64) -> Result<Option<Vec<ValueId>>, Error> {
+fn part(b: &mut Builder<'_>, operands: &Operands<'_>, index: i64) -> Lowered {
     let pairs = b.one("aten::view_as_real_copy", vec![operands.value(0)?.into()])?;
     b.call("aten::select_copy.int", vec![pairs.into(), (-1).into(), index.into()]).map(Some)
 }
