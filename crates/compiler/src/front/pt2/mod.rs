@@ -53,7 +53,6 @@ pub struct Model<'z> {
 impl Archive {
     const FORMAT: &'static str = "archive_format";
     const VERSION: &'static str = "archive_version";
-    const BYTE_ORDER: &'static str = "byteorder";
     const MODELS: &'static str = "models/";
     const EXTRA: &'static str = "extra/";
     /// The program, in the container that torch wrote before it had archives of several models.
@@ -79,13 +78,7 @@ impl Archive {
                 return Err(Error::new(Self::VERSION, ErrorKind::ArchiveVersion { got }));
             }
         }
-        if zip.contains(Self::BYTE_ORDER) {
-            let order = zip.get_text(Self::BYTE_ORDER)?;
-            if order.trim_ascii() != b"little" {
-                let got = String::from_utf8_lossy(&order).into_owned();
-                return Err(Error::new(Self::BYTE_ORDER, ErrorKind::ByteOrder { got }));
-            }
-        }
+        zip.check_byte_order()?;
         let models = zip.names().filter_map(|name| name.strip_prefix(Self::MODELS)?.strip_suffix(".json"));
         let models = models.map(str::to_owned).collect();
         Ok(Self { zip, models, is_flat: false })

@@ -131,6 +131,19 @@ impl Zip {
         }
     }
 
+    /// Refuses an archive that PyTorch wrote on a big-endian machine. Old ones do not say where they were written.
+    pub(super) fn check_byte_order(&self) -> Result<(), Error> {
+        const NAME: &str = "byteorder";
+        if !self.contains(NAME) {
+            return Ok(());
+        }
+        let order = self.get_text(NAME)?;
+        if order.trim_ascii() == b"little" {
+            return Ok(());
+        }
+        Err(Error::new(NAME, ErrorKind::ByteOrder { got: String::from_utf8_lossy(&order).into_owned() }))
+    }
+
     fn entry(&self, name: &str) -> Result<(Entry, Bytes), Error> {
         let entry = *self.entries.get(name).ok_or_else(|| Error::new(name, ErrorKind::MissingEntry))?;
         if entry.is_encrypted {

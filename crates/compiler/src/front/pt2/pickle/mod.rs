@@ -10,7 +10,7 @@ mod machine;
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::{Error, ErrorKind};
+use super::error::Error;
 use super::stored_tensor::StoredTensor;
 use super::zip::Zip;
 use crate::Bytes;
@@ -70,13 +70,7 @@ impl Subclass {
 pub fn load(file: Bytes, entry: &str) -> Result<Value, Error> {
     let load = || {
         let zip = Zip::parse(file)?;
-        if zip.contains("byteorder") {
-            let order = zip.get_text("byteorder")?;
-            if &*order != b"little" {
-                let got = String::from_utf8_lossy(&order).into_owned();
-                return Err(Error::new("byteorder", ErrorKind::ByteOrder { got }));
-            }
-        }
+        zip.check_byte_order()?;
         machine::run(&zip.get_checked(PICKLE)?, &zip, entry)
     };
     load().map_err(|error: Error| error.within(entry))
