@@ -128,7 +128,7 @@ fn complex_transform(
     b.add(real, turned)
 }
 
-fn imaginary_unit(b: &mut Builder<'_>, dtype: ScalarType) -> Result<ValueId, Error> {
+pub(crate) fn imaginary_unit(b: &mut Builder<'_>, dtype: ScalarType) -> Result<ValueId, Error> {
     let part = real_dtype(dtype);
     let bytes = [super::number_bytes(0.0, part)?, super::number_bytes(1.0, part)?].concat();
     Ok(b.constant(Constant::dense("imaginary_unit", TensorType::new(dtype, Vec::new()), bytes)?))

@@ -16,6 +16,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::smooth_l1_loss", |o, g| reduced(o, g, 2), smooth_l1),
     composite("aten::huber_loss", |o, g| reduced(o, g, 2), huber),
     composite("aten::kl_div", |o, g| reduced(o, g, 2), kl_div),
+    composite("aten::poisson_nll_loss", |o, g| reduced(o, g, 5), poisson),
     composite("aten::binary_cross_entropy", |o, g| reduced(o, g, 3), binary_cross_entropy),
     composite("aten::binary_cross_entropy_with_logits", |o, g| reduced(o, g, 4), with_logits),
     composite("aten::soft_margin_loss", |o, g| reduced(o, g, 2), soft_margin),
@@ -122,6 +123,34 @@ fn kl_div(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         b.sub(entropy, cross)?
     };
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
+}
+
+/// `exp(x) - t x` of a logarithm, or `x - t log(x + eps)`, with Stirling's approximation of `log t!` for targets above 1
+/// if it is wanted.
+fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, target, dtype) = pair(b, operands)?;
+    let mut losses = if operands.bool(2)? {
+        let (rate, product) = (b.unary("aten::exp", x)?, b.mul(target, x)?);
+        b.sub(rate, product)?
+    } else {
+        let shifted = b.add(x, operands.float(4)?)?;
+        let log = b.unary("aten::log", shifted)?;
+        let product = b.mul(target, log)?;
+        b.sub(x, product)?
+    };
+    if operands.bool(3)? {
+        let log = b.unary("aten::log", target)?;
+        let product = b.mul(target, log)?;
+        let rest = b.sub(product, target)?;
+        let circle = b.mul(target, 2.0 * std::f64::consts::PI)?;
+        let root = b.unary("aten::log", circle)?;
+        let root = b.mul(root, 0.5)?;
+        let factorial = b.add(rest, root)?;
+        let large = b.compare("aten::gt", target, 1)?;
+        let factorial = b.select(large, factorial, 0)?;
+        losses = b.add(losses, factorial)?;
+    }
+    reduce(b, losses, operands.int(5)?, dtype).and_then(done)
 }
 
 /// `-(t log x + (1 - t) log(1 - x))`, with logarithms no less than -100.

@@ -9,6 +9,7 @@ mod assertion;
 mod attention;
 mod binary;
 mod comparison;
+mod complex;
 mod compose;
 mod conversion;
 mod convolution;
@@ -32,6 +33,7 @@ mod pointwise;
 mod pooling;
 mod products;
 mod promotion;
+mod quantile;
 mod quantized;
 mod random;
 mod recurrent;
@@ -40,6 +42,7 @@ mod resizing;
 mod sampling;
 mod scan;
 mod scattering;
+mod series;
 mod slices;
 mod sorting;
 mod special;
@@ -92,6 +95,7 @@ const FAMILIES: &[&[Definition]] = &[
     attention::OPS,
     binary::OPS,
     comparison::OPS,
+    complex::OPS,
     conversion::OPS,
     convolution::OPS,
     creation::OPS,
@@ -109,6 +113,7 @@ const FAMILIES: &[&[Definition]] = &[
     pointwise::OPS,
     pooling::OPS,
     products::OPS,
+    quantile::OPS,
     quantized::OPS,
     random::OPS,
     recurrent::OPS,
@@ -117,6 +122,7 @@ const FAMILIES: &[&[Definition]] = &[
     sampling::OPS,
     scan::OPS,
     scattering::OPS,
+    series::OPS,
     slices::OPS,
     sorting::OPS,
     special::OPS,

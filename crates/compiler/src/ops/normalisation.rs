@@ -12,6 +12,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::batch_norm", same, batch_norm),
     composite("aten::native_batch_norm", batch_statistics, native_batch_norm),
     composite("aten::_batch_norm_no_update", batch_statistics_with_reserve, batch_norm_no_update),
+    composite("aten::_native_batch_norm_legit_functional", batch_statistics_with_running, batch_norm_that_trains),
     kernel("aten::_native_batch_norm_legit_no_training", batch_statistics),
     kernel("aten::_native_batch_norm_legit.no_stats", batch_statistics),
     composite("aten::instance_norm", same, instance_norm),
@@ -69,6 +70,41 @@ fn batch_norm_no_update(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered
     let mut results = b.call("aten::_native_batch_norm_legit_no_training", operands.args.to_vec())?;
     let reserve = [("dtype", rushlight_format::ScalarType::Byte.into())];
     results.push(b.one_with("aten::full", vec![Arg::from([0]), Arg::from(0)], &reserve)?);
+    Ok(Some(results))
+}
+
+/// As [`batch_statistics`], then the running statistics after the call.
+fn batch_statistics_with_running(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let mut types = batch_statistics(operands, graph)?;
+    for index in [3, 4] {
+        let running = operands.tensor(index, graph)?;
+        types.push(tensor(running.dtype, running.shape.clone()));
+    }
+    Ok(types)
+}
+
+/// Normalises with the batch's statistics, and moves the running ones towards them. The running variance is unbiased.
+fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let arg = |index| operands.arg(index).clone();
+    let (x, mean, variance) = (operands.value(0)?, operands.value(3)?, operands.value(4)?);
+    if !operands.bool(5)? {
+        let args = vec![arg(0), arg(1), arg(2), arg(3), arg(4), arg(6), arg(7)];
+        let mut results = b.call("aten::_native_batch_norm_legit_no_training", args)?;
+        results.extend([mean, variance]);
+        return Ok(Some(results));
+    }
+    let args = vec![arg(0), arg(1), arg(2), Arg::from(true), arg(6), arg(7)];
+    let mut results = b.call("aten::_native_batch_norm_legit.no_stats", args)?;
+    let dims: Vec<i64> = (0..b.tensor(x)?.rank() as i64).filter(|dim| *dim != 1).collect();
+    let dims = Arg::from(dims.as_slice());
+    let batch = b.call("aten::var_mean.correction", vec![x.into(), dims, Arg::from(1), Arg::from(false)])?;
+    let [batch_variance, batch_mean] = batch.as_slice() else { return Err(operands.wrong(0, "a tensor")) };
+    for (running, of_batch) in [(mean, *batch_mean), (variance, *batch_variance)] {
+        let dtype = b.tensor(running)?.dtype;
+        let of_batch = b.cast(of_batch, dtype)?;
+        let moved = b.one("aten::lerp.Scalar", vec![running.into(), of_batch.into(), arg(6)])?;
+        results.push(moved);
+    }
     Ok(Some(results))
 }
 

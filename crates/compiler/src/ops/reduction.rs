@@ -59,6 +59,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::std_mean.correction", twice, std_mean),
     composite("aten::std_mean.dim", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
     composite("aten::std_mean", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
+    composite("aten::trace", |o, g| total(o, g, usize::MAX, summed), trace),
     composite("aten::logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
     composite("aten::special_logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
 ];
@@ -247,6 +248,12 @@ fn std_mean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         *variance = b.unary("aten::sqrt", *variance)?;
     }
     Ok(Some(results))
+}
+
+/// The sum of the diagonal.
+fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let diagonal = b.one("aten::diagonal_copy", vec![operands.arg(0).clone()])?;
+    b.unary("aten::sum", diagonal).and_then(done)
 }
 
 /// `max + log(sum(exp(x - max)))`, where an infinite maximum is left out so that no NaN arises.
