@@ -13,7 +13,7 @@ use crate::passes::{
 };
 
 /// What to compile, and how.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct CompileOptions {
     pub import: ImportOptions,
     pub emit: EmitOptions,

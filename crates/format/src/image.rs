@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::blob::Blob;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Builder, Field, Offset};
 use crate::schema::{SEGMENT_OFFSET, SEGMENT_SIZE};
@@ -9,12 +10,28 @@ use crate::schema::{SEGMENT_OFFSET, SEGMENT_SIZE};
 /// Segments start at multiples of this unless asked otherwise.
 pub const SEGMENT_ALIGNMENT: u64 = 128;
 
+/// A part of a file: bytes, or data that makes them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece<'m> {
+    Bytes(&'m [u8]),
+    Blob(&'m Blob<'m>),
+}
+
+impl Piece<'_> {
+    fn size(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Blob(blob) => blob.size(),
+        }
+    }
+}
+
 /// A file laid out but not yet copied together: large blobs are borrowed.
 #[derive(Clone, Debug)]
 pub struct Image<'m> {
     head: Vec<u8>,
     /// Blobs in order, with their offset in the file. Gaps are zero.
-    blobs: Vec<(u64, &'m [u8])>,
+    blobs: Vec<(u64, Piece<'m>)>,
 }
 
 impl<'m> Image<'m> {
@@ -25,14 +42,14 @@ impl<'m> Image<'m> {
 
     /// Bytes of the file.
     pub fn size(&self) -> u64 {
-        self.blobs.last().map_or(self.head.len() as u64, |(offset, blob)| offset + blob.len() as u64)
+        self.blobs.last().map_or(self.head.len() as u64, |(offset, blob)| offset + blob.size())
     }
 
-    /// Passes the file to `sink` piece by piece, in order; stops at its first error.
+    /// Passes the file to `sink` piece by piece, in order; stops at the first error.
     ///
     /// # Errors
-    /// The sink's.
-    pub fn write<E>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// The sink's, and `Unsupported` when data could not be made.
+    pub fn write<E: From<FormatError>>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         const ZEROS: [u8; 256] = [0; 256];
         sink(&self.head)?;
         let mut at = self.head.len() as u64;
@@ -42,38 +59,47 @@ impl<'m> Image<'m> {
                 sink(ZEROS.get(..gap as usize).unwrap_or(&ZEROS))?;
                 at += gap;
             }
-            sink(blob)?;
-            at += blob.len() as u64;
+            match blob {
+                Piece::Bytes(bytes) => sink(bytes)?,
+                Piece::Blob(blob) => {
+                    let kind = ErrorKind::Unsupported { what: "data that could not be made" };
+                    sink(&blob.bytes().ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, *offset))?)?;
+                }
+            }
+            at += blob.size();
         }
         Ok(())
     }
 
     /// The whole file in memory.
-    pub fn to_vec(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// `Unsupported` when data could not be made.
+    pub fn to_vec(&self) -> Result<Vec<u8>, FormatError> {
         let mut bytes = Vec::with_capacity(self.size() as usize);
-        let Ok(()) = self.write(|piece| {
+        self.write(|piece| {
             bytes.extend_from_slice(piece);
-            Ok::<(), core::convert::Infallible>(())
-        });
-        bytes
+            Ok::<(), FormatError>(())
+        })?;
+        Ok(bytes)
     }
 }
 
 /// Segments of a file being laid out. Offsets count from where the first segment will start.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentList<'m> {
-    blobs: Vec<(u64, &'m [u8])>,
+    blobs: Vec<(u64, Piece<'m>)>,
     segments: Vec<(u64, u64)>,
 }
 
 impl<'m> SegmentList<'m> {
     /// Adds a segment of pieces with the given offsets in it, and returns its index.
-    pub fn push(&mut self, alignment: u64, pieces: impl IntoIterator<Item = (u64, &'m [u8])>) -> u32 {
+    pub fn push(&mut self, alignment: u64, pieces: impl IntoIterator<Item = (u64, Piece<'m>)>) -> u32 {
         let start = self.size().next_multiple_of(alignment.max(1));
         let mut size = 0;
-        for (offset, piece) in pieces.into_iter().filter(|(_, piece)| !piece.is_empty()) {
+        for (offset, piece) in pieces.into_iter().filter(|(_, piece)| piece.size() > 0) {
             self.blobs.push((start + offset, piece));
-            size = offset + piece.len() as u64;
+            size = offset + piece.size();
         }
         self.segments.push((if size == 0 { 0 } else { start }, size));
         self.segments.len() as u32 - 1
@@ -81,7 +107,7 @@ impl<'m> SegmentList<'m> {
 
     /// Bytes to the end of the last piece.
     pub fn size(&self) -> u64 {
-        self.blobs.last().map_or(0, |(offset, blob)| offset + blob.len() as u64)
+        self.blobs.last().map_or(0, |(offset, blob)| offset + blob.size())
     }
 
     /// The vector of `DataSegment` tables.

@@ -36,6 +36,8 @@ pub mod bundled;
 pub mod ptd;
 pub mod pte;
 
+#[cfg(feature = "alloc")]
+mod blob;
 mod error;
 mod flatbuf;
 mod header;
@@ -46,6 +48,8 @@ mod scalar_type;
 mod schema;
 mod segments;
 
+#[cfg(feature = "alloc")]
+pub use blob::{Blob, Make};
 pub use bundled::BundledProgram;
 pub use error::{ErrorKind, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};

@@ -49,7 +49,7 @@ fn programs_survive_inline_placement() {
             assert!(model.write(&options).is_err(), "{}", path.display());
             continue;
         }
-        let bytes = model.write(&options).unwrap().to_vec();
+        let bytes = model.write(&options).unwrap().to_vec().unwrap();
         let again = Program::parse(&bytes).unwrap_or_else(|error| panic!("{} inline: {error}", path.display()));
         assert_eq!(again.header(), None);
         assert_eq!(ProgramModel::from_program(&again), model, "{}", path.display());

@@ -47,6 +47,16 @@ impl Recording {
         methods.map(|(method, files)| (method.as_str(), [file(files, 0), file(files, 1)])).collect()
     }
 
+    /// Bytes that ExecuTorch's own compiler plans for each method, if it could compile the model.
+    pub fn planned_by_executorch(&self) -> Option<Vec<(String, u64)>> {
+        let text = fs::read_to_string(self.folder.join("wheel.json")).ok()?;
+        let json: Json = serde_json::from_str(&text).ok()?;
+        let bytes = |arenas: &Json| arenas.as_array().into_iter().flatten().filter_map(Json::as_u64).sum();
+        Some(
+            json["planned_bytes"].as_object()?.iter().map(|(method, arenas)| (method.clone(), bytes(arenas))).collect(),
+        )
+    }
+
     /// Backends without which the program cannot be loaded.
     pub fn backends(&self) -> Vec<&str> {
         self.json["backends"].as_array().into_iter().flatten().filter_map(Json::as_str).collect()

@@ -7,7 +7,8 @@ use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageMode
 
 use crate::error::Error;
 use crate::graph::{
-    Arg, BlockId, ConstantData, Def, Graph, Input, Model, NodeId, Op, StateId, Target, TensorType, Type, ValueId,
+    Arg, BlockId, Constant, ConstantData, Def, Graph, Input, Model, NodeId, Op, StateId, Target, TensorType, Type,
+    ValueId,
 };
 
 use super::pools::{Pools, sizes};
@@ -291,14 +292,14 @@ impl<'m> Method<'m> {
             Some(offset) => (SHARED_ARENA, Some(*offset)),
             None => (ARENA, None),
         };
-        let initial =
-            crate::graph::Constant { name: state.name.clone(), ty: state.ty.clone(), data: state.initial.clone() };
+        let initial = Constant { name: state.name.clone(), ty: state.ty.clone(), data: state.initial.clone() };
         tensor.storage = StorageModel::Planned { memory_id, offset: 0 };
         if !matches!(initial.data, ConstantData::Zeros) {
             let data = initial.read()?;
             // Memory starts as zeros.
             if data.iter().any(|byte| *byte != 0) {
-                let index = self.pools.initial_values.insert(data);
+                let initial = Constant { data: ConstantData::Dense(data), ..initial };
+                let index = self.pools.initial_values.insert(&initial)?;
                 tensor.storage = StorageModel::PlannedInit { memory_id, offset: 0, index };
             }
         }

@@ -1,15 +1,16 @@
 //! Constants and initial values, each stored once.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
+use rushlight_format::Blob;
 use rushlight_format::pte::{StorageModel, TensorModel};
 use rustc_hash::FxHasher;
 
 use crate::Bytes;
 use crate::error::Error;
-use crate::graph::{Constant, Expr};
+use crate::graph::{Constant, ConstantData, Expr};
 
 /// The data of a program's tensors.
 #[derive(Default)]
@@ -18,40 +19,80 @@ pub(super) struct Pools {
     pub initial_values: Pool,
 }
 
-/// Blobs without repetition. Entry 0 means no data.
+/// Data without repetition. Entry 0 means no data.
 #[derive(Default)]
 pub(super) struct Pool {
-    blobs: Vec<Bytes>,
+    entries: Vec<Arc<Constant>>,
     by_hash: HashMap<u64, Vec<u32>>,
 }
+
+/// Data up to this size are put together at once; larger ones when they are written.
+const SMALL: usize = 1 << 14;
 
 impl Pools {
     /// The tensor of a constant, with its data in the pool.
     pub fn tensor(&mut self, constant: &Constant) -> Result<TensorModel, Error> {
         let sizes = sizes(&constant.ty.shape, &constant.name)?;
-        let index = self.constants.insert(constant.read()?);
+        let index = self.constants.insert(constant)?;
         Ok(TensorModel::new(constant.ty.dtype, &sizes).stored(StorageModel::Constant { index }))
     }
 }
 
 impl Pool {
-    /// The index of the blob, which is added if it is new.
-    pub fn insert(&mut self, data: Bytes) -> u32 {
-        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(&*data);
-        let same = self.by_hash.entry(hash).or_default();
-        let known = same.iter().copied().find(|index| self.blobs.get(*index as usize - 1) == Some(&data));
-        known.unwrap_or_else(|| {
-            self.blobs.push(data);
-            let index = self.blobs.len() as u32;
-            same.push(index);
-            index
-        })
+    /// The index of the data, which are added if they are new.
+    pub fn insert(&mut self, constant: &Constant) -> Result<u32, Error> {
+        let mut constant = constant.clone();
+        if constant.len()? <= SMALL {
+            constant.data = ConstantData::Dense(constant.read()?);
+        }
+        let mut hasher = FxHasher::default();
+        match identity(&constant) {
+            Identity::Content(bytes) => bytes.hash(&mut hasher),
+            Identity::View(view) => view.hash(&mut hasher),
+            Identity::Computed(computed) => computed.hash(&mut hasher),
+        }
+        let same = self.by_hash.entry(hasher.finish()).or_default();
+        let is_known = |index: &u32| {
+            self.entries.get(*index as usize - 1).is_some_and(|entry| identity(entry) == identity(&constant))
+        };
+        if let Some(known) = same.iter().copied().find(is_known) {
+            return Ok(known);
+        }
+        self.entries.push(Arc::new(constant));
+        let index = self.entries.len() as u32;
+        same.push(index);
+        Ok(index)
     }
 
-    /// The blobs as a program holds them.
-    pub fn into_data(self) -> Vec<Cow<'static, [u8]>> {
-        let empty = std::iter::once(Cow::Borrowed([].as_slice()));
-        empty.chain(self.blobs.into_iter().map(|blob| Cow::Owned(blob.to_vec()))).collect()
+    /// The data as a program holds them.
+    pub fn into_data(self) -> Vec<Blob<'static>> {
+        let data = |constant: Arc<Constant>| match constant.in_place() {
+            Some(bytes) if bytes.len() <= SMALL => Blob::from(bytes.to_vec()),
+            _ => Blob::Made(constant),
+        };
+        std::iter::once(Blob::from([].as_slice())).chain(self.entries.into_iter().map(data)).collect()
+    }
+}
+
+/// What tells whether the data of two constants are the same, without putting them together.
+#[derive(PartialEq)]
+enum Identity<'c> {
+    Content(Bytes),
+    /// Place and length of the storage, and the elements that are picked.
+    View((usize, usize, usize, &'c [usize], Vec<usize>, usize)),
+    Computed(usize),
+}
+
+fn identity(constant: &Constant) -> Identity<'_> {
+    match (constant.in_place(), &constant.data) {
+        (Some(bytes), _) => Identity::Content(bytes),
+        (None, ConstantData::Strided { storage, offset, strides }) => {
+            let sizes = constant.sizes().unwrap_or_default();
+            let width = constant.ty.dtype.size();
+            Identity::View((storage.as_ptr().addr(), storage.len(), *offset, strides, sizes, width))
+        }
+        (None, ConstantData::Computed(computed)) => Identity::Computed(Arc::as_ptr(computed).addr()),
+        (None, _) => Identity::Content(Bytes::from(vec![0; constant.len().unwrap_or(0)])),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rushlight_format::Make;
+
 use crate::Bytes;
 use crate::error::Error;
 
@@ -106,6 +108,15 @@ impl Constant {
         }
     }
 
+    /// The elements in row-major order, if they lie so in memory already.
+    pub fn in_place(&self) -> Option<Bytes> {
+        match &self.data {
+            ConstantData::Dense(bytes) => Some(bytes.clone()),
+            ConstantData::Strided { strides, .. } if is_row_major(&self.sizes().ok()?, strides) => self.read().ok(),
+            _ => None,
+        }
+    }
+
     /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
     /// computing.
     pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
@@ -123,6 +134,16 @@ impl Constant {
             None => ConstantData::Zeros,
         };
         Some(Self { name: self.name.clone(), ty: TensorType::new(self.ty.dtype, shape), data })
+    }
+}
+
+impl Make for Constant {
+    fn size(&self) -> u64 {
+        self.len().map_or(0, |len| len as u64)
+    }
+
+    fn make(&self) -> Option<Vec<u8>> {
+        self.read().ok().map(|bytes| bytes.to_vec())
     }
 }
 

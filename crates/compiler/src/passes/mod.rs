@@ -10,6 +10,8 @@ mod symbolic;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::fmt;
+
 use crate::error::Error;
 use crate::graph::Model;
 
@@ -22,7 +24,7 @@ pub use lower::LowerComposites;
 pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.
-pub trait Pass {
+pub trait Pass: fmt::Debug {
     /// Short and unique, for reports and errors.
     fn name(&self) -> &str;
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::ScalarType;
 use crate::error::FormatError;
 use crate::flatbuf::{Builder, Offset};
-use crate::image::{Image, SEGMENT_ALIGNMENT, SegmentList, check_len};
+use crate::image::{Image, Piece, SEGMENT_ALIGNMENT, SegmentList, check_len};
 
 use super::*;
 
@@ -60,7 +60,8 @@ impl<'a> FlatTensorModel<'a> {
         let mut named = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             let data = entry.data.as_ref();
-            let segment = *blobs.entry(data).or_insert_with(|| segments.push(segment_alignment, [(0, data)]));
+            let segment =
+                *blobs.entry(data).or_insert_with(|| segments.push(segment_alignment, [(0, Piece::Bytes(data))]));
             let layout = entry.layout.as_ref().map(|model| layout(&mut builder, model));
             let key = builder.string(&entry.key);
             let fields =
@@ -97,7 +98,7 @@ impl<'a> FlatTensorModel<'a> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
-        Ok(self.write(SEGMENT_ALIGNMENT)?.to_vec())
+        self.write(SEGMENT_ALIGNMENT)?.to_vec()
     }
 }
 

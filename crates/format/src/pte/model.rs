@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::ScalarType;
+use crate::{Blob, ScalarType};
 
 use super::{
     CompileSpec, DelegateSpec, Device, Frame, Instruction, OperatorName, Plan, Program, ShapeDynamism, TensorSpec,
@@ -21,11 +21,11 @@ const PLAN_ALIGNMENT: u64 = 16;
 pub struct ProgramModel<'a> {
     pub methods: Vec<PlanModel<'a>>,
     /// Data of constant tensors. Entry 0 is empty and means no data.
-    pub constants: Vec<Cow<'a, [u8]>>,
+    pub constants: Vec<Blob<'a>>,
     /// Initial values of mutable buffers. Entry 0 is empty and means none.
-    pub mutable_data: Vec<Cow<'a, [u8]>>,
+    pub mutable_data: Vec<Blob<'a>>,
     /// Blobs that delegates and external tensors find by key.
-    pub named_data: Vec<(String, Cow<'a, [u8]>)>,
+    pub named_data: Vec<(String, Blob<'a>)>,
 }
 
 /// A method.
@@ -126,7 +126,7 @@ pub struct FrameModel {
 
 impl Default for ProgramModel<'_> {
     fn default() -> Self {
-        let placeholder = || vec![Cow::Borrowed([].as_slice())];
+        let placeholder = || vec![Blob::from([].as_slice())];
         Self { methods: Vec::new(), constants: placeholder(), mutable_data: placeholder(), named_data: Vec::new() }
     }
 }
@@ -138,12 +138,12 @@ impl<'a> ProgramModel<'a> {
     }
 
     /// Adds constant data and returns its index. Data that is already there is not stored again.
-    pub fn constant(&mut self, data: impl Into<Cow<'a, [u8]>>) -> u32 {
+    pub fn constant(&mut self, data: impl Into<Blob<'a>>) -> u32 {
         intern(&mut self.constants, data.into())
     }
 
     /// Adds the initial value of a mutable buffer and returns its index, as [`constant`](Self::constant).
-    pub fn initial_value(&mut self, data: impl Into<Cow<'a, [u8]>>) -> u32 {
+    pub fn initial_value(&mut self, data: impl Into<Blob<'a>>) -> u32 {
         intern(&mut self.mutable_data, data.into())
     }
 
@@ -174,9 +174,9 @@ impl<'a> ProgramModel<'a> {
 }
 
 /// Index of `data` in a pool, which it joins if it is new.
-fn intern<'a>(pool: &mut Vec<Cow<'a, [u8]>>, data: Cow<'a, [u8]>) -> u32 {
+fn intern<'a>(pool: &mut Vec<Blob<'a>>, data: Blob<'a>) -> u32 {
     if pool.is_empty() {
-        pool.push(Cow::Borrowed(&[]));
+        pool.push(Blob::from([].as_slice()));
     }
     // Entry 0 means no data, and so cannot serve an empty tensor.
     let known = pool.iter().skip(1).position(|entry| *entry == data);
@@ -188,10 +188,10 @@ fn intern<'a>(pool: &mut Vec<Cow<'a, [u8]>>, data: Cow<'a, [u8]>) -> u32 {
 }
 
 /// The entries of a pool, cut to the bytes that are used where that is known.
-fn exact<'a>(used: &[Option<usize>], get: impl Fn(u32) -> Option<&'a [u8]>) -> Vec<Cow<'a, [u8]>> {
+fn exact<'a>(used: &[Option<usize>], get: impl Fn(u32) -> Option<&'a [u8]>) -> Vec<Blob<'a>> {
     let entry = |(index, used): (usize, &Option<usize>)| {
         let data = if index == 0 { None } else { get(index as u32) }.unwrap_or_default();
-        Cow::Borrowed(used.and_then(|len| data.get(..len)).unwrap_or(data))
+        Blob::from(used.and_then(|len| data.get(..len)).unwrap_or(data))
     };
     used.iter().enumerate().map(entry).collect()
 }

@@ -4,9 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::blob::Blob;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Builder, Offset};
-use crate::image::{Image, SEGMENT_ALIGNMENT, SegmentList, check_len};
+use crate::image::{Image, Piece, SEGMENT_ALIGNMENT, SegmentList, check_len};
 use crate::schema::*;
 
 use super::Device;
@@ -63,7 +64,7 @@ impl ProgramModel<'_> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
-        Ok(self.write(&WriteOptions::default())?.to_vec())
+        self.write(&WriteOptions::default())?.to_vec()
     }
 
     fn write_segments(&self, options: &WriteOptions) -> Result<Image<'_>, FormatError> {
@@ -85,15 +86,20 @@ impl ProgramModel<'_> {
                 Payload::Inline(0)
             } else {
                 let alignment = options.segment_alignment;
-                Payload::Segment(*blobs.entry(data).or_insert_with(|| segments.push(alignment, [(0, data)])))
+                Payload::Segment(
+                    *blobs.entry(data).or_insert_with(|| segments.push(alignment, [(0, Piece::Bytes(data))])),
+                )
             });
         }
         let inline = if payloads.contains(&Payload::Inline(0)) { vec![inline_data(&mut builder, &[])] } else { vec![] };
         let mut blobs = BTreeMap::new();
         let mut named = Vec::new();
         for (key, data) in &self.named_data {
-            let data = data.as_ref();
-            let segment = *blobs.entry(data).or_insert_with(|| segments.push(options.segment_alignment, [(0, data)]));
+            let mut segment = || segments.push(options.segment_alignment, [(0, Piece::Blob(data))]);
+            let segment = match data {
+                Blob::Bytes(bytes) => *blobs.entry(bytes.as_ref()).or_insert_with(segment),
+                Blob::Made(_) => segment(),
+            };
             let key = builder.string(key);
             named.push(builder.table(&[(NAMED_KEY, key.into()), (NAMED_SEGMENT_INDEX, segment.into())]));
         }
@@ -135,7 +141,9 @@ impl ProgramModel<'_> {
         let mut builder = Builder::new(INLINE_ALIGNMENT);
         let mut constant_buffer = Vec::new();
         for data in &self.constants {
-            let storage = builder.bytes(data, INLINE_ALIGNMENT);
+            let kind = ErrorKind::Unsupported { what: "data that could not be made" };
+            let data = data.bytes().ok_or_else(|| BUFFER_STORAGE.error(kind, 0))?;
+            let storage = builder.bytes(&data, INLINE_ALIGNMENT);
             constant_buffer.push(builder.table(&[(BUFFER_STORAGE, storage.into())]));
         }
         let mut blobs = BTreeMap::new();
@@ -205,14 +213,14 @@ fn finish<'m>(builder: Builder, root: Offset, header: &[u8]) -> Result<Image<'m>
 }
 
 /// The pieces of a segment that holds a pool of data, and the offset of every entry.
-fn pool<D: AsRef<[u8]>>(entries: &[D], alignment: u64) -> (Vec<(u64, &[u8])>, Vec<u64>) {
+fn pool<'m>(entries: &'m [Blob<'_>], alignment: u64) -> (Vec<(u64, Piece<'m>)>, Vec<u64>) {
     let (mut pieces, mut offsets, mut end) = (Vec::new(), Vec::new(), 0u64);
-    for data in entries.iter().map(AsRef::as_ref) {
+    for data in entries {
         let offset = end.next_multiple_of(alignment.max(1));
         offsets.push(offset);
-        if !data.is_empty() {
-            pieces.push((offset, data));
-            end = offset + data.len() as u64;
+        if data.size() > 0 {
+            pieces.push((offset, Piece::Blob(data)));
+            end = offset + data.size();
         }
     }
     // An entry without data behind the last one with some must not point past the segment.
