@@ -18,6 +18,7 @@ FAMILIES = (
     "prim",
     "quantized",
     "llama",
+    "composites_structure",
 )
 
 # Operators without cases, and why.

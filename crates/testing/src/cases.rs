@@ -100,11 +100,15 @@ pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
 }
 
-/// The names of the families that have a file, sorted.
+/// The names of the families of composite operators, which programs do not name, start so.
+pub const COMPOSITES: &str = "composites_";
+
+/// The names of the families of operators that programs name and that have a file, sorted.
 pub fn families() -> Result<Vec<String>, BadCase> {
     let listing = std::fs::read_dir(directory()).map_err(|e| BadCase(format!("{}: {e}", directory().display())))?;
     let mut names: Vec<String> = listing
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".jsonl.gz").map(str::to_owned))
+        .filter(|name| !name.starts_with(COMPOSITES))
         .collect();
     names.sort();
     Ok(names)

@@ -122,6 +122,11 @@ pub fn numbers(t: &TensorData) -> Vec<f64> {
     t.bytes.chunks_exact(part.size()).map(|bytes| number(bytes, part)).collect()
 }
 
+/// The largest magnitude of a finite number.
+pub fn largest(t: &TensorData) -> f64 {
+    numbers(t).into_iter().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max)
+}
+
 fn number(bytes: &[u8], dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => half::f16::from_bits(unsigned(bytes) as u16).to_f64(),

@@ -3,6 +3,7 @@
 
 pub mod cases;
 pub mod compare;
+pub mod composites;
 pub mod page;
 pub mod program;
 pub mod recorded;

@@ -1,0 +1,233 @@
+//! Cases of operators that the compiler makes of simpler ones: each is compiled alone and run.
+
+use std::collections::BTreeMap;
+
+use rushlight_compiler::graph::schema::{Kind, Param};
+use rushlight_compiler::graph::{Arg, Expr, Graph, Layout, MemoryFormat, Model, Op, Origin, Symbol, TensorType, Type};
+use rushlight_compiler::interpret::{self, Datum};
+use rushlight_compiler::ops::{self, Operands};
+use rushlight_compiler::{CompileOptions, ErrorKind, compile};
+use rushlight_format::ScalarType;
+
+use crate::cases::{self, BadCase, Case, TensorData};
+use crate::compare::{self, Limit};
+use crate::tolerance::{Tolerance, epsilon};
+use crate::skips;
+
+/// What became of the cases of a family.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub passed: usize,
+    /// Cases that need something that the compiler does not have, or a size that it must know.
+    pub left_out: usize,
+    /// By operator: what went wrong with which case.
+    pub failed: BTreeMap<String, Vec<String>>,
+}
+
+/// The sizes that the compiler knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All.
+    Static,
+    /// None of the inputs' that are greater than 1: equal ones are one symbol. What depends on a size that must be
+    /// known is left out.
+    Symbolic,
+}
+
+/// Compiles and runs the cases of a family whose operator starts with `filter`.
+pub fn run(family: &str, sizes: Sizes, filter: &str) -> Result<Outcome, BadCase> {
+    let mut outcome = Outcome::default();
+    for case in cases::read(family)?.iter().filter(|case| case.op.starts_with(filter)) {
+        if skips::find(&case.op, &case.name).is_some() {
+            continue;
+        }
+        match run_case(case, sizes) {
+            Ok(true) => outcome.passed += 1,
+            Ok(false) => outcome.left_out += 1,
+            Err(what) => outcome.failed.entry(case.op.clone()).or_default().push(format!("{}: {what}", case.name)),
+        }
+    }
+    Ok(outcome)
+}
+
+/// False for a case that is left out.
+fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
+    let mut inputs = Vec::new();
+    let model = model(case, sizes, &mut inputs)?;
+    let compiled = match compile(model, &CompileOptions::default()) {
+        Err(error) if sizes == Sizes::Symbolic && needs_known_sizes(&error) => return Ok(false),
+        Err(error) if is_unsupported(&case.op, &error) => return Ok(false),
+        compiled => compiled.map_err(|error| error.to_string())?,
+    };
+    let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
+    let outputs = interpret::run(&file, METHOD, &inputs).map_err(|error| error.to_string())?;
+    let results: Vec<&TensorData> = case.expect.iter().filter_map(as_tensor).collect();
+    if outputs.len() != results.len() {
+        return Err(format!("{} results for {}", outputs.len(), results.len()));
+    }
+    for (index, (got, expected)) in outputs.iter().zip(results).enumerate() {
+        if case.unspecified.contains(&index) {
+            continue;
+        }
+        compare(got, expected).map_err(|what| format!("result {index}: {what}"))?;
+    }
+    Ok(true)
+}
+
+const METHOD: &str = "forward";
+
+/// What the compiler says it does not have, by operator.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("aten::linalg_matrix_power", "a negative power of a matrix"),
+    ("aten::one_hot", "`one_hot` without a number of classes"),
+];
+
+/// Whether the error is one of those that are expected of the operator.
+fn is_unsupported(op: &str, error: &rushlight_compiler::Error) -> bool {
+    error.kind() == ErrorKind::Unsupported
+        && UNSUPPORTED.iter().any(|(name, message)| *name == op && error.message().starts_with(message))
+}
+
+/// Whether an error says that a size must be known.
+fn needs_known_sizes(error: &rushlight_compiler::Error) -> bool {
+    let text = error.to_string();
+    ["depend", "known size", "is only known", "no fixed size"].iter().any(|part| text.contains(part))
+}
+
+const fn as_tensor(arg: &cases::Arg) -> Option<&TensorData> {
+    match arg {
+        cases::Arg::Tensor(tensor) => Some(tensor),
+        _ => None,
+    }
+}
+
+/// A method that makes the case's call on its tensors.
+fn model(case: &Case, sizes: Sizes, inputs: &mut Vec<Datum>) -> Result<Model, String> {
+    let mut model = Model::default();
+    let schema = model.schemas.expect(&case.op).map_err(|error| error.to_string())?;
+    let mut graph = Graph::new();
+    let mut args = Vec::new();
+    for (arg, param) in case.args.iter().zip(&schema.params) {
+        args.push(argument(&mut graph, arg, param, sizes, inputs));
+    }
+    let expected = case.expect.iter().filter_map(as_tensor).map(|tensor| Type::Tensor(static_type(tensor)));
+    let expected: Vec<Type> = expected.collect();
+    let inferred = ops::infer(&Operands::new(&schema, &args), &graph);
+    let types = match inferred {
+        Ok(types) => {
+            check_types(&types, &expected, &graph, &case.unspecified)?;
+            types
+        }
+        // What depends on data, the exported program tells.
+        Err(_) => expected,
+    };
+    let origin = graph.origins.push(Origin { node: case.name.clone(), ..Origin::default() });
+    let results = types.into_iter().enumerate().map(|(index, ty)| (format!("result_{index}"), ty));
+    let node = graph.push_node(graph.body, Op::Call(schema), args, origin, results);
+    graph.outputs = graph.nodes[node].results.iter().map(|value| Arg::Value(*value)).collect();
+    model.methods.insert(METHOD.into(), graph);
+    Ok(model)
+}
+
+fn static_type(tensor: &TensorData) -> TensorType {
+    let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
+    TensorType::of(tensor.dtype, &sizes)
+}
+
+/// Fails where inference says something else than PyTorch, as far as sizes are known.
+fn check_types(types: &[Type], expected: &[Type], graph: &Graph, unspecified: &[usize]) -> Result<(), String> {
+    let text = |types: &[Type]| types.iter().map(|ty| ty.display(&graph.symbols).to_string()).collect::<Vec<_>>().join(", ");
+    let fits = |(index, (ty, expected)): (usize, (&Type, &Type))| match (ty, expected) {
+        _ if unspecified.contains(&index) => true,
+        (Type::Tensor(ty), Type::Tensor(expected)) => {
+            let same = |(size, expected): (&Expr, &Expr)| {
+                let value = size.evaluate(&|symbol| graph.symbols[symbol].max);
+                value.is_none_or(|value| Some(value) == expected.as_int())
+            };
+            ty.dtype == expected.dtype
+                && ty.rank() == expected.rank()
+                && ty.shape.iter().zip(&expected.shape).all(same)
+        }
+        _ => false,
+    };
+    if types.len() == expected.len() && types.iter().zip(expected).enumerate().all(fits) {
+        Ok(())
+    } else {
+        Err(format!("inferred {}, expected {}", text(types), text(expected)))
+    }
+}
+
+fn argument(graph: &mut Graph, arg: &cases::Arg, param: &Param, sizes: Sizes, inputs: &mut Vec<Datum>) -> Arg {
+    let kind = match &param.kind {
+        Kind::Optional(inner) => inner,
+        kind => kind,
+    };
+    match (arg, kind) {
+        (cases::Arg::Int(code), Kind::DType) => {
+            let dtype = ScalarType::ALL.into_iter().find(|dtype| i64::from(dtype.code()) == *code);
+            dtype.map_or(Arg::None, Arg::DType)
+        }
+        (cases::Arg::Int(_), Kind::Layout) => Arg::Layout(Layout::Strided),
+        (cases::Arg::Int(_), Kind::MemoryFormat) => Arg::MemoryFormat(MemoryFormat::Contiguous),
+        (cases::Arg::Int(value), _) => Arg::from(*value),
+        (cases::Arg::Double(value), _) => Arg::Float(*value),
+        (cases::Arg::Bool(value), _) => Arg::Bool(*value),
+        (cases::Arg::Str(text), Kind::Device) => Arg::Device(text.clone()),
+        (cases::Arg::Str(text), _) => Arg::Str(text.clone()),
+        (cases::Arg::IntList(values), _) => Arg::from(values.as_slice()),
+        (cases::Arg::DoubleList(values), _) => Arg::List(values.iter().map(|value| Arg::Float(*value)).collect()),
+        (cases::Arg::BoolList(values), _) => Arg::List(values.iter().map(|value| Arg::Bool(*value)).collect()),
+        (cases::Arg::Tensor(tensor), _) => input(graph, tensor, sizes, inputs),
+        (cases::Arg::TensorList(tensors), _) => {
+            Arg::List(tensors.iter().map(|tensor| input(graph, tensor, sizes, inputs)).collect())
+        }
+        (cases::Arg::OptionalTensorList(tensors), _) => {
+            let item = |tensor: &Option<TensorData>| {
+                tensor.as_ref().map_or(Arg::None, |tensor| input(graph, tensor, sizes, inputs))
+            };
+            Arg::List(tensors.iter().map(item).collect())
+        }
+        _ => Arg::None,
+    }
+}
+
+fn input(graph: &mut Graph, tensor: &TensorData, sizes: Sizes, inputs: &mut Vec<Datum>) -> Arg {
+    let mut ty = static_type(tensor);
+    if sizes == Sizes::Symbolic {
+        for size in &mut ty.shape {
+            let value = size.as_int().filter(|value| *value > 1);
+            if let Some(value) = value {
+                let name = format!("s{value}");
+                let known = graph.symbols.iter().find(|(_, symbol)| symbol.name == name).map(|(id, _)| id);
+                let fresh = || Symbol { name: name.clone(), min: 2, max: Some(value) };
+                *size = known.unwrap_or_else(|| graph.symbols.push(fresh())).into();
+            }
+        }
+    }
+    let data = interpret::TensorData { dtype: tensor.dtype, sizes: tensor.sizes.clone(), bytes: tensor.bytes.clone() };
+    inputs.push(Datum::Tensor(data));
+    Arg::Value(graph.input(&format!("input_{}", inputs.len()), Type::Tensor(ty)))
+}
+
+/// Integers must be equal, and numbers near on the scale of the largest.
+fn compare(got: &Datum, expected: &TensorData) -> Result<(), String> {
+    let Datum::Tensor(got) = got else { return Err(format!("{got:?}")) };
+    if got.dtype != expected.dtype || got.sizes != expected.sizes {
+        return Err(format!("{:?} {:?}, expected {:?} {:?}", got.dtype, got.sizes, expected.dtype, expected.sizes));
+    }
+    let dim_order = (0..got.sizes.len() as u8).collect();
+    let got = TensorData { dtype: got.dtype, sizes: got.sizes.clone(), dim_order, bytes: got.bytes.clone() };
+    let relative = match expected.dtype {
+        ScalarType::Half => 4e-3,
+        ScalarType::BFloat16 => 3e-2,
+        ScalarType::Double | ScalarType::ComplexDouble => 1e-7,
+        _ => 2e-5,
+    };
+    let tolerance = if expected.dtype.is_floating() || expected.dtype.is_complex() {
+        let steps = relative / epsilon(expected.dtype);
+        Tolerance::Close { rel: steps, abs: steps * compare::largest(expected) }
+    } else {
+        Tolerance::Exact
+    };
+    compare::values(&got, expected, Limit { tolerance, epsilon: epsilon(expected.dtype), magnitude: 0.0 })
+}

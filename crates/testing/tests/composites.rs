@@ -1,0 +1,32 @@
+//! Every case of operators that the compiler makes of simpler ones: compiled with the inputs' sizes known, then with sizes
+//! that are only known when the program runs.
+//!
+//! `RUSHLIGHT_OP=aten::conv2d` runs the operators whose names start so, `RUSHLIGHT_FAILURES=50` lists so many failures.
+
+use rushlight_testing::composites::{Sizes, run};
+
+fn settle(family: &str, sizes: Sizes) {
+    let filter = std::env::var("RUSHLIGHT_OP").unwrap_or_default();
+    let limit = std::env::var("RUSHLIGHT_FAILURES").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    let outcome = run(family, sizes, &filter).unwrap_or_else(|error| panic!("{error}"));
+    let mut text = String::new();
+    for (op, failures) in &outcome.failed {
+        text += &format!("{op}: {} cases\n", failures.len());
+        for failure in failures.iter().take(limit) {
+            text += &format!("    {}\n", failure.replace('\n', " | "));
+        }
+    }
+    println!("{} cases pass, {} are left out", outcome.passed, outcome.left_out);
+    assert!(text.is_empty(), "{} cases pass; not these:\n{text}", outcome.passed);
+    assert!(outcome.passed > 0 || !filter.is_empty());
+}
+
+#[test]
+fn structure_with_known_sizes() {
+    settle("composites_structure", Sizes::Static);
+}
+
+#[test]
+fn structure_with_symbolic_sizes() {
+    settle("composites_structure", Sizes::Symbolic);
+}
