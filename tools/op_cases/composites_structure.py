@@ -3,7 +3,7 @@
 import torch
 
 from .composites import collect, record
-from .values import BF16, BOOL, F16, F32, F64, I64, Values
+from .values import BF16, BOOL, C64, F16, F32, F64, I64, Values
 
 PER_OPERATOR = 60
 COMPOSITES = True
@@ -253,6 +253,10 @@ def products(v, call):
         for name in ("matmul", "linalg_matmul"):
             call(name, v.tensor(a), v.tensor(b))
     call("matmul", v.tensor((2, 3), I64), v.tensor((3, 2), I64))
+    for a, b in (((2, 3), (3, 4)), ((3,), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4))):
+        call("matmul", v.tensor(a, C64), v.tensor(b, C64))
+    call("linear", v.tensor((2, 3), C64), v.tensor((4, 3), C64), v.tensor((4,), C64))
+    call("einsum", "...ij,...jk,...ni->...nk", [v.tensor((2, 3, 4), C64), v.tensor((4, 4), C64), v.tensor((3, 3), C64)])
     for dtype in (F32, F64, F16, BF16):
         call("linear", v.tensor((2, 5, 3), dtype), v.tensor((4, 3), dtype), v.tensor((4,), dtype))
         call("linear", v.tensor((3,), dtype), v.tensor((4, 3), dtype))

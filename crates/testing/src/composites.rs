@@ -11,8 +11,8 @@ use rushlight_format::ScalarType;
 
 use crate::cases::{self, BadCase, Case, TensorData};
 use crate::compare::{self, Limit};
-use crate::tolerance::{Tolerance, epsilon};
 use crate::skips;
+use crate::tolerance::{Tolerance, epsilon};
 
 /// What became of the cases of a family.
 #[derive(Debug, Default)]
@@ -136,7 +136,8 @@ fn static_type(tensor: &TensorData) -> TensorType {
 
 /// Fails where inference says something else than PyTorch, as far as sizes are known.
 fn check_types(types: &[Type], expected: &[Type], graph: &Graph, unspecified: &[usize]) -> Result<(), String> {
-    let text = |types: &[Type]| types.iter().map(|ty| ty.display(&graph.symbols).to_string()).collect::<Vec<_>>().join(", ");
+    let text =
+        |types: &[Type]| types.iter().map(|ty| ty.display(&graph.symbols).to_string()).collect::<Vec<_>>().join(", ");
     let fits = |(index, (ty, expected)): (usize, (&Type, &Type))| match (ty, expected) {
         _ if unspecified.contains(&index) => true,
         (Type::Tensor(ty), Type::Tensor(expected)) => {
@@ -144,9 +145,7 @@ fn check_types(types: &[Type], expected: &[Type], graph: &Graph, unspecified: &[
                 let value = size.evaluate(&|symbol| graph.symbols[symbol].max);
                 value.is_none_or(|value| Some(value) == expected.as_int())
             };
-            ty.dtype == expected.dtype
-                && ty.rank() == expected.rank()
-                && ty.shape.iter().zip(&expected.shape).all(same)
+            ty.dtype == expected.dtype && ty.rank() == expected.rank() && ty.shape.iter().zip(&expected.shape).all(same)
         }
         _ => false,
     };

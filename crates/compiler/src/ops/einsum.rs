@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, ValueId};
 
+use super::products::product;
 use super::views::{permute, squeeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite};
 
@@ -207,7 +208,7 @@ fn contract(
     let (m, k, n) = (size(&x_rows), size(&x_summed), size(&y_columns));
     let value = if batch.is_empty() {
         let (x, y) = (b.view(x, vec![m, k.clone()])?, b.view(y, vec![k, n])?);
-        b.one("aten::mm", vec![x.into(), y.into()])?
+        product(b, x, y)?
     } else {
         let count = size(&x_batch);
         let x = b.view(x, vec![count.clone(), m, k.clone()])?;

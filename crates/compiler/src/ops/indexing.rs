@@ -211,11 +211,15 @@ fn bagged(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let (weight, indices, offsets) =
         (operands.tensor(0, graph)?, operands.tensor(1, graph)?, operands.tensor(2, graph)?);
     let [_, width] = weight.shape.as_slice() else { return Err(operands.wrong(0, "a matrix")) };
-    let (mode, padding) = (operands.int(4)?, if operands.has(8) { operands.int(8)? } else { -1 });
+    let mode = operands.int(4)?;
+    let padded = match operands.arg(8) {
+        Arg::Int(Expr::Int(padding)) => *padding >= 0 || operands.schema.name == "aten::embedding_bag.padding_idx",
+        padding => !padding.is_none(),
+    };
     let bags = offsets.numel().sub(i64::from(operands.bool(7)?));
     let index = indices.dtype;
     // PyTorch's fast path for sums leaves the bag of each index out.
-    let fast = mode == SUM && padding < 0 && weight.dtype != ScalarType::Double;
+    let fast = mode == SUM && !padded && weight.dtype != ScalarType::Double;
     let rows = if mode == MAX { vec![bags.clone(), width.clone()] } else { vec![bags.clone()] };
     Ok([
         result(weight.dtype, vec![bags.clone(), width.clone()]),
@@ -226,10 +230,18 @@ fn bagged(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     .concat())
 }
 
+/// A padding index may count from the last row; none is -1.
 fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut args = operands.args.to_vec();
-    if args.get(8).is_some_and(Arg::is_none) {
-        args.pop();
+    if operands.schema.name == "aten::embedding_bag.padding_idx" {
+        let rows = operands.tensor(0, b.graph)?.shape.first().cloned().unwrap_or(Expr::Int(0));
+        let padding = match operands.arg(8) {
+            Arg::Int(Expr::Int(padding)) if *padding < 0 => rows.add(*padding).into(),
+            Arg::None => Arg::from(-1),
+            padding => padding.clone(),
+        };
+        args.truncate(8);
+        args.push(padding);
     }
     b.call("aten::_embedding_bag", args).map(Some)
 }

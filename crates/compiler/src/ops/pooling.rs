@@ -252,7 +252,7 @@ struct Table {
 impl Table {
     fn new(from: i64, to: i64) -> Self {
         let bounds = |window: i64| (window * from / to, ((window + 1) * from + to - 1) / to);
-        let length = (0..to).map(|window| bounds(window)).map(|(start, end)| end - start).max().unwrap_or(1);
+        let length = (0..to).map(bounds).map(|(start, end)| end - start).max().unwrap_or(1);
         let window = |window: i64| {
             let (start, end) = bounds(window);
             (start..start + length).map(move |index| index.min(end - 1))

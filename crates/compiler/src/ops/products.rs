@@ -3,11 +3,11 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
-use super::views::{self, expand, permute, transpose_last, unsqueeze};
+use super::views::{self, expand, permute, squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::mm", matrix_product),
+    composite("aten::mm", matrix_product, complex_product),
     kernel("aten::bmm", batched_product),
     kernel("aten::addmm", added_product),
     composite("aten::linear", linear_type, linear),
@@ -42,14 +42,14 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
     let left = if x_rank == 1 { unsqueeze(b, left, 0)? } else { left };
     let right = if y_rank == 1 { unsqueeze(b, right, 1)? } else { right };
     if x_rank <= 2 && y_rank <= 2 {
-        let product = b.one("aten::mm", vec![left.into(), right.into()])?;
+        let product = product(b, left, right)?;
         return b.view(product, shape);
     }
     if y_rank <= 2 {
         // The rows of all matrices on the left are rows of one.
         let (rows, inner) = rows_and_columns(&x)?;
         let flat = b.view(left, vec![rows, inner])?;
-        let product = b.one("aten::mm", vec![flat.into(), right.into()])?;
+        let product = product(b, flat, right)?;
         return b.view(product, shape);
     }
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
@@ -64,6 +64,16 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
     let (left, right) = (stack(left, &x)?, stack(right, &y)?);
     let product = b.one("aten::bmm", vec![left.into(), right.into()])?;
     b.view(product, shape)
+}
+
+/// The product of two matrices. Kernels multiply complex ones only in stacks.
+pub(crate) fn product(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {
+    if !b.tensor(left)?.dtype.is_complex() {
+        return b.one("aten::mm", vec![left.into(), right.into()]);
+    }
+    let (left, right) = (unsqueeze(b, left, 0)?, unsqueeze(b, right, 0)?);
+    let stack = b.one("aten::bmm", vec![left.into(), right.into()])?;
+    squeeze(b, stack, 0)
 }
 
 /// `input @ weight.T + bias`, with the rows of all leading dimensions in one product.
@@ -87,8 +97,12 @@ pub(crate) fn linear_of(
     let flat = b.view(input, vec![rows, inner])?;
     let transposed = views::transpose(b, weight, 0, 1)?;
     let product = match bias {
+        Some(bias) if x.dtype.is_complex() => {
+            let product = self::product(b, flat, transposed)?;
+            b.one("aten::add.Tensor", vec![product.into(), bias.into()])?
+        }
         Some(bias) => b.one("aten::addmm", vec![bias.into(), flat.into(), transposed.into()])?,
-        None => b.one("aten::mm", vec![flat.into(), transposed.into()])?,
+        None => self::product(b, flat, transposed)?,
     };
     b.view(product, shape)
 }
@@ -116,6 +130,13 @@ fn rows_and_columns(ty: &TensorType) -> Result<(Expr, Expr), Error> {
     let columns =
         ty.shape.last().cloned().ok_or_else(|| Error::type_error("a product with a tensor without dimensions"))?;
     Ok((Expr::product(leading(ty, 1)), columns))
+}
+
+fn complex_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    if !operands.tensor(0, b.graph)?.dtype.is_complex() {
+        return Ok(None);
+    }
+    Ok(Some(vec![product(b, operands.value(0)?, operands.value(1)?)?]))
 }
 
 /// Checks that two sizes can be equal.
@@ -283,7 +304,7 @@ fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let left = b.view(left, vec![x_rows, k])?;
     let right = b.view(right, vec![y_rows, k2])?;
     let right = transpose_last(b, right)?;
-    let product = b.one("aten::mm", vec![left.into(), right.into()])?;
+    let product = self::product(b, left, right)?;
     Ok(Some(vec![b.view(product, [leading(&x, 1), leading(&y, 1)].concat())?]))
 }
 

@@ -1,12 +1,12 @@
 //! Pixels in other places: sampling by a grid, shuffling between channels and space, and patches as columns.
 
 use crate::error::Error;
-use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type};
+use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::same;
 use super::products::matmul;
-use super::views::{transpose, transpose_last};
-use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, number_bytes, result};
+use super::views::{permute, transpose, transpose_last};
+use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel, number_bytes, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::grid_sampler_2d", sampled),
@@ -129,14 +129,21 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (lead, [channels, height, width]) = picture(operands, &tensor)?;
     let list = |index: usize, default: i64| operands.ints_for(index, 2, &[default]);
     let (kernel, dilation, padding, stride) = (list(1, 1)?, list(2, 1)?, list(3, 0)?, list(4, 1)?);
-    let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
-        return Err(operands.wrong(0, "a picture whose size depends on no input"));
-    };
     let [up, left] = padding.as_slice() else { return Err(operands.wrong(3, "two numbers")) };
     let mut value = operands.value(0)?;
     if *up != 0 || *left != 0 {
         value = b.one("aten::constant_pad_nd", vec![value.into(), [*left, *left, *up, *up].into()])?;
     }
+    let columns = channels.mul(kernel.iter().product::<i64>());
+    let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
+        if dilation.iter().any(|dilation| *dilation != 1) {
+            return Err(operands.wrong(0, "a picture whose size depends on no input"));
+        }
+        let patches = windows(b, value, &kernel, &stride)?;
+        let sizes = b.tensor(patches)?.shape;
+        let count = Expr::product(sizes.get(sizes.len().saturating_sub(2)..).unwrap_or_default());
+        return done(b.view(patches, [lead, &[columns, count]].concat())?);
+    };
     let mut indices = Vec::new();
     let mut counts = Vec::new();
     for (dim, size) in [height, width].into_iter().enumerate() {
@@ -155,8 +162,20 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     }
     let none = vec![Arg::None; tensor.rank() - 2];
     let patches = b.one("aten::index.Tensor", vec![value.into(), Arg::List([none, indices].concat())])?;
-    let columns = channels.mul(kernel.iter().product::<i64>());
     Ok(Some(vec![b.view(patches, [lead, &[columns, counts.iter().product::<i64>().into()]].concat())?]))
+}
+
+/// The windows of a picture: rows and columns in a window, then rows and columns of windows.
+fn windows(b: &mut Builder<'_>, picture: ValueId, kernel: &[i64], stride: &[i64]) -> Result<ValueId, Error> {
+    let lead = b.tensor(picture)?.rank().saturating_sub(2);
+    let mut value = picture;
+    for (dim, (kernel, stride)) in kernel.iter().zip(stride).enumerate() {
+        let dim = (lead + dim) as i64;
+        value = b.one("aten::unfold_copy", vec![value.into(), dim.into(), (*kernel).into(), (*stride).into()])?;
+    }
+    let mut dims: Vec<usize> = (0..lead).collect();
+    dims.extend([lead + 2, lead + 3, lead, lead + 1]);
+    permute(b, value, &dims)
 }
 
 /// Each element back to where its maximum was, among zeros.

@@ -168,14 +168,20 @@ fn narrow(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![slice(b, operands.value(0)?, dim, start, operands.expr(3)?)?]))
 }
 
+/// A number of parts, at most a million: where it depends on an input, it is that of the exported program.
+fn count_of(operands: &Operands<'_>, count: Option<i64>) -> Option<usize> {
+    let known = Some(operands.results.len()).filter(|count| *count > 0);
+    count.map_or(known, |count| usize::try_from(count).ok()).filter(|count| *count <= 1 << 20)
+}
+
 /// The sizes of parts of `part` elements, the last of which may be smaller.
 fn even_parts(operands: &Operands<'_>, size: &Expr, part: &Expr) -> Result<Vec<Expr>, Error> {
     let count = size.ceil_div(part.clone()).as_int().map(|count| if size.is(0) { 1 } else { count });
-    let Some(count) = count.filter(|count| (1..=1 << 20).contains(count)) else {
+    let Some(count) = count_of(operands, count).filter(|count| *count > 0) else {
         return Err(operands.wrong(1, "a number of parts that depends on no input"));
     };
-    let last = size.sub(part.mul(count - 1));
-    let mut sizes = vec![part.clone(); count as usize];
+    let last = size.sub(part.mul(count as i64 - 1));
+    let mut sizes = vec![part.clone(); count];
     if let Some(slot) = sizes.last_mut() {
         *slot = last;
     }
@@ -276,8 +282,7 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
-    let Some(count) = size.as_int().and_then(|size| usize::try_from(size).ok()).filter(|count| *count <= 1 << 20)
-    else {
+    let Some(count) = count_of(operands, size.as_int()) else {
         return Err(operands.wrong(0, "a dimension whose size depends on no input"));
     };
     let mut shape = tensor.shape.clone();
@@ -286,7 +291,14 @@ fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn unbind(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    twin(b, operands)
+    let tensor = operands.tensor(0, b.graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    if size.is_static() {
+        return twin(b, operands);
+    }
+    let count = super::infer(operands, b.graph)?.len() as i64;
+    let value = operands.value(0)?;
+    (0..count).map(|index| select(b, value, dim, index)).collect::<Result<_, _>>().map(Some)
 }
 
 fn diagonal(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
