@@ -98,11 +98,11 @@ pub(crate) fn linear_of(
     let transposed = views::transpose(b, weight, 0, 1)?;
     let product = match bias {
         Some(bias) if x.dtype.is_complex() => {
-            let product = self::product(b, flat, transposed)?;
+            let product = product(b, flat, transposed)?;
             b.one("aten::add.Tensor", vec![product.into(), bias.into()])?
         }
         Some(bias) => b.one("aten::addmm", vec![bias.into(), flat.into(), transposed.into()])?,
-        None => self::product(b, flat, transposed)?,
+        None => product(b, flat, transposed)?,
     };
     b.view(product, shape)
 }
@@ -304,7 +304,7 @@ fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let left = b.view(left, vec![x_rows, k])?;
     let right = b.view(right, vec![y_rows, k2])?;
     let right = transpose_last(b, right)?;
-    let product = self::product(b, left, right)?;
+    let product = product(b, left, right)?;
     Ok(Some(vec![b.view(product, [leading(&x, 1), leading(&y, 1)].concat())?]))
 }
 
