@@ -162,18 +162,20 @@ pub(crate) fn log_of_sigmoid(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId,
     b.sub(least, log)
 }
 
-/// The second result, which only gradients use, is empty.
+/// The second result is `exp(-|x|)`, which gradients use.
 fn log_sigmoid_forward_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
-    let mut types = same(operands, graph)?;
-    types.push(tensor(operands.tensor(0, graph)?.dtype, vec![Expr::Int(0)]));
-    Ok(types)
+    let types = same(operands, graph)?;
+    Ok([types.clone(), types].concat())
 }
 
 fn log_sigmoid_forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let value = b.precisely(x, log_of_sigmoid)?;
-    let dtype = b.tensor(x)?.dtype;
-    let buffer = b.one_with("aten::full", vec![Arg::from([0]), Arg::from(0)], &[("dtype", dtype.into())])?;
+    let buffer = b.precisely(x, |b, x| {
+        let magnitude = b.unary("aten::abs", x)?;
+        let negative = b.unary("aten::neg", magnitude)?;
+        b.unary("aten::exp", negative)
+    })?;
     Ok(Some(vec![value, buffer]))
 }
 

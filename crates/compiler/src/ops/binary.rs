@@ -135,6 +135,7 @@ pub(crate) fn scalar_first(b: &mut Builder<'_>, operands: &Operands<'_>, name: &
 }
 
 fn float_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    double_arithmetic(operands, b.graph)?;
     let (base, exponent, _) = tensors(b, operands, ScalarType::Double)?;
     b.one("aten::pow.Tensor_Tensor", vec![base.into(), exponent.into()]).and_then(done)
 }

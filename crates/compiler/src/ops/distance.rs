@@ -34,13 +34,12 @@ fn cosine_similarity(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dtype = to_floating(promote(&[operands.arg(0), operands.arg(1)], b.graph)?);
     let mut unit = |index| {
         let x = b.cast(operands.value(index)?, compute_dtype(dtype))?;
-        let rank = b.tensor(x)?.rank();
-        // Dimensions are counted from the end, as those of the smaller one are fewer.
-        let dims = Arg::from([dim - shape.len() as i64]);
-        if rank < shape.len() {
-            return Err(operands.wrong(index, "as many dimensions as the other"));
-        }
-        let norm = vector_norm(b, x, 2.0, dims, Arg::from(true))?;
+        let x = if b.tensor(x)?.shape == shape {
+            x
+        } else {
+            b.one("aten::expand_copy", vec![x.into(), shape.clone().into()])?
+        };
+        let norm = vector_norm(b, x, 2.0, Arg::from([dim]), Arg::from(true))?;
         let norm = b.one("aten::clamp", vec![norm.into(), Arg::Float(eps), Arg::None])?;
         b.div(x, norm)
     };
@@ -54,7 +53,7 @@ fn pairwise_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Er
     let args = [operands.arg(0), operands.arg(1)];
     let shape = broadcast_shape(&args, graph)?;
     let last = shape.len().saturating_sub(1);
-    one(promote(&args, graph)?, reduced_shape(&shape, &[last], operands.bool(4)?))
+    one(to_floating(promote(&args, graph)?), reduced_shape(&shape, &[last], operands.bool(4)?))
 }
 
 /// The norm of `x - y + eps` along the last dimension.

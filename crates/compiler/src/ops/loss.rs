@@ -355,10 +355,15 @@ fn cross_entropy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         SUM => b.unary("aten::sum", smooth)?,
         _ => smooth,
     };
-    let count = ty.shape.get(dim as usize).and_then(Expr::as_int);
-    let count = count.ok_or_else(|| operands.wrong(0, "a known number of classes"))?;
-    let (loss, smooth) = (b.mul(loss, 1.0 - smoothing)?, b.mul(smooth, smoothing / count as f64)?);
+    let loss = b.mul(loss, 1.0 - smoothing)?;
+    let smooth = spread(b, smooth, smoothing, ty.shape.get(dim as usize))?;
     b.add(loss, smooth).and_then(done)
+}
+
+/// The part of the smoothing that each class gets.
+fn spread(b: &mut Builder<'_>, x: ValueId, smoothing: f64, classes: Option<&Expr>) -> Result<ValueId, Error> {
+    let scaled = b.mul(x, smoothing)?;
+    b.div(scaled, classes.cloned().unwrap_or(Expr::Int(1)))
 }
 
 /// Each class times its weight.
@@ -382,9 +387,10 @@ fn probabilities(
     let ty = b.tensor(log)?;
     let mut target = target;
     if smoothing > 0.0 {
-        let count = ty.shape.get(dim as usize).and_then(Expr::as_int).unwrap_or(1);
-        target = b.mul(target, 1.0 - smoothing)?;
-        target = b.add(target, smoothing / count as f64)?;
+        let rest = b.mul(target, 1.0 - smoothing)?;
+        let ones = super::creation::filled(b, Arg::List(Vec::new()), Arg::from(1), ty.dtype)?;
+        let part = spread(b, ones, smoothing, ty.shape.get(dim as usize))?;
+        target = b.add(rest, part)?;
     }
     let weighted = weighted_classes(b, log, classes.weight, dim)?;
     let product = b.mul(weighted, target)?;

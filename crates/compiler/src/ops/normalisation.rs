@@ -117,17 +117,16 @@ fn instance_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     }
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
-    let channels = ty.shape.get(1).and_then(Expr::as_int);
-    let channels = channels.ok_or_else(|| operands.wrong(0, "a tensor with a known number of channels"))?;
+    let channels = ty.shape.get(1).cloned().ok_or_else(|| operands.wrong(0, "a tensor of at least 2 dimensions"))?;
     normalise_groups(b, x, [arg(1), arg(2)], channels, arg(7))
 }
 
 fn group_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let affine = [operands.arg(2).clone(), operands.arg(3).clone()];
-    normalise_groups(b, operands.value(0)?, affine, operands.int(1)?, operands.arg(4).clone())
+    normalise_groups(b, operands.value(0)?, affine, operands.expr(1)?, operands.arg(4).clone())
 }
 
-fn normalise_groups(b: &mut Builder<'_>, x: ValueId, affine: [Arg; 2], groups: i64, eps: Arg) -> Lowered {
+fn normalise_groups(b: &mut Builder<'_>, x: ValueId, affine: [Arg; 2], groups: Expr, eps: Arg) -> Lowered {
     let shape = b.tensor(x)?.shape;
     let (Some(batch), Some(channels)) = (shape.first(), shape.get(1)) else {
         return Err(Error::type_error("a normalisation of groups takes at least 2 dimensions").got(shape.len()));

@@ -88,13 +88,14 @@ fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places
     let rank = ty.rank();
     let keepdim = operands.bool(3)?;
     // What stood last took the place of `dim`; it goes back when that place is filled with 1.
-    let mut kept: Vec<Expr> = if operands.has(2) { shape.to_vec() } else { vec![Expr::Int(1); shape.len()] };
+    let along = operands.has(2) && !shape.is_empty();
+    let mut kept: Vec<Expr> = if along { shape.to_vec() } else { vec![Expr::Int(1); shape.len()] };
     if let Some(slot) = kept.get_mut(dim) {
         *slot = Expr::Int(1);
     }
     let last = rank.saturating_sub(1);
     let mut order: Vec<usize> = vec![last];
-    if operands.has(2) && rank > 0 {
+    if along && rank > 0 {
         // Positions of the original dimensions in the transposed tensor.
         let position = |at: usize| if at == last { dim } else { at };
         order.extend((0..rank).filter(|at| *at != dim).map(position));
@@ -105,7 +106,7 @@ fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places
     let mut target: Vec<Expr> = if several { vec![count] } else { Vec::new() };
     if keepdim {
         target.extend(kept);
-    } else if operands.has(2) {
+    } else if along {
         target.extend(shape.iter().enumerate().filter(|(at, _)| *at != dim).map(|(_, size)| size.clone()));
     }
     b.view(moved, target).and_then(done)

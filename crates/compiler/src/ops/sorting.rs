@@ -106,10 +106,15 @@ fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> R
     if category(ty.dtype) != 2 {
         return Ok(middle);
     }
-    let last = pick(b, x, dim, size.sub(1), keepdim)?;
-    let ([value, position], [last, last_position]) = (middle.as_slice(), last.as_slice()) else { return Ok(middle) };
-    let nan = b.unary("aten::isnan", *last)?;
-    Ok(vec![b.select(nan, *last, *value)?, b.select(nan, *last_position, *position)?])
+    let [value, position] = middle.as_slice() else { return Ok(middle) };
+    // The greatest of truth values is the first NaN, if there is one.
+    let nan = b.unary("aten::isnan", x)?;
+    let nan = b.cast(nan, ScalarType::Byte)?;
+    let dim = if ty.rank() == 0 { 0 } else { dim as i64 };
+    let first = b.call("aten::max.dim", vec![nan.into(), Arg::from(dim), Arg::from(keepdim)])?;
+    let [nan, nan_position] = first.as_slice() else { return Ok(middle) };
+    let nan = b.cast(*nan, ScalarType::Bool)?;
+    Ok(vec![b.select(nan, f64::NAN, *value)?, b.select(nan, *nan_position, *position)?])
 }
 
 /// The element of this rank along a dimension, and its position.

@@ -25,14 +25,13 @@ fn dequantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
 
 /// A tensor's dimensions, each split into blocks and the places in a block.
 struct Blocks {
-    /// `[count0, size0, count1, size1, …]`, without the places of dimensions whose blocks have one element.
+    /// `[count0, size0, count1, size1, …]`, without the counts of dimensions that are one block, and without the sizes of
+    /// blocks of one element.
     split: Vec<Expr>,
     /// The same with 1 for the places in a block.
     per_block: Vec<Expr>,
     /// The dimensions of `split` that are places in a block.
     inside: Vec<i64>,
-    /// The number of blocks of each dimension.
-    counts: Vec<Expr>,
 }
 
 impl Blocks {
@@ -41,14 +40,22 @@ impl Blocks {
         if sizes.len() != shape.len() {
             return Err(operands.wrong(1, "a block size for each dimension"));
         }
-        let mut blocks = Self { split: Vec::new(), per_block: Vec::new(), inside: Vec::new(), counts: Vec::new() };
+        let mut blocks = Self { split: Vec::new(), per_block: Vec::new(), inside: Vec::new() };
         for (size, block) in shape.iter().zip(sizes) {
             // -1 stands for the whole dimension.
             let block = if block.is(-1) { size.clone() } else { block };
-            let count = if block == *size { Expr::Int(1) } else { size.floor_div(block.clone()) };
-            blocks.split.push(count.clone());
-            blocks.per_block.push(count.clone());
-            blocks.counts.push(count);
+            let whole = block == *size;
+            if !whole && !size.is_static() && !block.is(1) {
+                let name = &operands.schema.name;
+                return Err(Error::unsupported(format!(
+                    "`{name}` in blocks along a dimension that depends on an input"
+                )));
+            }
+            if !whole || block.is(1) {
+                let count = size.floor_div(block.clone());
+                blocks.split.push(count.clone());
+                blocks.per_block.push(count);
+            }
             if !block.is(1) {
                 blocks.inside.push(blocks.split.len() as i64);
                 blocks.split.push(block);
@@ -127,10 +134,10 @@ fn parameters(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     Ok(vec![tensor(scale, shape.clone()), tensor(zero_point, shape)])
 }
 
-/// Counts of blocks; without `keepdim`, dimensions that are one block have no place of their own.
+/// The counts of blocks, with 1 for the places in a block if they are kept.
 fn parameter_shape(operands: &Operands<'_>, blocks: &Blocks) -> Result<Vec<Expr>, Error> {
     if operands.bool(9)? {
-        return Ok(blocks.counts.clone());
+        return Ok(blocks.per_block.clone());
     }
     let inside = |dim: usize| blocks.inside.contains(&(dim as i64));
     Ok(blocks.split.iter().enumerate().filter(|(dim, _)| !inside(*dim)).map(|(_, size)| size.clone()).collect())

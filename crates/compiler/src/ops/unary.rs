@@ -19,7 +19,7 @@ pub(crate) const OPS: &[Definition] = &[
     kernel("aten::sign", same),
     composite("aten::sgn", same, |b, o| forward(b, o, "aten::sign")),
     composite("aten::signbit", truth, signbit),
-    composite("aten::square", same, |b, o| b.mul(o.value(0)?, o.value(0)?).and_then(done)),
+    composite("aten::square", squared, square),
     kernel("aten::ceil", same),
     composite("aten::special_round", same, |b, o| forward(b, o, "aten::round.decimals")),
     kernel("aten::floor", same),
@@ -101,6 +101,19 @@ pub(crate) const fn real_dtype(dtype: ScalarType) -> ScalarType {
 fn conj(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     if b.tensor(x)?.dtype.is_complex() { forward(b, operands, "aten::_conj_physical") } else { done(x) }
+}
+
+/// Powers of booleans are integers.
+fn squared(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    one(if input.dtype == ScalarType::Bool { ScalarType::Long } else { input.dtype }, input.shape.clone())
+}
+
+fn square(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let dtype = b.tensor(x)?.dtype;
+    let x = b.cast(x, if dtype == ScalarType::Bool { ScalarType::Long } else { dtype })?;
+    b.mul(x, x).and_then(done)
 }
 
 /// The sign of a zero shows in its reciprocal.
