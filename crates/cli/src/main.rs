@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod compile;
 mod completions;
 mod demo;
 mod doctor;
@@ -20,12 +21,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs PyTorch models exported to ExecuTorch's .pte format.
+/// Compiles PyTorch models to ExecuTorch's .pte format, and runs them.
 #[derive(Parser)]
 #[command(name = "rushlight", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   rushlight demo                                    classify ten digits with the built-in model
+  rushlight compile model.pt2 -o model.pte          compile what torch.export.save wrote
   rushlight run model.pte --input x.npy             run a model and print its outputs
   rushlight run model.pte --input cat.jpg --top 3   run an image classifier
   rushlight bench model.pte                         time loading and running
@@ -43,6 +45,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Compile .pt2 files to a .pte file
+    Compile(compile::Compile),
     /// Run a method and print or save its outputs
     Run(run::Run),
     /// Time loading and running, apart
@@ -65,6 +69,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Compile(compile) => compile.run(),
         Command::Run(run) => run.run(),
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),

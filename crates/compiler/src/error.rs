@@ -132,6 +132,16 @@ impl Error {
         self.0.source.as_deref()
     }
 
+    /// What would have been right, if known.
+    pub fn what_was_expected(&self) -> Option<&str> {
+        self.0.expected.as_deref()
+    }
+
+    /// What came instead, if known.
+    pub fn what_came(&self) -> Option<&str> {
+        self.0.got.as_deref()
+    }
+
     /// What to do about it, if known.
     pub fn hint(&self) -> Option<&str> {
         self.0.help.as_deref()

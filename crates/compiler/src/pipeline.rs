@@ -6,7 +6,7 @@ use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
-use crate::graph::Model;
+use crate::graph::{Literal, Model};
 use crate::passes::{
     CheckOperators, EliminateDeadCode, FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes,
     MergeCommonSubexpressions, MergeConstants, Pass,
@@ -17,6 +17,8 @@ use crate::passes::{
 pub struct CompileOptions {
     pub import: ImportOptions,
     pub emit: EmitOptions,
+    /// Methods that take nothing and return constants, by name.
+    pub constant_methods: Vec<(String, Vec<Literal>)>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
 }
@@ -52,6 +54,7 @@ pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Resu
 /// # Errors
 /// What the passes find.
 pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
+    model.constant_methods.extend(options.constant_methods.iter().cloned());
     for pass in canonical() {
         pass.run(&mut model)?;
     }

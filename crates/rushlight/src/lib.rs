@@ -12,9 +12,21 @@
 //! # }
 //! ```
 //!
+//! With the feature `compile` (also the default) a [`Compiler`] makes `.pte` files of the `.pt2` files that
+//! `torch.export.save` writes:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), rushlight::Error> {
+//! rushlight::Compiler::new().method("forward", "model.pt2").compile()?.save("model.pte")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Without `std`, [`runtime`] and [`kernels`] run programs from static memory: see `examples/cortex-m`.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(feature = "compile")]
+mod compile;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
@@ -30,6 +42,8 @@ mod source;
 #[cfg(feature = "std")]
 mod tensor;
 
+#[cfg(feature = "compile")]
+pub use compile::{CompiledProgram, Compiler, open_shared};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 pub use half::{bf16, f16};
@@ -39,6 +53,8 @@ pub use instance::MethodInstance;
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
+#[cfg(feature = "compile")]
+pub use rushlight_compiler as compiler;
 pub use rushlight_format as format;
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]

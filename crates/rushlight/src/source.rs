@@ -77,3 +77,14 @@ unsafe impl StableBytes for Mapped {
         &self.0
     }
 }
+
+/// The bytes of a file, shared, for who only reads them.
+#[cfg(feature = "compile")]
+pub(crate) struct Shared(pub Arc<dyn StableBytes>);
+
+#[cfg(feature = "compile")]
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}

@@ -1,0 +1,129 @@
+//! `rushlight compile`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use rushlight::Compiler;
+use rushlight::compiler::graph::Literal;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Compiles models that `torch.export.save` wrote to a .pte file. Needs no Python.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight compile model.pt2 -o model.pte
+  rushlight compile encode=encoder.pt2 decode=decoder.pt2 --share-state -o model.pte
+  rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte")]
+pub struct Compile {
+    /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
+    #[arg(required = true, value_name = "[NAME=]FILE.pt2")]
+    models: Vec<String>,
+
+    /// The file to write; by default the first input with the ending .pte
+    #[arg(short, long, value_name = "FILE.pte")]
+    output: Option<PathBuf>,
+
+    /// Buffers of the same name in several methods are one
+    #[arg(long)]
+    share_state: bool,
+
+    /// A method that takes nothing and returns a number, truth value or text; may be repeated
+    #[arg(long = "constant", value_name = "NAME=VALUE")]
+    constants: Vec<String>,
+
+    /// Leave inputs where the caller has them, without a place in the arena
+    #[arg(long)]
+    no_plan_inputs: bool,
+
+    /// Let the caller give memory for outputs
+    #[arg(long)]
+    no_plan_outputs: bool,
+
+    /// Bytes that planned tensors start at multiples of
+    #[arg(long, default_value_t = 16, value_name = "BYTES")]
+    alignment: u64,
+
+    /// Keep the Python stack of every instruction in the file
+    #[arg(long)]
+    stack_traces: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compile {
+    pub fn run(self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let mut compiler = Compiler::new().share_state(self.share_state);
+        let mut first = None;
+        for model in &self.models {
+            let (name, path) = model.split_once('=').unwrap_or(("forward", model));
+            first.get_or_insert(path);
+            compiler = compiler.method(name, path);
+        }
+        for constant in &self.constants {
+            let (name, value) = constant
+                .split_once('=')
+                .ok_or_else(|| Failure::Other(format!("`--constant {constant}` has no value; write NAME=VALUE")))?;
+            compiler = compiler.constant(name, literal(value));
+        }
+        if !self.alignment.is_power_of_two() {
+            return Err(Failure::Other(format!("`--alignment {}` is not a power of two", self.alignment)));
+        }
+        let emit = &mut compiler.options().emit;
+        emit.plan_inputs = !self.no_plan_inputs;
+        emit.plan_outputs = !self.no_plan_outputs;
+        emit.alignment = self.alignment;
+        emit.stack_traces = self.stack_traces;
+        let output = self.output.unwrap_or_else(|| Path::new(first.unwrap_or("model")).with_extension("pte"));
+        let compiled = compiler.compile()?;
+        let size = compiled.save(&output)?;
+        let elapsed = start.elapsed();
+        let program = &compiled.compiled().program;
+        let instructions: usize = program.methods.iter().map(|plan| plan.instructions.len()).sum();
+        let activations: u64 = program.methods.iter().flat_map(|plan| &plan.buffer_sizes).sum();
+        if self.json {
+            output::print_json(&json!({
+                "file": output.display().to_string(),
+                "bytes": size,
+                "methods": program.methods.iter().map(|plan| json!({
+                    "name": plan.name,
+                    "instructions": plan.instructions.len(),
+                    "planned_bytes": plan.buffer_sizes.iter().sum::<u64>(),
+                })).collect::<Vec<_>>(),
+                "seconds": elapsed.as_secs_f64(),
+            }));
+            return Ok(());
+        }
+        let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        output::print(&format!(
+            "{}  {} · {} · {} · activations {} · {}",
+            output.display(),
+            output::bytes(size),
+            plural(program.methods.len(), "method"),
+            plural(instructions, "instruction"),
+            output::bytes(activations),
+            output::duration(elapsed),
+        ));
+        Ok(())
+    }
+}
+
+/// A number, a truth value, or else text.
+fn literal(text: &str) -> Literal {
+    match text {
+        "true" | "True" => Literal::Bool(true),
+        "false" | "False" => Literal::Bool(false),
+        "none" | "None" => Literal::None,
+        _ => match (text.parse(), text.parse()) {
+            (Ok(int), _) => Literal::Int(int),
+            (_, Ok(float)) => Literal::Float(float),
+            _ => Literal::Str(text.to_owned()),
+        },
+    }
+}
