@@ -9,10 +9,11 @@ random. `OUT/wheel.json` has one object a model and form with what the executorc
 took on the program as torch.export.load returns it, in a process of its own:
 
     {"name": "resnet50", "form": "straight", "tool": "executorch", "version": "1.5.1", "file_bytes": 102539264,
-     "load_seconds": 0.9, "seconds": 9.1, "peak_bytes": 1200000000, "before_bytes": 700000000, "program_bytes": 102400000}
+     "load_seconds": 0.9, "planned_bytes": {"forward": [9633792]}, "seconds": 9.1, "cpu_seconds": 9.0,
+     "peak_bytes": 1200000000, "before_bytes": 700000000, "program_bytes": 102400000}
 
-`tools/models/wheel.py` says what the sizes are. A compilation that does not end within the time limit has "timeout", its
-limit in seconds, in the place of the results.
+`tools/models/wheel.py` says what the figures are. A compilation that does not end within the time limit has "timeout",
+its limit in seconds, in the place of the results.
 """
 
 import argparse
