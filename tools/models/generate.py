@@ -29,6 +29,7 @@ import hashlib
 import importlib.metadata
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import sys
@@ -76,7 +77,7 @@ def export(model):
 
     modules = model.methods
     for name, module in modules.items():
-        module.eval().requires_grad_(False)
+        module.eval().requires_grad_(model.gradients)
         if model.quantize:
             calls = [args for method, args in model.calls if method == name]
             modules[name] = model.quantize(torch.export.export(module, calls[0], strict=True).module(), calls)
@@ -86,7 +87,8 @@ def export(model):
     for name, module in modules.items():
         example = next(args for method, args in model.calls if method == name)
         shapes = model.dynamic.get(name)
-        exported[name] = torch.export.export(module, example, dynamic_shapes=shapes, strict=model.strict)
+        with torch.set_grad_enabled(model.gradients):
+            exported[name] = torch.export.export(module, example, dynamic_shapes=shapes, strict=model.strict)
     return exported, untouched
 
 
@@ -109,7 +111,7 @@ def generate(name, out):
     written = {}
     for method, program in exported.items():
         files = description["exported"][method] = [f"{method}.pt2", f"{method}.core.pt2"]
-        with torch.no_grad():
+        with torch.set_grad_enabled(model.gradients):
             core = program.run_decompositions()
         for file, form in zip(files, (program, core)):
             torch.export.save(form, folder / file)
@@ -180,7 +182,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", default=ROOT / "target" / "models")
     parser.add_argument("--only", type=lambda names: names.split(","), help="names, separated by commas")
-    parser.add_argument("--jobs", type=int, default=2, help="processes to use (2)")
+    # A process needs about a gigabyte.
+    processes = min(8, os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=processes, help=f"processes to use ({processes})")
     parser.add_argument("--bench", action="store_true", help="make the programs for timing too")
     parser.add_argument("--force", action="store_true", help="make again what is up to date")
     parser.add_argument("--list", action="store_true", help="print the names and stop")

@@ -20,7 +20,8 @@ class Model:
     for `forward`, or (method name, arguments); the first call of a method is also its export example. `dynamic` is
     torch.export's `dynamic_shapes`, per method when there are several. `quantize` turns an exported module into a
     quantized one, given the calibration calls. `strict` exports by following the bytecode, which finds state that
-    other objects than modules hold. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
+    other objects than modules hold. `gradients` leaves the weights trainable during the export, as they are unless one
+    says otherwise: regions without gradients then become operators that wrap a graph. `beyond_core` allows operators that are not core ATen. `beyond_wheel` says
     that the wheel's compiler fails, or leaves operators that have no kernel, so that there is no program to record.
     `unsupported` is in the name of an operator without any kernel, which an error has to name. `tolerance` is relative to each output's scale (tools/cases.py).
     """
@@ -33,6 +34,7 @@ class Model:
     config: Callable[[], ExecutorchBackendConfig] = ExecutorchBackendConfig
     quantize: Callable | None = None
     strict: bool = False
+    gradients: bool = False
     beyond_core: bool = False
     beyond_wheel: bool = False
     unsupported: str | None = None

@@ -93,3 +93,13 @@ def swin_v2():
         block=swin_transformer.SwinTransformerBlockV2, downsample_layer=swin_transformer.PatchMergingV2,
     )
     return pictures(network, 64)
+
+
+@model
+def resnet_gradients():
+    """Exported with weights that require gradients."""
+    network = architectures.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=10)
+    network.layer3, network.layer4, network.fc = nn.Identity(), nn.Identity(), nn.Linear(128, 10)
+    program = pictures(network, 32)
+    program.gradients = True
+    return program

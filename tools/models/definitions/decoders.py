@@ -25,6 +25,14 @@ def qwen2():
 
 
 @model
+def qwen2_gradients():
+    """Rotary positions that are computed without gradients, among weights that have them."""
+    network = decoder(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**GROUPED, **SMALL)))
+    network.gradients = True
+    return network
+
+
+@model
 def qwen3():
     """Normalised queries and keys, and a tied head."""
     config = transformers.Qwen3Config(**GROUPED, head_dim=8, tie_word_embeddings=True, **SMALL)
