@@ -169,7 +169,9 @@ def cond_on_size():
 
     def choose(x, limit):
         scaled = torch.cond(x.shape[0] > 4, lambda x: x / 2, lambda x: x * 2, (x,))
-        return torch.cond(limit.sum() > scaled.sum(), lambda x: (x + 1).relu(), lambda x: x.neg(), (scaled,))
+        chosen = torch.cond(limit.sum() > scaled.sum(), lambda x: (x + 1).relu(), lambda x: x.neg(), (scaled,))
+        # Without this use, the wheel puts the result of neg where its argument is.
+        return chosen + scaled
 
     rows = Dim("rows", min=2, max=9)
     calls = [(uniform(n, 3), uniform(3)) for n in (3, 9, 5)]

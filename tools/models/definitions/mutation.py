@@ -153,9 +153,10 @@ def cache_at_position():
 
 @model
 def shared_state():
-    """Three methods on the same cache: filling it, one step, and starting again."""
-    from executorch.exir import ExecutorchBackendConfig
-    from executorch.exir.passes import MemoryPlanningPass
+    """Three methods on the same cache: filling it, one step, and starting again.
+
+    The wheel's program does not say which memory its methods share; a caller of ExecuTorch has to know and provide it.
+    """
 
     class Prefill(nn.Module):
         def __init__(self, cache):
@@ -190,6 +191,4 @@ def shared_state():
     cache = Stateful(history=torch.zeros(8, 4), count=torch.tensor(0))
     methods = {"prefill": Prefill(cache), "step": Step(cache), "reset": Reset(cache)}
     calls = [("prefill", (uniform(3, 4),)), ("step", (uniform(4),)), ("step", (uniform(4),)), ("reset", ())]
-    planning = MemoryPlanningPass(share_mutable_buffers=True)
-    config = ExecutorchBackendConfig(memory_planning_pass=planning, emit_mutable_buffer_names=True)
-    return Model(methods, [*calls, ("step", (uniform(4),)), *calls[:2]], config=lambda: config)
+    return Model(methods, [*calls, ("step", (uniform(4),)), *calls[:2]], beyond_wheel=True)
