@@ -12,6 +12,7 @@ mod builder;
 mod constant;
 pub mod expr;
 pub mod schema;
+pub mod text;
 pub mod types;
 mod verify;
 
