@@ -152,6 +152,11 @@ fn default_arg(default: &Default, kind: &Kind) -> Arg {
         // A number stands for a list of that many.
         Default::Int(value) => match kind {
             Kind::List(_, length) => Arg::List(vec![Arg::from(*value); length.unwrap_or(1) as usize]),
+            Kind::Optional(inner) => default_arg(default, inner),
+            Kind::DType => {
+                let dtype = u8::try_from(*value).ok().and_then(ScalarType::from_code);
+                dtype.map_or(Arg::from(*value), Arg::DType)
+            }
             _ => Arg::from(*value),
         },
         Default::Float(value) => Arg::Float(*value),

@@ -558,7 +558,7 @@ mod tests {
             &error_of(|m| {
                 let ty = float(&[2]);
                 let sizes = vec![Expr::Symbol(SymbolId::new(0))];
-                let full = m.call("aten::full", vec![sizes.into(), Arg::from(0)], ty);
+                let full = m.call("aten::full", vec![sizes.into(), Arg::Float(0.0)], ty);
                 m.graph().outputs.push(full.into());
             }),
             &["the size"],

@@ -163,7 +163,7 @@ mod tests {
             m.call("aten::nonzero", vec![x.into()], found);
             let sizes = vec![if used { size.clone() } else { Expr::Int(3) }];
             let ty = Type::Tensor(TensorType::new(ScalarType::Float, sizes.clone()));
-            let full = m.call("aten::full", vec![sizes.into(), Arg::from(0)], ty);
+            let full = m.call("aten::full", vec![sizes.into(), Arg::Float(0.0)], ty);
             m.graph().outputs = vec![full.into()];
             let expected: &[&str] = if used { &["aten::nonzero", "aten::full"] } else { &["aten::full"] };
             assert_eq!(m.after(&EliminateDeadCode), expected);

@@ -121,6 +121,13 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     hash ^ (hash >> 31)
 }
 
+/// A hash of the content of a tensor, and of its shape: views of other shapes hold the same elements otherwise.
+pub(super) fn tensor_hash(constant: &Constant) -> Result<u64, Error> {
+    let content = hash(&constant.read()?);
+    let sizes: Vec<u8> = constant.sizes()?.into_iter().flat_map(|size| (size as u64).to_le_bytes()).collect();
+    Ok(content.rotate_left(17) ^ hash(&sizes))
+}
+
 /// The content as bytes in order.
 pub(super) fn bytes_of(data: &ConstantData) -> Option<Bytes> {
     match data {

@@ -1,6 +1,6 @@
 //! Names of things, and texts in quotes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::graph::types::dtype_named;
@@ -74,13 +74,13 @@ fn is_symbol(name: &str) -> bool {
 /// The symbols with names that expressions can hold, each once.
 pub(super) fn plain_symbols(symbols: &Symbols) -> Symbols {
     let mut plain = Symbols::new();
-    let mut seen: HashMap<String, ()> = symbols.iter().map(|(_, symbol)| (symbol.name.clone(), ())).collect();
-    let mut first: HashMap<&str, ()> = HashMap::new();
+    let mut seen: HashSet<String> = symbols.iter().map(|(_, symbol)| symbol.name.clone()).collect();
+    let mut first: HashSet<&str> = HashSet::new();
     for (id, symbol) in symbols.iter() {
         let mut name = symbol.name.clone();
-        if !is_symbol(&name) || first.insert(&symbol.name, ()).is_some() {
+        if !is_symbol(&name) || !first.insert(&symbol.name) {
             name = format!("sym{}", id.index());
-            while seen.insert(name.clone(), ()).is_some() {
+            while !seen.insert(name.clone()) {
                 name.push('_');
             }
         }

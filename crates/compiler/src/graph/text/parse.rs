@@ -98,9 +98,8 @@ impl<'t> Parser<'t> {
         let before = self.cursor.clone();
         let (key, name) = self.cursor.name()?;
         self.cursor.expect(":")?;
-        let ty = match self.ty(&HashMap::new())? {
-            Type::Tensor(ty) => ty,
-            _ => return Err(before.error("the type of a tensor")),
+        let Type::Tensor(ty) = self.ty(&HashMap::new())? else {
+            return Err(before.error("the type of a tensor"));
         };
         self.cursor.expect("=")?;
         let mut constant = Constant { name, ty, data: ConstantData::Zeros };
@@ -300,8 +299,8 @@ impl<'t> Parser<'t> {
             _ => {
                 let word = self.cursor.word()?;
                 let combine: Option<fn(&Expr, Expr) -> Expr> = match word {
-                    "max" => Some(|a, b| a.at_least(b)),
-                    "min" => Some(|a, b| a.at_most(b)),
+                    "max" => Some(Expr::at_least),
+                    "min" => Some(Expr::at_most),
                     _ => None,
                 };
                 let Some(combine) = combine else {

@@ -129,7 +129,7 @@ impl Printer<'_> {
         if self.detail == Detail::Review {
             return Ok(String::new());
         }
-        let hash = content::hash(&constant.read()?);
+        let hash = content::tensor_hash(constant)?;
         self.contents.0.insert(hash, constant.data.clone());
         Ok(format!(" = content {hash:016x}"))
     }
@@ -161,10 +161,15 @@ fn value_names(graph: &Graph) -> Names<ValueId> {
     let mut blocks = vec![graph.body];
     while let Some(block) = blocks.pop() {
         let Block { params, nodes, .. } = &graph.blocks[block];
-        params.iter().for_each(|value| names.add(*value, &graph.values[*value].name));
+        let mut note = |values: &[ValueId]| {
+            for value in values {
+                names.add(*value, &graph.values[*value].name);
+            }
+        };
+        note(params);
         for node in nodes {
             let node = &graph.nodes[*node];
-            node.results.iter().for_each(|value| names.add(*value, &graph.values[*value].name));
+            note(&node.results);
             blocks.extend(node.blocks());
         }
     }

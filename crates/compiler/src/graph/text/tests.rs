@@ -295,11 +295,11 @@ impl Draw {
             );
             model.schemas.add(Schema::parse(&line).unwrap());
         }
-        for _ in 0..1 + self.below(5) {
+        for _ in 0..=self.below(5) {
             let constant = self.constant();
             model.constants.push(constant);
         }
-        for _ in 0..1 + self.below(3) {
+        for _ in 0..=self.below(3) {
             let Constant { name, ty, data } = self.constant();
             model.states.push(State { name, ty, initial: data });
         }
@@ -310,7 +310,7 @@ impl Draw {
         let literals =
             vec![Literal::None, Literal::Float(self.float()), Literal::Int(self.int()), Literal::Str(self.name())];
         model.constant_methods.insert(self.name(), literals);
-        for _ in 0..1 + self.below(2) {
+        for _ in 0..=self.below(2) {
             let mut graph = Graph::new();
             for index in 0..self.below(4) {
                 let name = if index == 0 { self.name() } else { format!("s{index}") };
@@ -386,7 +386,7 @@ fn mutations_of_texts_are_read_or_refused() {
     for _ in 0..4000 {
         let (text, contents) = &texts[draw.below(texts.len())];
         let mut bytes = text.clone().into_bytes();
-        for _ in 0..1 + draw.below(3) {
+        for _ in 0..=draw.below(3) {
             let at = draw.below(bytes.len());
             match draw.below(4) {
                 0 => drop(bytes.remove(at)),
