@@ -165,17 +165,19 @@ def while_loop():
 
 @model
 def cond_on_size():
-    """A branch that a size decides, and one that a number computed from values does."""
+    """A branch that a size decides, and one that a number computed from values does.
+
+    The wheel's plan puts the result of neg where its argument is.
+    """
 
     def choose(x, limit):
         scaled = torch.cond(x.shape[0] > 4, lambda x: x / 2, lambda x: x * 2, (x,))
         chosen = torch.cond(limit.sum() > scaled.sum(), lambda x: (x + 1).relu(), lambda x: x.neg(), (scaled,))
-        # Without this use, the wheel puts the result of neg where its argument is.
         return chosen + scaled
 
     rows = Dim("rows", min=2, max=9)
     calls = [(uniform(n, 3), uniform(3)) for n in (3, 9, 5)]
-    return Model(Module(choose), calls, dynamic=(({0: rows}, None),))
+    return Model(Module(choose), calls, dynamic=(({0: rows}, None),), beyond_wheel=True)
 
 
 @model
