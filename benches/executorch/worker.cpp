@@ -3,7 +3,8 @@
 //
 //   load PROGRAM INPUTS      loads `forward`, with one thread; INPUTS holds the bytes of its input tensors, one after
 //                            the other: "ok"
-//   time CALLS NANOSECONDS   executes it at least so often and so long: the median of the calls in nanoseconds
+//   time CALLS NANOSECONDS   executes it at least so often and so long, the inputs set anew before each: the median of
+//                            the executions in nanoseconds
 //   outputs FILE             executes it and writes the bytes of its output tensors: "ok"
 //   stage NAME BATCHES       nanoseconds of one stage of the loaded program's life, the median of batches:
 //                            verify, method, execute, call
@@ -106,8 +107,12 @@ class Session {
       arguments_.emplace_back(Tensor(input->tensor.get()));
       inputs_.push_back(std::move(input));
     }
-    require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+    set_inputs();
     execute();
+  }
+
+  void set_inputs() {
+    require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
   }
 
   void execute() { require(method_->execute(), "executing"); }
@@ -116,6 +121,7 @@ class Session {
     std::vector<double> samples;
     double spent = 0;
     while (samples.size() < calls || spent < at_least) {
+      set_inputs();
       auto start = Clock::now();
       execute();
       samples.push_back(nanoseconds(Clock::now() - start));
@@ -125,7 +131,7 @@ class Session {
   }
 
   void write_outputs(const std::string& path) {
-    require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+    set_inputs();
     execute();
     std::ofstream file(path, std::ios::binary);
     for (size_t i = 0; i < method_->outputs_size(); i++) {
@@ -155,7 +161,7 @@ class Session {
     if (name == "call") {
       std::vector<EValue> outputs(method_->outputs_size());
       return batched(batches, 50, [&] {
-        require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
+        set_inputs();
         execute();
         require(method_->get_outputs(outputs.data(), outputs.size()), "reading the outputs");
       });

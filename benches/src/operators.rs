@@ -14,7 +14,8 @@ use crate::interleaved::{Pair, interleaved};
 use crate::ours::{self, Session, Tensor};
 use crate::peer::Peer;
 
-/// Inputs are copied before the clock starts, on both sides.
+/// Both sides copy the inputs anew before the clock starts, so that caches are in the same state, and so are tensors
+/// that are updated in place.
 pub const PLACEMENT: Placement = Placement::Planned;
 
 const ROUNDS: usize = 7;
