@@ -6,7 +6,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tenso
 
 use super::window::{Planes, Space, required_space};
 use crate::support::number::{Arithmetic, Number};
-use crate::support::runs::{Accumulator, runs};
+use crate::support::runs::{Accumulator, native, runs};
 use crate::support::shape::Dims;
 
 /// `_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out)`
@@ -55,37 +55,79 @@ fn adaptive_avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
 }
 
 fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
-    const CHUNK: usize = 64;
     let from = Planes::of(&input, dims);
     let to = Planes::new(out.sizes(), out.strides(), dims);
     let (load, store) = (runs::<A>(input.dtype())?.load, runs::<A>(out.dtype())?.store);
+    let adjacent = native::<A>(&input).filter(|_| from.strides[2] == 1);
     let mut buffer = [A::ZERO; CHUNK];
     for n in 0..from.batch {
         for channel in 0..from.channels {
+            let plane = from.plane(n, channel);
             for z in 0..output[0] {
                 let depths = window(z, output[0], from.space[0]);
                 for y in 0..output[1] {
                     let rows = window(y, output[1], from.space[1]);
                     for x in 0..output[2] {
                         let columns = window(x, output[2], from.space[2]);
-                        let mut sum = A::ZERO;
-                        for row in depths.clone().flat_map(|z| rows.clone().map(move |y| (z, y))) {
-                            let row = from.plane(n, channel) + from.row(row.0, row.1);
-                            for first in columns.clone().step_by(CHUNK) {
-                                let values = &mut buffer[..CHUNK.min(columns.end - first)];
-                                load(&input, row + first * from.strides[2], from.strides[2], values)?;
-                                sum = values.iter().fold(sum, |sum, value| sum.add(*value));
+                        let count = (depths.len() * rows.len() * columns.len()) as i64;
+                        let mut sum = Sum { lanes: [A::ZERO; LANES] };
+                        // Whole rows that follow each other are one long row.
+                        let is_whole = columns.len() == from.space[2] && from.strides[1] == columns.len();
+                        let (lines, line) =
+                            if is_whole { (1, rows.len() * columns.len()) } else { (rows.len(), columns.len()) };
+                        for z in depths.clone() {
+                            for y in rows.start..rows.start + lines {
+                                let start = plane + from.row(z, y) + columns.start * from.strides[2];
+                                if let Some(line) = adjacent.and_then(|values| values.get(start..start + line)) {
+                                    sum.add(line);
+                                    continue;
+                                }
+                                for first in (0..line).step_by(CHUNK) {
+                                    let values = &mut buffer[..CHUNK.min(line - first)];
+                                    load(&input, start + first * from.strides[2], from.strides[2], values)?;
+                                    sum.add(values);
+                                }
                             }
                         }
-                        let count = (depths.len() * rows.len() * columns.len()) as i64;
                         let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
-                        store(out, place, 1, &[sum.divide(count)])?;
+                        store(out, place, 1, &[sum.total().divide(count)])?;
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Elements that are read at once where they are converted.
+const CHUNK: usize = 64;
+
+/// Sums that do not wait for each other.
+const LANES: usize = 8;
+
+struct Sum<A> {
+    lanes: [A; LANES],
+}
+
+impl<A: Accumulator> Sum<A> {
+    #[inline(always)]
+    fn add(&mut self, values: &[A]) {
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, value) in self.lanes.iter_mut().zip(chunk) {
+                *lane = lane.add(*value);
+            }
+        }
+        for (lane, value) in self.lanes.iter_mut().zip(rest) {
+            *lane = lane.add(*value);
+        }
+    }
+
+    #[inline(always)]
+    fn total(self) -> A {
+        let [a, b, c, d, e, f, g, h] = self.lanes;
+        a.add(e).add(b.add(f)).add(c.add(g).add(d.add(h)))
+    }
 }
 
 fn adaptive_avg_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {

@@ -158,12 +158,16 @@ where
     let (values, indices, target) = (grad.as_slice::<T>()?, indices.as_slice::<i64>()?, out.as_mut_slice::<T>()?);
     target.fill(T::ZERO);
     let [_, height, width] = to.space;
+    let is_flat = to.strides[2] == 1 && to.row(0, 1) == width;
     for n in 0..from.batch {
         for channel in 0..from.channels {
+            let target = target.get_mut(to.plane(n, channel)..).unwrap_or_default();
             for y in 0..from.space[1] {
+                let start = |planes: &Planes| planes.plane(n, channel) + planes.row(0, y);
+                let values = values.get(start(&from)..).unwrap_or_default();
+                let indices = indices.get(start(&index_from)..).unwrap_or_default();
                 for x in 0..from.space[2] {
-                    let at = |planes: &Planes| planes.plane(n, channel) + planes.row(0, y) + x * planes.strides[2];
-                    let index = indices[at(&index_from)];
+                    let index = indices[x * index_from.strides[2]];
                     if index == -1 {
                         continue;
                     }
@@ -171,8 +175,9 @@ where
                     let Some(place) = place else {
                         return Err(Error::from(Detail::Index { index, size: height * width }).arg(7));
                     };
-                    let place = to.plane(n, channel) + to.row(0, place / width) + place % width * to.strides[2];
-                    target[place] = add(target[place], values[at(&from)]);
+                    // Rows that follow each other need no division.
+                    let place = if is_flat { place } else { to.row(0, place / width) + place % width * to.strides[2] };
+                    target[place] = add(target[place], values[x * from.strides[2]]);
                 }
             }
         }

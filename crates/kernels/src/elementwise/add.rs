@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Complex, Error, KernelContext, Op, Result, Scalar, ScalarType, Tensor, TensorMut};
 
-use crate::support::elementwise::{binary, map, out_broadcast, out_like, unary, zip};
+use crate::support::elementwise::{binary, bytes, map, out_broadcast, out_like, unary, zip};
 use crate::support::number::Arithmetic;
 use crate::support::promote;
 use crate::support::tile::scalar_as;
@@ -78,6 +78,16 @@ fn add_scaled(
             let add = |x: C, y: C| Complex { re: x.re + alpha * y.re, im: x.im + alpha * y.im };
             binary(a, b, out, types, &zip(add))
         });
+    }
+    // An alpha of 1 or -1 is worth a loop of its own: there are no vector products of bytes.
+    if matches!(common, ScalarType::Byte | ScalarType::Char)
+        && match scalar_as::<i32>(alpha, common) as u8 {
+            1 => bytes(a, b, out, common, &zip(u8::wrapping_add)),
+            255 => bytes(a, b, out, common, &zip(u8::wrapping_sub)),
+            alpha => bytes(a, b, out, common, &zip(move |x: u8, y: u8| x.wrapping_add(y.wrapping_mul(alpha)))),
+        }
+    {
+        return Ok(());
     }
     compute!(REAL, common, C => {
         let alpha = scalar_as::<C>(alpha, common);

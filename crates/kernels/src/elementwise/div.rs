@@ -96,27 +96,58 @@ fn divide_complex(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, commo
     })
 }
 
-/// A division whose quotient is whole, in each compute type: that quotient, or what it leaves. The integer functions
-/// never see a zero divisor.
+/// A division whose quotient is whole, in each compute type: that quotient, or what it leaves. The integer functions say
+/// whether there was a zero divisor.
 pub(super) struct Whole {
-    i32: fn(i32, i32) -> i32,
-    i64: fn(i64, i64) -> i64,
+    i32: fn(&[i32], &[i32], &mut [i32]) -> bool,
+    i64: fn(&[i64], &[i64], &mut [i64]) -> bool,
     f32: fn(&[f32], &[f32], &mut [f32]),
     f64: fn(f64, f64) -> f64,
 }
 
 impl Whole {
     /// Rounded towards zero.
-    const TRUNC: Self =
-        Self { i32: i32::wrapping_div, i64: i64::wrapping_div, f32: math::trunc_div, f64: |a, b| libm::trunc(a / b) };
+    const TRUNC: Self = Self {
+        i32: |a, b, out| each(a, b, out, i32::wrapping_div),
+        i64: |a, b, out| each(a, b, out, i64::wrapping_div),
+        f32: math::trunc_div,
+        f64: |a, b| libm::trunc(a / b),
+    };
     /// Rounded down, from the exact remainder and not from the rounded quotient.
-    const FLOOR: Self = Self { i32: floor_i32, i64: floor_i64, f32: math::floor_div, f64: floor_f64 };
+    const FLOOR: Self = Self {
+        i32: |a, b, out| each(a, b, out, floor_i32),
+        i64: |a, b, out| each(a, b, out, floor_i64),
+        f32: math::floor_div,
+        f64: floor_f64,
+    };
     /// C's `fmod` and `%`: the sign is that of the dividend.
-    pub(super) const FMOD: Self =
-        Self { i32: i32::wrapping_rem, i64: i64::wrapping_rem, f32: math::fmod, f64: libm::fmod };
+    pub(super) const FMOD: Self = Self {
+        i32: |a, b, out| each(a, b, out, i32::wrapping_rem),
+        i64: |a, b, out| each(a, b, out, i64::wrapping_rem),
+        f32: math::fmod,
+        f64: libm::fmod,
+    };
     /// Python's `%`: the sign is that of the divisor.
-    pub(super) const REMAINDER: Self =
-        Self { i32: remainder_i32, i64: remainder_i64, f32: math::remainder, f64: remainder_f64 };
+    pub(super) const REMAINDER: Self = Self {
+        i32: |a, b, out| each(a, b, out, remainder_i32),
+        i64: |a, b, out| each(a, b, out, remainder_i64),
+        f32: math::remainder,
+        f64: remainder_f64,
+    };
+}
+
+/// Divides elements by elements, except by zero; true if one divisor was.
+#[inline(always)]
+fn each<T: Copy + Default + PartialEq>(a: &[T], b: &[T], out: &mut [T], divide: impl Fn(T, T) -> T) -> bool {
+    let mut by_zero = false;
+    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+        if b == T::default() {
+            by_zero = true;
+        } else {
+            *out = divide(a, b);
+        }
+    }
+    by_zero
 }
 
 pub(super) fn divide_whole(cx: &KernelContext<'_>, whole: &Whole, index: usize) -> Result<()> {
@@ -128,8 +159,8 @@ pub(super) fn divide_whole(cx: &KernelContext<'_>, whole: &Whole, index: usize) 
     match ComputeType::of(common)? {
         ComputeType::F32 => binary(&a, &b, &mut out, types, &whole.f32)?,
         ComputeType::F64 => binary(&a, &b, &mut out, types, &zip(whole.f64))?,
-        ComputeType::I64 => binary(&a, &b, &mut out, types, &zip(nonzero(whole.i64, &by_zero)))?,
-        ComputeType::I32 => binary(&a, &b, &mut out, types, &zip(nonzero(whole.i32, &by_zero)))?,
+        ComputeType::I64 => binary(&a, &b, &mut out, types, &noting(whole.i64, &by_zero))?,
+        ComputeType::I32 => binary(&a, &b, &mut out, types, &noting(whole.i32, &by_zero))?,
         _ => return Err(unsupported("bool, an integer or floating type", common)),
     }
     check(&by_zero)
@@ -148,27 +179,22 @@ pub(super) fn divide_whole_scalar(cx: &KernelContext<'_>, whole: &Whole, index: 
             unary(&a, &mut out, types, &map(move |a| (whole.f64)(a, b)))?;
         }
         ComputeType::I64 => {
-            let (b, divide) = (scalar_as(b, common), nonzero(whole.i64, &by_zero));
-            unary(&a, &mut out, types, &map(move |a| divide(a, b)))?;
+            unary(&a, &mut out, types, &math::with_second(noting(whole.i64, &by_zero), scalar_as(b, common)))?;
         }
         ComputeType::I32 => {
-            let (b, divide) = (scalar_as(b, common), nonzero(whole.i32, &by_zero));
-            unary(&a, &mut out, types, &map(move |a| divide(a, b)))?;
+            unary(&a, &mut out, types, &math::with_second(noting(whole.i32, &by_zero), scalar_as(b, common)))?;
         }
         _ => return Err(unsupported("bool, an integer or floating type", common)),
     }
     check(&by_zero)
 }
 
-/// The function, guarded: where the divisor is zero the flag is set.
-fn nonzero<T: Copy + Default + PartialEq>(divide: fn(T, T) -> T, by_zero: &Cell<bool>) -> impl Fn(T, T) -> T {
-    move |a, b| {
-        if b == T::default() {
-            by_zero.set(true);
-            return a;
-        }
-        divide(a, b)
-    }
+/// The function as a kernel, which sets the flag where a divisor is zero.
+fn noting<T>(
+    divide: fn(&[T], &[T], &mut [T]) -> bool,
+    by_zero: &Cell<bool>,
+) -> impl Fn(&[T], &[T], &mut [T]) + use<'_, T> {
+    move |a, b, out| by_zero.set(divide(a, b, out) | by_zero.get())
 }
 
 fn check(by_zero: &Cell<bool>) -> Result<()> {
@@ -180,12 +206,14 @@ fn check(by_zero: &Cell<bool>) -> Result<()> {
 
 macro_rules! integer {
     ($t:ty, $floor:ident, $remainder:ident) => {
+        #[inline(always)]
         fn $floor(a: $t, b: $t) -> $t {
             let quotient = a.wrapping_div(b);
             let inexact = quotient.wrapping_mul(b) != a;
             if inexact && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
         }
 
+        #[inline(always)]
         fn $remainder(a: $t, b: $t) -> $t {
             let rest = a.wrapping_rem(b);
             if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }

@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Complex, KernelContext, Op, Result};
 
-use crate::support::elementwise::{binary, map, out_broadcast, out_like, unary, zip};
+use crate::support::elementwise::{binary, bytes, map, out_broadcast, out_like, unary, zip};
 use crate::support::number::Arithmetic;
 use crate::support::promote;
 use crate::support::tile::scalar_as;
@@ -24,6 +24,9 @@ fn mul_out(cx: &KernelContext<'_>) -> Result<()> {
             let mul = |x: C, y: C| Complex { re: x.re * y.re - x.im * y.im, im: x.re * y.im + x.im * y.re };
             binary(&a, &b, &mut out, types, &zip(mul))
         });
+    }
+    if bytes(&a, &b, &mut out, common, &zip(u8::wrapping_mul)) {
+        return Ok(());
     }
     compute!(REAL, common, C => binary(&a, &b, &mut out, types, &zip(move |x: C, y: C| x.mul(y))))
 }

@@ -76,12 +76,13 @@ fn cdist_forward(cx: &KernelContext<'_>) -> Result<()> {
             let [a_offset, b_offset, out_offset] = walk.offsets;
             let x = Operand::<A>::new(a, layout(&a, a_offset))?;
             let y = Operand::<A>::new(b, layout(&b, b_offset))?;
+            let mut buffers = [[A::ZERO; CHUNK]; 2];
             for i in 0..rows {
                 for j in (0..columns).step_by(CHUNK) {
                     let mut distances = [A::ZERO; CHUNK];
                     let distances = &mut distances[..CHUNK.min(columns - j)];
                     for (j, value) in (j..).zip(distances.iter_mut()) {
-                        *value = distance(&x, i, &y, j, length, p)?;
+                        *value = distance((&x, i), (&y, j), length, p, &mut buffers)?;
                     }
                     store(&mut out, out_offset + i * row + j * col, col, distances)?;
                 }
@@ -108,13 +109,13 @@ fn pdist_forward(cx: &KernelContext<'_>) -> Result<()> {
     accumulate_float!(input.dtype(), A => {
         let store = runs::<A>(input.dtype())?.store;
         let x = Operand::<A>::new(input, Layout { offset: 0, row, col })?;
-        let mut place = 0;
+        let (mut place, mut buffers) = (0, [[A::ZERO; CHUNK]; 2]);
         for i in 0..rows {
             for j in (i + 1..rows).step_by(CHUNK) {
                 let mut distances = [A::ZERO; CHUNK];
                 let distances = &mut distances[..CHUNK.min(rows - j)];
                 for (j, value) in (j..).zip(distances.iter_mut()) {
-                    *value = distance(&x, i, &x, j, length, p)?;
+                    *value = distance((&x, i), (&x, j), length, p, &mut buffers)?;
                 }
                 store(&mut out, place, 1, distances)?;
                 place += distances.len();
@@ -158,18 +159,17 @@ fn norm(cx: &KernelContext<'_>, argument: usize) -> Result<Norm> {
 /// Distances that are written at once, and elements of rows that are read at once.
 const CHUNK: usize = 64;
 
+/// Between row `i` of `x` and row `j` of `y`. The buffers hold what does not lie in memory as it is needed.
 #[inline(always)]
 fn distance<A: Real>(
-    x: &Operand<'_, A>,
-    i: usize,
-    y: &Operand<'_, A>,
-    j: usize,
+    (x, i): (&Operand<'_, A>, usize),
+    (y, j): (&Operand<'_, A>, usize),
     length: usize,
     norm: Norm,
+    [a, b]: &mut [[A; CHUNK]; 2],
 ) -> Result<A> {
     const LANES: usize = 8;
     let mut lanes = [A::ZERO; LANES];
-    let (mut a, mut b) = ([A::ZERO; CHUNK], [A::ZERO; CHUNK]);
     for k in (0..length).step_by(CHUNK) {
         let count = CHUNK.min(length - k);
         let (a, b) = (x.run(i, k, &mut a[..count])?, y.run(j, k, &mut b[..count])?);

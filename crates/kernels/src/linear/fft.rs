@@ -5,7 +5,7 @@ use rushlight_runtime::{
 };
 
 use super::transform::{
-    Direction, Lanes, Transform, add, conjugate, least_work_len, multiply, numbers, scale, subtract, turn, turn_left,
+    Direction, Lanes, Transform, add, conjugate, least_work_len, multiply, numbers, scale, subtract, turn_left, turns,
     work_len,
 };
 use crate::support::real::Real;
@@ -149,10 +149,8 @@ where
     if n.is_multiple_of(2) {
         // Even and odd elements are the real and imaginary parts of a line of half the length.
         let half = n / 2;
-        let (turns, work) = numbers(work, half + 1);
-        for (k, slot) in turns.iter_mut().enumerate() {
-            *slot = turn(-(k as f64) / n as f64);
-        }
+        let (turned, work) = numbers(work, half + 1);
+        turns(turned, n, -1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Forward, work);
         let scale_half = factor.mul(F::from_f64(0.5));
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
@@ -163,7 +161,7 @@ where
                 }
             }
             let result = transform.run();
-            for (k, &turn) in turns.iter().enumerate() {
+            for (k, &turn) in turned.iter().enumerate() {
                 let (value, mirrored) = (result[k % half], conjugate(result[(half - k) % half]));
                 // -i times the difference belongs to the odd elements.
                 let odd = turn_left(subtract(value, mirrored), F::ZERO.sub(F::ONE));
@@ -255,13 +253,11 @@ where
     };
     if n.is_multiple_of(2) {
         let half = n / 2;
-        let (turns, work) = numbers(work, half + 1);
-        for (k, slot) in turns.iter_mut().enumerate() {
-            *slot = turn(k as f64 / n as f64);
-        }
+        let (turned, work) = numbers(work, half + 1);
+        turns(turned, n, 1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            for (k, (slot, &turn)) in transform.lines().iter_mut().zip(&*turns).enumerate() {
+            for (k, (slot, &turn)) in transform.lines().iter_mut().zip(&*turned).enumerate() {
                 let (value, mirrored) = (read(lines, from_step, k), conjugate(read(lines, from_step, half - k)));
                 let odd = multiply(subtract(value, mirrored), turn);
                 *slot = add(add(value, mirrored), turn_left(odd, F::ONE));

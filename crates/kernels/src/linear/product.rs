@@ -6,7 +6,7 @@
 
 use rushlight_runtime::{Error, Result, Tensor, TensorMut};
 
-use crate::support::runs::{Accumulator, Load, Runs, native, runs};
+use crate::support::runs::{Accumulator, Load, Store, native, runs};
 
 /// A matrix in the memory of a tensor: element (i, j) is at `offset + i * row + j * col`.
 #[derive(Clone, Copy)]
@@ -132,8 +132,12 @@ pub(crate) fn product<A: Accumulator>(
     if let Addend::Matrix(_, matrix) = &addend {
         matrix.layout.check(m, n, matrix.tensor.numel())?;
     }
-    let Runs { store, .. } = runs::<A>(out.dtype())?;
-    let mut output = Output { out, layout, alpha, addend, store };
+    let memory = if out.dtype() == A::DTYPE {
+        Memory::Native(out.as_mut_slice()?)
+    } else {
+        Memory::Converted(out, runs::<A>(out.dtype())?.store)
+    };
+    let mut output = Output { memory, layout, alpha, addend };
     // One column is one row of the transposed product; columns that lie in memory like rows are better as rows.
     if (n == 1 && m > 1) || (a.layout.row == 1 && a.layout.col != 1 && b.layout.row == 1 && m > 1) {
         output.layout = layout.transposed();
@@ -154,11 +158,16 @@ fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out:
 }
 
 struct Output<'o, 't, A> {
-    out: &'o mut TensorMut<'t>,
+    memory: Memory<'o, 't, A>,
     layout: Layout,
     alpha: A,
     addend: Addend<'o, A>,
-    store: crate::support::runs::Store<A>,
+}
+
+/// Where the product goes: accumulators as they are, or through a conversion.
+enum Memory<'o, 't, A> {
+    Native(&'o mut [A]),
+    Converted(&'o mut TensorMut<'t>, Store<A>),
 }
 
 impl<A: Accumulator> Output<'_, '_, A> {
@@ -188,7 +197,34 @@ impl<A: Accumulator> Output<'_, '_, A> {
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.add(*value));
             }
         }
-        (self.store)(self.out, self.layout.at(i, j), self.layout.col, sums)
+        self.put(i, j, sums)
+    }
+
+    fn put(&mut self, i: usize, j: usize, sums: &[A]) -> Result<()> {
+        let (start, step) = (self.layout.at(i, j), self.layout.col);
+        match &mut self.memory {
+            Memory::Converted(out, store) => store(out, start, step, sums)?,
+            Memory::Native(out) => {
+                let to = out.get_mut(start..).unwrap_or_default();
+                to.iter_mut().step_by(step.max(1)).zip(sums).for_each(|(to, sum)| *to = *sum);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), for the first `width` values of a row of a tile.
+    #[inline(always)]
+    fn write_row(&mut self, i: usize, j: usize, width: usize, sums: &mut [A; NR]) -> Result<()> {
+        if width == NR
+            && self.layout.col == 1
+            && self.alpha == A::ONE
+            && let (Memory::Native(out), Addend::None) = (&mut self.memory, &self.addend)
+            && let Some(to) = out.get_mut(self.layout.at(i, j)..).and_then(|to| to.first_chunk_mut())
+        {
+            *to = *sums;
+            return Ok(());
+        }
+        self.write(i, j, &mut sums[..width])
     }
 }
 
@@ -202,10 +238,11 @@ fn tiles<A: Accumulator>(
     let Shape { m, k, n } = shape;
     let mut panel = [[A::ZERO; NR]; KC];
     let mut buffers = [[A::ZERO; KC]; MR];
-    for j in (0..n).step_by(NR) {
-        let width = NR.min(n - j);
-        for top in (0..m).step_by(TILES * MR) {
-            let bottom = m.min(top + TILES * MR);
+    // Some rows of `a` stay in the cache while all of `b` passes.
+    for top in (0..m).step_by(TILES * MR) {
+        let bottom = m.min(top + TILES * MR);
+        for j in (0..n).step_by(NR) {
+            let width = NR.min(n - j);
             let mut sums = [[[A::ZERO; NR]; MR]; TILES];
             for p in (0..k).step_by(KC) {
                 let depth = KC.min(k - p);
@@ -226,7 +263,7 @@ fn tiles<A: Accumulator>(
             }
             for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
                 for (i, sums) in (i..bottom).zip(sums) {
-                    out.write(i, j, &mut sums[..width])?;
+                    out.write_row(i, j, width, sums)?;
                 }
             }
         }
@@ -244,8 +281,24 @@ fn copy_panel<A: Accumulator>(
     panel: &mut [[A; NR]],
 ) -> Result<()> {
     if b.layout.row == 1 && b.layout.col != 1 {
-        let mut buffer = [A::ZERO; KC];
         let column = b.transposed();
+        let depth = panel.len();
+        if width == NR
+            && let Some(data) = b.native
+        {
+            let run = |c: usize| {
+                let start = column.layout.at(j + c, p);
+                data.get(start..start + depth).unwrap_or_default()
+            };
+            let runs: [&[A]; NR] = core::array::from_fn(run);
+            let [r0, r1, r2, r3, r4, r5, r6, r7] = runs.map(|run| run.iter());
+            let rows = r0.zip(r1).zip(r2.zip(r3)).zip(r4.zip(r5).zip(r6.zip(r7)));
+            for (row, (((a, b), (c, d)), ((e, f), (g, h)))) in panel.iter_mut().zip(rows) {
+                *row = [*a, *b, *c, *d, *e, *f, *g, *h];
+            }
+            return Ok(());
+        }
+        let mut buffer = [A::ZERO; KC];
         for c in 0..width {
             let run = column.run(j + c, p, &mut buffer[..panel.len()])?;
             panel.iter_mut().zip(run).for_each(|(row, value)| row[c] = *value);

@@ -87,9 +87,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
         let padded = padded_len(n).filter(|_| work_len(n, N).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
         let (twiddles, rest) = numbers(work, m);
-        for (k, twiddle) in twiddles.iter_mut().enumerate() {
-            *twiddle = turn(sign * k as f64 / m as f64);
-        }
+        turns(twiddles, m, sign);
         let (a, rest) = lanes(rest, m);
         let (b, rest) = lanes(rest, m);
         if padded.is_none() {
@@ -161,6 +159,26 @@ pub(super) fn numbers<F>(work: &mut [F], len: usize) -> (&mut [Number<F>], &mut 
 fn lanes<F, const N: usize>(work: &mut [F], len: usize) -> (&mut [Lanes<F, N>], &mut [F]) {
     let (head, rest) = work.split_at_mut((2 * N * len).min(work.len()));
     (head.as_chunks_mut().0.as_chunks_mut().0, rest)
+}
+
+/// Fills `slots` with exp(2 pi i sign k / n) for k from 0 on, `sign` being 1 or -1.
+pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
+    for k in 0..slots.len() {
+        // Seven eighths of a circle are mirror images of the first.
+        let mirrored = |at: usize| slots.get(at).copied().unwrap_or([F::ZERO; 2]);
+        slots[k] = if 2 * k > n {
+            let [cos, sin] = mirrored(n - k);
+            [cos, F::ZERO.sub(sin)]
+        } else if 4 * k > n && n.is_multiple_of(2) {
+            let [cos, sin] = mirrored(n / 2 - k);
+            [F::ZERO.sub(cos), sin]
+        } else if 8 * k > n && n.is_multiple_of(4) {
+            let ([cos, sin], sign) = (mirrored(n / 4 - k), F::from_f64(sign));
+            [sin.mul(sign), cos.mul(sign)]
+        } else {
+            turn(sign * k as f64 / n as f64)
+        };
+    }
 }
 
 /// exp(2 pi i x)

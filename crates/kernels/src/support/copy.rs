@@ -66,7 +66,11 @@ impl StridedCopy {
             let width = src.dtype().size();
             return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
         }
+        // What becomes floats is converted where it goes.
         match ComputeType::of(src.dtype())? {
+            ComputeType::I32 | ComputeType::I64 | ComputeType::F32 if dst.dtype() == ScalarType::Float => {
+                self.run_through::<f32>(dst, src)
+            }
             ComputeType::I32 => self.run_through::<i32>(dst, src),
             ComputeType::I64 => self.run_through::<i64>(dst, src),
             ComputeType::F32 => self.run_through::<f32>(dst, src),
@@ -88,6 +92,13 @@ impl StridedCopy {
         block.rows(dst_offset, src_offset, |row| {
             let mut line = Cursor::line(row.src, row.src_stride.unsigned_abs(), row.len);
             let (mut to, mut left) = (row.dst, row.len);
+            if row.dst_stride == 1 && dst.dtype() == C::DTYPE {
+                match dst.as_mut_slice().map(|dst| dst.get_mut(to..to + left).unwrap_or_default()) {
+                    Ok(whole) => load(&src, &mut line, whole),
+                    Err(e) => stored = Err(e),
+                }
+                return;
+            }
             while left > 0 {
                 let count = left.min(C::TILE);
                 load(&src, &mut line, &mut tile[..count]);

@@ -177,6 +177,26 @@ pub(crate) fn binary<A: Compute, B: Compute, R: Compute>(
     binary_tiles(a, b, out, types, kernel)
 }
 
+/// `out = kernel(a, b)` for tensors of one-byte integers that all have type `common` and one layout, whose sums and
+/// products wrap to the same bits with and without a sign. False, and nothing is done, for others.
+#[inline(never)]
+pub(crate) fn bytes(
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    out: &mut TensorMut<'_>,
+    common: ScalarType,
+    kernel: &dyn Fn(&[u8], &[u8], &mut [u8]),
+) -> bool {
+    let fits = matches!(common, ScalarType::Byte | ScalarType::Char)
+        && [a.dtype(), b.dtype(), out.dtype()] == [common; 3]
+        && same_layout(a, out)
+        && same_layout(b, out);
+    if fits {
+        kernel(a.bytes(), b.bytes(), out.bytes_mut());
+    }
+    fits
+}
+
 #[inline(never)]
 fn binary_tiles<A: Compute, B: Compute, R: Compute>(
     a: &Tensor<'_>,

@@ -6,7 +6,7 @@
 //! quotient that each comment names, computed for this file; reductions follow Cody and Waite.
 //!
 //! Functions whose rare inputs need another method come as kernels over slices ([`sin`], [`cos`], [`tan`], [`pow`],
-//! [`atan2`]): they compute a chunk and then redo its rare elements with `libm`. `f64` uses `libm` throughout.
+//! [`atan2`]): they compute a chunk and then redo its rare elements with `libm`. `f64` uses `libm` but for [`exp64`].
 
 const LOG2_E: f32 = core::f32::consts::LOG2_E;
 /// The leading 9 bits of ln 2, so that products with exponents are exact, and the rest.
@@ -57,6 +57,46 @@ fn exp_shift(x: f32, shift: i32) -> f32 {
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     exp_shift(x, 0)
+}
+
+/// Adding 1.5 * 2^52 rounds to an integer, which the low bits then hold.
+const ROUND64: f64 = 6_755_399_441_055_744.0;
+
+/// 2^n of n + [`ROUND64`], for n in -1022..=1023.
+#[inline(always)]
+fn pow2_of_rounded(shifted: f64) -> f64 {
+    f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52))
+}
+
+/// The exponential of an f64.
+#[inline(always)]
+pub(crate) fn exp64(x: f64) -> f64 {
+    // The leading 32 bits of ln 2, so that products with exponents are exact, and the rest.
+    const HIGH: f64 = 0.693_147_180_369_123_8;
+    const LOW: f64 = 1.908_214_929_270_587_7e-10;
+    // In this form NaN passes.
+    let x = if x > 710.0 { 710.0 } else { x };
+    let x = if x < -746.0 { -746.0 } else { x };
+    let n = (x * core::f64::consts::LOG2_E + ROUND64) - ROUND64;
+    let r = (x - n * HIGH) - n * LOW;
+    // Taylor's series of (e^r - 1 - r) / r^2, whose rest is below 2^-57 for |r| <= ln 2 / 2.
+    let p = 1.0 / 6_227_020_800.0;
+    let p = p * r + 1.0 / 479_001_600.0;
+    let p = p * r + 1.0 / 39_916_800.0;
+    let p = p * r + 1.0 / 3_628_800.0;
+    let p = p * r + 1.0 / 362_880.0;
+    let p = p * r + 1.0 / 40_320.0;
+    let p = p * r + 1.0 / 5_040.0;
+    let p = p * r + 1.0 / 720.0;
+    let p = p * r + 1.0 / 120.0;
+    let p = p * r + 1.0 / 24.0;
+    let p = p * r + 1.0 / 6.0;
+    let p = p * r + 0.5;
+    let e = (p * (r * r) + r) + 1.0;
+    // In two steps, because 2^n may be beyond the normal numbers.
+    let half = n * 0.5 + ROUND64;
+    let rest = (n - (half - ROUND64)) + ROUND64;
+    e * pow2_of_rounded(half) * pow2_of_rounded(rest)
 }
 
 #[inline(always)]
@@ -452,7 +492,7 @@ fn with_rare_pairs(
 }
 
 /// A kernel of one input from one of two, whose second is a number.
-pub(crate) fn with_second(kernel: fn(&[f32], &[f32], &mut [f32]), b: f32) -> impl Fn(&[f32], &mut [f32]) {
+pub(crate) fn with_second<T: Copy>(kernel: impl Fn(&[T], &[T], &mut [T]), b: T) -> impl Fn(&[T], &mut [T]) {
     move |a, out| {
         let b = [b; CHUNK];
         for (a, out) in a.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
