@@ -108,6 +108,7 @@ const BOOL: Layout = (1, 1);
 fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     let plan = &loaded.plan;
     let mut tally = Tally::default();
+    tally.slice(plan.num_operators(), target.operator);
     tally.slice(plan.num_buffers().saturating_sub(1), target.planned_buffer);
     let mut planned_with_padding = 0;
     for id in 1..plan.num_buffers() {
@@ -120,7 +121,6 @@ fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     tally.slice(plan.outputs().len(), U32);
     values(&mut tally, plan, target);
     tally.slice(plan.num_delegates(), target.delegate);
-    tally.slice(plan.num_operators(), target.operator);
     tally.slice(plan.num_instructions(), target.step);
     for instruction in plan.instructions() {
         if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } = instruction {

@@ -109,7 +109,7 @@ pub(crate) fn load<'m>(
     let plan = program.plan(name)?;
     let named_data = NamedData { program: *program.inner(), external: options.external_data };
     named_data.check_unique()?;
-    check_operators(&plan, &options.registry)?;
+    let operators = operators(&mut memory.bump, &plan, &options.registry)?;
     let planned = memory.plan(&plan)?;
     let bump = &mut memory.bump;
     // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
@@ -124,7 +124,7 @@ pub(crate) fn load<'m>(
     let tensors = loader.tensors(bump)?;
     let values = loader.values(bump, tensors)?;
     let delegates = loader.delegates(bump, options)?;
-    let steps = loader.steps(bump, &options.registry)?;
+    let steps = loader.steps(bump, operators)?;
     let rebound = rebound(bump, values, tensors, steps)?;
     let input_written = bump.slice(inputs.len(), |_| false)?;
     bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written))?;
@@ -139,13 +139,14 @@ pub(crate) fn load<'m>(
     Ok(Loaded { plan, values, inputs, outputs, input_written, steps, delegates, rebound, temp, sizes })
 }
 
-/// Fails if an operator of the plan is not in the registry.
-fn check_operators(plan: &Plan<'_>, registry: &Registry<'_>) -> Result<()> {
-    let missing = |&i: &usize| plan.operator(i).is_some_and(|op| registry.find(op.name, op.overload).is_none());
-    let mut all = (0..plan.num_operators()).filter(missing);
-    match all.next() {
-        Some(first) => Err(Detail::MissingOperators { count: 1 + all.count(), first: first as u32 }.into()),
-        None => Ok(()),
+/// The operators of the plan, which must all be in the registry.
+fn operators<'m>(bump: &mut Bump<'m>, plan: &Plan<'_>, registry: &Registry<'_>) -> Result<&'m [Option<&'static Op>]> {
+    let find = |i| plan.operator(i).and_then(|op| registry.find(op.name, op.overload));
+    let found = bump.slice(plan.num_operators(), find)?;
+    let mut missing = found.iter().enumerate().filter(|(_, op)| op.is_none());
+    match missing.next() {
+        Some((first, _)) => Err(Detail::MissingOperators { count: 1 + missing.count(), first: first as u32 }.into()),
+        None => Ok(found),
     }
 }
 
@@ -312,13 +313,7 @@ impl<'m> Loader<'m, '_> {
         Ok(LoadedDelegate { id: spec.id, outputs, handle })
     }
 
-    fn steps(&self, bump: &mut Bump<'m>, registry: &Registry<'_>) -> Result<&'m mut [Step<'m>]> {
-        let count = self.plan.num_operators();
-        let mut operators = bump.slice(count, |_| None::<&'static Op>)?;
-        for (i, slot) in operators.iter_mut().enumerate() {
-            *slot = self.plan.operator(i).and_then(|op| registry.find(op.name, op.overload));
-        }
-        let operators = &mut operators;
+    fn steps(&self, bump: &mut Bump<'m>, operators: &[Option<&'static Op>]) -> Result<&'m mut [Step<'m>]> {
         let steps = bump.slice(self.plan.num_instructions(), |_| Step::Nothing)?;
         for (i, (step, instruction)) in steps.iter_mut().zip(self.plan.instructions()).enumerate() {
             *step = match instruction {

@@ -108,8 +108,8 @@ pub(super) struct Whole {
 impl Whole {
     /// Rounded towards zero.
     const TRUNC: Self = Self {
-        i32: |a, b, out| each(a, b, out, i32::wrapping_div),
-        i64: |a, b, out| each(a, b, out, i64::wrapping_div),
+        i32: |a, b, out| each(a, b, out, trunc_i32),
+        i64: |a, b, out| each(a, b, out, trunc_i64),
         f32: math::trunc_div,
         f64: |a, b| libm::trunc(a / b),
     };
@@ -122,8 +122,8 @@ impl Whole {
     };
     /// C's `fmod` and `%`: the sign is that of the dividend.
     pub(super) const FMOD: Self = Self {
-        i32: |a, b, out| each(a, b, out, i32::wrapping_rem),
-        i64: |a, b, out| each(a, b, out, i64::wrapping_rem),
+        i32: |a, b, out| each(a, b, out, |a, b| a.wrapping_sub(trunc_i32(a, b).wrapping_mul(b))),
+        i64: |a, b, out| each(a, b, out, |a, b| a.wrapping_sub(trunc_i64(a, b).wrapping_mul(b))),
         f32: math::fmod,
         f64: libm::fmod,
     };
@@ -136,16 +136,14 @@ impl Whole {
     };
 }
 
-/// Divides elements by elements, except by zero; true if one divisor was.
+/// Divides elements by elements, with 1 in place of 0; true if one divisor was 0.
 #[inline(always)]
-fn each<T: Copy + Default + PartialEq>(a: &[T], b: &[T], out: &mut [T], divide: impl Fn(T, T) -> T) -> bool {
+fn each<T: Copy + From<bool> + PartialEq>(a: &[T], b: &[T], out: &mut [T], divide: impl Fn(T, T) -> T) -> bool {
     let mut by_zero = false;
     for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-        if b == T::default() {
-            by_zero = true;
-        } else {
-            *out = divide(a, b);
-        }
+        let is_zero = b == T::from(false);
+        by_zero |= is_zero;
+        *out = divide(a, if is_zero { T::from(true) } else { b });
     }
     by_zero
 }
@@ -204,25 +202,38 @@ fn check(by_zero: &Cell<bool>) -> Result<()> {
     Ok(())
 }
 
+/// The quotient by way of `f64`, which has vector divisions and holds it exactly.
+#[inline(always)]
+fn trunc_i32(a: i32, b: i32) -> i32 {
+    let quotient = (f64::from(a) / f64::from(b)) as i32;
+    if b == -1 { a.wrapping_neg() } else { quotient }
+}
+
+/// As [`trunc_i32`] where numbers are short enough to be exact; long divisions are slow.
+#[inline(always)]
+fn trunc_i64(a: i64, b: i64) -> i64 {
+    if (a.unsigned_abs() | b.unsigned_abs()) < 1 << 52 { (a as f64 / b as f64) as i64 } else { a.wrapping_div(b) }
+}
+
 macro_rules! integer {
-    ($t:ty, $floor:ident, $remainder:ident) => {
+    ($t:ty, $trunc:ident, $floor:ident, $remainder:ident) => {
         #[inline(always)]
         fn $floor(a: $t, b: $t) -> $t {
-            let quotient = a.wrapping_div(b);
+            let quotient = $trunc(a, b);
             let inexact = quotient.wrapping_mul(b) != a;
-            if inexact && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
+            quotient.wrapping_sub(<$t>::from(inexact & ((a < 0) != (b < 0))))
         }
 
         #[inline(always)]
         fn $remainder(a: $t, b: $t) -> $t {
-            let rest = a.wrapping_rem(b);
-            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+            let rest = a.wrapping_sub($trunc(a, b).wrapping_mul(b));
+            rest.wrapping_add(if (rest != 0) & ((rest < 0) != (b < 0)) { b } else { 0 })
         }
     };
 }
 
-integer!(i32, floor_i32, remainder_i32);
-integer!(i64, floor_i64, remainder_i64);
+integer!(i32, trunc_i32, floor_i32, remainder_i32);
+integer!(i64, trunc_i64, floor_i64, remainder_i64);
 
 fn floor_f64(a: f64, b: f64) -> f64 {
     if b == 0.0 {

@@ -1,8 +1,8 @@
 //! Products.
 
-use rushlight_runtime::{Complex, KernelContext, Op, Result};
+use rushlight_runtime::{Complex, KernelContext, Op, Result, Tensor, TensorMut};
 
-use crate::support::elementwise::{binary, bytes, map, out_broadcast, out_like, unary, zip};
+use crate::support::elementwise::{binary, bytes, map, out_like, plain, ready_broadcast, unary, zip};
 use crate::support::number::Arithmetic;
 use crate::support::promote;
 use crate::support::tile::scalar_as;
@@ -15,20 +15,28 @@ pub const MUL_SCALAR_OUT: Op = Op::new("aten::mul.Scalar_out", 3, mul_scalar_out
 pub const OPS: &[Op] = &[MUL_OUT, MUL_SCALAR_OUT];
 
 fn mul_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
-    let common = promote::tensors(&a, &b)?;
-    let mut out = out_broadcast(cx, 2, &a, &b, common)?;
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(2)?);
+    if plain(&a, &b, &mut out, |x, y| x * y) {
+        return Ok(());
+    }
+    multiply(&a, &b, &mut out)
+}
+
+#[inline(never)]
+fn multiply(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
+    let common = promote::tensors(a, b)?;
+    ready_broadcast(out, 2, a, b, common)?;
     let types = (common, common, common);
     if common.is_complex() {
         return compute!(COMPLEX, common, C => {
             let mul = |x: C, y: C| Complex { re: x.re * y.re - x.im * y.im, im: x.re * y.im + x.im * y.re };
-            binary(&a, &b, &mut out, types, &zip(mul))
+            binary(a, b, out, types, &zip(mul))
         });
     }
-    if bytes(&a, &b, &mut out, common, &zip(u8::wrapping_mul)) {
+    if bytes(a, b, out, common, &zip(u8::wrapping_mul)) {
         return Ok(());
     }
-    compute!(REAL, common, C => binary(&a, &b, &mut out, types, &zip(move |x: C, y: C| x.mul(y))))
+    compute!(REAL, common, C => binary(a, b, out, types, &zip(move |x: C, y: C| x.mul(y))))
 }
 
 fn mul_scalar_out(cx: &KernelContext<'_>) -> Result<()> {

@@ -95,10 +95,23 @@ pub(crate) fn out_broadcast<'c>(
     from: ScalarType,
 ) -> Result<TensorMut<'c>> {
     let mut out = cx.out(index)?;
-    if from != out.dtype() || !same(a.sizes(), out.sizes()) || !same(b.sizes(), out.sizes()) {
-        prepare_broadcast(&mut out, index, a.sizes(), b.sizes(), from)?;
-    }
+    ready_broadcast(&mut out, index, a, b, from)?;
     Ok(out)
+}
+
+/// Gives the output the sizes that `a` and `b` broadcast to, for results of type `from`.
+#[inline(always)]
+pub(crate) fn ready_broadcast(
+    out: &mut TensorMut<'_>,
+    index: usize,
+    a: &Tensor<'_>,
+    b: &Tensor<'_>,
+    from: ScalarType,
+) -> Result<()> {
+    if from != out.dtype() || !same(a.sizes(), out.sizes()) || !same(b.sizes(), out.sizes()) {
+        prepare_broadcast(out, index, a.sizes(), b.sizes(), from)?;
+    }
+    Ok(())
 }
 
 #[inline(never)]
@@ -175,6 +188,19 @@ pub(crate) fn binary<A: Compute, B: Compute, R: Compute>(
         return Ok(());
     }
     binary_tiles(a, b, out, types, kernel)
+}
+
+/// `out = f(a, b)` for `f32` tensors of one layout, which is what programs do most; false, and nothing is done, for others.
+#[inline(always)]
+pub(crate) fn plain(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, f: impl Fn(f32, f32) -> f32) -> bool {
+    if same_layout(a, out)
+        && same_layout(b, out)
+        && let (Ok(a), Ok(b), Ok(out)) = (a.as_slice(), b.as_slice(), out.as_mut_slice())
+    {
+        zip(f)(a, b, out);
+        return true;
+    }
+    false
 }
 
 /// `out = kernel(a, b)` for tensors of one-byte integers that all have type `common` and one layout, whose sums and

@@ -40,6 +40,9 @@ pub(crate) trait Number: Element + PartialEq + Default {
     fn cast<U: Number>(self) -> U {
         if Self::IS_FLOAT {
             if size_of::<Self>() < 8 { U::from_f32(self.to_f32()) } else { U::from_f64(self.to_f64()) }
+        } else if U::IS_FLOAT && size_of::<Self>() < 8 {
+            // There are no vector conversions from 64-bit integers.
+            if size_of::<U>() < 8 { U::from_f32(self.to_f32()) } else { U::from_f64(self.to_f64()) }
         } else {
             U::from_i64(self.to_i64())
         }
