@@ -163,15 +163,13 @@ struct Loader<'m, 'a> {
 
 impl<'m> Loader<'m, '_> {
     fn tensors(&self, bump: &mut Bump<'m>) -> Result<&'m [TensorState<'m>]> {
-        let specs = || {
-            self.plan.values().enumerate().filter_map(|(i, value)| match value {
-                pte::Value::Tensor(spec) => Some((i, spec)),
-                _ => None,
-            })
-        };
-        let (count, dims) = specs().fold((0, 0), |(n, dims), (_, spec)| (n + 1, dims + 3 * spec.sizes.len()));
+        let ranks = (0..self.plan.num_values()).filter_map(|i| self.plan.tensor_rank(i));
+        let (count, dims) = ranks.fold((0, 0), |(n, dims), rank| (n + 1, dims + 3 * rank));
         let mut dims: &'m [Cell<usize>] = bump.slice(dims, |_| Cell::new(0))?;
-        let mut specs = specs();
+        let mut specs = self.plan.values().enumerate().filter_map(|(i, value)| match value {
+            pte::Value::Tensor(spec) => Some((i, spec)),
+            _ => None,
+        });
         let tensors = bump.try_slice(count, |_| {
             let Some((index, spec)) = specs.next() else {
                 return Err(Error::program("the program changed while it was read"));
@@ -252,14 +250,17 @@ impl<'m> Loader<'m, '_> {
         let mut tensors = tensors.iter();
         let count = self.plan.num_values();
         let values: &'m mut [Cell<Value<'m>>] = bump.slice(count, |_| Cell::new(Value::None))?;
-        for (cell, value) in values.iter_mut().zip(self.plan.values()) {
-            cell.set(match value {
-                pte::Value::None => Value::None,
+        for (i, cell) in values.iter_mut().enumerate() {
+            if self.plan.tensor_rank(i).is_some() {
+                cell.set(tensors.next().map_or(Value::None, Value::Tensor));
+                continue;
+            }
+            cell.set(match self.plan.value(i) {
+                pte::Value::None | pte::Value::Tensor(_) => Value::None,
                 pte::Value::Int(v) => Value::Int(v),
                 pte::Value::Double(v) => Value::Double(v),
                 pte::Value::Bool(v) => Value::Bool(v),
                 pte::Value::String(v) => Value::String(v),
-                pte::Value::Tensor(_) => tensors.next().map_or(Value::None, Value::Tensor),
                 pte::Value::IntList(items) => Value::IntList(indices(bump, items.iter())?),
                 pte::Value::TensorList(items) => Value::TensorList(indices(bump, items.iter())?),
                 pte::Value::OptionalTensorList(items) => {

@@ -155,7 +155,9 @@ impl<'m> Bump<'m> {
     fn grow(&mut self, bytes: usize) -> Result<()> {
         #[cfg(feature = "alloc")]
         if let Some(heap) = &mut self.heap {
-            let mut block = HeapBlock::new(bytes.max(HEAP_CHUNK))?;
+            // Most of the time that a small program takes to load would go into zeroing a large block.
+            let chunk = HEAP_CHUNK >> 3usize.saturating_sub(heap.len()).min(2);
+            let mut block = HeapBlock::new(bytes.max(chunk))?;
             let lent = block.lend();
             self.retired += self.used;
             (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
@@ -167,7 +169,7 @@ impl<'m> Bump<'m> {
     }
 }
 
-/// What a growing [`Bump`] takes from the heap at once, in bytes; larger pieces are taken apart.
+/// What a growing [`Bump`] takes from the heap at once, in bytes, a part of it at first; larger pieces are taken apart.
 #[cfg(feature = "alloc")]
 const HEAP_CHUNK: usize = 8192;
 

@@ -8,7 +8,7 @@ use super::instruction::Instruction;
 use super::program::Program;
 use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
-use super::value::Value;
+use super::value::{Value, tensor_rank};
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.
@@ -89,6 +89,11 @@ impl<'a> Plan<'a> {
     #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
         self.values.entry(self.buf, index, |table| Value::decode(table, None)).unwrap_or(Value::None)
+    }
+
+    /// The rank of value `index` if that is a tensor; much quicker than [`value`](Self::value).
+    pub fn tensor_rank(&self, index: usize) -> Option<usize> {
+        self.values.entry(self.buf, index, tensor_rank).flatten()
     }
 
     /// All values in order.

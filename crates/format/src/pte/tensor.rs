@@ -74,6 +74,11 @@ const LAYOUT: LayoutFields =
 
 impl<'a> TensorSpec<'a> {
     #[inline]
+    /// The rank alone.
+    pub(super) fn rank(table: Table<'_, 'a>) -> Read<usize> {
+        Ok(table.required_vector::<i32>(LAYOUT.sizes)?.len())
+    }
+
     pub(super) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
         let layout = TensorLayout::decode(table, LAYOUT)?;
         if table.scalar(TENSOR_STORAGE_OFFSET, 0i32)? != 0 {

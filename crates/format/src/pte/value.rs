@@ -71,6 +71,9 @@ impl<'a> OptionalIndices<'a> {
     }
 }
 
+/// The tag of tensors.
+const TENSOR: u8 = 5;
+
 impl<'a> Value<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
@@ -86,7 +89,7 @@ impl<'a> Value<'a> {
             2 => Self::Int(val.scalar(INT_VAL, 0)?),
             3 => Self::Bool(val.scalar(BOOL_VAL, false)?),
             4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)?),
-            5 => Self::Tensor(TensorSpec::decode(val, scope)?),
+            TENSOR => Self::Tensor(TensorSpec::decode(val, scope)?),
             6 => {
                 let text = val.required_string(STRING_VAL)?;
                 val.spend(text.len())?;
@@ -100,6 +103,14 @@ impl<'a> Value<'a> {
             tag => return Err(table.unknown(VALUE_TYPE, tag)),
         })
     }
+}
+
+/// The rank of a value that is a tensor and was decoded before.
+pub(crate) fn tensor_rank(table: Table<'_, '_>) -> Read<Option<usize>> {
+    if table.scalar(VALUE_TYPE, 0u8)? != TENSOR {
+        return Ok(None);
+    }
+    TensorSpec::rank(table.required_table(VALUE_VALUE)?).map(Some)
 }
 
 fn numbers<'a, T: Element>(table: Table<'_, 'a>) -> Read<Vector<'a, T>> {

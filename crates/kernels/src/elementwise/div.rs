@@ -109,28 +109,28 @@ impl Whole {
     /// Rounded towards zero.
     const TRUNC: Self = Self {
         i32: |a, b, out| each(a, b, out, trunc_i32),
-        i64: |a, b, out| each(a, b, out, trunc_i64),
+        i64: |a, b, out| each_i64(a, b, out, trunc_i32, i64::wrapping_div),
         f32: math::trunc_div,
         f64: |a, b| libm::trunc(a / b),
     };
     /// Rounded down, from the exact remainder and not from the rounded quotient.
     const FLOOR: Self = Self {
         i32: |a, b, out| each(a, b, out, floor_i32),
-        i64: |a, b, out| each(a, b, out, floor_i64),
+        i64: |a, b, out| each_i64(a, b, out, floor_i32, floor_i64),
         f32: math::floor_div,
         f64: floor_f64,
     };
     /// C's `fmod` and `%`: the sign is that of the dividend.
     pub(super) const FMOD: Self = Self {
         i32: |a, b, out| each(a, b, out, |a, b| a.wrapping_sub(trunc_i32(a, b).wrapping_mul(b))),
-        i64: |a, b, out| each(a, b, out, |a, b| a.wrapping_sub(trunc_i64(a, b).wrapping_mul(b))),
+        i64: |a, b, out| each_i64(a, b, out, |a, b| a.wrapping_sub(trunc_i32(a, b).wrapping_mul(b)), i64::wrapping_rem),
         f32: math::fmod,
         f64: libm::fmod,
     };
     /// Python's `%`: the sign is that of the divisor.
     pub(super) const REMAINDER: Self = Self {
         i32: |a, b, out| each(a, b, out, remainder_i32),
-        i64: |a, b, out| each(a, b, out, remainder_i64),
+        i64: |a, b, out| each_i64(a, b, out, remainder_i32, remainder_i64),
         f32: math::remainder,
         f64: remainder_f64,
     };
@@ -144,6 +144,32 @@ fn each<T: Copy + From<bool> + PartialEq>(a: &[T], b: &[T], out: &mut [T], divid
         let is_zero = b == T::from(false);
         by_zero |= is_zero;
         *out = divide(a, if is_zero { T::from(true) } else { b });
+    }
+    by_zero
+}
+
+/// As [`each`], with `narrow` for chunks of numbers that it can take.
+#[inline(always)]
+fn each_i64(
+    a: &[i64],
+    b: &[i64],
+    out: &mut [i64],
+    narrow: impl Fn(i32, i32) -> i32,
+    wide: impl Fn(i64, i64) -> i64,
+) -> bool {
+    const CHUNK: usize = 64;
+    // No bit differs from the sign above the lower 31 bits, which hold -2^30..2^30.
+    let is_narrow = |v: &[i64]| v.iter().fold(0, |high, v| high | (v.wrapping_add(1 << 30) as u64 >> 31)) == 0;
+    let mut by_zero = false;
+    for ((out, a), b) in out.chunks_mut(CHUNK).zip(a.chunks(CHUNK)).zip(b.chunks(CHUNK)) {
+        if is_narrow(a) && is_narrow(b) {
+            for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                by_zero |= b == 0;
+                *out = i64::from(narrow(a as i32, if b == 0 { 1 } else { b as i32 }));
+            }
+        } else {
+            by_zero |= each(a, b, out, &wide);
+        }
     }
     by_zero
 }
@@ -209,14 +235,8 @@ fn trunc_i32(a: i32, b: i32) -> i32 {
     if b == -1 { a.wrapping_neg() } else { quotient }
 }
 
-/// As [`trunc_i32`] where numbers are short enough to be exact; long divisions are slow.
-#[inline(always)]
-fn trunc_i64(a: i64, b: i64) -> i64 {
-    if (a.unsigned_abs() | b.unsigned_abs()) < 1 << 52 { (a as f64 / b as f64) as i64 } else { a.wrapping_div(b) }
-}
-
 macro_rules! integer {
-    ($t:ty, $trunc:ident, $floor:ident, $remainder:ident) => {
+    ($t:ty, $trunc:path, $floor:ident, $remainder:ident) => {
         #[inline(always)]
         fn $floor(a: $t, b: $t) -> $t {
             let quotient = $trunc(a, b);
@@ -233,7 +253,7 @@ macro_rules! integer {
 }
 
 integer!(i32, trunc_i32, floor_i32, remainder_i32);
-integer!(i64, trunc_i64, floor_i64, remainder_i64);
+integer!(i64, i64::wrapping_div, floor_i64, remainder_i64);
 
 fn floor_f64(a: f64, b: f64) -> f64 {
     if b == 0.0 {

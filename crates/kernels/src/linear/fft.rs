@@ -162,7 +162,8 @@ where
             }
             let result = transform.run();
             for (k, &turn) in turned.iter().enumerate() {
-                let (value, mirrored) = (result[k % half], conjugate(result[(half - k) % half]));
+                let (at, mirror) = (if k == half { 0 } else { k }, if k == 0 { 0 } else { half - k });
+                let (value, mirrored) = (result[at], conjugate(result[mirror]));
                 // -i times the difference belongs to the odd elements.
                 let odd = turn_left(subtract(value, mirrored), F::ZERO.sub(F::ONE));
                 let sum = scale(add(add(value, mirrored), multiply(odd, turn)), scale_half);
@@ -274,7 +275,7 @@ where
             let slots = transform.lines();
             for k in 0..=n / 2 {
                 let value = read(lines, from_step, k);
-                slots[(n - k) % n] = conjugate(value);
+                slots[if k == 0 { 0 } else { n - k }] = conjugate(value);
                 slots[k] = value;
             }
             for (i, [re, _]) in transform.run().iter().enumerate() {

@@ -14,6 +14,12 @@ pub(crate) fn convert(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     if src.dtype() == out.dtype() {
         return rearrange(src, out);
     }
+    // What becomes `f32`, as pictures do, is converted where it goes.
+    if out.dtype() == ScalarType::Float && !src.dtype().is_complex() {
+        let cursor = &mut Cursor::new(src.sizes(), src.strides(), out.sizes(), out.dim_order())?;
+        f32::load(src.dtype())?(src, cursor, out.as_mut_slice()?);
+        return Ok(());
+    }
     match ComputeType::of(src.dtype())? {
         ComputeType::I32 => through::<i32>(src, out),
         ComputeType::I64 => through::<i64>(src, out),
