@@ -81,6 +81,30 @@ fn types_are_what_pytorch_gives() {
     assert!(filter.is_some() || (operators > 200 && agreed > 20_000));
 }
 
+/// Core ATen operators that no definition makes tensors of.
+const NO_TENSORS: &[&str] = &[
+    "aten::_local_scalar_dense",
+    "aten::sym_is_contiguous",
+    "aten::sym_numel",
+    "aten::sym_size.int",
+    "aten::sym_storage_offset",
+    "aten::sym_stride.int",
+];
+
+/// Run with `--nocapture` to list the functional operators that the compiler does not know.
+#[test]
+fn every_core_operator_has_a_definition() {
+    let functional = Schemas::table().map(|schema| schema.unwrap()).filter(|schema| {
+        !schema.flags.in_place && !schema.name.ends_with("out") && schema.params.iter().all(|param| !param.writes)
+    });
+    let (known, unknown): (Vec<_>, Vec<_>) = functional.partition(|schema| ops::definition(&schema.name).is_some());
+    println!("{} functional operators have definitions, {} have none:", known.len(), unknown.len());
+    unknown.iter().for_each(|schema| println!("    {}", schema.name));
+    let missing: Vec<_> =
+        unknown.iter().filter(|schema| schema.flags.core).map(|schema| schema.name.as_str()).collect();
+    assert_eq!(missing, NO_TENSORS);
+}
+
 /// The functional operator of each out variant.
 fn twins() -> HashMap<String, String> {
     let schemas = Schemas::table().map(|schema| schema.unwrap());
