@@ -18,6 +18,7 @@ FAMILIES = (
     "prim",
     "quantized",
     "llama",
+    "composites_math",
     "composites_structure",
 )
 

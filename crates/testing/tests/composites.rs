@@ -30,3 +30,13 @@ fn structure_with_known_sizes() {
 fn structure_with_symbolic_sizes() {
     settle("composites_structure", Sizes::Symbolic);
 }
+
+#[test]
+fn mathematics_with_known_sizes() {
+    settle("composites_math", Sizes::Static);
+}
+
+#[test]
+fn mathematics_with_symbolic_sizes() {
+    settle("composites_math", Sizes::Symbolic);
+}

@@ -64,7 +64,7 @@ fn prelu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, weight) = (operands.value(0)?, operands.value(1)?);
     let (rank, count) = (b.tensor(x)?.rank(), b.tensor(weight)?.numel());
     let mut shape = vec![Expr::Int(1); rank];
-    if let Some(channel) = shape.get_mut(if rank > 1 { 1 } else { 0 }) {
+    if let Some(channel) = shape.get_mut(usize::from(rank > 1)) {
         *channel = count;
     } else if !count.is(1) {
         return Err(Error::type_error("`aten::prelu` of a tensor without dimensions takes one slope"));

@@ -39,7 +39,7 @@ fn cosine_similarity(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         } else {
             b.one("aten::expand_copy", vec![x.into(), shape.clone().into()])?
         };
-        let norm = vector_norm(b, x, 2.0, Arg::from([dim]), Arg::from(true))?;
+        let norm = vector_norm(b, x, 2.0, &Arg::from([dim]), &Arg::from(true))?;
         let norm = b.one("aten::clamp", vec![norm.into(), Arg::Float(eps), Arg::None])?;
         b.div(x, norm)
     };
@@ -62,7 +62,7 @@ fn pairwise_distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let difference = b.sub(operands.value(0)?, operands.value(1)?)?;
     let distance = b.precisely(difference, |b, x| {
         let shifted = b.add(x, eps)?;
-        vector_norm(b, shifted, p, Arg::from([-1]), operands.arg(4).clone())
+        vector_norm(b, shifted, p, &Arg::from([-1]), operands.arg(4))
     })?;
     done(distance)
 }

@@ -295,7 +295,7 @@ fn class_loss(
     classes: &Classes,
 ) -> Result<(ValueId, ValueId), Error> {
     let (dtype, rank) = (b.tensor(x)?.dtype, b.tensor(x)?.rank());
-    let dim = Arg::from(if rank > 1 { 1 } else { 0 });
+    let dim = Arg::from(i64::from(rank > 1));
     let target = b.cast(target, ScalarType::Long)?;
     let counts = b.compare("aten::ne", target, Arg::Int(classes.ignored.clone()))?;
     let safe = b.select(counts, target, 0)?;

@@ -70,7 +70,7 @@ fn vector(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
         Order::Nuclear => return Err(no_singular_values(operands)),
     };
     let (x, dtype) = input(b, operands)?;
-    let norm = vector_norm(b, x, p, dims, keepdim)?;
+    let norm = vector_norm(b, x, p, &dims, &keepdim)?;
     b.cast(norm, dtype).and_then(done)
 }
 
@@ -85,7 +85,13 @@ fn input(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, Scala
 }
 
 /// `(Σ |x|^p)^(1/p)`, in the dtype of `x`.
-pub(crate) fn vector_norm(b: &mut Builder<'_>, x: ValueId, p: f64, dims: Arg, keepdim: Arg) -> Result<ValueId, Error> {
+pub(crate) fn vector_norm(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    p: f64,
+    dims: &Arg,
+    keepdim: &Arg,
+) -> Result<ValueId, Error> {
     let sum =
         |b: &mut Builder<'_>, x: ValueId| b.one("aten::sum.dim_IntList", vec![x.into(), dims.clone(), keepdim.clone()]);
     if p == 2.0 {
@@ -163,6 +169,6 @@ fn distance_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Er
 fn distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let difference = b.sub(operands.value(0)?, operands.value(1)?)?;
     let p = operands.float(2)?;
-    let norm = b.precisely(difference, |b, x| vector_norm(b, x, p, Arg::List(Vec::new()), Arg::from(false)))?;
+    let norm = b.precisely(difference, |b, x| vector_norm(b, x, p, &Arg::List(Vec::new()), &Arg::from(false)))?;
     done(norm)
 }

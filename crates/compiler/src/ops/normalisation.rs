@@ -44,6 +44,10 @@ fn batch_statistics_with_reserve(operands: &Operands<'_>, graph: &Graph) -> Resu
 
 /// With running statistics at inference; with those of the batch where a module keeps none.
 fn batch_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    // Nothing is normalised to nothing.
+    if operands.tensor(0, b.graph)?.numel().is(0) {
+        return done(operands.value(0)?);
+    }
     let training = operands.bool(5)?;
     first(native(b, operands, training)?)
 }
@@ -229,7 +233,7 @@ fn norm_except_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn norm_but(b: &mut Builder<'_>, v: ValueId, kept: i64, p: f64) -> Result<ValueId, Error> {
     let rank = b.tensor(v)?.rank() as i64;
     let dims: Vec<i64> = (0..rank).filter(|dim| *dim != kept).collect();
-    b.precisely(v, |b, v| vector_norm(b, v, p, Arg::from(dims.as_slice()), Arg::from(true)))
+    b.precisely(v, |b, v| vector_norm(b, v, p, &Arg::from(dims.as_slice()), &Arg::from(true)))
 }
 
 /// The first of several results alone.

@@ -22,8 +22,11 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
     // Without a dimension, all elements are one row.
-    let (rows, dim) =
-        if operands.has(2) { (x, operands.dim(2, ty.rank())?) } else { (b.view(x, vec![ty.numel()])?, 0) };
+    let (rows, dim) = if operands.has(2) && ty.rank() > 0 {
+        (x, operands.dim(2, ty.rank())?)
+    } else {
+        (b.view(x, vec![ty.numel()])?, 0)
+    };
     let shape = b.tensor(rows)?.shape;
     let size = shape.get(dim).cloned().unwrap_or(Expr::Int(1));
     let last = (shape.len() as i64 - 1).max(0);
@@ -71,7 +74,7 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         b.one("aten::slice_copy.Tensor", vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
     let nan = b.unary("aten::isnan", greatest)?;
     let value = b.select(nan, f64::NAN, value)?;
-    arranged(b, operands, value, Places { dim, several, shape: &ty.shape })
+    arranged(b, operands, value, &Places { dim, several, shape: &ty.shape })
 }
 
 /// Where a quantile's dimensions go.
@@ -82,8 +85,8 @@ struct Places<'a> {
 }
 
 /// Moves the last dimension, that of the quantiles, to the front, and puts 1 where a dimension is kept.
-fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places: Places<'_>) -> Lowered {
-    let Places { dim, several, shape } = places;
+fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places: &Places<'_>) -> Lowered {
+    let Places { dim, several, shape } = *places;
     let ty = b.tensor(value)?;
     let rank = ty.rank();
     let keepdim = operands.bool(3)?;

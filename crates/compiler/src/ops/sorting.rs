@@ -77,7 +77,7 @@ fn pick_type(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<T
 fn kthvalue(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let dim = operands.dim(2, b.tensor(x)?.rank())?;
-    pick(b, x, dim, operands.expr(1)?.sub(1), operands.bool(3)?).map(Some)
+    pick(b, x, dim, &operands.expr(1)?.sub(1), operands.bool(3)?).map(Some)
 }
 
 fn one_element(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -102,7 +102,7 @@ fn median_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
     let size = ty.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
-    let middle = pick(b, x, dim, size.sub(1).floor_div(2), keepdim)?;
+    let middle = pick(b, x, dim, &size.sub(1).floor_div(2), keepdim)?;
     if category(ty.dtype) != 2 {
         return Ok(middle);
     }
@@ -118,7 +118,7 @@ fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> R
 }
 
 /// The element of this rank along a dimension, and its position.
-fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: Expr, keepdim: bool) -> Result<Vec<ValueId>, Error> {
+fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: &Expr, keepdim: bool) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
     if ty.rank() == 0 {
         let zero = b.as_tensor(&Arg::from(0), ScalarType::Long)?;

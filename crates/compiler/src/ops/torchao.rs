@@ -32,6 +32,8 @@ struct Blocks {
     per_block: Vec<Expr>,
     /// The dimensions of `split` that are places in a block.
     inside: Vec<i64>,
+    /// The number of blocks of each dimension.
+    counts: Vec<Expr>,
 }
 
 impl Blocks {
@@ -40,7 +42,7 @@ impl Blocks {
         if sizes.len() != shape.len() {
             return Err(operands.wrong(1, "a block size for each dimension"));
         }
-        let mut blocks = Self { split: Vec::new(), per_block: Vec::new(), inside: Vec::new() };
+        let mut blocks = Self { split: Vec::new(), per_block: Vec::new(), inside: Vec::new(), counts: Vec::new() };
         for (size, block) in shape.iter().zip(sizes) {
             // -1 stands for the whole dimension.
             let block = if block.is(-1) { size.clone() } else { block };
@@ -51,8 +53,9 @@ impl Blocks {
                     "`{name}` in blocks along a dimension that depends on an input"
                 )));
             }
+            let count = if whole && !block.is(1) { Expr::Int(1) } else { size.floor_div(block.clone()) };
+            blocks.counts.push(count.clone());
             if !whole || block.is(1) {
-                let count = size.floor_div(block.clone());
                 blocks.split.push(count.clone());
                 blocks.per_block.push(count);
             }
@@ -134,10 +137,10 @@ fn parameters(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     Ok(vec![tensor(scale, shape.clone()), tensor(zero_point, shape)])
 }
 
-/// The counts of blocks, with 1 for the places in a block if they are kept.
+/// The counts of blocks; dimensions that are one block have a place of their own only if it is kept.
 fn parameter_shape(operands: &Operands<'_>, blocks: &Blocks) -> Result<Vec<Expr>, Error> {
     if operands.bool(9)? {
-        return Ok(blocks.per_block.clone());
+        return Ok(blocks.counts.clone());
     }
     let inside = |dim: usize| blocks.inside.contains(&(dim as i64));
     Ok(blocks.split.iter().enumerate().filter(|(dim, _)| !inside(*dim)).map(|(_, size)| size.clone()).collect())
