@@ -17,4 +17,4 @@ mod pipeline;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use pipeline::{CompileOptions, Compiled, compile, compile_pt2};
+pub use pipeline::{CompileOptions, Compiled, compile, compile_pt2, compile_pte};

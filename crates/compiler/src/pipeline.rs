@@ -6,6 +6,7 @@ use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
+use crate::front::pte::lift;
 use crate::graph::{Literal, Model};
 use crate::passes::{
     CheckOperators, EliminateDeadCode, FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes,
@@ -47,6 +48,14 @@ pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Resu
     }
     let programs: Vec<_> = sources.iter().map(|(method, source)| (*method, source)).collect();
     compile(import(&programs, options.import)?, options)
+}
+
+/// Compiles a `.pte` program again. `external` are the `.ptd` files with its external tensors.
+///
+/// # Errors
+/// What [`lift`] and the passes find.
+pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -> Result<Compiled, Error> {
+    compile(lift(file, external)?, options)
 }
 
 /// Compiles a model that a front end made.

@@ -62,11 +62,17 @@ impl Recording {
         self.json["backends"].as_array().into_iter().flatten().filter_map(Json::as_str).collect()
     }
 
+    /// The files with the program's external tensors.
+    pub fn data(&self) -> Vec<PathBuf> {
+        let names = self.json["data"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        names.map(|name| self.folder.join(name)).collect()
+    }
+
     /// Loads the program with its data files.
     pub fn load(&self) -> Result<Module, Failure> {
         let mut builder = Module::builder();
-        for data in self.json["data"].as_array().into_iter().flatten().filter_map(Json::as_str) {
-            builder = builder.external_data(self.folder.join(data));
+        for data in self.data() {
+            builder = builder.external_data(data);
         }
         if self.json["bundled"] == true {
             let bytes = fs::read(self.program()).map_err(|e| e.to_string())?;

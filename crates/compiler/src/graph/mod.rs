@@ -29,6 +29,7 @@ use crate::error::Error;
 pub use arena::{Arena, Id};
 pub(crate) use builder::substitute;
 pub use builder::{Action, Builder, bind};
+pub(crate) use constant::row_major_strides;
 pub use constant::{Constant, ConstantData};
 pub use expr::{Expr, Symbol, SymbolId, Symbols};
 pub use schema::{Kind, Param, Schema, Schemas};

@@ -1,0 +1,152 @@
+//! What each instruction of a method reads and writes.
+
+use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
+
+use crate::graph::Schemas;
+
+use super::numbers;
+use super::twins::written_params;
+
+/// The values of the program that an instruction reads and writes. Lists count as their items.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Access {
+    pub reads: Vec<u32>,
+    pub writes: Vec<u32>,
+    /// The stack that gets a row.
+    pub stack: Option<u32>,
+    /// A handle that is set to the memory of another value: `(handle, of)`.
+    pub handle: Option<(u32, u32)>,
+}
+
+/// The accesses of every instruction.
+pub(super) fn accesses(plan: &PlanModel<'_>, schemas: &Schemas) -> Vec<Access> {
+    let mut written = vec![false; plan.values.len()];
+    for input in &plan.inputs {
+        set(&mut written, *input);
+    }
+    let mut all = Vec::with_capacity(plan.instructions.len());
+    for instruction in &plan.instructions {
+        let access = access(plan, schemas, instruction, &written);
+        for value in access.writes.iter().chain(&access.stack) {
+            set(&mut written, *value);
+        }
+        if let Some((handle, _)) = access.handle {
+            set(&mut written, handle);
+        }
+        all.push(access);
+    }
+    all
+}
+
+/// The full name of the operator that a call names.
+pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
+    match plan.operators.get(operator as usize) {
+        Some(operator) if operator.overload.is_empty() => operator.name.clone(),
+        Some(operator) => format!("{}.{}", operator.name, operator.overload),
+        None => String::new(),
+    }
+}
+
+/// How many of the arguments of a call that no schema describes are results, and how many stand for them once more.
+/// Results are what nothing has written before, counted from the end.
+pub(super) fn trailing_results(plan: &PlanModel<'_>, args: &[u32], written: &[bool]) -> usize {
+    let is_fresh = |arg: &&u32| match plan.values.get(**arg as usize) {
+        Some(ValueModel::Tensor(tensor)) => {
+            let has_data = !matches!(tensor.storage, StorageModel::Planned { .. } | StorageModel::Unplanned);
+            !has_data && !written.get(**arg as usize).copied().unwrap_or(true)
+        }
+        _ => false,
+    };
+    args.iter().rev().take_while(is_fresh).count()
+}
+
+/// The arguments of an operator that no table knows: those that it reads, and those that it writes.
+pub(super) fn split_opaque<'a>(plan: &PlanModel<'_>, args: &'a [u32]) -> (&'a [u32], &'a [u32]) {
+    let Some((last, before)) = args.split_last() else { return (args, &[]) };
+    let count = match plan.values.get(*last as usize) {
+        Some(ValueModel::TensorList(items)) if before.ends_with(items) => items.len(),
+        _ if before.last() == Some(last) => 1,
+        _ => 0,
+    };
+    before.split_at(before.len().saturating_sub(count))
+}
+
+fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionModel, written: &[bool]) -> Access {
+    let mut access = Access::default();
+    match instruction {
+        InstructionModel::Kernel { operator, args } => {
+            let name = operator_name(plan, *operator);
+            match (name.as_str(), args.as_slice()) {
+                ("executorch_prim::et_copy_index.tensor", [stack, row, index, ..]) => {
+                    access.reads = vec![*row, *index];
+                    access.stack = Some(*stack);
+                }
+                ("executorch_prim::et_view.default", [of, sizes, view, ..]) => {
+                    access.reads.push(*of);
+                    push(plan, *sizes, &mut access.reads);
+                    access.handle = Some((*view, *of));
+                }
+                (name, args) if numbers::is_prim(name) => {
+                    if let Some((result, args)) = args.split_last() {
+                        access.reads = args.to_vec();
+                        access.writes.push(*result);
+                    }
+                }
+                (name, args) => match schemas.get(name) {
+                    Some(schema) => {
+                        let outs = written_params(&schema);
+                        for (index, arg) in args.iter().take(schema.params.len()).enumerate() {
+                            let is_out = outs.contains(&index);
+                            // What is written in place is read before.
+                            if !is_out || schema.flags.in_place {
+                                push(plan, *arg, &mut access.reads);
+                            }
+                            if is_out {
+                                push(plan, *arg, &mut access.writes);
+                            }
+                        }
+                    }
+                    None => {
+                        let (reads, writes) = split_opaque(plan, args);
+                        push_all(plan, reads, &mut access.reads);
+                        access.writes = writes.to_vec();
+                    }
+                },
+            }
+        }
+        InstructionModel::Delegate { args, .. } => {
+            let count = trailing_results(plan, args, written);
+            let (reads, writes) = args.split_at(args.len().saturating_sub(count));
+            push_all(plan, reads, &mut access.reads);
+            access.writes = writes.to_vec();
+        }
+        InstructionModel::Move { from, to } => {
+            access.reads.push(*from);
+            access.writes.push(*to);
+        }
+        InstructionModel::JumpFalse { cond, .. } => access.reads.push(*cond),
+        InstructionModel::Free { .. } => {}
+    }
+    access
+}
+
+fn push_all(plan: &PlanModel<'_>, values: &[u32], to: &mut Vec<u32>) {
+    for value in values {
+        push(plan, *value, to);
+    }
+}
+
+/// Adds a value, or the items of a list.
+fn push(plan: &PlanModel<'_>, value: u32, to: &mut Vec<u32>) {
+    match plan.values.get(value as usize) {
+        Some(ValueModel::TensorList(items) | ValueModel::IntList(items)) => to.extend(items),
+        Some(ValueModel::OptionalTensorList(items)) => to.extend(items.iter().flatten()),
+        _ => to.push(value),
+    }
+}
+
+fn set(written: &mut [bool], value: u32) {
+    if let Some(flag) = written.get_mut(value as usize) {
+        *flag = true;
+    }
+}

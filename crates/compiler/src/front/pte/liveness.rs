@@ -1,0 +1,65 @@
+//! What is still read after a part of a method.
+
+use std::collections::HashSet;
+
+use rushlight_format::pte::ValueModel;
+
+use crate::error::Error;
+
+use super::method::Method;
+use super::scope::Place;
+
+/// What is read later.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub places: HashSet<Place>,
+    pub numbers: HashSet<u32>,
+}
+
+impl Method<'_, '_> {
+    /// What is read after instruction `end`, before it is written, by what runs after the control flow of instruction
+    /// `at` that ends there. More may be found than is read, never less.
+    pub(super) fn live_after(&mut self, at: usize, end: usize) -> Result<Live, Error> {
+        let mut live = Live::default();
+        let last = self.accesses.len();
+        self.read_later(&mut live, at, end, last)?;
+        for region in self.regions.loops_around(at).collect::<Vec<_>>() {
+            self.read_later(&mut live, at, region.start, at)?;
+        }
+        let ends = self.plan.outputs.iter().copied().chain(self.kept().collect::<Vec<_>>());
+        for value in ends.collect::<Vec<_>>() {
+            self.note(value, &mut live, &Live::default());
+        }
+        Ok(live)
+    }
+
+    fn read_later(&mut self, live: &mut Live, at: usize, start: usize, end: usize) -> Result<(), Error> {
+        self.spend(end.saturating_sub(start) as u64)?;
+        let mut killed = Live::default();
+        for index in start..end {
+            let Some(access) = self.accesses.get(index) else { break };
+            for value in access.reads.iter().chain(&access.stack) {
+                self.note(*value, live, &killed);
+            }
+            // What may not run hides nothing.
+            if self.regions.runs_with(index, at) {
+                for value in &access.writes {
+                    self.note(*value, &mut killed, &Live::default());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, value: u32, to: &mut Live, except: &Live) {
+        if let Some(ValueModel::Tensor(_)) = self.plan.values.get(value as usize) {
+            if let Ok(Some(place)) = self.place(value)
+                && !except.places.contains(&place)
+            {
+                to.places.insert(place);
+            }
+        } else if !except.numbers.contains(&value) {
+            to.numbers.insert(value);
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! One method: a walk through its instructions.
+
+use std::collections::HashMap;
+
+use rushlight_format::pte::{InstructionModel, PlanModel, ShapeDynamism, StorageModel, TensorModel, ValueModel};
+
+use crate::error::Error;
+use crate::graph::{
+    Arg, BlockId, ConstantId, DelegateId, Expr, Graph, Input, Model, Op, Origin, OriginId, SourceFrame, StateId,
+    Symbol, SymbolId, Target, TensorType, Type, Update, ValueId, bind,
+};
+
+use super::accesses::{Access, accesses, operator_name};
+use super::regions::Regions;
+use super::scope::{Content, Place, Scope};
+use super::{Sources, static_type};
+
+/// Steps that a method may take for each of its instructions and values, beyond a fixed allowance: nested jumps make
+/// the walk look at instructions again.
+const STEPS_EACH: u64 = 2_000;
+const STEPS_ALWAYS: u64 = 1_000_000;
+
+/// A method being lifted.
+pub(super) struct Method<'a, 'f> {
+    pub plan: &'a PlanModel<'f>,
+    pub sources: &'a mut Sources<'f>,
+    pub model: &'a mut Model,
+    pub graph: Graph,
+    /// The block that nodes are added to.
+    pub block: BlockId,
+    pub origin: OriginId,
+    pub scope: Scope,
+    pub accesses: Vec<Access>,
+    pub regions: Regions,
+    /// The tensors that are state, with their content when a call begins.
+    states: Vec<(u32, StateId, ValueId)>,
+    /// The inputs that are tensors, with their positions.
+    inputs: Vec<(u32, u32, ValueId)>,
+    pub delegates: HashMap<u32, DelegateId>,
+    constants: HashMap<u32, Option<ConstantId>>,
+    /// What stands for symbols that were found to be something else.
+    settled: HashMap<SymbolId, Expr>,
+    steps: u64,
+}
+
+impl<'a, 'f> Method<'a, 'f> {
+    pub fn new(plan: &'a PlanModel<'f>, sources: &'a mut Sources<'f>, model: &'a mut Model) -> Result<Self, Error> {
+        let mut graph = Graph::new();
+        graph.input_encoding.clone_from(&plan.input_encoding);
+        graph.output_encoding.clone_from(&plan.output_encoding);
+        let origin = graph.origins.push(Origin::default());
+        let accesses = accesses(plan, &model.schemas);
+        let size = (plan.instructions.len() + plan.values.len()) as u64;
+        let mut method = Self {
+            plan,
+            sources,
+            model,
+            block: graph.body,
+            graph,
+            origin,
+            scope: Scope::default(),
+            accesses,
+            regions: Regions::default(),
+            states: Vec::new(),
+            inputs: Vec::new(),
+            delegates: HashMap::new(),
+            constants: HashMap::new(),
+            settled: HashMap::new(),
+            steps: STEPS_ALWAYS.saturating_add(size.saturating_mul(STEPS_EACH)),
+        };
+        // What gets the handle of another value has no place in the plan.
+        for instruction in &plan.instructions {
+            if let InstructionModel::Move { to, .. } = instruction {
+                method.scope.handles.insert(*to, Place::Own(*to));
+            }
+        }
+        method.regions = Regions::find(plan, |steps| method.spend(steps as u64))?;
+        Ok(method)
+    }
+
+    pub fn lift(mut self) -> Result<Graph, Error> {
+        self.begin()?;
+        self.run(0, self.plan.instructions.len())?;
+        self.end()?;
+        Ok(self.graph)
+    }
+
+    /// Counts work.
+    pub fn spend(&mut self, steps: u64) -> Result<(), Error> {
+        let left = self.steps.checked_sub(steps);
+        self.steps = left.ok_or_else(|| Error::unsupported("too many jumps over too many instructions"))?;
+        Ok(())
+    }
+
+    /// What the method is given, and the state that it finds.
+    fn begin(&mut self) -> Result<(), Error> {
+        let plan = self.plan;
+        for (position, index) in plan.inputs.iter().enumerate() {
+            match plan.values.get(*index as usize) {
+                Some(ValueModel::Tensor(tensor)) => {
+                    let ty = self.tensor_type(tensor, &format!("s{position}_"));
+                    let order = TensorType { dim_order: tensor.dim_order.clone(), ..ty.clone() };
+                    let param = self.graph.input(&format!("input_{position}"), Type::Tensor(order.clone()));
+                    let value = if order.is_contiguous() { param } else { self.reorder(param, ty)? };
+                    self.write(*index, value);
+                    self.inputs.push((*index, position as u32, value));
+                }
+                _ => {
+                    let literal = self.literal(*index)?;
+                    self.graph.inputs.push(Input::Literal(literal));
+                }
+            }
+        }
+        let mut states: Vec<u32> = Vec::new();
+        let tensors = || {
+            plan.values.iter().enumerate().filter_map(|(index, value)| match value {
+                ValueModel::Tensor(tensor) => Some((index as u32, tensor)),
+                _ => None,
+            })
+        };
+        let has_init =
+            |storage| matches!(storage, StorageModel::PlannedInit { .. } | StorageModel::ExternalPlanned { .. });
+        let is_named = |tensor: &TensorModel| {
+            matches!(tensor.storage, StorageModel::Planned { .. }) && tensor.fully_qualified_name.is_some()
+        };
+        states.extend(tensors().filter(|(_, tensor)| has_init(tensor.storage)).map(|(index, _)| index));
+        states.extend(tensors().filter(|(_, tensor)| is_named(tensor)).map(|(index, _)| index));
+        states.extend(self.read_before_written());
+        for index in states {
+            let Some(ValueModel::Tensor(tensor)) = plan.values.get(index as usize) else { continue };
+            let Some(place) = self.place(index)? else { continue };
+            if tensor.shape_dynamism != ShapeDynamism::Static || self.scope.is_taken(place, tensor.nbytes()) {
+                continue;
+            }
+            let state = self.sources.state(tensor, self.model)?;
+            let value = self.graph.state(state, &self.model.states);
+            self.write(index, value);
+            self.states.push((index, state, value));
+        }
+        Ok(())
+    }
+
+    /// Planned tensors whose place nothing wrote before they are read.
+    fn read_before_written(&self) -> Vec<u32> {
+        let mut seen = self.scope.clone();
+        let mut found = Vec::new();
+        let anything = ValueId::new(0);
+        for access in &self.accesses {
+            for value in access.reads.iter().chain(&access.writes).chain(&access.stack) {
+                let Some(ValueModel::Tensor(tensor)) = self.plan.values.get(*value as usize) else { continue };
+                let StorageModel::Planned { memory_id, offset } = tensor.storage else { continue };
+                let (place, len) = (Place::Planned { memory_id, offset }, tensor.nbytes());
+                if len > 0 && !seen.is_taken(place, len) {
+                    if access.reads.contains(value) {
+                        found.push(*value);
+                    }
+                    seen.write(place, Content { len, value: anything, by: *value });
+                }
+            }
+        }
+        found
+    }
+
+    /// What the method returns and leaves behind.
+    fn end(&mut self) -> Result<(), Error> {
+        for index in &self.plan.outputs {
+            let output = match self.plan.values.get(*index as usize) {
+                Some(ValueModel::Tensor(tensor)) => {
+                    let value = self.read(*index)?;
+                    let ty = self.graph.tensor(value)?.clone();
+                    if tensor.dim_order.is_sorted() || ty.rank() != tensor.dim_order.len() {
+                        value.into()
+                    } else {
+                        self.reorder(value, TensorType { dim_order: tensor.dim_order.clone(), ..ty })?.into()
+                    }
+                }
+                _ => self.literal(*index)?,
+            };
+            self.graph.outputs.push(output);
+        }
+        for (index, state, initial) in self.states.clone() {
+            let Some(content) = self.place(index)?.and_then(|place| self.scope.get(place)) else { continue };
+            if content.value != initial {
+                let value = self.read(index)?;
+                self.graph.updates.push(Update { target: Target::State(state), value });
+            }
+        }
+        for (index, position, initial) in self.inputs.clone() {
+            let Some(content) = self.place(index)?.and_then(|place| self.scope.get(place)) else { continue };
+            // Memory of an input may serve another tensor later; what is written to the input itself is meant.
+            if content.by == index && content.value != initial {
+                self.graph.updates.push(Update { target: Target::Input(position), value: content.value });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the instructions of a range.
+    pub fn run(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        let mut at = start;
+        while at < end {
+            self.spend(1)?;
+            at = self.step(at, end).map_err(|error| self.locate(error, at))?;
+        }
+        Ok(())
+    }
+
+    /// Takes an instruction, or the control flow that begins there, and gives the next.
+    fn step(&mut self, at: usize, end: usize) -> Result<usize, Error> {
+        self.origin = self.origin_of(at);
+        if let Some(region) = self.regions.loop_at(at, end) {
+            return self.lift_loop(region);
+        }
+        let plan = self.plan;
+        match plan.instructions.get(at) {
+            Some(InstructionModel::Kernel { operator, args }) => {
+                self.call(&operator_name(plan, *operator), args)?;
+            }
+            Some(InstructionModel::Delegate { delegate, args }) => self.delegate(*delegate, args, at)?,
+            Some(InstructionModel::Move { from, to }) => self.move_value(*from, *to)?,
+            Some(InstructionModel::JumpFalse { .. }) => return self.lift_cond(at, end),
+            Some(InstructionModel::Free { .. }) | None => {}
+        }
+        Ok(at + 1)
+    }
+
+    /// A handle that becomes that of another value.
+    fn move_value(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        if matches!(self.plan.values.get(from as usize), Some(ValueModel::Tensor(_))) {
+            let value = self.read(from)?;
+            self.write(to, value);
+            Ok(())
+        } else {
+            let number = self.number(from)?;
+            self.set_number(to, number)
+        }
+    }
+
+    fn locate(&self, error: Error, at: usize) -> Error {
+        let name = match self.plan.instructions.get(at) {
+            Some(InstructionModel::Kernel { operator, .. }) => operator_name(self.plan, *operator),
+            Some(InstructionModel::Delegate { .. }) => "delegate".into(),
+            Some(InstructionModel::Move { .. }) => "move".into(),
+            Some(InstructionModel::JumpFalse { .. }) => "jump".into(),
+            Some(InstructionModel::Free { .. }) | None => "free".into(),
+        };
+        let error = error.at(format!("method `{}`, instruction {at} ({name})", self.plan.name));
+        error.from_line(self.graph.origins.get(self.origin).and_then(Origin::line).as_deref())
+    }
+
+    /// Where an instruction comes from.
+    pub fn origin_of(&mut self, at: usize) -> OriginId {
+        let frames = self.plan.stacktrace.get(at).map(Vec::as_slice).unwrap_or_default();
+        let frames = frames.iter().map(|frame| SourceFrame {
+            file: frame.filename.clone(),
+            line: u32::try_from(frame.lineno).unwrap_or(0),
+            function: frame.name.clone(),
+            code: frame.context.clone(),
+        });
+        let frames = frames.collect();
+        self.graph.origins.push(Origin { node: format!("instruction {at}"), module: String::new(), frames })
+    }
+
+    /// Where a tensor's elements are; `None` if they are constant.
+    pub fn place(&self, value: u32) -> Result<Option<Place>, Error> {
+        if let Some(place) = self.scope.handles.get(&value) {
+            return Ok(Some(*place));
+        }
+        let tensor = self.tensor_model(value)?;
+        Ok(match tensor.storage {
+            StorageModel::Constant { .. } | StorageModel::External => None,
+            _ if tensor.nbytes() == 0 => Some(Place::Own(value)),
+            StorageModel::Planned { memory_id, offset }
+            | StorageModel::PlannedInit { memory_id, offset, .. }
+            | StorageModel::ExternalPlanned { memory_id, offset } => Some(Place::Planned { memory_id, offset }),
+            StorageModel::Unplanned => Some(Place::Own(value)),
+        })
+    }
+
+    pub fn tensor_model(&self, value: u32) -> Result<&'a TensorModel, Error> {
+        match self.plan.values.get(value as usize) {
+            Some(ValueModel::Tensor(tensor)) => Ok(tensor),
+            _ => Err(Error::invalid(format!("value {value} is no tensor"))),
+        }
+    }
+
+    /// What a tensor of the program holds.
+    pub fn read(&mut self, index: u32) -> Result<ValueId, Error> {
+        let tensor = self.tensor_model(index)?;
+        let Some(place) = self.place(index)? else {
+            let id = match self.constants.get(&index) {
+                Some(known) => *known,
+                None => {
+                    let id = self.sources.constant(tensor, self.model)?;
+                    self.constants.insert(index, id);
+                    id
+                }
+            };
+            let id = id.ok_or_else(|| Error::invalid(format!("value {index} has no data")))?;
+            return Ok(self.graph.constant(id, &self.model.constants));
+        };
+        match self.scope.get(place) {
+            Some(content) => self.viewed(content, index),
+            None if tensor.sizes.contains(&0) && tensor.shape_dynamism == ShapeDynamism::Static => {
+                let constant = crate::graph::Constant::dense("empty", static_type(tensor), Vec::new())?;
+                let id = self.model.constants.push(constant);
+                Ok(self.graph.constant(id, &self.model.constants))
+            }
+            None => Err(Error::invalid(format!("value {index} is read where nothing has written it"))),
+        }
+    }
+
+    /// The content of a place as a tensor of the program sees it.
+    fn viewed(&mut self, content: Content, index: u32) -> Result<ValueId, Error> {
+        if content.by == index {
+            return Ok(content.value);
+        }
+        if let Some(view) = self.scope.views.get(&(content.value, index)) {
+            return Ok(*view);
+        }
+        let tensor = self.tensor_model(index)?;
+        let held = self.graph.tensor(content.value)?.clone();
+        let other = |what: &str| {
+            Error::unsupported(format!("value {index} reads memory that value {} wrote with {what}", content.by))
+        };
+        if held.dtype != tensor.scalar_type {
+            return Err(other("another dtype"));
+        }
+        let view = if tensor.shape_dynamism == ShapeDynamism::Static {
+            let shape = static_type(tensor).shape;
+            if held.shape == shape {
+                content.value
+            } else {
+                let ordered = |index| self.tensor_model(index).is_ok_and(|tensor| tensor.dim_order.is_sorted());
+                if !ordered(index) || !ordered(content.by) {
+                    return Err(other("its dimensions in another order"));
+                }
+                if held.numel().as_int().is_some_and(|count| !Expr::product(&shape).is(count)) {
+                    return Err(other("another number of elements"));
+                }
+                self.one("aten::view_copy", vec![content.value.into(), shape.into()])?
+            }
+        } else if held.rank() == tensor.sizes.len() {
+            content.value
+        } else {
+            return Err(other("another number of dimensions, which change with the inputs"));
+        };
+        self.scope.views.insert((content.value, index), view);
+        Ok(view)
+    }
+
+    /// Lets a tensor of the program hold a value from here on.
+    pub fn write(&mut self, index: u32, value: ValueId) {
+        let Ok(Some(place)) = self.place(index) else { return };
+        let len = self.tensor_model(index).map_or(0, TensorModel::nbytes);
+        self.scope.write(place, Content { len, value, by: index });
+    }
+
+    /// A number of the program, or whatever else is no tensor and no list.
+    pub fn number(&mut self, index: u32) -> Result<Arg, Error> {
+        self.literal(index)
+    }
+
+    /// A literal of the program, unless an instruction changed it.
+    fn literal(&mut self, index: u32) -> Result<Arg, Error> {
+        if let Some(number) = self.scope.numbers.get(&index) {
+            let mut number = number.clone();
+            self.resolve(&mut number);
+            return Ok(number);
+        }
+        Ok(match self.plan.values.get(index as usize) {
+            Some(ValueModel::None) => Arg::None,
+            Some(ValueModel::Int(int)) => Arg::from(*int),
+            Some(ValueModel::Bool(bool)) => Arg::Bool(*bool),
+            Some(ValueModel::Double(double)) => Arg::Float(*double),
+            Some(ValueModel::String(text)) => Arg::Str(text.clone()),
+            _ => return Err(Error::invalid(format!("value {index} is no number"))),
+        })
+    }
+
+    /// An integer, which may depend on symbols.
+    pub fn int(&mut self, index: u32) -> Result<Expr, Error> {
+        match self.number(index)? {
+            Arg::Int(expr) => Ok(expr),
+            Arg::Bool(bool) => Ok(Expr::Int(i64::from(bool))),
+            _ => Err(Error::invalid(format!("value {index} is no integer"))),
+        }
+    }
+
+    pub fn set_number(&mut self, index: u32, number: Arg) -> Result<(), Error> {
+        match self.plan.values.get(index as usize) {
+            Some(ValueModel::Tensor(_)) | None => Err(Error::invalid(format!("value {index} holds no number"))),
+            Some(_) => {
+                self.scope.numbers.insert(index, number);
+                Ok(())
+            }
+        }
+    }
+
+    /// A new symbol.
+    pub fn fresh(&mut self, prefix: &str, min: i64, max: Option<i64>) -> Expr {
+        let name = format!("{prefix}{}", self.graph.symbols.len());
+        Expr::Symbol(self.graph.symbols.push(Symbol { name, min, max }))
+    }
+
+    /// The type that the program plans for, with symbols for sizes that are only bounded.
+    pub fn tensor_type(&mut self, tensor: &TensorModel, prefix: &str) -> TensorType {
+        if tensor.shape_dynamism == ShapeDynamism::Static {
+            return static_type(tensor);
+        }
+        let shape = tensor.sizes.iter().map(|size| self.fresh(prefix, 0, Some(i64::from(*size)))).collect();
+        TensorType::new(tensor.scalar_type, shape)
+    }
+
+    /// Lets two sizes be one: a symbol becomes the other.
+    pub fn equal(&mut self, a: &Expr, b: &Expr) -> Result<(), Error> {
+        let (a, b) = (self.resolved(a), self.resolved(b));
+        match (&a, &b) {
+            _ if a == b => Ok(()),
+            (Expr::Symbol(x), Expr::Symbol(y)) if x > y => self.substitute(*x, &b),
+            (_, Expr::Symbol(y)) => self.substitute(*y, &a),
+            (Expr::Symbol(x), _) => self.substitute(*x, &b),
+            _ => Ok(()),
+        }
+    }
+
+    /// An expression without the symbols that others stand for.
+    fn resolved(&self, expr: &Expr) -> Expr {
+        if self.settled.is_empty() {
+            return expr.clone();
+        }
+        expr.substitute(&|symbol| self.settled.get(&symbol).cloned().unwrap_or(Expr::Symbol(symbol)))
+    }
+
+    /// As [`resolved`](Self::resolved), for the expressions of an argument.
+    pub fn resolve(&self, arg: &mut Arg) {
+        substitute(arg, &|symbol| self.settled.get(&symbol).cloned().unwrap_or(Expr::Symbol(symbol)));
+    }
+
+    /// As [`resolved`](Self::resolved), for the sizes of a type.
+    pub fn resolve_type(&self, ty: &mut Type) {
+        match ty {
+            Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| *size = self.resolved(size)),
+            Type::Int(expr) => *expr = self.resolved(expr),
+            Type::Float | Type::Bool => {}
+        }
+    }
+
+    /// The values of the program that live on when a call ends: state, and inputs.
+    pub fn kept(&self) -> impl Iterator<Item = u32> + '_ {
+        self.states.iter().map(|(index, ..)| *index).chain(self.inputs.iter().map(|(index, ..)| *index))
+    }
+
+    /// Lets an expression stand for a symbol everywhere.
+    fn substitute(&mut self, symbol: SymbolId, by: &Expr) -> Result<(), Error> {
+        let mut is_inside = false;
+        by.for_each_symbol(&mut |other| is_inside |= other == symbol);
+        if is_inside {
+            return Ok(());
+        }
+        self.spend((self.graph.values.len() + self.graph.nodes.len()) as u64)?;
+        let of = |id: SymbolId| if id == symbol { by.clone() } else { Expr::Symbol(id) };
+        for id in self.graph.values.ids() {
+            match &mut self.graph.values[id].ty {
+                Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| *size = size.substitute(&of)),
+                Type::Int(expr) => *expr = expr.substitute(&of),
+                Type::Float | Type::Bool => {}
+            }
+        }
+        for id in self.graph.nodes.ids() {
+            self.graph.nodes[id].args.iter_mut().for_each(|arg| substitute(arg, &of));
+        }
+        self.scope.numbers.values_mut().for_each(|number| substitute(number, &of));
+        self.settled.values_mut().for_each(|expr| *expr = expr.substitute(&of));
+        self.settled.insert(symbol, by.clone());
+        Ok(())
+    }
+
+    /// Adds a node with one result.
+    pub fn push_node(&mut self, op: Op, args: Vec<Arg>, types: Vec<Type>) -> Result<ValueId, Error> {
+        let results = self.push_results(op, args, types);
+        results.first().copied().ok_or_else(|| Error::invalid("a node without a result"))
+    }
+
+    pub fn push_results(&mut self, op: Op, args: Vec<Arg>, types: Vec<Type>) -> Vec<ValueId> {
+        let stem = op.schema().map_or(op.name(), |schema| schema.base_name()).rsplit("::").next().unwrap_or_default();
+        let first = self.graph.values.len();
+        let results: Vec<_> =
+            types.into_iter().enumerate().map(|(index, ty)| (format!("{stem}_{}", first + index), ty)).collect();
+        let node = self.graph.push_node(self.block, op, args, self.origin, results);
+        self.graph.nodes[node].results.clone()
+    }
+
+    /// Calls an operator with one result.
+    pub fn one(&mut self, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
+        let Model { constants, schemas, .. } = &mut *self.model;
+        crate::graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin).one(name, args)
+    }
+
+    /// A tensor in another dtype.
+    pub fn cast(&mut self, value: ValueId, dtype: rushlight_format::ScalarType) -> Result<ValueId, Error> {
+        let Model { constants, schemas, .. } = &mut *self.model;
+        let mut builder = crate::graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
+        builder.one_with("aten::_to_copy", vec![value.into()], &[("dtype", dtype.into())])
+    }
+
+    /// A tensor with its elements in another order in memory.
+    fn reorder(&mut self, value: ValueId, to: TensorType) -> Result<ValueId, Error> {
+        let schema = self.model.schemas.expect("dim_order_ops::_to_dim_order_copy")?;
+        let order: Vec<i64> = to.dim_order.iter().map(|dim| i64::from(*dim)).collect();
+        let args = bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
+        self.push_node(Op::Call(schema), args, vec![Type::Tensor(to)])
+    }
+}
+
+fn substitute(arg: &mut Arg, of: &impl Fn(SymbolId) -> Expr) {
+    match arg {
+        Arg::Int(expr) => *expr = expr.substitute(of),
+        Arg::List(items) => items.iter_mut().for_each(|item| substitute(item, of)),
+        _ => {}
+    }
+}

@@ -1,0 +1,130 @@
+//! Programs that are lifted into the compiler's graph and compiled again give the results that were recorded.
+
+use std::path::{Path, PathBuf};
+
+use rushlight::Module;
+use rushlight_compiler::graph::Model;
+use rushlight_compiler::{Bytes, CompileOptions, compile, compile_pt2, front::pte::lift};
+use rushlight_testing::recorded::Recording;
+
+/// Programs that cannot be lifted, with what stands in the error.
+const SKIPPED: &[(&str, &str)] = &[];
+
+fn json_files(root: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
+    let mut paths = Vec::new();
+    for folder in folders.flatten() {
+        let Ok(files) = std::fs::read_dir(folder.path()) else { continue };
+        paths.extend(
+            files.flatten().map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "json")),
+        );
+    }
+    paths.sort();
+    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
+    let wanted = |path: &PathBuf| {
+        only.is_empty() || only.split(',').any(|wanted| path.iter().any(|part| part.to_str() == Some(wanted)))
+    };
+    paths.retain(wanted);
+    paths
+}
+
+fn read(path: &Path) -> Result<Bytes, String> {
+    std::fs::read(path).map(Bytes::from).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn text(model: Result<Model, rushlight_compiler::Error>) -> Result<Model, String> {
+    model.map_err(|error| format!("lift: {error}"))
+}
+
+/// Compiles a lifted model, makes the recorded calls, and gives their number and the program.
+fn compile_and_run(model: Model, recording: &Recording) -> Result<(usize, Vec<u8>), String> {
+    model.verify().map_err(|error| format!("verify: {error}"))?;
+    let compiled = compile(model, &CompileOptions::default()).map_err(|error| format!("compile: {error}"))?;
+    let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
+    let mut module = Module::builder().load_bytes(&file).map_err(|error| format!("load: {error}"))?;
+    let calls = recording.run(&mut module).map_err(|error| format!("run: {error}"))?;
+    Ok((calls, file))
+}
+
+/// Lifts and compiles a recorded program, and what comes out once more.
+fn round_trip(recording: &Recording) -> Result<usize, String> {
+    let data = recording.data().iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let model = text(lift(&read(&recording.program())?, &data))?;
+    let (calls, file) = compile_and_run(model, recording)?;
+    let again = text(lift(&file.into(), &[])).map_err(|error| format!("again: {error}"))?;
+    compile_and_run(again, recording).map_err(|error| format!("again: {error}"))?;
+    Ok(calls)
+}
+
+/// Lifts what the compiler made of the exported program.
+fn round_trip_of_compiled(recording: &Recording) -> Result<usize, String> {
+    let exported = recording.exported();
+    let files = exported.iter().map(|(method, files)| Ok((*method, read(&files[0])?)));
+    let files = files.collect::<Result<Vec<_>, String>>()?;
+    let Ok(compiled) = compile_pt2(&files, &CompileOptions::default()) else { return Ok(0) };
+    let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
+    compile_and_run(text(lift(&file.into(), &[]))?, recording).map(|(calls, _)| calls)
+}
+
+/// Runs a round trip on every recording, and says which did not pass. Gives the number of programs and calls.
+fn check(paths: &[PathBuf], trip: impl Fn(&Recording) -> Result<usize, String>) -> (usize, usize) {
+    let mut failures = Vec::new();
+    let (mut programs, mut calls) = (0, 0);
+    for path in paths {
+        let recording = Recording::open(path).unwrap();
+        let name =
+            format!("{}/{}", path.parent().and_then(Path::file_name).unwrap_or_default().display(), recording.name);
+        let skipped = SKIPPED.iter().find(|(skipped, _)| *skipped == name);
+        match (trip(&recording), skipped) {
+            (Ok(count), None) => {
+                programs += usize::from(count > 0);
+                calls += count;
+            }
+            (Ok(_), Some(_)) => failures.push(format!("{name}: passes, and is named as one that does not")),
+            (Err(failure), Some((_, reason))) if failure.contains(reason) => {}
+            (Err(failure), _) => failures.push(format!("{name}: {}", failure.replace('\n', " | "))),
+        }
+    }
+    println!("{programs} of {} programs, {calls} calls", paths.len());
+    assert!(failures.is_empty(), "{} of {} failed:\n{}", failures.len(), paths.len(), failures.join("\n"));
+    (programs, calls)
+}
+
+#[test]
+fn lifted_programs_of_the_corpus_give_the_recorded_results() {
+    let paths = json_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus"));
+    let (programs, _) = check(&paths, |recording| {
+        // Nothing here runs what other backends compiled; that it is lifted is checked.
+        if let [backend, ..] = recording.backends()[..] {
+            let model = text(lift(&read(&recording.program())?, &[]))?;
+            let kept = model.delegates.iter().any(|(_, delegate)| delegate.backend == backend);
+            return if kept { Ok(0) } else { Err("the delegate is lost".to_owned()) };
+        }
+        round_trip(recording)
+    });
+    assert!(programs >= 30 || std::env::var_os("RUSHLIGHT_ONLY").is_some(), "{programs} programs");
+}
+
+fn models() -> Vec<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models");
+    let mut paths = json_files(&std::env::var_os("RUSHLIGHT_MODELS").map_or(default, PathBuf::from));
+    paths.retain(|path| path.ends_with("cases.json"));
+    paths
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn lifted_models_give_the_recorded_results() {
+    check(&models(), |recording| if recording.has_program() { round_trip(recording) } else { Ok(0) });
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn lifted_output_of_the_compiler_gives_the_recorded_results() {
+    check(
+        &models(),
+        |recording| {
+            if recording.exported().is_empty() { Ok(0) } else { round_trip_of_compiled(recording) }
+        },
+    );
+}
