@@ -180,7 +180,8 @@ impl Method<'_> {
         matches!((self.slot(a), self.slot(b)), (Some(a), Some(b)) if self.slots.find(a) == self.slots.find(b))
     }
 
-    fn save(&mut self, from: u32, like: ValueId) -> Result<u32, Error> {
+    /// A copy of a value, for when its memory is written again.
+    pub fn save(&mut self, from: u32, like: ValueId) -> Result<u32, Error> {
         let graph = self.graph;
         let copy = match graph.ty(like) {
             Type::Tensor(ty) => self.temporary(ty)?,

@@ -89,8 +89,8 @@ impl<'m> Method<'m> {
         }
         self.block(self.graph.body)?;
         self.node = None;
-        let outputs = self.graph.outputs.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
-        self.write_back()?;
+        let mut outputs = self.graph.outputs.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
+        self.write_back(&mut outputs)?;
         if !self.options.plan_outputs {
             self.unplan_outputs(&outputs);
         }
@@ -318,8 +318,9 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Stores what the call leaves in state and inputs.
-    fn write_back(&mut self) -> Result<(), Error> {
+    /// Stores what the call leaves in state and inputs. What another store needs, or the caller gets, of what was there
+    /// before is saved first.
+    fn write_back(&mut self, outputs: &mut [u32]) -> Result<(), Error> {
         let mut stores = Vec::new();
         for update in &self.graph.updates {
             let to = match update.target {
@@ -329,11 +330,23 @@ impl<'m> Method<'m> {
                     _ => return Err(Error::invalid("an update of an input that is not there")),
                 },
             };
-            stores.push((self.value(update.value)?, to));
+            stores.push((self.value(update.value)?, to, update.value));
         }
-        stores.retain(|(from, to)| !self.same_slot(*from, *to));
+        stores.retain(|(from, to, _)| !self.same_slot(*from, *to));
+        let targets: Vec<u32> = stores.iter().map(|(_, to, _)| *to).collect();
+        let is_overwritten = |method: &Self, value| targets.iter().any(|target| method.same_slot(value, *target));
+        for (from, _, value) in &mut stores {
+            if is_overwritten(self, *from) {
+                *from = self.save(*from, *value)?;
+            }
+        }
+        for (output, arg) in outputs.iter_mut().zip(&self.graph.outputs) {
+            if let (true, Some(value)) = (is_overwritten(self, *output), arg.as_value()) {
+                *output = self.save(*output, value)?;
+            }
+        }
         let non_blocking = self.bool(false);
-        for (from, to) in stores {
+        for (from, to, _) in stores {
             self.kernel("aten::copy_", vec![to, from, non_blocking, to]);
         }
         Ok(())
