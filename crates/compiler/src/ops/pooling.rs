@@ -294,3 +294,37 @@ fn original_indices(b: &mut Builder<'_>, indices: ValueId, tables: &[Table]) -> 
     }
     b.view(total.unwrap_or(flat), shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Symbol, Symbols};
+
+    #[test]
+    fn windows_are_counted_as_pytorch_does() {
+        let count = |size: i64, kernel, stride, padding, dilation, ceil| {
+            Window { kernel, stride, padding, dilation, ceil }.count(&Expr::Int(size)).as_int()
+        };
+        assert_eq!(count(112, 3, 2, 1, 1, false), Some(56));
+        assert_eq!(count(7, 3, 2, 0, 2, false), Some(2));
+        assert_eq!(count(6, 3, 2, 0, 1, true), Some(3));
+        // The third window would start in the right padding.
+        assert_eq!(count(3, 2, 2, 1, 1, true), Some(2));
+        let mut symbols = Symbols::new();
+        let size: Expr = symbols.push(Symbol { name: "s0".into(), min: 8, max: Some(64) }).into();
+        let symbolic = Window { kernel: 3, stride: 2, padding: 1, dilation: 1, ceil: true }.count(&size);
+        for value in 8..64 {
+            assert_eq!(symbolic.evaluate(&|_| Some(value)), count(value, 3, 2, 1, 1, true), "{value}");
+        }
+    }
+
+    #[test]
+    fn uneven_windows_repeat_their_last_index() {
+        let even = Table::new(6, 3);
+        assert!(even.is_even());
+        assert_eq!((even.length, even.indices), (2, vec![0, 1, 2, 3, 4, 5]));
+        let uneven = Table::new(5, 3);
+        assert!(!uneven.is_even());
+        assert_eq!((uneven.length, uneven.indices), (3, vec![0, 1, 1, 1, 2, 3, 3, 4, 4]));
+    }
+}

@@ -303,3 +303,37 @@ fn lanczos(x: f64) -> f64 {
     };
     if x.abs() < 3.0 { sinc(x) * sinc(x / 3.0) } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weights_of_a_pixel_add_up_to_one() {
+        for name in ["aten::upsample_bicubic2d", "aten::_upsample_bicubic2d_aa", "aten::_upsample_lanczos2d_aa"] {
+            for (from, to) in [(5, 3), (3, 8), (4, 4), (16, 3)] {
+                for at in 0..to {
+                    let taps = filter(name, at, from, from as f64 / to as f64, false);
+                    let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
+                    assert!((total - 1.0).abs() < 1e-12, "{name} {from} {to} {at}: {total}");
+                    assert!(taps.iter().all(|(index, _)| *index < from));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scaled_sizes_are_rounded_down() {
+        let mut symbols = crate::graph::Symbols::new();
+        let symbol = crate::graph::Symbol { name: "s0".into(), min: 1, max: Some(100) };
+        let size: Expr = symbols.push(symbol).into();
+        for scale in [2.0, 1.5, 0.25, 0.375] {
+            let scaled = scaled_size(&size, scale).unwrap();
+            for value in 1..100 {
+                let expected = scaled_size(&Expr::Int(value), scale).and_then(|size| size.as_int());
+                assert_eq!(scaled.evaluate(&|_| Some(value)), expected, "{value} times {scale}");
+            }
+        }
+        assert_eq!(scaled_size(&size, std::f64::consts::PI), None);
+    }
+}

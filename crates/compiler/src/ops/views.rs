@@ -405,3 +405,29 @@ fn part(b: &mut Builder<'_>, operands: &Operands<'_>, index: i64) -> Lowered {
     let pairs = b.one("aten::view_as_real_copy", vec![operands.value(0)?.into()])?;
     b.call("aten::select_copy.int", vec![pairs.into(), (-1).into(), index.into()]).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Symbol, Symbols};
+
+    #[test]
+    fn what_is_left_of_a_view_is_resolved() {
+        let mut symbols = Symbols::new();
+        let s: Expr = symbols.push(Symbol { name: "s0".into(), min: 1, max: None }).into();
+        let of = |sizes: &[i64]| sizes.iter().map(|size| Expr::Int(*size)).collect::<Vec<_>>();
+        assert_eq!(resolve(&of(&[2, 3, 4]), &of(&[-1, 6])).unwrap(), of(&[4, 6]));
+        assert_eq!(resolve(&of(&[0, 3]), &of(&[3, -1])).unwrap(), of(&[3, 0]));
+        assert!(resolve(&of(&[2, 3]), &of(&[4, -1])).is_err());
+        assert!(resolve(&of(&[2, 3]), &of(&[-1, -1])).is_err());
+        assert!(resolve(&of(&[0, 3]), &of(&[0, -1])).is_err());
+        assert!(resolve(&of(&[2, 3]), &of(&[5])).is_err());
+        // A batch of unknown size, merged with known dimensions and taken apart again.
+        let pictures = [s.clone(), Expr::Int(8), Expr::Int(8)];
+        assert_eq!(resolve(&pictures, &[Expr::Int(-1), Expr::Int(64)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        assert_eq!(resolve(&pictures, &[s.clone(), Expr::Int(-1)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        // A sum cancels as a whole.
+        let tokens = [s.add(1), Expr::Int(12)];
+        assert_eq!(resolve(&tokens, &[s.add(1), Expr::Int(3), Expr::Int(-1)]).unwrap()[2], Expr::Int(4));
+    }
+}
