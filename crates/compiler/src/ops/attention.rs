@@ -246,8 +246,9 @@ impl MultiHead {
             return Ok([select(b, all, 0, 0)?, select(b, all, 0, 1)?, select(b, all, 0, 2)?]);
         }
         let mut project = |part: i64, input: ValueId| {
-            let weight = slice(b, weight, 0, part * self.width, self.width)?;
-            let bias = slice(b, bias, 0, part * self.width, self.width)?;
+            let first = Expr::Int(part).mul(self.width);
+            let weight = slice(b, weight, 0, first.clone(), self.width)?;
+            let bias = slice(b, bias, 0, first, self.width)?;
             let one = linear_of(b, input, weight, Some(bias))?;
             let one = heads(b, one, 1)?;
             select(b, one, 0, 0)

@@ -21,6 +21,11 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::_conv_depthwise2d", by_lowering, named),
     composite("aten::conv_depthwise3d", by_lowering, named),
     composite("aten::thnn_conv2d", by_lowering, named),
+    composite("aten::slow_conv3d", by_lowering, named),
+    composite("aten::slow_conv_dilated2d", by_lowering, named),
+    composite("aten::slow_conv_dilated3d", by_lowering, named),
+    composite("aten::slow_conv_transpose2d", by_lowering, named),
+    composite("aten::slow_conv_transpose3d", by_lowering, named),
     composite("aten::conv_transpose1d", by_lowering, transposed),
     composite("aten::conv_transpose2d.input", by_lowering, transposed),
     composite("aten::conv_transpose3d.input", by_lowering, transposed),
@@ -66,14 +71,14 @@ fn convolution_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>,
     let numbers = stride.iter().zip(&padding).zip(&dilation).zip(&extra).enumerate();
     for (dim, (((stride, padding), dilation), extra)) in numbers {
         let reach = size(weight, dim + 2).sub(1).mul(*dilation);
-        let size = size(input, dim + 2);
+        let (size, around) = (size(input, dim + 2), Expr::Int(*padding).mul(2));
         if *stride < 1 {
             return Err(operands.wrong(3, "strides of at least 1"));
         }
         let size = if transposed {
-            size.sub(1).mul(*stride).sub(2 * padding).add(reach).add(*extra).add(1)
+            size.sub(1).mul(*stride).sub(around).add(reach).add(*extra).add(1)
         } else {
-            size.add(2 * padding).sub(reach).sub(1).floor_div(*stride).add(1)
+            size.add(around).sub(reach).sub(1).floor_div(*stride).add(1)
         };
         if size.as_int().is_some_and(|size| size < 0) {
             return Err(operands.wrong(0, "a picture that is larger than the kernel"));
@@ -165,7 +170,8 @@ fn pad_same(
     let weight = operands.tensor(1, b.graph)?;
     let kernel = weight.shape.iter().skip(2).map(Expr::as_int).collect::<Option<Vec<_>>>();
     let kernel = kernel.ok_or_else(|| operands.wrong(1, "a kernel of known size"))?;
-    let total: Vec<i64> = kernel.iter().zip(dilation).map(|(size, dilation)| (size - 1) * dilation).collect();
+    let total: Vec<i64> =
+        kernel.iter().zip(dilation).map(|(size, dilation)| size.saturating_sub(1).saturating_mul(*dilation)).collect();
     let padding: Vec<i64> = total.iter().map(|total| total / 2).collect();
     if total.iter().all(|total| total % 2 == 0) {
         return Ok((input, padding));
@@ -192,7 +198,8 @@ fn named(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     } else {
         1
     };
-    let parameters = Parameters { groups, ..common(operands, dims)? };
+    let transposed = operands.schema.name.contains("transpose");
+    let parameters = Parameters { transposed, groups, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(3)?, &parameters)?;
     Ok(Some(vec![output]))
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::joins::flattened_along;
+use super::number::MAX_COMPUTED;
 use super::slices::select;
 use super::views::{expand, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
@@ -253,6 +254,9 @@ fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Err(
             Error::unsupported("`one_hot` without a number of classes: it depends on data").help("give `num_classes`")
         );
+    }
+    if classes > MAX_COMPUTED {
+        return Err(operands.wrong(1, &format!("at most {MAX_COMPUTED}")));
     }
     let rank = operands.tensor(0, b.graph)?.rank();
     let index = unsqueeze(b, operands.value(0)?, rank)?;

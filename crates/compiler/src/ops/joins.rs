@@ -8,13 +8,16 @@ use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 use super::inference::same;
 use super::slices::slice;
 use super::views::{expand, transpose, unsqueeze};
-use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, promote, result};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, done, forward, kernel, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::cat", concatenated),
     composite("aten::concat", concatenated, cat),
     composite("aten::concatenate", concatenated, cat),
     kernel("aten::stack", stacked),
+    composite("aten::_stack", stacked, stack),
+    composite("aten::pad_sequence", by_lowering, pad_sequence),
+    composite("aten::flatten_dense_tensors", by_lowering, flatten_all),
     composite("aten::hstack", by_lowering, hstack),
     composite("aten::vstack", by_lowering, vstack),
     composite("aten::row_stack", by_lowering, vstack),
@@ -110,6 +113,39 @@ fn stacked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let dim = operands.dim(1, shape.len() + 1)?;
     shape.insert(dim, Expr::Int(values.len() as i64));
     Ok(result(dtype, shape))
+}
+
+fn stack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    forward(b, operands, "aten::stack")
+}
+
+/// Sequences, padded to the length of the longest, as a batch.
+fn pad_sequence(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let values = list_of(operands)?;
+    let lengths = values.iter().map(|value| Ok(b.tensor(*value)?.shape.first().cloned()));
+    let lengths = lengths.collect::<Result<Option<Vec<_>>, Error>>()?;
+    let lengths = lengths.ok_or_else(|| operands.wrong(0, "tensors with dimensions"))?;
+    let longest = lengths.iter().fold(Expr::Int(0), |longest, length| longest.at_least(length.clone()));
+    let mut padded = Vec::new();
+    for (value, length) in values.into_iter().zip(lengths) {
+        let missing = longest.sub(length);
+        let pair = if operands.str(3)? == Some("left") { [missing, Expr::Int(0)] } else { [Expr::Int(0), missing] };
+        let inner = b.tensor(value)?.rank() - 1;
+        let padding = [vec![Expr::Int(0); 2 * inner], pair.to_vec()].concat();
+        let fill = operands.arg(2).clone();
+        padded.push(b.one("aten::constant_pad_nd", vec![value.into(), padding.into(), fill])?);
+    }
+    let dim = if operands.bool(1)? { 0 } else { 1 };
+    b.call("aten::stack", vec![padded.into(), dim.into()]).map(Some)
+}
+
+fn flatten_all(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let flat = list_of(operands)?.into_iter().map(|value| {
+        let count = b.tensor(value)?.numel();
+        b.view(value, vec![count])
+    });
+    let flat = flat.collect::<Result<Vec<_>, _>>()?;
+    done(cat_of(b, flat, 0)?)
 }
 
 /// Each tensor with at least so many dimensions, by `atleast_2d` and its like.
@@ -375,7 +411,7 @@ fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let cut = slice(b, flat, lead.len(), 0, square)?;
     let mut matrix = b.view(cut, [lead, &[length.clone(), length.clone()]].concat())?;
     if offset != 0 {
-        let (right, down) = (offset.max(0), (-offset).max(0));
+        let (right, down) = (offset.max(0), offset.saturating_neg().max(0));
         let padding = [right, down, down, right];
         matrix = b.one("aten::constant_pad_nd", vec![matrix.into(), padding.into()])?;
     }

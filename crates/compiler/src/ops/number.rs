@@ -23,6 +23,9 @@ pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
     })
 }
 
+/// The most elements that a lowering computes on its own; what asks for more would exhaust memory.
+pub(crate) const MAX_COMPUTED: i64 = 1 << 26;
+
 /// A constant list of integers.
 pub(crate) fn longs(name: &str, values: &[i64]) -> Result<Constant, Error> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();

@@ -39,12 +39,13 @@ struct Window {
 
 impl Window {
     fn count(&self, size: &Expr) -> Expr {
-        let room = size.add(2 * self.padding - self.dilation * (self.kernel - 1) - 1);
+        let reach = Expr::Int(self.kernel).sub(1).mul(self.dilation);
+        let room = size.add(Expr::Int(self.padding).mul(2)).sub(reach).sub(1);
         if !self.ceil {
             return room.floor_div(self.stride).add(1);
         }
         // The last window must start inside of the input or its left padding.
-        let last = room.ceil_div(self.stride).at_most(size.add(self.padding - 1).floor_div(self.stride));
+        let last = room.ceil_div(self.stride).at_most(size.add(self.padding).sub(1).floor_div(self.stride));
         last.add(1)
     }
 }

@@ -1,5 +1,7 @@
 //! Matrix products, all of which become `mm`, `bmm` and `addmm`.
 
+use rushlight_format::ScalarType;
+
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
@@ -10,6 +12,11 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::mm", matrix_product, complex_product),
     kernel("aten::bmm", batched_product),
     kernel("aten::addmm", added_product),
+    composite("aten::mm.dtype", by_lowering, in_dtype),
+    composite("aten::bmm.dtype", by_lowering, in_dtype),
+    composite("aten::addmm.dtype", by_lowering, in_dtype),
+    composite("aten::baddbmm.dtype", by_lowering, in_dtype),
+    composite("aten::_int_mm", by_lowering, int_product),
     composite("aten::linear", linear_type, linear),
     composite("aten::matmul", matmul_type, as_matmul),
     composite("aten::linalg_matmul", matmul_type, as_matmul),
@@ -137,6 +144,24 @@ fn complex_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Ok(None);
     }
     Ok(Some(vec![product(b, operands.value(0)?, operands.value(1)?)?]))
+}
+
+/// The product, without `.dtype`, of the tensors in the result's dtype.
+fn in_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let schema = operands.schema;
+    let at = schema.position("out_dtype").ok_or_else(|| operands.wrong(0, "an operator with a result dtype"))?;
+    let dtype = operands.dtype(at)?.ok_or_else(|| operands.wrong(at, "a dtype"))?;
+    let tensors = (0..at).map(|index| b.cast(operands.value(index)?, dtype).map(Arg::Value));
+    let mut args = tensors.collect::<Result<Vec<_>, _>>()?;
+    args.extend(operands.args.get(at + 1..).unwrap_or_default().iter().cloned());
+    b.call(schema.base_name(), args).map(Some)
+}
+
+/// Sums of products of bytes, in 32 bits.
+fn int_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let left = b.cast(operands.value(0)?, ScalarType::Int)?;
+    let right = b.cast(operands.value(1)?, ScalarType::Int)?;
+    Ok(Some(vec![product(b, left, right)?]))
 }
 
 /// Checks that two sizes can be equal.

@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
+use super::number::MAX_COMPUTED;
 use super::views::{squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
 
@@ -83,6 +84,8 @@ impl Target {
         let size = |size: &Expr| size.as_int().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
         let axes = self.from.iter().zip(&self.sizes).zip(&self.scales).map(|((from, to), scale)| {
             let (from, to) = (size(from)?, size(to)?);
+            let weights = i64::try_from(from.checked_mul(to)?).ok()?;
+            (weights <= MAX_COMPUTED).then_some(())?;
             let ratio = match scale {
                 _ if self.align_corners && to > 1 => (from - 1) as f64 / (to - 1) as f64,
                 _ if self.align_corners => 0.0,
@@ -92,7 +95,7 @@ impl Target {
             Some((from, to, ratio))
         });
         let axes = axes.collect::<Option<Vec<_>>>();
-        axes.ok_or_else(|| operands.wrong(0, "a picture whose size depends on no input"))
+        axes.ok_or_else(|| operands.wrong(0, "a picture that fits memory and whose size depends on no input"))
     }
 
     /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::same;
+use super::number::MAX_COMPUTED;
 use super::products::matmul;
 use super::views::{permute, transpose, transpose_last};
 use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel, number_bytes, result};
@@ -37,6 +38,9 @@ fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::grid_sampler_2d", operands.args.to_vec()).map(Some)
 }
 
+/// The most pixels of a grid: each takes several numbers.
+const MAX_PIXELS: i64 = MAX_COMPUTED >> 4;
+
 /// The points that an affine map moves the pixels' coordinates to, from -1 to 1 in each dimension.
 fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let theta = operands.value(0)?;
@@ -46,6 +50,10 @@ fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let Some(space) = space.filter(|space| matches!(space.len(), 2 | 3)) else {
         return Err(operands.wrong(1, "a size that depends on no input"));
     };
+    let pixels = space.iter().try_fold(1i64, |product, size| product.checked_mul((*size).max(0)));
+    if pixels.is_none_or(|pixels| pixels > MAX_PIXELS) {
+        return Err(operands.wrong(1, &format!("at most {MAX_PIXELS} pixels")));
+    }
     let align_corners = operands.bool(2)?;
     let coordinate = |size: i64, at: i64| match size {
         ..=1 => 0.0,
@@ -149,11 +157,15 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     for (dim, size) in [height, width].into_iter().enumerate() {
         let at = |list: &[i64]| list.get(dim).copied().unwrap_or(1);
         let (kernel, dilation, stride) = (at(&kernel), at(&dilation), at(&stride).max(1));
-        let count = (size + 2 * at(&padding) - dilation * (kernel - 1) - 1).div_euclid(stride) + 1;
-        if count < 1 {
+        let reach = Expr::Int(kernel).sub(1).mul(dilation);
+        let room = Expr::Int(size).add(Expr::Int(at(&padding)).mul(2)).sub(reach).sub(1);
+        let count = room.floor_div(stride).add(1).as_int().unwrap_or(0);
+        if count < 1 || kernel < 1 || kernel.saturating_mul(count) > MAX_COMPUTED {
             return Err(operands.wrong(1, "a window that fits the picture"));
         }
-        let window = |tap: i64| (0..count).map(move |step| tap * dilation + step * stride);
+        let window = |tap: i64| {
+            (0..count).map(move |step| tap.saturating_mul(dilation).saturating_add(step.saturating_mul(stride)))
+        };
         let places: Vec<i64> = (0..kernel).flat_map(window).collect();
         let places = b.constant(super::number::longs("patches", &places)?);
         let shape = if dim == 0 { [kernel, 1, count, 1] } else { [1, kernel, 1, count] };

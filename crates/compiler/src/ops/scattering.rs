@@ -5,6 +5,7 @@ use crate::graph::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::indexing::{clamped, index_at, index_list};
 use super::inference::same;
+use super::number::MAX_COMPUTED;
 use super::slices::diagonal_length;
 use super::views::{expand, permute};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
@@ -160,20 +161,23 @@ fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (Some(rows), Some(columns)) = (tensor.shape.get(first), tensor.shape.get(second)) else {
         return Err(operands.wrong(0, "a tensor of at least 2 dimensions"));
     };
-    let Some(length) = diagonal_length(rows, columns, offset).as_int() else {
+    let length = diagonal_length(rows, columns, offset).as_int();
+    let Some(length) = length.filter(|length| *length <= MAX_COMPUTED) else {
         return Err(operands.wrong(0, "dimensions whose sizes depend on no input"));
     };
     let mut dims = vec![first, second];
     dims.extend((0..rank).filter(|dim| *dim != first && *dim != second));
     let value = permute(b, operands.value(0)?, &dims)?;
-    let source_rank = operands.tensor(1, b.graph)?.rank();
-    let last_first: Vec<usize> = std::iter::once(source_rank - 1).chain(0..source_rank - 1).collect();
+    let mut last_first: Vec<usize> = (0..operands.tensor(1, b.graph)?.rank()).collect();
+    if let Some(last) = last_first.pop() {
+        last_first.insert(0, last);
+    }
     let source = permute(b, operands.value(1)?, &last_first)?;
     let mut numbers = |from: i64| {
-        let values: Vec<i64> = (0..length).map(|index| index + from).collect();
+        let values: Vec<i64> = (0..length).map(|index| from.saturating_add(index)).collect();
         super::number::longs("diagonal", &values).map(|constant| b.constant(constant))
     };
-    let indices = Arg::List(vec![numbers((-offset).max(0))?.into(), numbers(offset.max(0))?.into()]);
+    let indices = Arg::List(vec![numbers(offset.saturating_neg().max(0))?.into(), numbers(offset.max(0))?.into()]);
     let changed = b.one("aten::index_put", vec![value.into(), indices, source.into()])?;
     let mut back = vec![0; rank];
     for (at, dim) in dims.iter().enumerate() {
@@ -195,7 +199,10 @@ fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         if count > 1 << 20 {
             return Err(Error::unsupported("`as_strided_scatter` of more than a million elements"));
         }
-        places = places.iter().flat_map(|place| (0..*size).map(move |index| place + index * stride)).collect();
+        places = places
+            .iter()
+            .flat_map(|place| (0..*size).map(move |index| index.saturating_mul(*stride).saturating_add(*place)))
+            .collect();
     }
     let count = Expr::Int(places.len() as i64);
     let places = b.constant(super::number::longs("places", &places)?);

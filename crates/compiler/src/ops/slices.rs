@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
 
-use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
+use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::select_copy.int", selected),
@@ -33,6 +33,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::unbind.int", unbound, unbind),
     kernel("aten::diagonal_copy", diagonal),
     composite("aten::diagonal", diagonal, twin),
+    composite("aten::linalg_diagonal", diagonal, linalg_diagonal),
     composite("aten::diag", by_lowering, diag),
     kernel("aten::as_strided_copy", strided),
     composite("aten::as_strided", strided, twin),
@@ -249,7 +250,7 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         };
         let mut start = 0;
         let ends = operands.ints(1)?.into_iter().chain([size]);
-        for end in ends.map(|end| if end < 0 { (end + size).max(0) } else { end.min(size) }) {
+        for end in ends.map(|end| if end < 0 { end.saturating_add(size).max(0) } else { end.min(size) }) {
             parts.push((Expr::Int(start), Expr::Int((end - start).max(0))));
             start = end;
         }
@@ -313,6 +314,10 @@ fn diagonal(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     let mut shape: Vec<Expr> = tensor.shape.iter().enumerate().filter(keep).map(|(_, size)| size.clone()).collect();
     shape.push(length);
     Ok(result(tensor.dtype, shape))
+}
+
+fn linalg_diagonal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    forward(b, operands, "aten::diagonal_copy")
 }
 
 /// Number of elements on a diagonal of a matrix.

@@ -65,6 +65,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::numpy_T", permuted, as_permutation),
     composite("aten::mT", permuted, as_permutation),
     composite("aten::adjoint", permuted, as_permutation),
+    composite("aten::mH", permuted, as_permutation),
     composite("aten::matrix_H", permuted, as_permutation),
     composite("aten::movedim.int", permuted, as_permutation),
     composite("aten::movedim.intlist", permuted, as_permutation),
@@ -306,10 +307,10 @@ fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
         }
         "numpy_T" => dims.reverse(),
         "t" | "t_copy" if rank <= 2 => dims.reverse(),
-        "mT" | "adjoint" | "matrix_H" if tensor.dtype.is_complex() && base != "aten::mT" => {
+        "mH" | "adjoint" | "matrix_H" if tensor.dtype.is_complex() => {
             return Err(Error::unsupported(format!("`{base}` of complex numbers")));
         }
-        "mT" | "adjoint" | "matrix_H" if rank >= 2 => dims.swap(rank - 2, rank - 1),
+        "mT" | "mH" | "adjoint" | "matrix_H" if rank >= 2 => dims.swap(rank - 2, rank - 1),
         "movedim" | "moveaxis" => {
             let (from, to) = (wrapped(operands, 1, rank)?, wrapped(operands, 2, rank)?);
             let mut rest = dims.iter().copied().filter(|dim| !from.contains(dim)).collect::<Vec<_>>().into_iter();
