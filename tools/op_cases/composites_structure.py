@@ -3,7 +3,7 @@
 import torch
 
 from .composites import collect, record
-from .values import BF16, BOOL, C64, F16, F32, F64, I64, Values
+from .values import BF16, BOOL, C64, F16, F32, F64, I8, I64, Values
 
 PER_OPERATOR = 60
 COMPOSITES = True
@@ -114,8 +114,14 @@ def views(v, call):
     for name in ("numpy_T",):
         call(name, x)
         call(name, v.tensor((2, 3)))
-    for name in ("mT", "adjoint", "matrix_H"):
+    for name in ("mT", "mH", "adjoint", "matrix_H"):
         call(name, v.tensor((3, 4)))
+    call("linalg_diagonal", x, offset=1)
+    call("flatten_dense_tensors", [x, v.tensor(()), v.tensor((2,))])
+    call("_stack", [v.tensor((2, 3)), v.tensor((2, 3))], -1)
+    for side in ("left", "right"):
+        for batch_first in (False, True):
+            call("pad_sequence", [v.tensor((2, 3)), v.tensor((4, 3)), v.tensor((1, 3))], batch_first, 0.5, side)
     call("mT", x)
     call("view.dtype", x, F32)
     for name in ("alias", "detach", "lift_fresh", "lift", "resolve_neg", "resolve_conj", "real"):
@@ -264,6 +270,7 @@ def products(v, call):
     call("mv", v.tensor((2, 3)), v.tensor((3,)))
     call("dot", v.tensor((5,)), v.tensor((5,)))
     call("vdot", v.tensor((5,)), v.tensor((5,)))
+    call("_int_mm", v.tensor((17, 8), I8), v.tensor((8, 16), I8))
     for factors in ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0}):
         call("baddbmm", v.tensor((2, 3, 5)), v.tensor((2, 3, 4)), v.tensor((2, 4, 5)), **factors)
         call("baddbmm", v.tensor((5,)), v.tensor((2, 3, 4)), v.tensor((2, 4, 5)), **factors)
@@ -342,6 +349,9 @@ def convolutions(v, call):
         call("_convolution", x, weight, bias, one(1), one(1), one(1), False, one(0), 2, False, False, True, True)
         call("_convolution.deprecated", x, turned, None, one(2), one(0), one(1), True, one(0), 1, False, False, True)
     call("conv_tbc", v.tensor((5, 2, 3)), v.tensor((3, 3, 4)), v.tensor((4,)), 1)
+    call("slow_conv3d", v.tensor((1, 2, 3, 4, 4)), v.tensor((3, 2, 2, 2, 2)), (2, 2, 2), v.tensor((3,)), (1, 1, 1), (0, 1, 1))
+    call("slow_conv_dilated2d", v.tensor((1, 2, 5, 5)), v.tensor((3, 2, 2, 2)), (2, 2), v.tensor((3,)), (1, 1), (1, 1), (2, 2))
+    call("slow_conv_transpose2d", v.tensor((1, 2, 3, 3)), v.tensor((2, 3, 2, 2)), (2, 2), v.tensor((3,)), (2, 2), (0, 0), (1, 1))
     call("thnn_conv2d", v.tensor((1, 2, 5, 5)), v.tensor((3, 2, 2, 2)), (2, 2), v.tensor((3,)), (1, 1), (1, 1))
 
 
