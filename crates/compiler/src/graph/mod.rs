@@ -30,7 +30,7 @@ pub use arena::{Arena, Id};
 pub(crate) use builder::substitute;
 pub use builder::{Action, Builder, bind};
 pub(crate) use constant::row_major_strides;
-pub use constant::{Constant, ConstantData};
+pub use constant::{Computed, Constant, ConstantData};
 pub use expr::{Expr, Symbol, SymbolId, Symbols};
 pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};

@@ -43,6 +43,12 @@ impl Method {
         graph.nodes[node].results[0]
     }
 
+    /// Calls an operator in the body, with results of the types that it infers.
+    pub fn calls(&mut self, name: &str, args: Vec<Arg>) -> Vec<ValueId> {
+        let (body, origin) = (self.graph().body, OriginId::new(0));
+        self.model.builder("forward", body, origin).unwrap().call(name, args).unwrap()
+    }
+
     /// A condition between two blocks that `fill` fills, each with one result.
     pub fn cond(&mut self, mut fill: impl FnMut(&mut Self, BlockId) -> ValueId) -> ValueId {
         let blocks = [(); 2].map(|()| {
