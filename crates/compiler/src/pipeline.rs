@@ -9,8 +9,8 @@ use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::lift;
 use crate::graph::{Literal, Model};
 use crate::passes::{
-    CheckOperators, EliminateDeadCode, FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes,
-    MergeCommonSubexpressions, MergeConstants, Pass,
+    CheckOperators, EliminateDeadCode, FoldBatchNorms, FreezeStates, Functionalise, LowerComposites,
+    LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass,
 };
 
 /// What to compile, and how.
@@ -64,14 +64,12 @@ pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -
 /// What the passes find.
 pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
     model.constant_methods.extend(options.constant_methods.iter().cloned());
-    for pass in canonical() {
+    for pass in canonical().iter().chain(&options.passes).chain(&lowering()) {
         pass.run(&mut model)?;
-    }
-    for pass in &options.passes {
-        pass.run(&mut model)?;
-    }
-    for pass in lowering() {
-        pass.run(&mut model)?;
+        // A broken graph shows best at the pass that broke it.
+        if cfg!(debug_assertions) {
+            model.verify().map_err(|error| error.help(format!("pass `{}` broke it", pass.name())))?;
+        }
     }
     let Emitted { program, debug } = emit(&model, &options.emit)?;
     Ok(Compiled { program, debug })
@@ -84,6 +82,7 @@ fn canonical() -> Vec<Box<dyn Pass>> {
         Box::new(FreezeStates),
         Box::new(EliminateDeadCode),
         Box::new(LowerComposites),
+        Box::new(FoldBatchNorms),
         Box::new(MergeConstants),
         Box::new(MergeCommonSubexpressions),
         Box::new(EliminateDeadCode),
