@@ -45,7 +45,8 @@ def test_in_clean_environment(wheel):
 def test_beside_torch(wheel):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     run(*pip, "--force-reinstall", wheel)
-    run(sys.executable, "-m", "pytest", "--quiet", BINDINGS / "tests" / "test_torch.py")
+    tests = [BINDINGS / "tests" / name for name in ("test_torch.py", "test_compile.py")]
+    run(sys.executable, "-m", "pytest", "--quiet", *tests)
 
 
 if __name__ == "__main__":

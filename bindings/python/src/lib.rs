@@ -1,6 +1,8 @@
 //! Python bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate.
 
 mod array;
+mod compiler;
+mod custom;
 mod error;
 mod ffi;
 mod module;
@@ -12,6 +14,10 @@ use pyo3::prelude::*;
 mod _rushlight {
     use super::*;
 
+    #[pymodule_export]
+    use super::compiler::{Compiled, compile};
+    #[pymodule_export]
+    use super::custom::register_op;
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]

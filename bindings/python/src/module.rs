@@ -1,7 +1,7 @@
 //! Programs and methods.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -10,9 +10,9 @@ use rushlight::format::bundled::{BundledProgram, BundledValue};
 use rushlight::{Input, MethodInstance, MethodMeta, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
 
 use crate::array::{Argument, Kind, own, to_python};
-use crate::error;
 use crate::ffi::Array;
 use crate::tensor::{Tensor, dtype_name};
+use crate::{custom, error};
 
 /// A program whose methods are loaded when they are first used.
 #[pyclass(frozen, module = "rushlight")]
@@ -28,6 +28,21 @@ pub struct Instance {
 
 fn poisoned<T>(_: T) -> PyErr {
     PyRuntimeError::new_err("an earlier call failed in the middle; load the model again")
+}
+
+/// Uses a model without the interpreter's lock: whoever has the model may wait for that one, in an operator in Python.
+fn locked<T: Send, R: Send>(py: Python<'_>, model: &Mutex<T>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
+    py.detach(|| {
+        // An operator in Python that waited for the model that it is part of would wait for ever.
+        let guard = if custom::is_running() { model.try_lock() } else { model.lock().map_err(Into::into) };
+        match guard {
+            Ok(mut model) => Ok(act(&mut model)),
+            Err(TryLockError::Poisoned(error)) => Err(poisoned(error)),
+            Err(TryLockError::WouldBlock) => {
+                Err(PyRuntimeError::new_err("the model is in use while it calls an operator"))
+            }
+        }
+    })
 }
 
 /// Reads the arguments, runs without the interpreter's lock, and gives the results back as what came in.
@@ -46,11 +61,13 @@ fn call<'py, T: Send>(
     for argument in &borrowed {
         inputs.push(error::map(py, argument.input())?);
     }
-    let result = py.detach(|| match model.lock() {
-        Ok(mut model) => Ok(run(&mut model, &inputs)),
-        Err(_) => Err(()),
-    });
-    let values = error::map(py, result.map_err(poisoned)?)?;
+    let values = locked(py, model, |model| run(model, &inputs))?.map_err(|failure| {
+        let error = error::to_python(py, &failure);
+        if let Some(cause) = custom::raised() {
+            error.set_cause(py, Some(cause));
+        }
+        error
+    })?;
     let kind = kind.unwrap_or(Kind::Own);
     let outputs = PyList::empty(py);
     for value in values {
@@ -66,6 +83,9 @@ impl Module {
     #[pyo3(signature = (source, data = None))]
     fn new(py: Python<'_>, source: &Bound<'_, PyAny>, data: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
         let mut builder = rushlight::Module::builder();
+        for set in custom::sets() {
+            builder = builder.ops(set);
+        }
         for data in data.into_iter().flatten() {
             builder = match Source::of(&data)? {
                 Source::Path(path) => builder.external_data(path),
@@ -79,13 +99,13 @@ impl Module {
         Ok(Self { inner: Mutex::new(error::map(py, module)?) })
     }
 
-    fn method_names(&self) -> PyResult<Vec<String>> {
-        Ok(self.inner.lock().map_err(poisoned)?.method_names().map(str::to_owned).collect())
+    fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        locked(py, &self.inner, |module| module.method_names().map(str::to_owned).collect())
     }
 
     /// A method's description as nested dictionaries.
     fn meta<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        let meta = self.inner.lock().map_err(poisoned)?.meta(method);
+        let meta = locked(py, &self.inner, |module| module.meta(method))?;
         meta_to_python(py, &error::map(py, meta)?)
     }
 
@@ -108,13 +128,13 @@ impl Module {
 
     /// Loads a method with memory of its own.
     fn load_method(&self, py: Python<'_>, method: &str) -> PyResult<Instance> {
-        let instance = self.inner.lock().map_err(poisoned)?.instantiate(method);
+        let instance = locked(py, &self.inner, |module| module.instantiate(method))?;
         Ok(Instance { inner: Mutex::new(error::map(py, instance)?) })
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.
     fn attribute<'py>(&self, py: Python<'py>, method: &str, name: &str) -> PyResult<Bound<'py, Tensor>> {
-        let result = self.inner.lock().map_err(poisoned)?.attribute(method, name);
+        let result = locked(py, &self.inner, |module| module.attribute(method, name))?;
         own(py, result)
     }
 }
@@ -128,7 +148,7 @@ impl Instance {
 
     /// A copy of a parameter or buffer by its name in the exported module.
     fn attribute<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Tensor>> {
-        let result = self.inner.lock().map_err(poisoned)?.attribute(name);
+        let result = locked(py, &self.inner, |instance| instance.attribute(name))?;
         own(py, result)
     }
 }
@@ -201,13 +221,14 @@ impl Bundle {
     }
 }
 
-enum Source<'py> {
+/// Where a program comes from.
+pub enum Source<'py> {
     Path(PathBuf),
     Bytes(Bound<'py, PyAny>),
 }
 
 impl<'py> Source<'py> {
-    fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         if object.cast::<PyString>().is_ok() || object.hasattr("__fspath__")? {
             return Ok(Self::Path(object.extract()?));
         }

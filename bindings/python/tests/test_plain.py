@@ -11,6 +11,7 @@ import rushlight
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "cortex-m"
+EXPORTED = ROOT / "tests" / "corpus" / "pt2"
 
 
 def test_neither_torch_nor_numpy_is_there():
@@ -54,6 +55,28 @@ def test_metadata():
     assert meta.inputs[0].sizes == (1, 1, 8, 8) and meta.inputs[0].dtype == "float32"
     assert meta.outputs[0].sizes == (1, 10)
     assert sum(op.calls for op in meta.operators) > 0
+
+
+def floats(count, *shape):
+    return memoryview(array.array("f", [i / count for i in range(count)])).cast("B").cast("f", list(shape))
+
+
+def test_exported_programs_compile_and_run():
+    program = rushlight.compile(EXPORTED / "torch_2.8.pt2")
+    inputs = []
+    for info in rushlight.load(program.buffer).meta().inputs:
+        assert info.dtype == "float32"
+        count = 1
+        for size in info.sizes:
+            count *= size
+        inputs.append(floats(count, *info.sizes))
+    result = program(*inputs)
+    result = result[0] if isinstance(result, tuple) else result
+    assert result.tolist() == rushlight.load(program.buffer)(*inputs).tolist()
+    assert program.report.instructions > 0 and "forward" in str(program.report)
+    again = rushlight.compile((EXPORTED / "torch_2.8.pt2").read_bytes())
+    assert again.buffer == program.buffer
+    assert "torch" not in sys.modules
 
 
 def test_bad_files_are_errors():

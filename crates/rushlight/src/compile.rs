@@ -113,6 +113,14 @@ impl CompiledProgram {
         self.compiled.program.to_bytes().map_err(unwritable)
     }
 
+    /// The size of the file in bytes.
+    ///
+    /// # Errors
+    /// When the program is too large for its format.
+    pub fn size(&self) -> Result<u64, Error> {
+        Ok(self.compiled.program.write(&Default::default()).map_err(unwritable)?.size())
+    }
+
     /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 import os
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
 
 __version__: str
 
@@ -70,3 +70,61 @@ def load(
     threads: Optional[int] = None,
 ) -> Module: ...
 def operator_names() -> list[str]: ...
+
+class MethodReport(NamedTuple):
+    name: str
+    instructions: int
+    planned_bytes: int
+    operators: list[OperatorUse]
+
+class Report(NamedTuple):
+    nbytes: int
+    methods: list[MethodReport]
+    @property
+    def instructions(self) -> int: ...
+    @property
+    def planned_bytes(self) -> int: ...
+    @property
+    def operators(self) -> list[OperatorUse]: ...
+
+class Program:
+    def save(self, path: Union[str, os.PathLike[str]]) -> int: ...
+    @property
+    def buffer(self) -> bytes: ...
+    @property
+    def report(self) -> Report: ...
+    def __call__(self, *inputs: Any) -> Any: ...
+    def run(self, method: str, *inputs: Any) -> Any: ...
+
+class _ExportedProgram(Protocol):
+    """A torch.export.ExportedProgram."""
+
+    @property
+    def graph_module(self) -> Any: ...
+    @property
+    def graph_signature(self) -> Any: ...
+
+_Exported = Union[_Source, _ExportedProgram]
+_Constant = Union[int, float, bool, str, None]
+_ConstantMethods = Mapping[str, Union[_Constant, Sequence[_Constant]]]
+
+def compile(
+    source: Union[_Exported, dict[str, _Exported]],
+    *,
+    share_state: bool = False,
+    constant_methods: Optional[_ConstantMethods] = None,
+    plan_inputs: bool = True,
+    plan_outputs: bool = True,
+    stack_traces: bool = False,
+) -> Program: ...
+def export(
+    model: Any,
+    args: Union[Sequence[Any], dict[str, Sequence[Any]]],
+    kwargs: Optional[dict[str, Any]] = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    share_state: bool = False,
+    constant_methods: Optional[_ConstantMethods] = None,
+) -> Program: ...
+def register_op(name: str, function: Callable[..., Any], *, inputs: Optional[int] = None) -> None: ...

@@ -1,0 +1,239 @@
+"""From PyTorch models and exported programs to .pte files."""
+
+import inspect
+import io
+import os
+from typing import NamedTuple
+
+from . import _rushlight
+from ._meta import OperatorUse
+from ._module import Module
+
+
+class MethodReport(NamedTuple):
+    """What a method consists of: its instructions, the bytes of planned memory, and its operators by calls."""
+
+    name: str
+    instructions: int
+    planned_bytes: int
+    operators: list
+
+
+class Report(NamedTuple):
+    """What a program consists of. `nbytes` is the size of its file; `str()` gives a table."""
+
+    nbytes: int
+    methods: list
+
+    @property
+    def instructions(self):
+        """Instructions of all methods."""
+        return sum(method.instructions for method in self.methods)
+
+    @property
+    def planned_bytes(self):
+        """Bytes of planned memory of all methods."""
+        return sum(method.planned_bytes for method in self.methods)
+
+    @property
+    def operators(self):
+        """Operators of all methods with how many instructions call each, the most called first."""
+        calls = {}
+        for method in self.methods:
+            for use in method.operators:
+                calls[use.name] = calls.get(use.name, 0) + use.calls
+        return [OperatorUse(*use) for use in sorted(calls.items(), key=lambda use: -use[1])]
+
+    def __str__(self):
+        width = max((len(use.name) for use in self.operators), default=0)
+        lines = [f"{_size(self.nbytes)} · {_count(len(self.methods), 'method')}"]
+        for method in self.methods:
+            planned = _size(method.planned_bytes)
+            lines += ["", f"{method.name}  {_count(method.instructions, 'instruction')} · activations {planned}"]
+            lines += [f"  {use.name:<{width}}  {use.calls:>5}" for use in method.operators]
+        return "\n".join(lines)
+
+
+class Program:
+    """A compiled program: what a .pte file will hold. It can be tried at once by calling it."""
+
+    __slots__ = ("_buffer", "_core", "_loaded")
+
+    def __init__(self, core):
+        self._core = core
+        self._buffer = None
+        self._loaded = None
+
+    def save(self, path):
+        """Writes the .pte file and returns its size in bytes. A failure leaves what was there before."""
+        return self._core.save(path)
+
+    @property
+    def buffer(self):
+        """The bytes of the .pte file."""
+        if self._buffer is None:
+            self._buffer = self._core.to_bytes()
+        return self._buffer
+
+    @property
+    def report(self):
+        """Methods, instructions, planned memory and operators; print it for a table."""
+        methods = [
+            MethodReport(
+                name=method["name"],
+                instructions=method["instructions"],
+                planned_bytes=method["planned_bytes"],
+                operators=[OperatorUse(*use) for use in method["operators"]],
+            )
+            for method in self._core.methods()
+        ]
+        return Report(nbytes=self._core.size(), methods=methods)
+
+    def __call__(self, *inputs):
+        """Runs `forward`. Returns its output, or a tuple of them if there are several.
+
+        Inputs are the leaves of what the model takes, in the order of the export: a dict counts as its values.
+        """
+        return self._module()(*inputs)
+
+    def run(self, method, *inputs):
+        """Runs a method. Returns its output, or a tuple of them if there are several."""
+        return self._module().run(method, *inputs)
+
+    def _module(self):
+        # Loaded once, so that state stays between calls.
+        if self._loaded is None:
+            self._loaded = Module(_rushlight.Module(self.buffer, None))
+        return self._loaded
+
+    def __repr__(self):
+        return f"rushlight.Program(methods={[method['name'] for method in self._core.methods()]})"
+
+
+def compile(
+    source,
+    *,
+    share_state=False,
+    constant_methods=None,
+    plan_inputs=True,
+    plan_outputs=True,
+    stack_traces=False,
+):
+    """Compiles exported programs to a program that runs without PyTorch. Itself needs no torch.
+
+    `source` is what `torch.export.save` wrote (a path, or an object with the bytes), a `torch.export.ExportedProgram`,
+    or a dict of method names to any of these. A source alone becomes the method `forward`. A file is mapped, and must
+    not change while the program is in use.
+    `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
+    `constant_methods`: a dict of names to ints, floats, bools, strs, None, or lists of them: methods without inputs.
+    `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.
+    `stack_traces`: whether the file tells for each instruction the Python line that it comes from.
+
+    Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
+    """
+    sources = source if isinstance(source, dict) else {"forward": source}
+    methods = [(name, _bytes_or_path(name, exported)) for name, exported in sources.items()]
+    constants = [
+        (name, list(value) if isinstance(value, (list, tuple)) else [value])
+        for name, value in (constant_methods or {}).items()
+    ]
+    return Program(
+        _rushlight.compile(methods, constants, share_state, plan_inputs, plan_outputs, stack_traces)
+    )
+
+
+def export(
+    model,
+    args,
+    kwargs=None,
+    *,
+    dynamic_shapes=None,
+    strict=False,
+    share_state=False,
+    constant_methods=None,
+):
+    """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
+
+    `args`, `kwargs`, `dynamic_shapes` and `strict` are what `torch.export.export` takes. For several methods `model`
+    is a dict of method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
+    The rest is as for `rushlight.compile`.
+    """
+    import torch
+
+    def exported(module, args, kwargs, dynamic_shapes):
+        with torch.no_grad():
+            return torch.export.export(
+                module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+            )
+
+    if isinstance(model, dict):
+        kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
+        source = {
+            name: exported(module, args[name], kwargs.get(name), dynamic_shapes.get(name))
+            for name, module in model.items()
+        }
+    else:
+        source = exported(model, args, kwargs, dynamic_shapes)
+    return compile(source, share_state=share_state, constant_methods=constant_methods)
+
+
+def register_op(name, function, *, inputs=None):
+    """Makes a Python function the kernel of a custom operator in programs that are loaded from now on.
+
+    `name` is the operator's name in PyTorch, `"namespace::name"` or with an overload. The function gets the operator's
+    arguments in order: tensors as `rushlight.Tensor` (a copy; `numpy.asarray` and `torch.from_dlpack` take it without
+    another), numbers, strs, None, and lists of these. It returns one tensor or array of the result's dtype, which is
+    copied to the program's memory. `inputs` is the number of arguments, by default that of the function's parameters.
+
+    For trying an operator out, before it is written in Rust: every call copies and takes the interpreter's lock. The
+    operator has one tensor as its result and at most 31 arguments, and a process can have 64 operators. To register a
+    name again replaces its function, also in programs that are loaded.
+    What the function raises becomes the `__cause__` of the `rushlight.Error` that the program's call raises.
+    """
+    if not callable(function):
+        raise TypeError(f"the kernel of {name} has to be callable, got a {type(function).__name__}")
+    if inputs is None:
+        inputs = _parameters(name, function)
+    _rushlight.register_op(name, function, inputs)
+
+
+def _parameters(name, function):
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        parameters = None
+    if parameters is None or any(parameter.kind not in positional for parameter in parameters):
+        raise TypeError(f"the arguments of {name} cannot be counted from its function; give inputs=")
+    return len(parameters)
+
+
+def _bytes_or_path(name, source):
+    if isinstance(source, (str, os.PathLike, bytes, bytearray)):
+        return source
+    if hasattr(source, "graph_module") and hasattr(source, "graph_signature"):
+        import torch
+
+        file = io.BytesIO()
+        torch.export.save(source, file)
+        return file.getvalue()
+    try:
+        return bytes(memoryview(source))
+    except TypeError:
+        raise TypeError(
+            f"cannot compile a {type(source).__name__} as `{name}`: expected the path or the bytes of a .pt2 file, or a "
+            "torch.export.ExportedProgram; rushlight.export takes a module"
+        ) from None
+
+
+def _count(number, what):
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _size(nbytes):
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

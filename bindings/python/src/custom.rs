@@ -1,0 +1,192 @@
+//! Operators whose kernels are Python functions.
+//!
+//! A kernel is a plain function without state. There is a fixed number of slots; the kernel of each calls the Python
+//! function that its slot holds at that moment.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use rushlight::runtime::{self, Code, Detail, Error, Kernel, KernelContext};
+use rushlight::{Input, Op, OpSet, Scalar, TensorView};
+
+use crate::array::{Argument, own};
+
+/// How many operators a process can register.
+const SLOTS: usize = 64;
+
+macro_rules! kernels {
+    ($($slot:literal)*) => { [$(kernel::<$slot>),*] };
+}
+
+static KERNELS: [Kernel; SLOTS] = kernels!(
+     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+);
+
+/// An operator, and the function that computes it.
+struct Slot {
+    op: &'static Op,
+    set: &'static OpSet,
+    function: Py<PyAny>,
+}
+
+static REGISTERED: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// What the last function raised, until the call of the model that it failed reports it.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// How many of the functions this thread is in.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before the result.
+#[pyfunction]
+pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<()> {
+    let out_variant = out_variant(name)?;
+    let arity = u8::try_from(inputs.saturating_add(1)).ok().filter(|arity| *arity <= 32);
+    let arity = arity.ok_or_else(|| PyValueError::new_err(format!("{inputs} inputs are more than 31")))?;
+    let mut registered = REGISTERED.lock().map_err(|_| PyRuntimeError::new_err("the registry is damaged"))?;
+    if let Some(slot) = registered.iter_mut().find(|slot| slot.op.name == out_variant && slot.op.arity == arity) {
+        let old = std::mem::replace(&mut slot.function, function);
+        // Dropped without the lock: the object's end may run Python code that registers.
+        drop(registered);
+        drop(old);
+        return Ok(());
+    }
+    let Some(kernel) = KERNELS.get(registered.len()) else {
+        let text = format!("{SLOTS} operators are registered, and a process can have no more; write `{name}` in Rust");
+        return Err(PyRuntimeError::new_err(text));
+    };
+    // Programs refer to their operators for as long as they live; there are few, and each is made once.
+    let op: &'static Op = Box::leak(Box::new(Op::new(String::leak(out_variant), arity, *kernel)));
+    let group: &'static [Op] = std::slice::from_ref(op);
+    let groups: &'static [&'static [Op]] = std::slice::from_ref(Box::leak(Box::new(group)));
+    let groups = std::slice::from_ref(Box::leak(Box::new(groups)));
+    let set: &'static OpSet = Box::leak(Box::new(OpSet { name: "PYTHON", groups }));
+    registered.push(Slot { op, set, function });
+    Ok(())
+}
+
+/// The registered operators, the latest first.
+pub fn sets() -> Vec<&'static OpSet> {
+    REGISTERED.lock().map(|registered| registered.iter().rev().map(|slot| slot.set).collect()).unwrap_or_default()
+}
+
+/// What a function raised on this thread since the last question.
+pub fn raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Whether this thread is in one of the functions.
+pub fn is_running() -> bool {
+    DEPTH.get() > 0
+}
+
+/// The name of the variant that writes its result to memory that it is given, as the compiler calls it.
+fn out_variant(name: &str) -> PyResult<String> {
+    let base = name.strip_suffix(".default").unwrap_or(name);
+    let is_qualified = base.split_once("::").is_some_and(|(space, op)| !space.is_empty() && !op.is_empty());
+    if !is_qualified {
+        return Err(PyValueError::new_err(format!("`{name}` is no name of an operator: expected \"namespace::name\"")));
+    }
+    Ok(match base.split_once('.') {
+        None => format!("{base}.out"),
+        Some((_, overload)) if overload == "out" || overload.ends_with("_out") => base.to_owned(),
+        Some(_) => format!("{base}_out"),
+    })
+}
+
+fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()> {
+    Python::attach(|py| {
+        let slot = REGISTERED
+            .lock()
+            .ok()
+            .and_then(|registered| registered.get(SLOT).map(|slot| (slot.op.arity, slot.function.clone_ref(py))));
+        let Some((arity, function)) = slot else {
+            return Err(Error::new(Code::OperatorMissing, Detail::Text("no function is registered")));
+        };
+        compute(context, usize::from(arity).saturating_sub(1), function.bind(py))
+    })
+}
+
+/// Calls the function with copies of the `inputs` arguments and copies its result to the one behind them.
+fn compute(context: &KernelContext<'_>, inputs: usize, function: &Bound<'_, PyAny>) -> runtime::Result<()> {
+    let py = function.py();
+    let mut arguments = Vec::with_capacity(inputs);
+    for index in 0..inputs {
+        arguments.push(argument(py, context, index)?);
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    let result = PyTuple::new(py, arguments).and_then(|arguments| function.call1(arguments));
+    DEPTH.set(DEPTH.get() - 1);
+    let result = result.map_err(failed)?;
+    let result = Argument::of(&result, &mut None).map_err(failed)?;
+    let view = match result.input() {
+        Ok(Input::Tensor(view)) => view,
+        Ok(_) => return Err(failed(PyTypeError::new_err("the operator's function has to return one tensor or array"))),
+        Err(error) => return Err(failed(crate::error::to_python(py, &error))),
+    };
+    let mut out = context.out(inputs)?;
+    if out.dtype() != view.dtype() {
+        let detail = Detail::Dtype { expected: out.dtype().name(), got: view.dtype() };
+        return Err(Error::from(detail).arg(inputs));
+    }
+    out.resize(view.sizes()).map_err(|error| error.arg(inputs))?;
+    if !out.is_contiguous() {
+        let text = "operators in Python can only write results whose dimensions are in order";
+        return Err(Error::new(Code::NotSupported, Detail::Text(text)).arg(inputs));
+    }
+    view.copy_to_row_major(out.bytes_mut());
+    Ok(())
+}
+
+/// Keeps the exception for whoever called the model.
+fn failed(error: PyErr) -> Error {
+    RAISED.set(Some(error));
+    Error::new(Code::Internal, Detail::Text("the operator's Python function failed"))
+}
+
+/// An argument as a Python object. Which kind it is only the context knows: the first that fits is it.
+fn argument<'py>(py: Python<'py>, context: &KernelContext<'_>, index: usize) -> runtime::Result<Bound<'py, PyAny>> {
+    let object = if context.is_none(index) {
+        Ok(py.None().into_bound(py))
+    } else if let Ok(tensor) = context.tensor(index) {
+        copy(py, &tensor)
+    } else if let Ok(scalar) = context.scalar(index) {
+        match scalar {
+            Scalar::Int(v) => v.into_bound_py_any(py),
+            Scalar::Double(v) => v.into_bound_py_any(py),
+            Scalar::Bool(v) => v.into_bound_py_any(py),
+        }
+    } else if let Ok(text) = context.string(index) {
+        text.into_bound_py_any(py)
+    } else if let Ok(ints) = context.ints(index) {
+        ints.iter().collect::<Vec<_>>().into_bound_py_any(py)
+    } else if let Ok(doubles) = context.doubles(index) {
+        doubles.to_vec().into_bound_py_any(py)
+    } else if let Ok(bools) = context.bools(index) {
+        bools.to_vec().into_bound_py_any(py)
+    } else if let Ok(tensors) = context.optional_tensors(index) {
+        let items: runtime::Result<Vec<_>> = (0..tensors.len()).map(|i| tensors.get_optional(i)).collect();
+        let items: PyResult<Vec<_>> = items?
+            .iter()
+            .map(|item| item.as_ref().map_or_else(|| Ok(py.None().into_bound(py)), |tensor| copy(py, tensor)))
+            .collect();
+        items.and_then(|items| Ok(PyList::new(py, items)?.into_any()))
+    } else {
+        // The reason why it is not a tensor is as good as any.
+        return context.tensor(index).and(Err(Error::invalid("the argument is of no kind that Python has").arg(index)));
+    };
+    object.map_err(failed)
+}
+
+/// A `rushlight.Tensor` with the same elements, row-major.
+fn copy<'py>(py: Python<'py>, tensor: &runtime::Tensor<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let view = TensorView::strided(tensor.dtype(), tensor.sizes(), tensor.strides(), tensor.bytes());
+    let copy = view.map_err(rushlight::Error::from).and_then(|view| rushlight::Tensor::copy_of(&view));
+    Ok(own(py, copy)?.into_any())
+}

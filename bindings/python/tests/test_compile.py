@@ -1,0 +1,246 @@
+"""Exporting and compiling beside torch: what comes out computes what eager PyTorch computes."""
+
+import copy
+import inspect
+import math
+
+import numpy as np
+import pytest
+import rushlight
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3)
+        )
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return torch.softmax(self.head(self.features(x).mean((2, 3))), -1)
+
+
+class Batched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x)).sum(0)
+
+
+class OfDict(nn.Module):
+    def forward(self, inputs, scale):
+        return {"sum": (inputs["a"] + inputs["b"]) * scale, "a": inputs["a"].exp()}
+
+
+class Cache(nn.Module):
+    """Two methods are made of this: they share the buffer by its name."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+
+class Add(Cache):
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 1.0
+
+
+class Get(Cache):
+    def forward(self, x):
+        return self.total + x
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def cnn():
+    model, x = Cnn().eval(), torch.randn(2, 3, 12, 12)
+    return model, x, rushlight.export(model, (x,))
+
+
+def test_a_cnn_computes_what_eager_does(cnn, tmp_path):
+    model, x, program = cnn
+    close(program(x), model(x))
+    assert isinstance(program(x.numpy()), np.ndarray)
+    path = tmp_path / "cnn.pte"
+    assert program.save(path) == path.stat().st_size == len(program.buffer) == program.report.nbytes
+    assert path.read_bytes() == program.buffer
+    close(rushlight.load(path)(x), model(x))
+
+
+def test_executorch_runs_the_file(cnn):
+    from executorch.extension.pybindings import portable_lib
+
+    model, x, program = cnn
+    (result,) = portable_lib._load_for_executorch_from_buffer(program.buffer)([x])
+    close(result, model(x))
+
+
+def test_reports_say_what_runs(cnn):
+    _, _, program = cnn
+    report = program.report
+    (method,) = report.methods
+    calls = dict(report.operators)
+    assert method.name == "forward" and report.instructions == method.instructions >= sum(calls.values())
+    assert calls["aten::convolution.out"] == 2 and report.planned_bytes > 2 * 3 * 12 * 12 * 4
+    assert "aten::convolution.out" in str(report) and "forward" in str(report)
+
+
+def test_every_kind_of_source_gives_the_same_file(cnn, tmp_path):
+    model, x, program = cnn
+    exported = torch.export.export(copy.deepcopy(model), (x,))
+    path = tmp_path / "cnn.pt2"
+    torch.export.save(exported, path)
+    files = [
+        rushlight.compile(source).buffer
+        for source in (path, str(path), path.read_bytes(), memoryview(path.read_bytes()), exported, {"forward": path})
+    ]
+    assert all(file == files[0] for file in files)
+    close(rushlight.load(files[0])(x), program(x))
+
+
+def test_dynamic_shapes():
+    model = Batched().eval()
+    shapes = {"x": {0: torch.export.Dim("batch", min=1, max=16)}}
+    program = rushlight.export(model, (torch.randn(4, 6),), dynamic_shapes=shapes)
+    for batch in (1, 5, 16):
+        x = torch.randn(batch, 6)
+        close(program(x), model(x))
+    with pytest.raises(rushlight.Error) as caught:
+        program(torch.randn(17, 6))
+    assert caught.value.expected and caught.value.got
+
+
+def test_dicts_are_taken_leaf_by_leaf():
+    inputs = {"a": torch.randn(3), "b": torch.randn(3)}
+    scale = torch.tensor(2.0)
+    model = OfDict()
+    program = rushlight.export(model, (inputs,), {"scale": scale})
+    for got, want in zip(program(*inputs.values(), scale), model(inputs, scale).values(), strict=True):
+        close(got, want)
+
+
+def test_methods_share_state():
+    x = torch.arange(4.0)
+    models, args = {"add": Add(), "get": Get()}, {"add": (x,), "get": (x,)}
+    program = rushlight.export(models, args, share_state=True, constant_methods={"limit": 7, "sizes": [1, 2]})
+    assert sorted(rushlight.load(program.buffer).method_names) == ["add", "get", "limit", "sizes"]
+    close(program.run("add", x), x)
+    close(program.run("add", x), 2 * x)
+    assert program.run("limit") == 7 and program.run("sizes") == (1, 2)
+    apart = rushlight.export(models, args)
+    apart.run("add", x)
+    close(apart.run("get", x), x)
+
+
+def test_unsupported_operators_name_the_python_line():
+    class Unsupported(nn.Module):
+        def forward(self, x):
+            return torch.linalg.eigvals(x)
+
+    line = inspect.getsourcelines(Unsupported.forward)[1] + 1
+    with pytest.raises(rushlight.Error) as caught:
+        rushlight.export(Unsupported(), (torch.randn(3, 3),))
+    error = caught.value
+    assert error.code_name == "NotSupported" and error.hint
+    assert "eig" in str(error) and f"{__file__}:{line}" in error.site
+
+
+def test_what_is_no_program_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="rushlight.export takes a module"):
+        rushlight.compile(Cnn())
+    with pytest.raises(TypeError, match="constant method `limit`"):
+        rushlight.compile(b"", constant_methods={"limit": object()})
+    for source in (b"", b"PK" * 100, tmp_path / "missing.pt2", {}):
+        with pytest.raises(rushlight.Error) as caught:
+            rushlight.compile(source)
+        assert str(caught.value)
+
+
+@torch.library.custom_op("rushlight_test::scaled_sin", mutates_args=())
+def scaled_sin(x: torch.Tensor, scale: float, powers: list[int]) -> torch.Tensor:
+    return sum(torch.sin(x) ** power for power in powers) * scale
+
+
+@scaled_sin.register_fake
+def _(x, scale, powers):
+    return torch.empty_like(x)
+
+
+class UsesCustom(nn.Module):
+    def forward(self, x):
+        y = scaled_sin(x + 1, 2.5, [1, 3])
+        return y.sum(-1)
+
+
+def test_custom_operators_run_python_kernels():
+    model, x = UsesCustom(), torch.randn(3, 4)
+    unregistered = rushlight.export(model, (x,)).buffer
+    exported = torch.export.export(model, (x,))
+    with pytest.raises(rushlight.Error) as caught:
+        rushlight.compile(exported, stack_traces=True)(x)
+    line = inspect.getsourcelines(UsesCustom.forward)[1] + 1
+    assert caught.value.missing_operators == ["rushlight_test::scaled_sin.out"]
+    assert f"{__file__}:{line}" in str(caught.value)
+
+    seen = []
+
+    def kernel(x, scale, powers):
+        seen.append((x.shape, scale, powers))
+        return sum(np.sin(np.asarray(x)) ** power for power in powers).astype(np.float32) * np.float32(scale)
+
+    rushlight.register_op("rushlight_test::scaled_sin", kernel)
+    module = rushlight.load(unregistered)
+    close(module(x), model(x))
+    assert seen == [((3, 4), 2.5, [1, 3])]
+
+    replacements = {
+        "torch": lambda x, scale, powers: scaled_sin(torch.from_dlpack(x), scale, powers),
+        "plain": lambda x, scale, powers: x,
+    }
+    rushlight.register_op("rushlight_test::scaled_sin", replacements["torch"])
+    close(module(x), model(x))
+    rushlight.register_op("rushlight_test::scaled_sin", replacements["plain"])
+    close(module(x), (x + 1).sum(-1))
+
+
+def test_failures_of_python_kernels_are_errors():
+    def raises(x, scale, powers):
+        raise ZeroDivisionError("in the kernel")
+
+    x = torch.randn(3, 4)
+    program = rushlight.export(UsesCustom(), (x,))
+    failures = {
+        raises: ZeroDivisionError,
+        (lambda x, scale, powers: math.pi): TypeError,
+        (lambda x, scale, powers: np.zeros((3, 4))): None,
+        (lambda x, scale, powers: np.zeros((300, 4), np.float32)): None,
+        (lambda x, scale, powers: program(torch.randn(3, 4))): RuntimeError,
+    }
+    for kernel, cause in failures.items():
+        rushlight.register_op("rushlight_test::scaled_sin", kernel)
+        with pytest.raises(rushlight.Error) as caught:
+            program(x)
+        assert "scaled_sin" in str(caught.value)
+        assert type(caught.value.__cause__) is (cause or type(None))
+
+
+def test_names_and_signatures_of_operators_are_checked():
+    with pytest.raises(ValueError, match="namespace::name"):
+        rushlight.register_op("no_namespace", lambda x: x)
+    with pytest.raises(TypeError, match="callable"):
+        rushlight.register_op("rushlight_test::a", 3)
+    with pytest.raises(TypeError, match="inputs="):
+        rushlight.register_op("rushlight_test::a", lambda *args: args[0])
+    with pytest.raises(ValueError, match="31"):
+        rushlight.register_op("rushlight_test::a", lambda *args: args[0], inputs=32)
