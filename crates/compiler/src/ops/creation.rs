@@ -81,7 +81,7 @@ fn like(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 /// The dtype and shape of the only result.
-fn inferred(b: &Builder<'_>, operands: &Operands<'_>) -> Result<(ScalarType, Vec<Expr>), Error> {
+pub(crate) fn inferred(b: &Builder<'_>, operands: &Operands<'_>) -> Result<(ScalarType, Vec<Expr>), Error> {
     let types = super::infer(operands, b.graph)?;
     let tensor = types.first().and_then(Type::as_tensor);
     tensor.map(|tensor| (tensor.dtype, tensor.shape.clone())).ok_or_else(|| operands.wrong(0, "one result"))

@@ -5,6 +5,7 @@ use rushlight_format::ScalarType;
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Type, ValueId};
 
+use super::creation::inferred;
 use super::inference::{one, same};
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, kernel};
 
@@ -53,20 +54,13 @@ fn permutation(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
     one(operands.dtype_or(1, ScalarType::Long)?, vec![operands.expr(0)?])
 }
 
-/// The dtype and shape of the result.
-fn result(b: &Builder<'_>, operands: &Operands<'_>) -> Result<(ScalarType, Vec<Expr>), Error> {
-    let types = super::infer(operands, b.graph)?;
-    let tensor = types.first().and_then(Type::as_tensor);
-    tensor.map(|tensor| (tensor.dtype, tensor.shape.clone())).ok_or_else(|| operands.wrong(0, "one result"))
-}
-
 /// Samples of a distribution, of this dtype and shape.
 fn samples(b: &mut Builder<'_>, name: &str, shape: &[Expr], dtype: ScalarType) -> Result<ValueId, Error> {
     b.one_with(name, vec![Arg::from(shape.to_vec())], &[("dtype", compute_dtype(dtype).into())])
 }
 
 fn generate(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, scale: f64, offset: f64) -> Lowered {
-    let (dtype, shape) = result(b, operands)?;
+    let (dtype, shape) = inferred(b, operands)?;
     let mut value = samples(b, name, &shape, dtype)?;
     if scale != 1.0 {
         value = b.mul(value, scale)?;
@@ -79,7 +73,7 @@ fn generate(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, scale: f64
 
 /// `mean + std * z`, where either may be a tensor.
 fn normal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let (dtype, shape) = result(b, operands)?;
+    let (dtype, shape) = inferred(b, operands)?;
     let value = samples(b, "aten::randn", &shape, dtype)?;
     let scaled = b.mul(value, operands.arg(1).clone())?;
     let value = b.add(scaled, operands.arg(0).clone())?;
@@ -88,7 +82,7 @@ fn normal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 /// Uniform integers from the argument `low`, or 0, below the argument `high`.
 fn integers(b: &mut Builder<'_>, operands: &Operands<'_>, low: Option<usize>, high: usize) -> Lowered {
-    let (dtype, shape) = result(b, operands)?;
+    let (dtype, shape) = inferred(b, operands)?;
     let low = low.map_or(Ok(Expr::Int(0)), |index| operands.expr(index))?;
     let count = operands.expr(high)?.sub(low.clone());
     let value = samples(b, "aten::rand", &shape, ScalarType::Double)?;
@@ -100,7 +94,7 @@ fn integers(b: &mut Builder<'_>, operands: &Operands<'_>, low: Option<usize>, hi
 
 /// 1 with the probability that an argument gives.
 fn bernoulli(b: &mut Builder<'_>, operands: &Operands<'_>, probability: usize) -> Lowered {
-    let (dtype, shape) = result(b, operands)?;
+    let (dtype, shape) = inferred(b, operands)?;
     let value = samples(b, "aten::rand", &shape, ScalarType::Float)?;
     let below = b.compare("aten::lt", value, operands.arg(probability).clone())?;
     b.cast(below, dtype).and_then(done)
@@ -108,7 +102,7 @@ fn bernoulli(b: &mut Builder<'_>, operands: &Operands<'_>, probability: usize) -
 
 /// `-log(1 - u) / lambda`.
 fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let (dtype, shape) = result(b, operands)?;
+    let (dtype, shape) = inferred(b, operands)?;
     let uniform = samples(b, "aten::rand", &shape, dtype)?;
     let negative = b.unary("aten::neg", uniform)?;
     let log = b.unary("aten::log1p", negative)?;
