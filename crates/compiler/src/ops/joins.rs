@@ -135,7 +135,7 @@ fn pad_sequence(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let fill = operands.arg(2).clone();
         padded.push(b.one("aten::constant_pad_nd", vec![value.into(), padding.into(), fill])?);
     }
-    let dim = if operands.bool(1)? { 0 } else { 1 };
+    let dim = i64::from(!operands.bool(1)?);
     b.call("aten::stack", vec![padded.into(), dim.into()]).map(Some)
 }
 
