@@ -9,7 +9,7 @@ use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::lift;
 use crate::graph::{Literal, Model};
 use crate::passes::{
-    CheckOperators, EliminateDeadCode, FoldBatchNorms, FreezeStates, Functionalise, LowerComposites,
+    CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise, LowerComposites,
     LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass,
 };
 
@@ -83,6 +83,7 @@ fn canonical() -> Vec<Box<dyn Pass>> {
         Box::new(EliminateDeadCode),
         Box::new(LowerComposites),
         Box::new(FoldBatchNorms),
+        Box::new(FoldConstants),
         Box::new(MergeConstants),
         Box::new(MergeCommonSubexpressions),
         Box::new(EliminateDeadCode),

@@ -43,10 +43,13 @@ fn is_available(model: &Model, op: &Op) -> bool {
     if !BUILT_IN.contains(&namespace) {
         return true;
     }
-    let has = |name: &str| ALL.iter().flat_map(|set| set.iter()).any(|op| op.name == name);
-    let by_out = schema.out_variant.as_deref().is_some_and(has);
-    let is_number = model.schemas.get(&schema.name).is_some() && has(&schema.name);
-    by_out || is_number
+    let is_number = model.schemas.get(&schema.name).is_some() && has_kernel(&schema.name);
+    schema.out_variant.as_deref().is_some_and(has_kernel) || is_number
+}
+
+/// Whether the reference operators have one of this name.
+pub(super) fn has_kernel(name: &str) -> bool {
+    ALL.iter().flat_map(|set| set.iter()).any(|op| op.name == name)
 }
 
 fn error(graph: &Graph, missing: &[NodeId]) -> Error {

@@ -4,7 +4,7 @@ use crate::graph::{Expr, TensorType};
 
 /// Strides and offset in elements of the tensor's storage.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Layout {
+pub(in crate::passes) struct Layout {
     pub strides: Vec<Expr>,
     pub offset: Expr,
 }

@@ -18,11 +18,12 @@ use rustc_hash::FxHashSet;
 
 use crate::error::Error;
 use crate::graph::{
-    Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Id, Input, Model, NodeId, Op, OriginId, Schemas, Target,
-    Type, Update, ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Id, Input, Model, Node, NodeId, Op, OriginId, Schemas,
+    Target, Type, Update, ValueId,
 };
 
 use super::Pass;
+pub(super) use layout::Layout;
 use memory::{Memory, Owner, Tensor};
 use view::{View, Views, returns_its_argument};
 use write::Writes;
@@ -60,6 +61,15 @@ fn needs_it(graph: &Graph) -> bool {
         let of_storage = |schema: &Arc<crate::graph::Schema>| schema.base_name() == "aten::as_strided";
         Writes::of(node).is_some() || node.op.schema().is_some_and(of_storage)
     })
+}
+
+/// Where the results of a view, or of a copying twin of one, lie in the storage that its first argument lies in; `None`
+/// for what no strides express.
+pub(super) fn layouts(node: &Node, graph: &Graph, of: &Layout) -> Option<Vec<Layout>> {
+    match View::read(node, graph, Some(of)).ok()? {
+        Views::Of(views) => views.into_iter().map(|(_, layout)| layout).collect(),
+        Views::OfStorage { .. } | Views::Copies => None,
+    }
 }
 
 /// A walk through a method in the order in which it runs.

@@ -81,6 +81,8 @@ impl View {
         let from = operands.tensor(0, graph)?;
         let results = node.results.iter().map(|value| graph.tensor(*value)).collect::<Result<Vec<_>, _>>()?;
         let name = schema.base_name().strip_prefix("aten::").unwrap_or(&schema.name);
+        // The copying twin of a view shows what the view shows.
+        let name = name.strip_suffix("_copy").unwrap_or(name);
         if let Some(dim) = split_dim(name, &operands, from.rank())? {
             return Ok(Views::Of(parts(name, dim, &results, of)));
         }
@@ -92,7 +94,7 @@ impl View {
             return one(Self::Permute(dims), layout);
         }
         match name {
-            _ if schema.name == "aten::view.dtype" => one(Self::other(node, Some("aten::view.dtype")), None),
+            "view" if schema.name.ends_with(".dtype") => one(Self::other(node, Some("aten::view.dtype")), None),
             "view" | "view_as" | "_reshape_alias" | "squeeze" | "unsqueeze" | "unflatten" | "atleast_1d"
             | "atleast_2d" | "atleast_3d" => one(Self::Reshape, viewed),
             // Where the strides are not known, a view is the more likely.

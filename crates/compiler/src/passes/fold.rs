@@ -1,0 +1,352 @@
+//! What depends on constants alone is computed when the program is compiled.
+//!
+//! Views of constants cost nothing: they show other elements of the same bytes. Everything else is computed by the
+//! reference operators: what is small at once, what is large when it is written, so that it takes no memory before.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::emit::{EmitOptions, emit};
+use crate::error::Error;
+use crate::graph::{
+    Arg, Block, Computed, Constant, ConstantData, Def, Expr, Graph, Model, Node, NodeId, Op, Origin, Schemas,
+    TensorType, Type, ValueId, row_major_strides,
+};
+use crate::interpret::{Datum, TensorData, run};
+
+use super::Pass;
+use super::check::has_kernel;
+use super::functionalise::{Layout, layouts};
+
+/// Replaces nodes whose arguments are all constant by constants, unless these would take much more room in the file
+/// than what they are computed from. The nodes are left dead.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FoldConstants;
+
+/// Results of up to this many bytes may take more room than the arguments.
+const SMALL: usize = 1 << 16;
+/// Results of more bytes than this are computed when they are written.
+const LAZY: usize = 1 << 18;
+/// All results together may take this many bytes more than all constants.
+const ALLOWANCE: usize = 1 << 22;
+/// Computations of content that depend on each other nest no deeper.
+const MAX_DEPTH: u32 = 16;
+
+impl Pass for FoldConstants {
+    fn name(&self) -> &'static str {
+        "fold-constants"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let held = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
+        let budget = held.fold(ALLOWANCE, usize::saturating_add);
+        let Model { methods, constants, schemas, .. } = model;
+        let mut folder = Folder { budget, schemas, depths: FxHashMap::default() };
+        for graph in methods.values_mut() {
+            let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+            for block in graph.live_blocks() {
+                let Block { nodes, .. } = graph.blocks[block].clone();
+                for id in nodes {
+                    let inputs = constant_inputs(graph, &graph.nodes[id], &replaced);
+                    let Some(inputs) = inputs else { continue };
+                    let inputs: Vec<(ValueId, Constant)> = inputs
+                        .into_iter()
+                        .filter_map(|(value, held)| Some((value, constants[graph.constant_of(held)?].clone())))
+                        .collect();
+                    let Some(results) = folder.fold(graph, id, &inputs) else { continue };
+                    for (value, constant) in graph.nodes[id].results.clone().into_iter().zip(results) {
+                        let held = graph.constant(constants.push(constant), constants);
+                        replaced.insert(value, held);
+                    }
+                }
+            }
+            if !replaced.is_empty() {
+                graph.replace_uses(&replaced);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values that a node takes, each with the constant that it is; `None` if the node takes anything else, or does
+/// not always give the same.
+fn constant_inputs(
+    graph: &Graph,
+    node: &Node,
+    replaced: &FxHashMap<ValueId, ValueId>,
+) -> Option<Vec<(ValueId, ValueId)>> {
+    let Op::Call(schema) = &node.op else { return None };
+    let is_fixed = |value: &ValueId| graph.ty(*value).as_tensor().is_some_and(|ty| ty.static_sizes().is_some());
+    if schema.flags.random || node.results.is_empty() || !node.results.iter().all(is_fixed) {
+        return None;
+    }
+    let (mut inputs, mut all): (Vec<(ValueId, ValueId)>, bool) = (Vec::new(), true);
+    for arg in &node.args {
+        arg.for_each_expr(&mut |expr| all &= expr.is_static());
+        arg.for_each_value(&mut |value| {
+            let held = replaced.get(&value).copied().unwrap_or(value);
+            all &= matches!(graph.values[held].def, Def::Constant(_));
+            if inputs.iter().all(|(known, _)| *known != value) {
+                inputs.push((value, held));
+            }
+        });
+    }
+    all.then_some(inputs)
+}
+
+struct Folder<'s> {
+    /// Bytes that results may still take.
+    budget: usize,
+    schemas: &'s Arc<Schemas>,
+    /// How deep the computations of a content nest.
+    depths: FxHashMap<usize, u32>,
+}
+
+impl Folder<'_> {
+    /// The results of a node with constant arguments; `None` where it should stay.
+    fn fold(&mut self, graph: &Graph, id: NodeId, inputs: &[(ValueId, Constant)]) -> Option<Vec<Constant>> {
+        let node = &graph.nodes[id];
+        let results: Vec<(&str, &TensorType)> = node
+            .results
+            .iter()
+            .map(|value| Some((graph.values[*value].name.as_str(), graph.ty(*value).as_tensor()?)))
+            .collect::<Option<_>>()?;
+        let empty = |(name, ty): &(&str, &TensorType)| Constant {
+            name: (*name).into(),
+            ty: TensorType::clone(ty),
+            data: ConstantData::Zeros,
+        };
+        let mut results: Vec<Constant> = results.iter().map(empty).collect();
+        let (taken, given) = (total(inputs.iter().map(|(_, input)| input))?, total(results.iter())?);
+        if given > taken.max(SMALL) || given > self.budget {
+            return None;
+        }
+        if !views(graph, node, inputs, &mut results) {
+            self.compute(graph, node, inputs, &mut results, given.max(taken))?;
+        }
+        self.budget -= given;
+        Some(results)
+    }
+
+    fn compute(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        inputs: &[(ValueId, Constant)],
+        results: &mut [Constant],
+        bytes: usize,
+    ) -> Option<()> {
+        let schema = node.op.schema()?;
+        schema.out_variant.as_deref().is_some_and(has_kernel).then_some(())?;
+        let call = Call::new(graph, node, inputs, self.schemas).ok()?;
+        if bytes <= LAZY {
+            let contents = call.run().ok()?;
+            for (result, content) in results.iter_mut().zip(contents) {
+                *result = Constant::dense(result.name.clone(), result.ty.clone(), content).ok()?;
+            }
+            return Some(());
+        }
+        let depth = inputs.iter().filter_map(|(_, input)| self.depths.get(&address(&input.data)?)).max();
+        let depth = depth.copied().unwrap_or(0) + 1;
+        (depth <= MAX_DEPTH).then_some(())?;
+        let call = Arc::new(call);
+        for (index, result) in results.iter_mut().enumerate() {
+            result.data = ConstantData::Computed(Arc::new(ResultOf { call: call.clone(), index }));
+            self.depths.insert(address(&result.data)?, depth);
+        }
+        Some(())
+    }
+}
+
+/// The bytes of all.
+fn total<'c>(mut constants: impl Iterator<Item = &'c Constant>) -> Option<usize> {
+    constants.try_fold(0usize, |sum, constant| sum.checked_add(constant.len().ok()?))
+}
+
+/// What tells computed contents apart.
+fn address(data: &ConstantData) -> Option<usize> {
+    match data {
+        ConstantData::Computed(computed) => Some(Arc::as_ptr(computed).addr()),
+        _ => None,
+    }
+}
+
+/// Makes the results views of the only input's bytes, if they are that.
+fn views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &mut [Constant]) -> bool {
+    let [(_, input)] = inputs else { return false };
+    let name = node.op.schema().map_or("", |schema| schema.base_name());
+    // The order of elements in memory is not part of a constant.
+    if matches!(name, "aten::clone") {
+        for result in results {
+            result.data = input.data.clone();
+        }
+        return true;
+    }
+    let Ok(sizes) = input.sizes() else { return false };
+    let (storage, offset, strides) = match &input.data {
+        ConstantData::Zeros => (None, 0, row_major_strides(&sizes)),
+        ConstantData::Dense(bytes) => (Some(bytes), 0, row_major_strides(&sizes)),
+        ConstantData::Strided { storage, offset, strides } => (Some(storage), *offset, strides.clone()),
+        ConstantData::Computed(_) => return false,
+    };
+    let strides = strides.into_iter().map(|stride| Expr::Int(stride as i64)).collect();
+    let Some(layouts) = layouts(node, graph, &Layout { strides, offset: Expr::Int(offset as i64) }) else {
+        return false;
+    };
+    let known = |expr: &Expr| usize::try_from(expr.as_int()?).ok();
+    for (result, Layout { strides, offset }) in results.iter_mut().zip(layouts) {
+        let places = known(&offset).zip(strides.iter().map(known).collect::<Option<Vec<_>>>());
+        let (Some((offset, strides)), Some(dtype)) = (places, Some(result.ty.dtype)) else { return false };
+        if dtype != input.ty.dtype {
+            return false;
+        }
+        if let Some(storage) = storage {
+            result.data = ConstantData::Strided { storage: storage.clone(), offset, strides };
+        }
+    }
+    true
+}
+
+/// A call of an operator on constants, as a program of its own.
+struct Call {
+    file: Vec<u8>,
+    inputs: Vec<Constant>,
+}
+
+impl Call {
+    fn new(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], schemas: &Arc<Schemas>) -> Result<Self, Error> {
+        let mut alone = Graph::new();
+        let mut params: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        for (value, input) in inputs {
+            let ty = TensorType::new(input.ty.dtype, input.ty.shape.clone());
+            params.insert(*value, alone.input("x", Type::Tensor(ty)));
+        }
+        let mut args = node.args.clone();
+        for arg in &mut args {
+            arg.map_values(&mut |value| params.get(&value).copied().unwrap_or(value));
+        }
+        let origin = alone.origins.push(Origin::default());
+        let results = node.results.iter().map(|value| ("y".to_owned(), graph.ty(*value).clone()));
+        let id = alone.push_node(alone.body, node.op.clone(), args, origin, results);
+        alone.outputs = alone.nodes[id].results.iter().map(|value| Arg::Value(*value)).collect();
+        let mut model = Model { schemas: schemas.clone(), ..Model::default() };
+        model.add_method("forward", alone);
+        let options = EmitOptions { plan_inputs: false, ..EmitOptions::default() };
+        let file = emit(&model, &options)?.program.to_bytes();
+        let file = file.map_err(|error| Error::invalid(format!("a constant cannot be computed: {error}")))?;
+        Ok(Self { file, inputs: inputs.iter().map(|(_, input)| input.clone()).collect() })
+    }
+
+    /// The contents of the results.
+    fn run(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let input = |input: &Constant| {
+            let (dtype, sizes, bytes) = (input.ty.dtype, input.sizes()?, input.read()?.to_vec());
+            Ok(Datum::Tensor(TensorData { dtype, sizes, bytes }))
+        };
+        let inputs = self.inputs.iter().map(input).collect::<Result<Vec<_>, Error>>()?;
+        let tensor = |datum| match datum {
+            Datum::Tensor(TensorData { bytes, .. }) => Ok(bytes),
+            _ => Err(Error::invalid("a constant turned out to be no tensor")),
+        };
+        run(&self.file, "forward", &inputs)?.into_iter().map(tensor).collect()
+    }
+}
+
+/// One of the results of a call.
+struct ResultOf {
+    call: Arc<Call>,
+    index: usize,
+}
+
+impl Computed for ResultOf {
+    fn compute(&self) -> Result<Vec<u8>, Error> {
+        let result = self.call.run()?.into_iter().nth(self.index);
+        result.ok_or_else(|| Error::invalid("a constant is not among the results of its operator"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+    use crate::graph::Symbol;
+    use crate::passes::EliminateDeadCode;
+    use crate::passes::testing::{Method, float};
+
+    fn constant(m: &mut Method, sizes: &[i64]) -> ValueId {
+        let count = sizes.iter().product::<i64>();
+        let bytes: Vec<u8> = (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect();
+        let id = m.model.constants.push(Constant::dense("c", TensorType::of(ScalarType::Float, sizes), bytes).unwrap());
+        let Model { methods, constants, .. } = &mut m.model;
+        methods["forward"].constant(id, constants)
+    }
+
+    /// The constant that an output has become.
+    fn output(m: &mut Method, index: usize) -> Constant {
+        let graph = m.graph();
+        let id = graph.constant_of(graph.outputs[index].as_value().unwrap()).unwrap();
+        m.model.constants[id].clone()
+    }
+
+    fn numbers(constant: &Constant) -> Vec<f32> {
+        constant.read().unwrap().as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect()
+    }
+
+    fn fold(m: &mut Method) -> Vec<String> {
+        m.after(&FoldConstants);
+        m.after(&EliminateDeadCode)
+    }
+
+    #[test]
+    fn views_of_constants_copy_nothing() {
+        let mut m = Method::new();
+        let c = constant(&mut m, &[3, 4]);
+        let t = m.calls("aten::permute_copy", vec![c.into(), Arg::from([1, 0])])[0];
+        let row = m.calls("aten::select_copy.int", vec![t.into(), Arg::from(0), Arg::from(-1)])[0];
+        let parts = m.calls("aten::split_with_sizes_copy", vec![c.into(), Arg::from([1, 3]), Arg::from(1)]);
+        let wide = m.calls("aten::expand_copy", vec![row.into(), Arg::from([2, 3])])[0];
+        m.graph().outputs = [t, row, parts[1], wide].map(Arg::Value).to_vec();
+        assert!(fold(&mut m).is_empty());
+        let outputs = [0, 1, 2, 3].map(|index| output(&mut m, index));
+        assert!(outputs.iter().all(|output| matches!(output.data, ConstantData::Strided { .. })));
+        assert_eq!(numbers(&outputs[0])[..4], [0.0, 4.0, 8.0, 1.0]);
+        assert_eq!(numbers(&outputs[1]), [3.0, 7.0, 11.0]);
+        assert_eq!(numbers(&outputs[2])[..4], [1.0, 2.0, 3.0, 5.0]);
+        assert_eq!(numbers(&outputs[3]), [3.0, 7.0, 11.0, 3.0, 7.0, 11.0]);
+    }
+
+    #[test]
+    fn small_results_are_computed_at_once_and_large_ones_when_they_are_read() {
+        for (side, lazy) in [(4, false), (300, true)] {
+            let mut m = Method::new();
+            let c = constant(&mut m, &[side, side]);
+            let sum = m.calls("aten::add.Tensor", vec![c.into(), c.into()])[0];
+            let negative = m.calls("aten::neg", vec![sum.into()])[0];
+            m.graph().outputs = vec![negative.into()];
+            assert!(fold(&mut m).is_empty());
+            let output = output(&mut m, 0);
+            assert_eq!(matches!(output.data, ConstantData::Computed(_)), lazy);
+            assert_eq!(numbers(&output)[..3], [0.0, -2.0, -4.0]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_constant_or_would_grow_stays() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[4, 4]));
+        let c = constant(&mut m, &[4, 4]);
+        let symbol = Symbol { name: "s0".into(), min: 1, max: None };
+        let size: Expr = m.graph().symbols.push(symbol).into();
+        let y = m.graph().input("y", Type::Tensor(TensorType::new(ScalarType::Float, vec![size.clone()])));
+        let sum = m.calls("aten::add.Tensor", vec![x.into(), c.into()])[0];
+        let random = m.calls("aten::bernoulli", vec![c.into()])[0];
+        let grown = m.calls("aten::repeat", vec![c.into(), Arg::from([100, 100])])[0];
+        let full = m.calls("aten::full", vec![vec![size].into(), Arg::from(1)])[0];
+        let small = m.calls("aten::full", vec![Arg::from([2]), Arg::Float(1.5)])[0];
+        m.graph().outputs = [sum, random, grown, full, small, y].map(Arg::Value).to_vec();
+        assert_eq!(fold(&mut m), ["aten::add.Tensor", "aten::bernoulli", "aten::repeat", "aten::full"]);
+        assert_eq!(numbers(&output(&mut m, 4)), [1.5, 1.5]);
+    }
+}
