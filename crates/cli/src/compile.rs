@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use rushlight::Compiler;
+use rushlight::compiler::ConstantResult;
 use rushlight::compiler::graph::Literal;
 use serde_json::json;
 
@@ -70,7 +71,7 @@ impl Compile {
             let (name, value) = constant
                 .split_once('=')
                 .ok_or_else(|| Failure::Other(format!("`--constant {constant}` has no value; write NAME=VALUE")))?;
-            compiler = compiler.constant(name, literal(value));
+            compiler = compiler.constant(name, ConstantResult::Literal(literal(value)));
         }
         if !self.alignment.is_power_of_two() {
             return Err(Failure::Other(format!("`--alignment {}` is not a power of two", self.alignment)));

@@ -12,9 +12,10 @@ pub mod graph;
 pub mod interpret;
 pub mod memory;
 pub mod ops;
+pub mod partition;
 pub mod passes;
 mod pipeline;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use pipeline::{CompileOptions, Compiled, compile, compile_pt2, compile_pte};
+pub use pipeline::{CompileOptions, Compiled, ConstantResult, compile, compile_pt2, compile_pte};

@@ -7,7 +7,9 @@ use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::lift;
-use crate::graph::{Literal, Model};
+use crate::graph::{Constant, Literal, Model};
+use crate::ops;
+use crate::partition::{Backend, Report, partition};
 use crate::passes::{
     CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise, LowerComposites,
     LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass,
@@ -19,9 +21,18 @@ pub struct CompileOptions {
     pub import: ImportOptions,
     pub emit: EmitOptions,
     /// Methods that take nothing and return constants, by name.
-    pub constant_methods: Vec<(String, Vec<Literal>)>,
+    pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
+    /// Who is offered the nodes, the first one first. What none takes runs on the runtime's operators.
+    pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
+}
+
+/// What a method returns that only returns constants.
+#[derive(Clone, Debug)]
+pub enum ConstantResult {
+    Literal(Literal),
+    Tensor(Constant),
 }
 
 /// A compiled program.
@@ -31,6 +42,8 @@ pub struct Compiled {
     pub program: ProgramModel<'static>,
     /// For each method what its instructions come from.
     pub debug: Vec<MethodMap>,
+    /// What became of every node that was offered to backends.
+    pub report: Report,
 }
 
 /// Compiles `.pt2` archives, each to a method of the given name.
@@ -61,37 +74,63 @@ pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -
 /// Compiles a model that a front end made.
 ///
 /// # Errors
-/// What the passes find.
+/// What the passes and backends find.
 pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
-    model.constant_methods.extend(options.constant_methods.iter().cloned());
-    for pass in canonical().iter().chain(&options.passes).chain(&lowering()) {
-        pass.run(&mut model)?;
+    for (name, values) in &options.constant_methods {
+        let literals = values.iter().map(|value| value.literal(&mut model)).collect();
+        model.constant_methods.insert(name.clone(), literals);
+    }
+    run(&canonical(&options.backends), &mut model)?;
+    run(&options.passes, &mut model)?;
+    let report = partition(&mut model, &options.backends)?;
+    run(&lowering(), &mut model)?;
+    let Emitted { program, debug } = emit(&model, &options.emit)?;
+    Ok(Compiled { program, debug, report })
+}
+
+fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {
+    for pass in passes {
+        pass.run(model)?;
         // A broken graph shows best at the pass that broke it.
         if cfg!(debug_assertions) {
             model.verify().map_err(|error| error.help(format!("pass `{}` broke it", pass.name())))?;
         }
     }
-    let Emitted { program, debug } = emit(&model, &options.emit)?;
-    Ok(Compiled { program, debug })
+    Ok(())
 }
 
-/// From what a front end gives to a functional graph of operators that kernels have.
-fn canonical() -> Vec<Box<dyn Pass>> {
+impl ConstantResult {
+    fn literal(&self, model: &mut Model) -> Literal {
+        match self {
+            Self::Literal(literal) => literal.clone(),
+            Self::Tensor(constant) => Literal::Tensor(model.constants.push(constant.clone())),
+        }
+    }
+}
+
+/// From what a front end gives to a functional graph of operators that kernels have, or that a backend wants whole.
+fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
+    let wanted = ops::definitions().map(|definition| definition.name);
+    let wanted = wanted.filter(|name| backends.iter().any(|backend| backend.keeps_whole(name)));
     vec![
         Box::new(Functionalise),
         Box::new(FreezeStates),
         Box::new(EliminateDeadCode),
-        Box::new(LowerComposites),
+        Box::new(LowerComposites { keep: wanted.map(ToOwned::to_owned).collect() }),
         Box::new(FoldBatchNorms),
         Box::new(FoldConstants),
         Box::new(MergeConstants),
         Box::new(MergeCommonSubexpressions),
         Box::new(EliminateDeadCode),
-        Box::new(CheckOperators),
     ]
 }
 
-/// From there to what the emitter writes.
+/// From there to what the emitter writes. What backends wanted whole, and then left, is lowered too.
 fn lowering() -> Vec<Box<dyn Pass>> {
-    vec![Box::new(LowerSymbolicSizes), Box::new(EliminateDeadCode)]
+    vec![
+        Box::new(LowerComposites::default()),
+        Box::new(CheckOperators),
+        Box::new(LowerSymbolicSizes),
+        Box::new(EliminateDeadCode),
+    ]
 }

@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use rushlight_compiler::front::pt2::ImportOptions;
-use rushlight_compiler::graph::Literal;
-use rushlight_compiler::{Bytes, CompileOptions, Compiled, ErrorKind, compile_pt2};
+use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile_pt2};
 use rushlight_format::FormatError;
 use rushlight_runtime::Code;
 
@@ -59,7 +58,7 @@ impl Compiler {
 
     /// A method that takes nothing and returns a constant.
     #[must_use]
-    pub fn constant(mut self, name: impl Into<String>, value: Literal) -> Self {
+    pub fn constant(mut self, name: impl Into<String>, value: ConstantResult) -> Self {
         self.options.constant_methods.push((name.into(), vec![value]));
         self
     }

@@ -47,6 +47,31 @@ impl Recording {
         methods.map(|(method, files)| (method.as_str(), [file(files, 0), file(files, 1)])).collect()
     }
 
+    /// Methods that are called and were not exported: they return constants, which are these.
+    pub fn constant_methods(&self) -> Result<Vec<(String, Value)>, Failure> {
+        let mut found: Vec<(String, Value)> = Vec::new();
+        for call in self.json["calls"].as_array().into_iter().flatten() {
+            let method = call["method"].as_str().unwrap_or_default();
+            if !self.json["exported"][method].is_null() || found.iter().any(|(known, _)| known == method) {
+                continue;
+            }
+            for value in self.values(&call["outputs"])? {
+                found.push((method.to_owned(), value.into_value()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Part of what the error must say for a model that cannot be compiled.
+    pub fn unsupported(&self) -> Option<&str> {
+        self.json["unsupported"].as_str()
+    }
+
+    /// The folder with the recording.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Bytes that ExecuTorch's own compiler plans for each method, if it could compile the model.
     pub fn planned_by_executorch(&self) -> Option<Vec<(String, u64)>> {
         let text = fs::read_to_string(self.folder.join("wheel.json")).ok()?;
@@ -186,6 +211,16 @@ enum Recorded {
 }
 
 impl Recorded {
+    fn into_value(self) -> Value {
+        match self {
+            Self::Tensor { tensor, .. } => Value::Tensor(tensor),
+            Self::Int(v) => Value::Int(v),
+            Self::Double(v) => Value::Double(v),
+            Self::Bool(v) => Value::Bool(v),
+            Self::None => Value::None,
+        }
+    }
+
     fn input(&self) -> Result<Input<'_>, Failure> {
         Ok(match self {
             Self::Tensor { tensor, laid_out: None } => tensor.view().map_err(|e| e.to_string())?.into(),

@@ -91,6 +91,8 @@ impl<'m> Method<'m> {
         self.node = None;
         let mut outputs = self.graph.outputs.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
         self.write_back(&mut outputs)?;
+        // The inputs that a call writes to come first, as in ExecuTorch's programs: the caller's memory does not change.
+        outputs.splice(0..0, self.written_inputs()?);
         if !self.options.plan_outputs {
             self.unplan_outputs(&outputs);
         }
@@ -318,6 +320,24 @@ impl<'m> Method<'m> {
         })
     }
 
+    /// The inputs that the call writes to.
+    fn written_inputs(&mut self) -> Result<Vec<u32>, Error> {
+        let mut written = Vec::new();
+        for update in &self.graph.updates {
+            if let Target::Input(position) = update.target {
+                written.push(self.input_at(position)?);
+            }
+        }
+        Ok(written)
+    }
+
+    fn input_at(&mut self, position: u32) -> Result<u32, Error> {
+        match self.graph.inputs.get(position as usize) {
+            Some(Input::Value(value)) => self.value(*value),
+            _ => Err(Error::invalid("an update of an input that is not there")),
+        }
+    }
+
     /// Stores what the call leaves in state and inputs. What another store needs, or the caller gets, of what was there
     /// before is saved first.
     fn write_back(&mut self, outputs: &mut [u32]) -> Result<(), Error> {
@@ -325,10 +345,7 @@ impl<'m> Method<'m> {
         for update in &self.graph.updates {
             let to = match update.target {
                 Target::State(state) => self.state(state)?,
-                Target::Input(position) => match self.graph.inputs.get(position as usize) {
-                    Some(Input::Value(value)) => self.value(*value)?,
-                    _ => return Err(Error::invalid("an update of an input that is not there")),
-                },
+                Target::Input(position) => self.input_at(position)?,
             };
             stores.push((self.value(update.value)?, to, update.value));
         }

@@ -1,14 +1,19 @@
 //! Replaces operators that kernels do not have by simpler ones, until all that is left is what they have.
 
+use std::collections::HashSet;
+
 use crate::error::{Error, ErrorKind};
 use crate::graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
 use crate::ops::{self, Operands};
 
 use super::Pass;
 
-/// See the [module](self).
-#[derive(Debug)]
-pub struct LowerComposites;
+/// See the [module](self). Operators that a backend wants whole stay.
+#[derive(Debug, Default)]
+pub struct LowerComposites {
+    /// Full names of operators that stay.
+    pub keep: HashSet<String>,
+}
 
 /// A composite operator is made of composites that are made of … this many levels at most.
 const MAX_LEVELS: usize = 32;
@@ -23,6 +28,9 @@ impl Pass for LowerComposites {
             let changed = model.rewrite(|builder, id| {
                 let node = &builder.graph.nodes[id];
                 let Op::Call(schema) = &node.op else { return Ok(Action::Keep) };
+                if self.keep.contains(&schema.name) {
+                    return Ok(Action::Keep);
+                }
                 let (schema, args, results) = (schema.clone(), node.args.clone(), node.results.clone());
                 if let Some(values) = numbers_for_tensors(builder, &schema, &args)? {
                     return Ok(Action::Replace(values));

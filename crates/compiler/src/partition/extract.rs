@@ -1,0 +1,120 @@
+//! Takes nodes out of a graph into a model of their own.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{Error, ErrorKind};
+use crate::graph::{Arg, Constant, Def, Delegate, Graph, Model, Node, NodeId, Op, OriginId, Type, Value, ValueId};
+
+use super::{Backend, Part, Payload};
+
+/// Lets a backend compile some nodes of a block, and makes a node that runs the result.
+pub(super) fn delegate(
+    model: &mut Model,
+    method: &str,
+    graph: &mut Graph,
+    members: &[NodeId],
+    backend: &dyn Backend,
+) -> Result<NodeId, Error> {
+    let outputs = outputs(graph, members);
+    let (part, inputs) = part(model, method, graph, members, &outputs)?;
+    let Payload { data, compile_specs, named_data } =
+        backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
+    for (key, data) in named_data {
+        match model.named_data.iter().find(|(known, _)| *known == key) {
+            Some((_, known)) if *known == data => {}
+            Some(_) => {
+                let text = format!("backend `{}` gives two different blobs the key `{key}`", backend.name());
+                return Err(Error::new(ErrorKind::Backend, text));
+            }
+            None => model.named_data.push((key, data)),
+        }
+    }
+    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs };
+    let id = model.delegates.push(delegate);
+    let origin = members.first().map(|node| graph.nodes[*node].origin);
+    let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()));
+    let args = inputs.into_iter().map(Arg::Value).collect();
+    // The values stay; only the node that defines them changes.
+    let node = graph.nodes.push(Node { op: Op::Delegate(id), args, results: outputs.clone(), origin });
+    for (index, output) in outputs.iter().enumerate() {
+        graph.values[*output].def = Def::Result(node, index as u32);
+    }
+    Ok(node)
+}
+
+/// The results of `members` that others use.
+fn outputs(graph: &Graph, members: &[NodeId]) -> Vec<ValueId> {
+    let members: HashSet<NodeId> = members.iter().copied().collect();
+    let mut used = HashSet::new();
+    let mut visit = |value| {
+        used.insert(value);
+    };
+    for block in graph.live_blocks() {
+        let block = &graph.blocks[block];
+        for node in block.nodes.iter().filter(|node| !members.contains(node)) {
+            graph.nodes[*node].args.iter().for_each(|arg| arg.for_each_value(&mut visit));
+        }
+        block.results.iter().for_each(|arg| arg.for_each_value(&mut visit));
+    }
+    graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut visit));
+    graph.updates.iter().for_each(|update| visit(update.value));
+    let mut outputs = Vec::new();
+    let mut ordered: Vec<NodeId> = members.into_iter().collect();
+    ordered.sort_unstable();
+    for node in ordered {
+        outputs.extend(graph.nodes[node].results.iter().filter(|result| used.contains(result)));
+    }
+    outputs
+}
+
+/// The nodes as a model of their own, and the values that they take from outside.
+fn part(
+    model: &Model,
+    method: &str,
+    graph: &Graph,
+    members: &[NodeId],
+    outputs: &[ValueId],
+) -> Result<(Part, Vec<ValueId>), Error> {
+    let mut part = Model { schemas: model.schemas.clone(), ..Model::default() };
+    let mut inner = Graph::new();
+    inner.symbols = graph.symbols.clone();
+    let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut inputs = Vec::new();
+    for id in members {
+        let node = &graph.nodes[*id];
+        let mut unknown = Vec::new();
+        node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| unknown.push(value)));
+        for value in unknown {
+            if map.contains_key(&value) {
+                continue;
+            }
+            let Value { name, ty, def } = &graph.values[value];
+            let copy = match def {
+                Def::Constant(constant) => {
+                    let constant: Constant = model.constants[*constant].clone();
+                    let constant = part.constants.push(constant);
+                    inner.constant(constant, &part.constants)
+                }
+                _ => {
+                    inputs.push(value);
+                    inner.input(name, ty.clone())
+                }
+            };
+            map.insert(value, copy);
+        }
+        let mut args = node.args.clone();
+        args.iter_mut().for_each(|arg| arg.map_values(&mut |value| map.get(&value).copied().unwrap_or(value)));
+        let origin = inner.origins.push(graph.origins[node.origin].clone());
+        let results: Vec<(String, Type)> =
+            node.results.iter().map(|result| (graph.values[*result].name.clone(), graph.ty(*result).clone())).collect();
+        let body = inner.body;
+        let copy = inner.push_node(body, node.op.clone(), args, origin, results);
+        map.extend(node.results.iter().copied().zip(inner.nodes[copy].results.clone()));
+    }
+    let output = |value: &ValueId| {
+        map.get(value).copied().map(Arg::Value).ok_or_else(|| Error::invalid("a part loses an output"))
+    };
+    inner.outputs = outputs.iter().map(output).collect::<Result<_, _>>()?;
+    part.add_method(Part::METHOD, inner);
+    Ok((Part { model: part, method: method.into() }, inputs))
+}

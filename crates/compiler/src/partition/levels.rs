@@ -1,0 +1,53 @@
+//! Which nodes can run together.
+//!
+//! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another taker. What one
+//! backend takes on one level can run as one: a path that leaves a taker comes back on a higher level.
+
+use std::collections::HashMap;
+
+use crate::graph::{Graph, NodeId, ValueId};
+
+/// The level of each node of a block. `takers` says for each node which backend took it.
+pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) -> Vec<u32> {
+    let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
+    let mut levels = Vec::with_capacity(nodes.len());
+    for (node, taker) in nodes.iter().zip(takers) {
+        let mut level = 0;
+        for_each_use(graph, *node, &mut |value| {
+            if let Some((other, other_taker)) = made_by.get(&value) {
+                level = level.max(other + u32::from(other_taker != taker));
+            }
+        });
+        levels.push(level);
+        for result in &graph.nodes[*node].results {
+            made_by.insert(*result, (level, *taker));
+        }
+    }
+    levels
+}
+
+/// Visits the values that a node uses, in its blocks too.
+fn for_each_use(graph: &Graph, node: NodeId, visit: &mut impl FnMut(ValueId)) {
+    graph.nodes[node].args.iter().for_each(|arg| arg.for_each_value(visit));
+    for block in graph.nodes[node].blocks() {
+        graph.for_each_node(block, &mut |inner| {
+            graph.nodes[inner].args.iter().for_each(|arg| arg.for_each_value(visit));
+        });
+        for inner in nested(graph, block) {
+            graph.blocks[inner].results.iter().for_each(|arg| arg.for_each_value(visit));
+        }
+    }
+}
+
+/// A block and the blocks in it.
+fn nested(graph: &Graph, block: crate::graph::BlockId) -> Vec<crate::graph::BlockId> {
+    let mut blocks = vec![block];
+    let mut next = 0;
+    while let Some(block) = blocks.get(next).copied() {
+        for node in &graph.blocks[block].nodes {
+            blocks.extend(graph.nodes[*node].blocks());
+        }
+        next += 1;
+    }
+    blocks
+}
