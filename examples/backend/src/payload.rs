@@ -1,0 +1,80 @@
+//! What the two halves agree on: little-endian 32-bit words.
+
+/// A chain of operations on registers of one element each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Payload {
+    /// How many tensors come in; they are the first registers.
+    pub inputs: u32,
+    /// The next registers.
+    pub constants: Vec<Vec<f32>>,
+    /// Each defines the next register.
+    pub steps: Vec<Step>,
+    /// The registers that go out.
+    pub outputs: Vec<u32>,
+}
+
+/// An operation on registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Add(u32, u32),
+    Mul(u32, u32),
+    Relu(u32),
+}
+
+/// Begins every payload.
+const MAGIC: u32 = u32::from_le_bytes(*b"CHN1");
+
+impl Payload {
+    /// The payload as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut words = vec![MAGIC, self.inputs, self.constants.len() as u32];
+        for constant in &self.constants {
+            words.push(constant.len() as u32);
+            words.extend(constant.iter().map(|value| value.to_bits()));
+        }
+        words.push(self.steps.len() as u32);
+        for step in &self.steps {
+            words.extend(match *step {
+                Step::Add(a, b) => [0, a, b],
+                Step::Mul(a, b) => [1, a, b],
+                Step::Relu(a) => [2, a, 0],
+            });
+        }
+        words.push(self.outputs.len() as u32);
+        words.extend(&self.outputs);
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads and checks a payload: a step uses registers that are defined before it.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        let mut next = || words.next();
+        if next()? != MAGIC {
+            return None;
+        }
+        let mut payload = Self { inputs: next()?, ..Self::default() };
+        for _ in 0..next()? {
+            let length = next()?;
+            let constant: Option<Vec<f32>> = (0..length).map(|_| next().map(f32::from_bits)).collect();
+            payload.constants.push(constant?);
+        }
+        let mut registers = payload.inputs.checked_add(payload.constants.len() as u32)?;
+        for _ in 0..next()? {
+            let (kind, a, b) = (next()?, next()?, next()?);
+            if a >= registers || b >= registers {
+                return None;
+            }
+            payload.steps.push(match kind {
+                0 => Step::Add(a, b),
+                1 => Step::Mul(a, b),
+                2 => Step::Relu(a),
+                _ => return None,
+            });
+            registers = registers.checked_add(1)?;
+        }
+        for _ in 0..next()? {
+            payload.outputs.push(next().filter(|register| *register < registers)?);
+        }
+        Some(payload)
+    }
+}
