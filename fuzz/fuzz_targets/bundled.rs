@@ -11,7 +11,7 @@ fuzz_target!(|file: &[u8]| {
         for case in (0..suite.num_cases()).map(|index| suite.case(index).expect("a case below the count")) {
             for value in case.inputs().chain(case.expected_outputs()) {
                 if let BundledValue::Tensor { layout, data } = value {
-                    assert!(data.len() as u64 >= layout.nbytes());
+                    assert!(data.len() >= layout.nbytes());
                 }
             }
         }

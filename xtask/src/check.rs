@@ -9,13 +9,20 @@ pub fn all() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     run(command("cargo", &["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    let metadata = output(&mut command("cargo", &["metadata", "--format-version", "1", "--locked"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata")?;
-    dependency_direction(&metadata)?;
-    licences(&metadata)?;
+    for manifest in MANIFESTS {
+        let arguments = ["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest];
+        let metadata = output(&mut command("cargo", &arguments))?;
+        let metadata: Value = serde_json::from_str(&metadata).with_context(|| format!("metadata of {manifest}"))?;
+        dependency_direction(&metadata).with_context(|| (*manifest).to_owned())?;
+        licences(&metadata).with_context(|| (*manifest).to_owned())?;
+    }
     println!("all checks passed");
     Ok(())
 }
+
+/// The workspaces: the main one, and those that need another target, compiler or kind of library.
+const MANIFESTS: &[&str] =
+    &["Cargo.toml", "examples/cortex-m/Cargo.toml", "fuzz/Cargo.toml", "bindings/python/Cargo.toml"];
 
 /// The levels of ARCHITECTURE.md. A crate may depend on crates of lower levels only; development dependencies may
 /// point anywhere.
@@ -30,6 +37,8 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-python", 6),
     ("rushlight-testing", 7),
     ("rushlight-benches", 8),
+    ("rushlight-example-cortex-m", 7),
+    ("rushlight-fuzz", 7),
     ("xtask", 7),
 ];
 
@@ -74,6 +83,7 @@ const ALLOWED: &[&str] = &[
     "Unlicense",
     "CC0-1.0",
     "0BSD",
+    "NCSA",
 ];
 
 fn licences(metadata: &Value) -> Result<()> {

@@ -66,12 +66,13 @@ fn hostile() -> Result<()> {
     cargo(&test)
 }
 
-/// The firmware on an emulated Cortex-M4, whose results must be this machine's, and the no_std crates for cores without
-/// atomic exchange.
+/// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
+/// no_std crates for cores without atomic exchange.
 fn embedded() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     cargo(&["check", "--quiet", "-p", "rushlight", "--no-default-features", "--target", "thumbv6m-none-eabi"])?;
+    size::report()?;
     let printed = size::run_digits()?;
     let path = root().join("target/firmware.txt");
     std::fs::create_dir_all(root().join("target"))?;

@@ -1,7 +1,7 @@
 //! Bundled programs (`.bpte`): a program together with inputs and the outputs they should give.
 
 use crate::error::FormatError;
-use crate::flatbuf::{Context, Read, Table, TableList};
+use crate::flatbuf::{Context, Table, TableList};
 use crate::header::check_identifier;
 use crate::layout::{LayoutFields, TensorLayout};
 use crate::schema::*;
@@ -56,35 +56,34 @@ impl<'a> BundledProgram<'a> {
     /// # Errors
     /// The first fault found. See [`ErrorKind`](crate::ErrorKind).
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
-        check_identifier(file, IDENTIFIER)?;
         let ctx = Context::new(file);
         ctx.explain(Self::decode(&ctx))
     }
 
-    fn decode(ctx: &Context<'a>) -> Read<Self> {
+    fn decode(ctx: &Context<'a>) -> Option<Self> {
+        check_identifier(ctx, IDENTIFIER);
         let root = ctx.root(BUNDLE_ROOT)?;
         let bundled = Self {
             buf: ctx.buf(),
-            version: root.scalar(BUNDLE_VERSION, 0)?,
-            program: root.required_vector::<u8>(BUNDLE_PROGRAM)?.as_bytes(),
-            suites: root.tables(BUNDLE_SUITES)?.list(),
+            version: root.scalar(BUNDLE_VERSION, 0),
+            program: root.required_vector::<u8>(BUNDLE_PROGRAM).as_bytes(),
+            suites: root.tables(BUNDLE_SUITES),
         };
-        ctx.tables(bundled.suites).each(|table| {
-            let suite = TestSuite::decode(table)?;
-            table.spend(16 + suite.method_name.len())?;
-            ctx.tables(suite.cases).each(|table| {
-                let case = TestCase::decode(table)?;
-                table.spend(16)?;
-                for list in [case.inputs, case.expected_outputs] {
-                    ctx.tables(list).each(|table| {
-                        table.spend(16)?;
-                        BundledValue::decode(table).map(drop)
-                    })?;
+        ctx.each(bundled.suites, BUNDLE_SUITES, |table| {
+            let suite = TestSuite::decode(table);
+            table.spend(16 + suite.method_name.len());
+            ctx.each(suite.cases, SUITE_CASES, |table| {
+                let case = TestCase::decode(table);
+                table.spend(16);
+                for (list, field) in [(case.inputs, CASE_INPUTS), (case.expected_outputs, CASE_OUTPUTS)] {
+                    ctx.each(list, field, |table| {
+                        table.spend(16);
+                        BundledValue::decode(table);
+                    });
                 }
-                Ok(())
-            })
-        })?;
-        Ok(bundled)
+            });
+        });
+        Some(bundled)
     }
 
     /// Whether a file claims to be a bundled program, of whatever generation.
@@ -124,9 +123,9 @@ impl<'a> TestSuite<'a> {
         self.cases.entry(self.buf, index, TestCase::decode)
     }
 
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let cases = table.tables(SUITE_CASES)?.list();
-        Ok(Self { method_name: table.required_string(SUITE_METHOD_NAME)?, buf: table.context().buf(), cases })
+    fn decode(table: Table<'_, 'a>) -> Self {
+        let cases = table.tables(SUITE_CASES);
+        Self { method_name: table.required_string(SUITE_METHOD_NAME), buf: table.context().buf(), cases }
     }
 }
 
@@ -139,12 +138,12 @@ impl<'a> TestCase<'a> {
         values(self.buf, self.expected_outputs)
     }
 
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        Ok(Self {
+    fn decode(table: Table<'_, 'a>) -> Self {
+        Self {
             buf: table.context().buf(),
-            inputs: table.tables(CASE_INPUTS)?.list(),
-            expected_outputs: table.tables(CASE_OUTPUTS)?.list(),
-        })
+            inputs: table.tables(CASE_INPUTS),
+            expected_outputs: table.tables(CASE_OUTPUTS),
+        }
     }
 }
 
@@ -154,19 +153,22 @@ fn values(buf: &[u8], list: TableList) -> impl ExactSizeIterator<Item = BundledV
 }
 
 impl<'a> BundledValue<'a> {
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let val = table.required_table(BUNDLED_VALUE)?;
-        Ok(match table.scalar(BUNDLED_TYPE, 0u8)? {
+    fn decode(table: Table<'_, 'a>) -> Self {
+        let Some(val) = table.required_table(BUNDLED_VALUE) else { return Self::Int(0) };
+        match table.scalar(BUNDLED_TYPE, 0u8) {
             1 => {
-                let layout = TensorLayout::decode(val, LAYOUT)?;
-                let data = val.vector::<u8>(BUNDLED_DATA)?.as_bytes();
-                val.fits(BUNDLED_DATA, layout.nbytes(), data.len() as u64)?;
+                let layout = TensorLayout::decode(val, LAYOUT);
+                let data = val.vector::<u8>(BUNDLED_DATA).as_bytes();
+                val.fits(BUNDLED_DATA, layout.nbytes() as u64, data.len() as u64);
                 Self::Tensor { layout, data }
             }
-            2 => Self::Int(val.scalar(INT_VAL, 0)?),
-            3 => Self::Bool(val.scalar(BOOL_VAL, false)?),
-            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)?),
-            tag => return Err(table.unknown(BUNDLED_TYPE, tag)),
-        })
+            2 => Self::Int(val.scalar(INT_VAL, 0)),
+            3 => Self::Bool(val.scalar(BOOL_VAL, false)),
+            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)),
+            tag => {
+                table.unknown(BUNDLED_TYPE, tag);
+                Self::Int(0)
+            }
+        }
     }
 }

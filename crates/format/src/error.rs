@@ -45,11 +45,39 @@ pub enum ErrorKind {
     /// The dim order is not a permutation of the tensor's dimensions.
     InvalidDimOrder,
     /// Legal by the schema, but no runtime executes it.
-    Unsupported { what: &'static str },
-    /// Two fields exclude each other.
-    Conflict { with: &'static str },
+    Unsupported { what: Feature },
+    /// Constants are both in the flatbuffer and in a segment.
+    Conflict,
     /// So much of the file is referenced again and again that reading it is an attack.
     TooComplex,
+}
+
+/// What the schemas allow, and this crate or every runtime does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// A plan with more than one chain of instructions.
+    Chains,
+    /// An offset into the storage of a tensor.
+    StorageOffset,
+    /// A segment in a file without an extended header.
+    SegmentWithoutHeader,
+    /// Writing data that only segments can hold into a file without them.
+    DataWithoutSegments,
+    /// Writing data whose maker gave none.
+    UnmadeData,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chains => "more than one chain",
+            Self::StorageOffset => "an offset into a tensor's storage",
+            Self::SegmentWithoutHeader => "a segment without an extended header",
+            Self::DataWithoutSegments => "data of this kind without segments",
+            Self::UnmadeData => "data that could not be made",
+        })
+    }
 }
 
 impl FormatError {
@@ -112,7 +140,7 @@ impl fmt::Display for ErrorKind {
             Self::Missing => f.write_str("required, but absent"),
             Self::InvalidDimOrder => f.write_str("expected a permutation of the tensor's dimensions"),
             Self::Unsupported { what } => write!(f, "{what} is not supported"),
-            Self::Conflict { with } => write!(f, "must be empty when {with} is present"),
+            Self::Conflict => f.write_str("must be empty when constant_segment is present"),
             Self::TooComplex => f.write_str("the file refers to the same data too often"),
         }
     }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::blob::Blob;
-use crate::error::{ErrorKind, FormatError};
+use crate::error::{ErrorKind, Feature, FormatError};
 use crate::flatbuf::{Builder, Field, Offset};
 use crate::schema::{SEGMENT_OFFSET, SEGMENT_SIZE};
 
@@ -62,7 +62,7 @@ impl<'m> Image<'m> {
             match blob {
                 Piece::Bytes(bytes) => sink(bytes)?,
                 Piece::Blob(blob) => {
-                    let kind = ErrorKind::Unsupported { what: "data that could not be made" };
+                    let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
                     sink(&blob.bytes().ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, *offset))?)?;
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::ScalarType;
 use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Read, Table, Vector};
+use crate::flatbuf::{Field, Table, Vector};
 
 /// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
 pub const MAX_RANK: usize = 16;
@@ -15,7 +15,7 @@ pub struct TensorLayout<'a> {
     pub sizes: Vector<'a, i32>,
     /// Dimensions from the outermost to the innermost in memory: a permutation of `0..rank`.
     pub dim_order: &'a [u8],
-    numel: u64,
+    numel: usize,
 }
 
 /// The fields of a table that hold a layout.
@@ -28,52 +28,56 @@ pub(crate) struct LayoutFields {
 
 impl<'a> TensorLayout<'a> {
     /// The product of the sizes.
-    pub fn numel(&self) -> u64 {
+    pub fn numel(&self) -> usize {
         self.numel
     }
 
     /// [`numel`](Self::numel) times the element size. Neither it nor any stride computed from the sizes (with 0
     /// counted as 1) exceeds `isize::MAX`.
-    pub fn nbytes(&self) -> u64 {
-        self.numel.wrapping_mul(self.scalar_type.size() as u64)
+    pub fn nbytes(&self) -> usize {
+        self.numel.wrapping_mul(self.scalar_type.size())
     }
 
     #[inline]
-    pub(crate) fn decode(table: Table<'_, 'a>, fields: LayoutFields) -> Read<Self> {
-        let code = table.scalar(fields.scalar_type, 0u8)?;
-        let Some(scalar_type) = ScalarType::from_code(code) else {
-            return Err(table.unknown(fields.scalar_type, code));
-        };
-        let sizes = table.required_vector::<i32>(fields.sizes)?;
-        let numel = numel(table, fields.sizes, sizes, scalar_type)?;
-        let dim_order = table.required_vector::<u8>(fields.dim_order)?.as_bytes();
+    pub(crate) fn decode(table: Table<'_, 'a>, fields: LayoutFields) -> Self {
+        let code = table.scalar(fields.scalar_type, 0u8);
+        let scalar_type = ScalarType::from_code(code).unwrap_or_else(|| {
+            table.unknown(fields.scalar_type, code);
+            ScalarType::Byte
+        });
+        let sizes = table.required_vector::<i32>(fields.sizes);
+        let numel = numel(table, fields.sizes, sizes, scalar_type);
+        let dim_order = table.required_vector::<u8>(fields.dim_order).as_bytes();
         if !is_permutation(dim_order, sizes.len()) {
-            return Err(table.report(fields.dim_order, ErrorKind::InvalidDimOrder));
+            table.report(fields.dim_order, ErrorKind::InvalidDimOrder);
         }
-        Ok(Self { scalar_type, sizes, dim_order, numel })
+        Self { scalar_type, sizes, dim_order, numel }
     }
 }
 
 /// The number of elements, after checking rank, signs and that neither bytes nor strides overflow.
 #[inline]
-fn numel(table: Table<'_, '_>, field: Field, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> Read<u64> {
+fn numel(table: Table<'_, '_>, field: Field, sizes: Vector<'_, i32>, scalar_type: ScalarType) -> usize {
     if sizes.len() > MAX_RANK {
-        return Err(table.out_of_range(field, sizes.len() as u64, MAX_RANK));
+        table.out_of_range(field, sizes.len() as u64, MAX_RANK);
+        return 0;
     }
     // The bytes from the first to the last element, were no size 0. No product below exceeds it.
-    let mut span = scalar_type.size() as u64;
+    let mut span = scalar_type.size();
     let mut numel = 1;
     for size in sizes {
-        let Ok(size) = u64::try_from(size) else {
-            return Err(table.report(field, ErrorKind::Negative { value: i64::from(size) }));
+        let Ok(size) = usize::try_from(size) else {
+            table.report(field, ErrorKind::Negative { value: i64::from(size) });
+            return 0;
         };
         span = span.saturating_mul(size.max(1));
-        if span > isize::MAX as u64 {
-            return Err(table.report(field, ErrorKind::Overflow));
+        if span > isize::MAX as usize {
+            table.report(field, ErrorKind::Overflow);
+            return 0;
         }
         numel *= size;
     }
-    Ok(numel)
+    numel
 }
 
 /// Whether `dim_order` holds each of `0..rank` once. `rank` is at most [`MAX_RANK`].

@@ -51,7 +51,7 @@ mod segments;
 #[cfg(feature = "alloc")]
 pub use blob::{Blob, Make};
 pub use bundled::BundledProgram;
-pub use error::{ErrorKind, FormatError};
+pub use error::{ErrorKind, Feature, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};
 #[cfg(feature = "alloc")]
 pub use image::{Image, SEGMENT_ALIGNMENT};

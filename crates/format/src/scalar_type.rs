@@ -83,7 +83,24 @@ impl ScalarType {
     }
 
     /// Bytes of one element. Packed sub-byte types count one byte, as ExecuTorch does.
+    #[expect(clippy::indexing_slicing, reason = "in range, and `get` is not const")]
     pub const fn size(self) -> usize {
+        Self::SIZES[self as usize] as usize
+    }
+
+    /// A table of bytes: what the compiler makes of the match is four times as large.
+    #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+    const SIZES: [u8; Self::ALL.len()] = {
+        let mut sizes = [0; Self::ALL.len()];
+        let mut code = 0;
+        while code < sizes.len() {
+            sizes[code] = Self::ALL[code].bytes();
+            code += 1;
+        }
+        sizes
+    };
+
+    const fn bytes(self) -> u8 {
         match self {
             Self::Byte
             | Self::Char

@@ -1,7 +1,7 @@
 //! Data segments behind the flatbuffer of a `.pte` or `.ptd` file.
 
-use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Read, Table, TableList};
+use crate::error::{ErrorKind, Feature};
+use crate::flatbuf::{Field, Table, TableList};
 use crate::schema::*;
 
 /// The segments of a file. Each was checked to lie inside it.
@@ -17,11 +17,12 @@ pub(crate) struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// Reads the field of `root` that lists the segments; refuses one that is not inside `file`.
-    pub fn parse(root: Table<'_, 'a>, field: Field, file: &'a [u8], base: u64) -> Read<Self> {
-        let tables = root.tables(field)?;
-        let segments = Self { file, buf: root.context().buf(), base, list: tables.list() };
-        tables.each(|table| segments.bytes(table).map(drop))?;
-        Ok(segments)
+    pub fn parse(root: Table<'_, 'a>, field: Field, file: &'a [u8], base: u64) -> Self {
+        let segments = Self { file, buf: root.context().buf(), base, list: root.tables(field) };
+        root.context().each(segments.list, field, |table| {
+            segments.bytes(table);
+        });
+        segments
     }
 
     pub fn len(&self) -> usize {
@@ -33,29 +34,34 @@ impl<'a> Segments<'a> {
     }
 
     /// The segment that `field` of `table` names.
-    pub fn of(&self, table: Table<'_, 'a>, field: Field) -> Read<&'a [u8]> {
-        let index = table.scalar(field, 0u32)?;
-        self.get(index as usize).ok_or_else(|| table.out_of_range(field, u64::from(index), self.len()))
+    pub fn of(&self, table: Table<'_, 'a>, field: Field) -> &'a [u8] {
+        let index = table.scalar(field, 0u32);
+        self.get(index as usize).unwrap_or_else(|| {
+            table.out_of_range(field, u64::from(index), self.len());
+            &[]
+        })
     }
 
     /// An empty segment may lie anywhere.
-    fn bytes(&self, table: Table<'_, 'a>) -> Read<&'a [u8]> {
-        let size = table.scalar(SEGMENT_SIZE, 0u64)?;
+    fn bytes(&self, table: Table<'_, 'a>) -> &'a [u8] {
+        let size = table.scalar(SEGMENT_SIZE, 0u64);
         if size == 0 {
-            return Ok(&[]);
+            return &[];
         }
         if self.base == 0 {
-            let what = "a segment without an extended header";
-            return Err(table.report(SEGMENT_SIZE, ErrorKind::Unsupported { what }));
+            table.report(SEGMENT_SIZE, ErrorKind::Unsupported { what: Feature::SegmentWithoutHeader });
+            return &[];
         }
-        let start = self.base.checked_add(table.scalar(SEGMENT_OFFSET, 0u64)?);
+        let start = self.base.checked_add(table.scalar(SEGMENT_OFFSET, 0u64));
         let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(size)?))) else {
-            return Err(table.report(SEGMENT_OFFSET, ErrorKind::Overflow));
+            table.report(SEGMENT_OFFSET, ErrorKind::Overflow);
+            return &[];
         };
         let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
-            return Err(table.report(SEGMENT_OFFSET, ErrorKind::TooLarge { size: end }));
+            table.report(SEGMENT_OFFSET, ErrorKind::TooLarge { size: end });
+            return &[];
         };
-        table.fits(SEGMENT_OFFSET, end, self.file.len() as u64)?;
-        Ok(self.file.get(from..to).unwrap_or_default())
+        table.fits(SEGMENT_OFFSET, end, self.file.len() as u64);
+        self.file.get(from..to).unwrap_or_default()
     }
 }

@@ -66,7 +66,7 @@ fn external_data_survives_a_round_trip() {
         for (key, tensor) in parsed.entries() {
             assert_eq!(parsed.get(key), Some(tensor));
             let layout = tensor.layout.unwrap();
-            assert_eq!(layout.nbytes(), tensor.data.len() as u64, "{key}");
+            assert_eq!(layout.nbytes(), tensor.data.len(), "{key}");
         }
         let model = FlatTensorModel::from_flat_tensor(&parsed);
         let written = model.to_bytes().unwrap();

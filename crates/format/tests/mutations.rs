@@ -32,7 +32,7 @@ fn read(file: &[u8]) -> bool {
             for case in (0..suite.num_cases()).map(|i| suite.case(i).unwrap()) {
                 for value in case.inputs().chain(case.expected_outputs()) {
                     let BundledValue::Tensor { layout, data } = value else { continue };
-                    assert!(data.len() as u64 >= layout.nbytes());
+                    assert!(data.len() >= layout.nbytes());
                 }
             }
         }

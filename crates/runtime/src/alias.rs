@@ -6,16 +6,18 @@
 //! move makes its target a handle on its source's tensor. Only a view whose output is such a handle changes the source
 //! in turn: in a program with one, moves count in both directions, which is more than happens.
 
-use core::cell::Cell;
+use core::slice;
 
-use crate::error::{Code, Detail, Error, Result, Role};
+use crate::error::Role;
+use crate::fault::{Checked, Fault, Report};
 use crate::load::{LoadedDelegate, Step};
 use crate::memory::Bump;
-use crate::tensor::{Access, TensorState};
-use crate::value::{ABSENT, Value, Values};
+use crate::tensor::Access;
+use crate::value::{ABSENT, Value, Values, tensor, value};
 
 /// Checks every instruction, and drops operators that copy a tensor onto itself. Notes in `input_written` for each
 /// input whether an instruction writes to it.
+#[inline(never)]
 pub(crate) fn check<'m>(
     scratch: &mut Bump<'_>,
     values: Values<'m>,
@@ -23,49 +25,63 @@ pub(crate) fn check<'m>(
     delegates: &[Option<LoadedDelegate<'m>>],
     inputs: &[u32],
     input_written: &mut [bool],
-) -> Result<()> {
+    report: &mut Report,
+) -> Checked<()> {
     let edges = Edges::collect(scratch, values, steps)?;
-    let written = scratch.slice(values.len(), |_| false)?;
+    let written = scratch.zeros(values.len())?;
     let nodes = edges.heads.len();
-    let sets = [scratch.slice(nodes, |_| 0)?, scratch.slice(nodes, |_| 0)?];
-    let mut checker = Checker { values, edges, written, sets, budget: Budget(Budget::TOTAL) };
+    let sets = [scratch.zeros(nodes)?, scratch.zeros(nodes)?];
+    let mut checker = Checker { values, edges, written, sets, budget: Budget { left: Budget::TOTAL, report } };
     for (i, step) in steps.iter_mut().enumerate() {
-        match *step {
+        let (call, operator) = match *step {
             Step::Kernel { op, arguments } => {
                 let arguments = arguments.get(..op.arity as usize).unwrap_or(arguments);
-                let verdict = checker.instruction(arguments, |i| op.writes_argument(i), op.is_view, op.copies);
-                match verdict.map_err(|e| e.instruction(i, Some(op.name)))? {
-                    Verdict::Disjoint => {}
-                    Verdict::SelfCopy => *step = Step::Nothing,
-                }
+                let call = Call { arguments, writes: op.writes, outputs: 0, is_view: op.is_view, copies: op.copies };
+                (call, Some(op.name))
             }
             Step::Delegate { delegate, arguments } => {
                 let outputs = delegates.get(delegate as usize).and_then(Option::as_ref).map_or(0, |d| d.outputs);
-                if outputs > 128 || outputs > arguments.len() {
-                    let detail =
-                        Detail::Count { what: "outputs of the delegate", expected: arguments.len(), got: outputs };
-                    return Err(Error::new(Code::InvalidProgram, detail).instruction(i, None));
-                }
-                let first = arguments.len() - outputs;
-                checker.instruction(arguments, |i| i >= first, false, false).map_err(|e| e.instruction(i, None))?;
+                (Call { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
             }
-            _ => {}
+            _ => continue,
+        };
+        match checker.check(&call) {
+            Ok(Verdict::Disjoint) => {}
+            Ok(Verdict::SelfCopy) => *step = Step::Nothing,
+            Err(_) => return Err(checker.budget.report.instruction(i, operator)),
         }
     }
     for (flag, &value) in input_written.iter_mut().zip(inputs) {
-        *flag = checker.written.get(value as usize).copied().unwrap_or(false);
+        *flag = checker.written.get(value as usize) == Some(&true);
     }
     Ok(())
 }
 
 /// The output and the base of an instruction that makes a view.
-fn view(step: &Step<'_>) -> Option<(u32, u32)> {
+pub(crate) fn view(step: &Step<'_>) -> Option<(u32, u32)> {
     match *step {
         Step::Kernel { op, arguments } if op.is_view => {
-            let output = (0..op.arity as usize).find(|&i| op.writes_argument(i))?;
-            Some((*arguments.get(output)?, *arguments.first()?))
+            Some((*arguments.get(op.writes.trailing_zeros() as usize)?, *arguments.first()?))
         }
         _ => None,
+    }
+}
+
+/// What an instruction does with its arguments.
+struct Call<'m> {
+    arguments: &'m [u32],
+    /// Bit `i` is set if argument `i` is written.
+    writes: u32,
+    /// How many of the last arguments are written too.
+    outputs: usize,
+    is_view: bool,
+    copies: bool,
+}
+
+impl Call<'_> {
+    fn writes(&self, argument: usize) -> bool {
+        argument >= self.arguments.len() - self.outputs
+            || self.writes.checked_shr(argument as u32).unwrap_or(0) & 1 != 0
     }
 }
 
@@ -80,7 +96,7 @@ struct Edges<'s> {
     /// Index into `links` plus one; 0 ends the list.
     heads: &'s mut [u32],
     /// Target value, and the rest of the list.
-    links: &'s mut [(u32, u32)],
+    links: &'s mut [[u32; 2]],
     used: usize,
     /// The last search that reached each value.
     stamps: &'s mut [u32],
@@ -88,44 +104,36 @@ struct Edges<'s> {
 }
 
 impl<'s> Edges<'s> {
-    fn collect(scratch: &mut Bump<'s>, values: Values<'_>, steps: &[Step<'_>]) -> Result<Self> {
-        let count: usize = steps
-            .iter()
-            .map(|step| match step {
+    #[inline(never)]
+    fn collect(scratch: &mut Bump<'s>, values: Values<'_>, steps: &[Step<'_>]) -> Checked<Self> {
+        let mut count = 0;
+        for step in steps {
+            count += match step {
                 Step::Move { .. } => 2,
                 Step::Kernel { op, .. } if op.is_view => 1,
                 _ => 0,
-            })
-            .sum();
+            };
+        }
         let nodes = if count == 0 { 0 } else { values.len() };
-        let heads = scratch.slice(nodes, |_| 0)?;
-        let links = scratch.slice(count, |_| (0, 0))?;
-        let mut edges = Self { heads, links, used: 0, stamps: scratch.slice(nodes, |_| 0)?, stamp: 0 };
+        let heads = scratch.zeros(nodes)?;
+        let links = scratch.zeros(count)?;
+        let mut edges = Self { heads, links, used: 0, stamps: scratch.zeros(nodes)?, stamp: 1 };
         for step in steps {
-            match *step {
-                Step::Move { from, to } => edges.add(to, from),
-                Step::Kernel { .. } => {
-                    if let Some((view, base)) = view(step) {
-                        edges.add(view, base);
-                    }
+            if let Step::Move { from, to } = *step {
+                edges.add(to, from);
+                if let Some(stamp) = edges.stamps.get_mut(to as usize) {
+                    *stamp = edges.stamp;
                 }
-                _ => {}
             }
         }
-        edges.stamp += 1;
-        for step in steps {
-            if let Step::Move { to, .. } = *step
-                && let Some(stamp) = edges.stamps.get_mut(to as usize)
-            {
-                *stamp = edges.stamp;
-            }
+        let mut both = false;
+        for (view, base) in steps.iter().filter_map(view) {
+            edges.add(view, base);
+            both |= edges.stamps.get(view as usize) == Some(&edges.stamp);
         }
-        let is_moved_to = |value: u32| edges.stamps.get(value as usize) == Some(&edges.stamp);
-        if steps.iter().filter_map(view).any(|(view, _)| is_moved_to(view)) {
-            for step in steps {
-                if let Step::Move { from, to } = *step {
-                    edges.add(from, to);
-                }
+        for step in steps.iter().filter(|_| both) {
+            if let Step::Move { from, to } = *step {
+                edges.add(from, to);
             }
         }
         Ok(edges)
@@ -133,32 +141,36 @@ impl<'s> Edges<'s> {
 
     fn add(&mut self, from: u32, to: u32) {
         if let (Some(head), Some(link)) = (self.heads.get_mut(from as usize), self.links.get_mut(self.used)) {
-            *link = (to, *head);
+            *link = [to, *head];
             self.used += 1;
             *head = self.used as u32;
         }
     }
 
-    fn has_none(&self, value: u32) -> bool {
-        self.heads.get(value as usize).is_none_or(|&head| head == 0)
+    /// The first link of a value; 0 if there is none.
+    fn head(&self, value: u32) -> u32 {
+        self.heads.get(value as usize).copied().unwrap_or(0)
     }
 
-    /// Fills the start of `reached` with `start` and every value whose memory it may use. Returns how many they are.
-    fn reach(&mut self, start: u32, reached: &mut [u32], budget: &mut Budget) -> Result<usize> {
+    /// `start` and every value whose memory it may use. They are collected in `set`.
+    fn reach<'x>(&mut self, start: &'x u32, set: &'x mut [u32], budget: &mut Budget<'_>) -> Checked<&'x [u32]> {
+        if self.head(*start) == 0 {
+            return Ok(slice::from_ref(start));
+        }
         self.stamp += 1;
         let mut count = 0;
-        self.visit(start, reached, &mut count);
+        self.visit(*start, set, &mut count);
         let mut next = 0;
-        while let Some(&value) = reached.get(next).filter(|_| next < count) {
+        while let Some(&value) = set.get(next).filter(|_| next < count) {
             next += 1;
-            let mut link = self.heads.get(value as usize).copied().unwrap_or(0);
-            while let Some(&(target, rest)) = (link as usize).checked_sub(1).and_then(|i| self.links.get(i)) {
+            let mut link = self.head(value);
+            while let Some(&[target, rest]) = self.links.get((link as usize).wrapping_sub(1)) {
                 budget.spend(1)?;
-                self.visit(target, reached, &mut count);
+                self.visit(target, set, &mut count);
                 link = rest;
             }
         }
-        Ok(count)
+        Ok(set.get(..count).unwrap_or_default())
     }
 
     fn visit(&mut self, value: u32, reached: &mut [u32], count: &mut usize) {
@@ -174,62 +186,67 @@ impl<'s> Edges<'s> {
 }
 
 /// Bounds the work that a hostile program can ask for.
-struct Budget(u32);
+struct Budget<'a> {
+    left: usize,
+    report: &'a mut Report,
+}
 
-impl Budget {
+impl Budget<'_> {
     /// Far more than real programs need; a fraction of a second.
-    const TOTAL: u32 = 1 << 26;
+    const TOTAL: usize = 1 << 26;
 
-    fn spend(&mut self, work: usize) -> Result<()> {
-        match u32::try_from(work).ok().and_then(|work| self.0.checked_sub(work)) {
-            Some(rest) => {
-                self.0 = rest;
+    fn spend(&mut self, work: usize) -> Checked<()> {
+        match self.left.checked_sub(work) {
+            Some(left) => {
+                self.left = left;
                 Ok(())
             }
-            None => Err(Error::program("the program has too many values that may share memory")),
+            None => Err(self.report.plain(Fault::TooEntangled)),
         }
     }
 }
 
-struct Checker<'m, 's> {
+struct Checker<'m, 's, 'a> {
     values: Values<'m>,
     edges: Edges<'s>,
     /// For each value: true if an instruction writes memory that it may use.
     written: &'s mut [bool],
     /// Room for two sets of values.
     sets: [&'s mut [u32]; 2],
-    budget: Budget,
+    budget: Budget<'a>,
 }
 
-impl<'m> Checker<'m, '_> {
-    fn instruction(
-        &mut self,
-        arguments: &[u32],
-        writes: impl Fn(usize) -> bool,
-        is_view: bool,
-        copies: bool,
-    ) -> Result<Verdict> {
-        for (w, &written) in arguments.iter().enumerate().filter(|(i, _)| writes(*i)) {
-            for written in self.tensors_of(written) {
-                self.mark_written(written, is_view).map_err(|e| e.arg(w))?;
-                for (r, &other) in arguments.iter().enumerate() {
+impl<'m> Checker<'m, '_, '_> {
+    #[inline(never)]
+    fn check(&mut self, call: &Call<'m>) -> Checked<Verdict> {
+        let arguments = call.arguments;
+        if call.outputs > arguments.len().min(128) {
+            return Err(self.budget.report.fault(Fault::DelegateOutputs, arguments.len(), call.outputs));
+        }
+        for (w, argument) in arguments.iter().enumerate().filter(|(w, _)| call.writes(*w)) {
+            for &written in self.tensors_of(argument) {
+                if written == ABSENT {
+                    continue;
+                }
+                // A view does not write its base's memory, but makes its output a handle on it.
+                if !call.is_view {
+                    self.mark_written(written)?;
+                }
+                for (r, other) in arguments.iter().enumerate() {
                     // A pair of written arguments is looked at once; a view shares its base's memory.
-                    if r == w && !self.is_list(other) || (writes(r) && r < w) || (is_view && r == 0) {
+                    if (r < w && call.writes(r)) || (r == 0 && call.is_view) {
                         continue;
                     }
-                    let mut same = 0;
-                    for other in self.tensors_of(other) {
-                        if r == w && other == written {
-                            same += 1;
-                            if same < 2 {
-                                continue;
-                            }
-                        }
-                        if self.overlap(written, other)? {
-                            if copies && self.is_same(written, other) {
+                    // The argument itself names the tensor once.
+                    let mut is_itself = r == w;
+                    for &other in self.tensors_of(other) {
+                        if is_itself && other == written {
+                            is_itself = false;
+                        } else if other != ABSENT && self.overlap(written, other)? {
+                            if call.copies && self.is_same(written, other) {
                                 return Ok(Verdict::SelfCopy);
                             }
-                            return Err(Detail::Overlap { argument: w as u32, other: r as u32 }.into());
+                            return Err(self.budget.report.fault(Fault::Overlap, w, r));
                         }
                     }
                 }
@@ -238,66 +255,50 @@ impl<'m> Checker<'m, '_> {
         Ok(Verdict::Disjoint)
     }
 
-    fn is_list(&self, value: u32) -> bool {
-        matches!(self.value(value), Value::TensorList(_) | Value::OptionalTensorList(_))
-    }
-
-    fn value(&self, index: u32) -> Value<'m> {
-        self.values.get(index as usize).map_or(Value::None, Cell::get)
-    }
-
-    /// The tensor values behind an argument: itself or the entries of the list.
-    fn tensors_of(&self, argument: u32) -> impl Iterator<Item = u32> + use<'m> {
-        let (one, list): (Option<u32>, &'m [u32]) = match self.value(argument) {
-            Value::Tensor(_) => (Some(argument), &[]),
-            Value::TensorList(items) | Value::OptionalTensorList(items) => (None, items),
-            _ => (None, &[]),
-        };
-        one.into_iter().chain(list.iter().copied().filter(|&item| item != ABSENT))
-    }
-
-    /// A view does not write its base's memory, but makes its output a handle on it.
-    fn mark_written(&mut self, value: u32, is_view: bool) -> Result<()> {
-        if is_view {
-            return Ok(());
+    /// The tensor values behind an argument, itself or the entries of the list, which may be [`ABSENT`].
+    fn tensors_of(&self, argument: &'m u32) -> &'m [u32] {
+        match value(self.values, *argument) {
+            Value::Tensor(_) => slice::from_ref(argument),
+            Value::TensorList(items) | Value::OptionalTensorList(items) => items,
+            _ => &[],
         }
-        let one = [value];
-        let reached = if self.edges.has_none(value) {
-            &one[..]
-        } else {
-            let [set, _] = &mut self.sets;
-            let count = self.edges.reach(value, set, &mut self.budget)?;
-            set.get(..count).unwrap_or_default()
-        };
-        for &value in reached {
+    }
+
+    #[inline(never)]
+    fn mark_written(&mut self, value: u32) -> Checked<()> {
+        let [set, _] = &mut self.sets;
+        for &value in self.edges.reach(&value, set, &mut self.budget)? {
             if let Some(written) = self.written.get_mut(value as usize) {
                 *written = true;
             }
             if tensor(self.values, value).is_some_and(|tensor| tensor.access == Access::ReadOnly) {
-                return Err(Error::program("an instruction writes to a constant").at(Role::Value, value as usize));
+                self.budget.report.plain(Fault::WrittenConstant);
+                return Err(self.budget.report.at(Role::Value, value as usize));
             }
         }
         Ok(())
     }
 
     /// True if the two values may use common memory, or be handles on the same tensor.
-    fn overlap(&mut self, a: u32, b: u32) -> Result<bool> {
-        let values = self.values;
-        self.budget.spend(1)?;
-        if self.edges.has_none(a) && self.edges.has_none(b) {
-            return Ok(a == b || overlaps(values, a, b));
-        }
+    #[inline(never)]
+    fn overlap(&mut self, a: u32, b: u32) -> Checked<bool> {
         let [set_a, set_b] = &mut self.sets;
-        let count_a = self.edges.reach(a, set_a, &mut self.budget)?;
-        let count_b = self.edges.reach(b, set_b, &mut self.budget)?;
-        self.budget.spend(count_a.saturating_mul(count_b))?;
-        let (set_a, set_b) = (set_a.get(..count_a).unwrap_or_default(), set_b.get(..count_b).unwrap_or_default());
-        Ok(set_a.iter().any(|&a| set_b.iter().any(|&b| a == b || overlaps(values, a, b))))
+        let set_a = self.edges.reach(&a, set_a, &mut self.budget)?;
+        let set_b = self.edges.reach(&b, set_b, &mut self.budget)?;
+        self.budget.spend(set_a.len().saturating_mul(set_b.len()))?;
+        for &a in set_a {
+            for &b in set_b {
+                if a == b || overlaps(self.values, a, b) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// True if the two values are always exactly the same memory.
     fn is_same(&self, a: u32, b: u32) -> bool {
-        if !self.edges.has_none(a) || !self.edges.has_none(b) {
+        if self.edges.head(a) != 0 || self.edges.head(b) != 0 {
             return a == b;
         }
         match (tensor(self.values, a), tensor(self.values, b)) {
@@ -309,23 +310,18 @@ impl<'m> Checker<'m, '_> {
     }
 }
 
-fn tensor<'m>(values: Values<'m>, value: u32) -> Option<&'m TensorState<'m>> {
-    match values.get(value as usize).map(Cell::get) {
-        Some(Value::Tensor(tensor)) => Some(tensor),
-        _ => None,
-    }
-}
-
 /// True if the tensors' own memory overlaps. Unplanned inputs and outputs are apart from everything: the caller's
 /// borrows keep them so.
 fn overlaps(values: Values<'_>, a: u32, b: u32) -> bool {
-    let range = |value| {
-        let tensor = tensor(values, value)?;
-        let (start, _) = tensor.memory()?;
-        Some((start.addr().get(), start.addr().get() + tensor.bound))
-    };
-    match (range(a), range(b)) {
+    match (range(values, a), range(values, b)) {
         (Some((start_a, end_a)), Some((start_b, end_b))) => start_a < end_b && start_b < end_a,
         _ => false,
     }
+}
+
+/// Addresses of the tensor's memory, at its upper bound.
+fn range(values: Values<'_>, value: u32) -> Option<(usize, usize)> {
+    let tensor = tensor(values, value)?;
+    let (start, _) = tensor.memory()?;
+    Some((start.addr().get(), start.addr().get() + tensor.bound))
 }

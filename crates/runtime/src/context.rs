@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use crate::element::Element;
 use crate::error::{Detail, Error, Result};
+use crate::fault::Kind;
 use crate::memory::Temp;
 use crate::scalar::Scalar;
 use crate::tensor::{Tensor, TensorMut, TensorState};
@@ -66,7 +67,7 @@ impl<'m> KernelContext<'m> {
     }
 
     #[cold]
-    fn kind<T>(index: usize, expected: &'static str, got: Value<'_>) -> Result<T> {
+    fn kind<T>(index: usize, expected: Kind, got: Value<'_>) -> Result<T> {
         Err(Error::from(Detail::Kind { expected, got: got.kind() }).arg(index))
     }
 
@@ -101,7 +102,7 @@ impl<'m> KernelContext<'m> {
         match self.readable(index)? {
             Value::Tensor(state) if self.shapes_only => Ok(state.shape_only()),
             Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
-            other => Self::kind(index, "a tensor", other),
+            other => Self::kind(index, Kind::Tensor, other),
         }
     }
 
@@ -122,7 +123,7 @@ impl<'m> KernelContext<'m> {
             Value::OptionalTensorList(items) if !items.contains(&ABSENT) => {
                 Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
-            other => Self::kind(index, "a list of tensors", other),
+            other => Self::kind(index, Kind::TensorList, other),
         }
     }
 
@@ -132,7 +133,7 @@ impl<'m> KernelContext<'m> {
             Value::OptionalTensorList(items) | Value::TensorList(items) => {
                 Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
-            other => Self::kind(index, "a list of optional tensors", other),
+            other => Self::kind(index, Kind::OptionalTensorList, other),
         }
     }
 
@@ -163,7 +164,7 @@ impl<'m> KernelContext<'m> {
     fn other_out(&self, index: usize) -> Result<TensorMut<'_>> {
         match self.take(index)? {
             Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(index)),
-            other => Self::kind(index, "a tensor", other),
+            other => Self::kind(index, Kind::Tensor, other),
         }
     }
 
@@ -171,7 +172,7 @@ impl<'m> KernelContext<'m> {
     pub fn outs(&self, index: usize) -> Result<OutList<'m>> {
         match self.take(index)? {
             Value::TensorList(items) => Ok(OutList { values: self.values, items, argument: index }),
-            other => Self::kind(index, "a list of tensors", other),
+            other => Self::kind(index, Kind::TensorList, other),
         }
     }
 
@@ -180,7 +181,7 @@ impl<'m> KernelContext<'m> {
         match self.readable(index)? {
             Value::Int(v) => Ok(v),
             Value::Bool(v) => Ok(i64::from(v)),
-            other => Self::kind(index, "an int", other),
+            other => Self::kind(index, Kind::Int, other),
         }
     }
 
@@ -205,7 +206,7 @@ impl<'m> KernelContext<'m> {
         match self.readable(index)? {
             Value::Bool(v) => Ok(v),
             Value::Int(v) => Ok(v != 0),
-            other => Self::kind(index, "a bool", other),
+            other => Self::kind(index, Kind::Bool, other),
         }
     }
 
@@ -222,7 +223,7 @@ impl<'m> KernelContext<'m> {
             Value::Int(v) => Ok(Scalar::Int(v)),
             Value::Double(v) => Ok(Scalar::Double(v)),
             Value::Bool(v) => Ok(Scalar::Bool(v)),
-            other => Self::kind(index, "a number", other),
+            other => Self::kind(index, Kind::Number, other),
         }
     }
 
@@ -236,7 +237,7 @@ impl<'m> KernelContext<'m> {
     pub fn string(&self, index: usize) -> Result<&'m str> {
         match self.readable(index)? {
             Value::String(v) => Ok(v),
-            other => Self::kind(index, "a string", other),
+            other => Self::kind(index, Kind::String, other),
         }
     }
 
@@ -255,7 +256,7 @@ impl<'m> KernelContext<'m> {
                 }
                 Ok(IntList { values: self.values, items })
             }
-            other => Self::kind(index, "a list of ints", other),
+            other => Self::kind(index, Kind::IntList, other),
         }
     }
 
@@ -269,7 +270,7 @@ impl<'m> KernelContext<'m> {
     pub fn doubles(&self, index: usize) -> Result<&'m [f64]> {
         match self.readable(index)? {
             Value::DoubleList(items) => Ok(items),
-            other => Self::kind(index, "a list of doubles", other),
+            other => Self::kind(index, Kind::DoubleList, other),
         }
     }
 
@@ -283,7 +284,7 @@ impl<'m> KernelContext<'m> {
     pub fn bools(&self, index: usize) -> Result<&'m [bool]> {
         match self.readable(index)? {
             Value::BoolList(items) => Ok(items),
-            other => Self::kind(index, "a list of bools", other),
+            other => Self::kind(index, Kind::BoolList, other),
         }
     }
 
@@ -300,7 +301,7 @@ impl<'m> KernelContext<'m> {
             }
             return Ok(());
         }
-        Self::kind(index, "a number", old)
+        Self::kind(index, Kind::Number, old)
     }
 
     /// Makes the tensor at the written position `out` a view with these sizes of the tensor at position `base`.
@@ -311,8 +312,8 @@ impl<'m> KernelContext<'m> {
                 view.resize(sizes)?;
                 view.share(base).map_err(|e| e.arg(out))
             }
-            (other, Value::Tensor(_)) => Self::kind(out, "a tensor", other),
-            (_, other) => Self::kind(base, "a tensor", other),
+            (other, Value::Tensor(_)) => Self::kind(out, Kind::Tensor, other),
+            (_, other) => Self::kind(base, Kind::Tensor, other),
         }
     }
 
@@ -345,7 +346,7 @@ fn get<'m>(values: Values<'m>, index: u32) -> Value<'m> {
 fn state<'m>(values: Values<'m>, index: u32, argument: usize) -> Result<&'m TensorState<'m>> {
     match get(values, index) {
         Value::Tensor(state) => Ok(state),
-        other => KernelContext::kind(argument, "a list of tensors", other),
+        other => KernelContext::kind(argument, Kind::TensorList, other),
     }
 }
 
@@ -371,7 +372,7 @@ impl<'a> TensorList<'a> {
     pub fn get(&self, index: usize) -> Result<Tensor<'a>> {
         match self.get_optional(index)? {
             Some(tensor) => Ok(tensor),
-            None => KernelContext::kind(self.argument, "a tensor in the list", Value::None),
+            None => KernelContext::kind(self.argument, Kind::ListedTensor, Value::None),
         }
     }
 
@@ -503,7 +504,7 @@ impl<'m> DelegateContext<'m> {
         }
         match self.value(index)? {
             Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
-            other => KernelContext::kind(index, "a tensor", other),
+            other => KernelContext::kind(index, Kind::Tensor, other),
         }
     }
 
@@ -513,7 +514,7 @@ impl<'m> DelegateContext<'m> {
             Value::Int(v) => Ok(Scalar::Int(v)),
             Value::Double(v) => Ok(Scalar::Double(v)),
             Value::Bool(v) => Ok(Scalar::Bool(v)),
-            other => KernelContext::kind(index, "a number", other),
+            other => KernelContext::kind(index, Kind::Number, other),
         }
     }
 
@@ -527,7 +528,7 @@ impl<'m> DelegateContext<'m> {
         self.taken.set(self.taken.get() | bit);
         match self.value(argument)? {
             Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(argument)),
-            other => KernelContext::kind(argument, "a tensor", other),
+            other => KernelContext::kind(argument, Kind::Tensor, other),
         }
     }
 }

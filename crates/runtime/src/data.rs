@@ -3,9 +3,11 @@
 #[cfg(feature = "alloc")]
 use alloc::sync::Arc;
 
+use rushlight_format::pte::TensorSpec;
 use rushlight_format::{self as format, ptd::FlatTensor, ptd::NamedTensor};
 
 use crate::error::{Code, Detail, Error, Result};
+use crate::fault::{Checked, Fault, Report};
 #[cfg(feature = "alloc")]
 use crate::memory::{SharedBytes, StableBytes};
 
@@ -15,7 +17,8 @@ pub struct DataMap<'p> {
     parsed: FlatTensor<'p>,
     /// Pointers, so that a program without data files links nothing that looks into them.
     find: for<'f> fn(&FlatTensor<'f>, &str) -> Option<NamedTensor<'f>>,
-    any_key: fn(&FlatTensor<'_>, &dyn Fn(&str) -> bool) -> bool,
+    find_for: for<'f> fn(&FlatTensor<'f>, &TensorSpec<'_>, &str) -> Option<Result<&'f [u8]>>,
+    clashes: fn(&FlatTensor<'_>, &NamedData<'_, '_>) -> bool,
     #[cfg(feature = "alloc")]
     owner: Option<SharedBytes>,
 }
@@ -27,7 +30,8 @@ impl<'p> DataMap<'p> {
         Ok(Self {
             parsed,
             find,
-            any_key,
+            find_for,
+            clashes,
             #[cfg(feature = "alloc")]
             owner: None,
         })
@@ -54,7 +58,7 @@ impl DataMap<'static> {
     pub fn from_owned(bytes: Arc<dyn StableBytes>) -> Result<Self> {
         let owner = SharedBytes::new(bytes);
         let parsed = owner.with(FlatTensor::parse).map_err(external)?;
-        Ok(Self { parsed, find, any_key, owner: Some(owner) })
+        Ok(Self { parsed, find, find_for, clashes, owner: Some(owner) })
     }
 }
 
@@ -68,8 +72,21 @@ fn find<'f>(map: &FlatTensor<'f>, key: &str) -> Option<NamedTensor<'f>> {
     map.get(key)
 }
 
-fn any_key(map: &FlatTensor<'_>, test: &dyn Fn(&str) -> bool) -> bool {
-    map.keys().any(test)
+/// The data called `key`, if it has the layout of the tensor.
+fn find_for<'f>(map: &FlatTensor<'f>, spec: &TensorSpec<'_>, key: &str) -> Option<Result<&'f [u8]>> {
+    let tensor = map.get(key)?;
+    if tensor.layout.is_some_and(|layout| !spec.has_layout(&layout)) {
+        return Some(Err(Fault::ExternalLayout.into()));
+    }
+    if tensor.data.len() < spec.nbytes {
+        return Some(Err(Error::fault(Fault::ExternalData, spec.nbytes, tensor.data.len())));
+    }
+    Some(Ok(tensor.data))
+}
+
+/// True if `others` have a key of this file too.
+fn clashes(map: &FlatTensor<'_>, others: &NamedData<'_, '_>) -> bool {
+    map.keys().any(|key| others.get(key).is_some())
 }
 
 fn external(error: format::FormatError) -> Error {
@@ -78,32 +95,36 @@ fn external(error: format::FormatError) -> Error {
 
 /// Everything that a method can look up by name.
 pub(crate) struct NamedData<'m, 'a> {
-    pub(crate) program: format::Program<'m>,
+    pub(crate) program: &'a format::Program<'m>,
     pub(crate) external: &'a [&'a DataMap<'m>],
 }
 
 impl<'m> NamedData<'m, '_> {
-    /// The bytes called `key`. Keys are unique over all sources: see [`check_unique`](Self::check_unique).
+    /// The bytes called `key`. Keys are unique over all sources: see [`is_unique`](Self::is_unique).
     pub(crate) fn get(&self, key: &str) -> Option<&'m [u8]> {
-        self.program.named(key).or_else(|| self.tensor(key).map(|tensor| tensor.data))
+        self.program.named(key).or_else(|| self.external.iter().find_map(|map| map.get(key)).map(|tensor| tensor.data))
     }
 
-    pub(crate) fn tensor(&self, key: &str) -> Option<NamedTensor<'m>> {
-        self.external.iter().find_map(|map| map.get(key))
-    }
-
-    /// Fails if two sources have the same key.
-    pub(crate) fn check_unique(&self) -> Result<()> {
-        for (i, map) in self.external.iter().enumerate() {
-            let others = self.external.get(..i).unwrap_or_default();
-            let is_taken =
-                |key: &str| self.program.named(key).is_some() || others.iter().any(|other| other.get(key).is_some());
-            if (map.any_key)(&map.parsed, &is_taken) {
-                let text = "two sources of named data have the same key";
-                return Err(Error::new(Code::InvalidExternalData, Detail::Text(text)));
+    /// The external data called `key` for a tensor. Fails if it has another layout, or there is none.
+    pub(crate) fn tensor(&self, spec: &TensorSpec<'_>, key: &str, report: &mut Report) -> Checked<&'m [u8]> {
+        for map in self.external {
+            if let Some(data) = (map.find_for)(&map.parsed, spec, key) {
+                return data.map_err(|error| report.error(error));
             }
         }
-        Ok(())
+        Err(report.plain(Fault::NoExternalData))
+    }
+
+    /// False if two sources have the same key.
+    pub(crate) fn is_unique(&self) -> bool {
+        let mut external = self.external;
+        while let [others @ .., map] = external {
+            if (map.clashes)(&map.parsed, &NamedData { program: self.program, external: others }) {
+                return false;
+            }
+            external = others;
+        }
+        true
     }
 }
 

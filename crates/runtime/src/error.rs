@@ -4,9 +4,11 @@ use core::fmt;
 
 use rushlight_format::{FormatError, ScalarType};
 
+use crate::fault::{Fault, Kind, Numbers};
+
 /// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Code {
     Internal = 0x01,
     InvalidState = 0x02,
@@ -58,10 +60,15 @@ pub enum Role {
 pub enum Detail {
     /// A fixed sentence, lower case and without a full stop.
     Text(&'static str),
-    /// A tensor of another element type was needed.
+    /// What the runtime itself finds wrong, with two numbers: what is needed and what there is, unless the fault says
+    /// otherwise. They mean nothing where its sentence names none.
+    Fault(Fault, usize, usize),
+    /// A tensor of one of several other element types was needed.
     Dtype { expected: &'static str, got: ScalarType },
-    /// A value of another kind was needed (tensor, int, list and so on).
-    Kind { expected: &'static str, got: &'static str },
+    /// A tensor of this other element type was needed.
+    ElementType { expected: ScalarType, got: ScalarType },
+    /// A value of another kind was needed.
+    Kind { expected: Kind, got: Kind },
     /// A tensor of another rank was needed.
     Rank { expected: &'static str, got: usize },
     /// A dimension index outside `-rank..rank`.
@@ -80,14 +87,6 @@ pub enum Detail {
     Index { index: i64, size: usize },
     /// A count that does not match.
     Count { what: &'static str, expected: usize, got: usize },
-    /// Not enough memory was given.
-    Memory { what: &'static str, needed: usize, available: usize },
-    /// Memory that is not aligned as its elements need.
-    Alignment { what: &'static str, needed: usize },
-    /// Operators that the registry lacks: how many, and the index of the first in the method.
-    MissingOperators { count: usize, first: u32 },
-    /// Two arguments that share memory although the operator does not allow it.
-    Overlap { argument: u32, other: u32 },
     /// The bytes are not a well-formed file.
     Format(FormatError),
 }
@@ -107,6 +106,12 @@ impl Error {
     #[cold]
     pub const fn new(code: Code, detail: Detail) -> Self {
         Self { code, site: Site { instruction: None, operator: None, role: Role::None, index: 0 }, detail }
+    }
+
+    /// What the runtime itself finds wrong; see [`Detail::Fault`] for the numbers.
+    #[cold]
+    pub const fn fault(fault: Fault, needed: usize, available: usize) -> Self {
+        Self::new(fault.code(), Detail::Fault(fault, needed, available))
     }
 
     /// An `InvalidArgument` error with a fixed sentence.
@@ -145,15 +150,14 @@ impl Error {
 }
 
 impl From<Detail> for Error {
-    /// Details about a kind or element type are `InvalidType`, about memory `MemoryAllocationFailed`, about the
-    /// file `InvalidProgram`; all others are `InvalidArgument`.
+    /// Faults have their own codes. Details about a kind or element type are `InvalidType`, about the file
+    /// `InvalidProgram`; all others are `InvalidArgument`.
     #[cold]
     fn from(detail: Detail) -> Self {
         let code = match detail {
-            Detail::Dtype { .. } | Detail::Kind { .. } => Code::InvalidType,
-            Detail::Memory { .. } => Code::MemoryAllocationFailed,
-            Detail::MissingOperators { .. } => Code::OperatorMissing,
-            Detail::Overlap { .. } | Detail::Format(_) => Code::InvalidProgram,
+            Detail::Fault(fault, ..) => fault.code(),
+            Detail::Dtype { .. } | Detail::ElementType { .. } | Detail::Kind { .. } => Code::InvalidType,
+            Detail::Format(_) => Code::InvalidProgram,
             _ => Code::InvalidArgument,
         };
         Self::new(code, detail)
@@ -196,6 +200,8 @@ impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Text(text) => f.write_str(text),
+            Self::Fault(fault, a, b) => fault.describe(&Numbers { a, b }, f),
+            Self::ElementType { expected, got } => write!(f, "expected a tensor of {expected}, got {got}"),
             Self::Dtype { expected, got } => write!(f, "expected a tensor of {expected}, got {got}"),
             Self::Kind { expected, got } => write!(f, "expected {expected}, got {got}"),
             Self::Rank { expected, got } => write!(f, "expected rank {expected}, got rank {got}"),
@@ -211,16 +217,6 @@ impl fmt::Display for Detail {
             Self::Number { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
             Self::Index { index, size } => write!(f, "index {index} is outside of a dimension of size {size}"),
             Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
-            Self::Memory { what, needed, available } => {
-                write!(f, "{what}: {needed} bytes are needed, {available} are available")
-            }
-            Self::Alignment { what, needed } => write!(f, "{what} must be aligned to {needed} bytes"),
-            Self::MissingOperators { count, first } => {
-                write!(f, "{count} operators are not in the registry, the first is operator {first} of the method")
-            }
-            Self::Overlap { argument, other } => {
-                write!(f, "argument {argument} is written and shares memory with argument {other}")
-            }
             Self::Format(error) => error.fmt(f),
         }
     }

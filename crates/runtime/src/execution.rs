@@ -3,11 +3,13 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 
+use rushlight_format::ScalarType;
 use rushlight_format::pte::ShapeDynamism;
 
 use crate::context::{DelegateContext, KernelContext};
-use crate::error::{Code, Detail, Error, Result, Role};
+use crate::error::{Detail, Error, Result, Role};
 use crate::events::{Event, EventTracer};
+use crate::fault::{Checked, Fault, Kind, Report, Reported, Shortage};
 use crate::io::{Input, Output, OutputBuffer, TensorView};
 use crate::load::{Loaded, Step};
 use crate::memory::{Hold, bind_borrowed};
@@ -35,100 +37,87 @@ impl<'r, 'm> Execution<'r, 'm> {
     ) -> Result<Self> {
         let hold = method.shared.as_ref().map(crate::memory::SharedRef::hold).transpose()?;
         let loaded = &mut method.loaded.0;
-        if inputs.len() != loaded.inputs.len() {
-            return Err(Detail::Count { what: "inputs", expected: loaded.inputs.len(), got: inputs.len() }.into());
-        }
         release(loaded);
         let execution = Self { loaded, _hold: hold, next: 0, executed: 0 };
+        let mut report = Report::new();
+        match execution.bind(inputs, outputs, &mut report) {
+            Ok(()) => Ok(execution),
+            Err(Reported) => Err(report.take(Shortage::default())),
+        }
+    }
+
+    fn bind(&self, inputs: &[Input<'r>], outputs: &mut [OutputBuffer<'r>], report: &mut Report) -> Checked<()> {
+        let expected = self.loaded.inputs.len();
+        if inputs.len() != expected {
+            return Err(report.fault(Fault::Inputs, expected, inputs.len()));
+        }
         for (i, input) in inputs.iter().enumerate() {
-            execution.bind_input(i, input).map_err(|e| e.at(Role::Input, i))?;
+            if self.bind_input(i, input, report).is_err() {
+                return Err(report.at(Role::Input, i));
+            }
         }
         for output in outputs {
-            execution.bind_output(output).map_err(|e| e.at(Role::Output, output.index))?;
+            if self.bind_output(output, report).is_err() {
+                return Err(report.at(Role::Output, output.index));
+            }
         }
-        Ok(execution)
+        Ok(())
     }
 
-    fn bind_input(&self, index: usize, input: &Input<'r>) -> Result<()> {
+    #[cfg_attr(target_os = "none", inline(never))]
+    fn bind_input(&self, index: usize, input: &Input<'r>, report: &mut Report) -> Checked<()> {
         let Some(value) = self.loaded.value_of(self.loaded.inputs, index) else {
-            return Err(Error::program("the input names a value that does not exist"));
+            return Err(report.plain(Fault::UnknownInput));
         };
-        let differs = |expected| Err(Error::from(Detail::Kind { expected, got: input.kind() }));
-        match (value, input) {
-            (Value::Tensor(state), Input::Tensor(view)) => {
-                check_input(state, view)?;
-                if state.access != Access::Bound {
-                    return strided::copy(state, view);
-                }
-                if self.loaded.input_written.get(index) == Some(&true) {
-                    return Err(Error::invalid("the program writes to this input: it needs a mutable tensor"));
-                }
-                check_layout(state, view)?;
-                // SAFETY: the data is borrowed for 'r, which outlives this execution and its outputs; both release the
-                // binding when they are dropped, and the next execution does before it runs anything. It is only read.
-                unsafe { bind_borrowed(state, NonNull::from(view.data).cast(), state.nbytes()) }
+        if let Value::Tensor(state) = value
+            && let Some((view, writable)) = input.tensor()
+        {
+            check_input(state, &view, report)?;
+            if state.access != Access::Bound {
+                let copied = strided::copy(state, &view);
+                return copied.ok_or_else(|| report.plain(Fault::NoMemory));
             }
-            (Value::Tensor(state), Input::TensorMut(view)) => {
-                check_input(state, &view.view())?;
-                if state.access != Access::Bound {
-                    return strided::copy(state, &view.view());
-                }
-                check_layout(state, &view.view())?;
-                // SAFETY: as above; the data is borrowed mutably for 'r, so it may be written.
-                unsafe { bind_borrowed(state, NonNull::from(&*view.data).cast(), state.nbytes()) }
+            if !writable && self.loaded.input_written.get(index) == Some(&true) {
+                return Err(report.plain(Fault::WrittenInput));
             }
-            (Value::Tensor(_), _) => differs("a tensor"),
-            (Value::Int(expected), Input::Int(got)) => same(
-                expected == *got,
-                Detail::Value {
-                    what: "an int that was fixed when the program was exported",
-                    expected: "the same value",
-                    got: *got,
-                },
-            ),
-            (Value::Double(expected), Input::Double(got)) => same(
-                is_close(expected, *got),
-                Detail::Number {
-                    what: "a double that was fixed when the program was exported",
-                    expected: "the same value",
-                    got: *got,
-                },
-            ),
-            (Value::Bool(expected), Input::Bool(got)) => {
-                same(expected == *got, Detail::Text("a bool that was fixed when the program was exported has changed"))
+            if !strided::is_dense(view.sizes, view.strides, state.strides()) {
+                return Err(report.plain(Fault::InputStrides));
             }
-            (Value::String(expected), Input::String(got)) => same(
-                expected == *got,
-                Detail::Text("a string that was fixed when the program was exported has changed"),
-            ),
-            (Value::None, Input::None) => Ok(()),
-            (Value::Int(_), _) => differs("an int"),
-            (Value::Double(_), _) => differs("a double"),
-            (Value::Bool(_), _) => differs("a bool"),
-            (Value::String(_), _) => differs("a string"),
-            (Value::None, _) => differs("None"),
-            (value, _) => Err(Detail::Kind { expected: "an input that can be set", got: value.kind() }.into()),
+            // SAFETY: the data is borrowed for 'r, mutably if it is written. 'r outlives this execution and its
+            // outputs; both release the binding when they are dropped, and the next execution does before it runs
+            // anything.
+            return unsafe { bind_borrowed(state, NonNull::from(view.data).cast(), state.nbytes(), report) };
         }
+        let is_same = match (value, input) {
+            (Value::Int(expected), Input::Int(got)) => expected == *got,
+            (Value::Double(expected), Input::Double(got)) => is_close(expected, *got),
+            (Value::Bool(expected), Input::Bool(got)) => expected == *got,
+            (Value::String(expected), Input::String(got)) => expected == *got,
+            (Value::None, Input::None) => true,
+            (value, input) => {
+                let expected = Some(value.kind()).filter(|kind| *kind <= Kind::Tensor).unwrap_or(Kind::Input);
+                return Err(report.detail(Detail::Kind { expected, got: input.kind() }));
+            }
+        };
+        if is_same { Ok(()) } else { Err(report.plain(Fault::FixedInput)) }
     }
 
-    fn bind_output(&self, output: &mut OutputBuffer<'r>) -> Result<()> {
+    fn bind_output(&self, output: &mut OutputBuffer<'r>, report: &mut Report) -> Checked<()> {
         let outputs = self.loaded.outputs;
         let Some(value) = self.loaded.value_of(outputs, output.index) else {
-            return Err(Detail::Index { index: output.index as i64, size: outputs.len() }.into());
+            return Err(report.detail(Detail::Index { index: output.index as i64, size: outputs.len() }));
         };
         let Value::Tensor(state) = value else {
-            return Err(Detail::Kind { expected: "a tensor", got: value.kind() }.into());
+            return Err(report.detail(Detail::Kind { expected: Kind::Tensor, got: value.kind() }));
         };
         if state.access != Access::Bound || state.memory().is_some() {
-            return Err(Error::new(Code::InvalidState, Detail::Text("the output has memory already")));
+            return Err(report.plain(Fault::OutputHasMemory));
         }
         if output.data.len() < state.bound {
-            let (needed, available) = (state.bound, output.data.len());
-            return Err(Detail::Memory { what: "memory for the output", needed, available }.into());
+            return Err(report.fault(Fault::OutputMemory, state.bound, output.data.len()));
         }
-        // SAFETY: the data is borrowed mutably for 'r, which outlives this execution and its outputs; both release the
-        // binding when they are dropped, and the next execution does before it runs anything.
-        unsafe { bind_borrowed(state, NonNull::from(&mut *output.data).cast(), output.data.len()) }
+        // SAFETY: as for inputs; the data is borrowed mutably for 'r.
+        unsafe { bind_borrowed(state, NonNull::from(&mut *output.data).cast(), output.data.len(), report) }
     }
 
     /// Index of the instruction that runs next; `None` after the last.
@@ -147,8 +136,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         let index = self.next;
         let Some(step) = self.loaded.steps.get(index) else { return Ok(false) };
         if self.executed == MAX_INSTRUCTIONS {
-            let text = "the method has run 10 million instructions: it seems to loop without end";
-            return Err(Error::new(Code::InvalidProgram, Detail::Text(text)).instruction(index, None));
+            return Err(Error::from(Fault::EndlessLoop).instruction(index, None));
         }
         self.executed += 1;
         let values = self.loaded.values;
@@ -205,7 +193,7 @@ impl<'r, 'm> Execution<'r, 'm> {
     ) -> Result<()> {
         let values = self.loaded.values;
         let Some(Some(delegate)) = self.loaded.delegates.get_mut(delegate as usize) else {
-            return Err(Error::program("an instruction names a delegate that the plan does not have"));
+            return Err(Fault::UnknownDelegate.into());
         };
         let event = Event::Delegate { instruction: index, id: delegate.id };
         tracer.begin(event);
@@ -272,16 +260,19 @@ impl Outputs<'_, '_> {
             Some(Value::Bool(v)) => Ok(Output::Bool(v)),
             Some(Value::String(v)) => Ok(Output::String(v)),
             Some(Value::None) => Ok(Output::None),
-            Some(other) => Err(Error::from(Detail::Kind { expected: "a tensor or a scalar", got: other.kind() })
-                .at(Role::Output, index)),
+            Some(other) => {
+                let detail = Detail::Kind { expected: Kind::Output, got: other.kind() };
+                Err(Error::from(detail).at(Role::Output, index))
+            }
         }
     }
 
     /// Output `index`, which must be a tensor.
     pub fn tensor(&self, index: usize) -> Result<Tensor<'_>> {
-        match self.get(index)? {
-            Output::Tensor(tensor) => Ok(tensor),
-            _ => Err(Error::from(Detail::Text("the output is not a tensor")).at(Role::Output, index)),
+        let loaded = &*self.execution.loaded;
+        match loaded.value_of(loaded.outputs, index) {
+            Some(Value::Tensor(state)) => state.tensor().map_err(|e| e.at(Role::Output, index)),
+            _ => Err(Error::from(Fault::NotATensor).at(Role::Output, index)),
         }
     }
 }
@@ -328,10 +319,6 @@ fn show_written(
     }
 }
 
-fn same(same: bool, detail: Detail) -> Result<()> {
-    if same { Ok(()) } else { Err(Error::new(Code::InvalidArgument, detail)) }
-}
-
 /// Out of line, so that the copy is of memory that is known not to overlap.
 #[inline(never)]
 fn set<'m>(slot: &Cell<Value<'m>>, value: Value<'m>) {
@@ -351,37 +338,35 @@ fn is_close(a: f64, b: f64) -> bool {
 fn is_true(value: Value<'_>) -> Result<bool> {
     match value {
         Value::Bool(v) => Ok(v),
-        Value::Tensor(state) => {
-            let tensor = state.tensor()?;
-            Ok(tensor.as_slice::<crate::Bool8>()?.iter().all(|b| b.get()))
+        Value::Tensor(state) if state.dtype == ScalarType::Bool => {
+            Ok(state.tensor()?.bytes().iter().all(|&byte| byte != 0))
         }
-        other => Err(Detail::Kind { expected: "a bool or a bool tensor", got: other.kind() }.into()),
+        other => Err(Detail::Kind { expected: Kind::Condition, got: other.kind() }.into()),
     }
 }
 
 /// Checks type, rank and bounds, and gives the tensor the input's sizes.
-fn check_input(state: &TensorState<'_>, view: &TensorView<'_>) -> Result<()> {
+fn check_input(state: &TensorState<'_>, view: &TensorView<'_>, report: &mut Report) -> Checked<()> {
     if view.dtype != state.dtype {
-        return Err(Detail::Dtype { expected: state.dtype.name(), got: view.dtype }.into());
+        return Err(report.detail(Detail::ElementType { expected: state.dtype, got: view.dtype }));
     }
     if view.sizes.len() != state.rank() {
-        return Err(Detail::Count { what: "rank of the input", expected: state.rank(), got: view.sizes.len() }.into());
+        return Err(report.fault(Fault::InputRank, state.rank(), view.sizes.len()));
     }
+    let is_static = state.dynamism == ShapeDynamism::Static;
+    let mut nbytes = state.dtype.size();
     for (dim, (&got, &bound)) in view.sizes.iter().zip(state.bounds()).enumerate() {
-        if state.dynamism == ShapeDynamism::Static && got != bound {
-            return Err(Detail::Size { dim, expected: bound, got }.into());
+        if is_static && got != bound {
+            return Err(report.detail(Detail::Size { dim, expected: bound, got }));
         }
         if got > bound {
-            return Err(Detail::Bound { dim, bound, got }.into());
+            return Err(report.detail(Detail::Bound { dim, bound, got }));
         }
+        // The sizes are at most the bounds, whose product was checked.
+        nbytes = nbytes.wrapping_mul(got);
     }
-    state.resize(view.sizes)
-}
-
-/// An input that is read in place must lie in memory as the program expects.
-fn check_layout(state: &TensorState<'_>, view: &TensorView<'_>) -> Result<()> {
-    if strided::is_dense(view.sizes, view.strides, state.strides()) {
-        return Ok(());
+    if !is_static {
+        state.set_sizes(view.sizes, nbytes);
     }
-    Err(Error::invalid("the strides of this unplanned input differ from the program's dim order; copy it first"))
+    Ok(())
 }

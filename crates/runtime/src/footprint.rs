@@ -137,18 +137,13 @@ fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
 }
 
 fn values(tally: &mut Tally, plan: &Plan<'_>, target: &Target) {
-    let (mut tensors, mut dimensions) = (0, 0);
-    for value in plan.values() {
-        if let Declared::Tensor(spec) = value {
-            tensors += 1;
-            dimensions += 3 * spec.sizes.len();
-        }
-    }
-    tally.slice(dimensions, target.dimension);
-    tally.slice(tensors, target.tensor);
     tally.slice(plan.num_values(), target.value);
     for value in plan.values() {
         match value {
+            Declared::Tensor(spec) => {
+                tally.slice(3 * spec.sizes.len(), target.dimension);
+                tally.slice(1, target.tensor);
+            }
             Declared::IntList(items) => tally.slice(items.len(), U32),
             Declared::TensorList(items) => tally.slice(items.len(), U32),
             Declared::OptionalTensorList(items) => tally.slice(items.len(), U32),

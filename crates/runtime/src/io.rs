@@ -3,7 +3,8 @@
 use rushlight_format::ScalarType;
 
 use crate::element::Element;
-use crate::error::{Detail, Result};
+use crate::error::{Detail, Error, Result};
+use crate::fault::{Fault, Kind};
 use crate::strided;
 use crate::tensor::{MAX_RANK, Tensor};
 
@@ -22,7 +23,7 @@ impl<'a> TensorView<'a> {
     pub fn new(dtype: ScalarType, sizes: &'a [usize], data: &'a [u8]) -> Result<Self> {
         let nbytes = dense_bytes(dtype, sizes)?;
         if nbytes != data.len() {
-            return Err(Detail::Count { what: "bytes of the tensor", expected: nbytes, got: data.len() }.into());
+            return Err(Error::fault(Fault::TensorBytes, nbytes, data.len()));
         }
         Ok(Self { dtype, sizes, strides: None, data })
     }
@@ -36,7 +37,7 @@ impl<'a> TensorView<'a> {
     /// holds the furthest element.
     pub fn strided(dtype: ScalarType, sizes: &'a [usize], strides: &'a [usize], data: &'a [u8]) -> Result<Self> {
         if strides.len() != sizes.len() {
-            return Err(Detail::Count { what: "strides", expected: sizes.len(), got: strides.len() }.into());
+            return Err(Error::fault(Fault::Strides, sizes.len(), strides.len()));
         }
         let numel = dense_bytes(dtype, sizes)? / dtype.size();
         let last = sizes
@@ -46,12 +47,7 @@ impl<'a> TensorView<'a> {
         let needed = if numel == 0 { Some(0) } else { last.and_then(|n| n.checked_add(1)?.checked_mul(dtype.size())) };
         match needed {
             Some(needed) if needed <= data.len() => Ok(Self { dtype, sizes, strides: Some(strides), data }),
-            needed => Err(Detail::Memory {
-                what: "data of the strided tensor",
-                needed: needed.unwrap_or(usize::MAX),
-                available: data.len(),
-            }
-            .into()),
+            needed => Err(Error::fault(Fault::StridedData, needed.unwrap_or(usize::MAX), data.len())),
         }
     }
 
@@ -72,25 +68,25 @@ impl<'a> TensorView<'a> {
     /// aligned for `T`.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         if self.dtype != T::DTYPE {
-            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype }.into());
+            return Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype }.into());
         }
         if self.strides.is_some() {
-            return Err(Detail::Text("the tensor has strides").into());
+            return Err(Fault::HasStrides.into());
         }
         let aligned = crate::tensor::from_bytes(self.data);
-        aligned.ok_or_else(|| Detail::Alignment { what: "the tensor's data", needed: align_of::<T>() }.into())
+        aligned.ok_or_else(|| Error::fault(Fault::UnalignedData, align_of::<T>(), 0))
     }
 
     /// Copies the elements into `to` with the dimensions in this order in memory, as many as fit.
     pub fn copy_ordered(&self, dim_order: &[u8], to: &mut [u8]) {
-        strided::copy_ordered(self, dim_order.iter().map(|&dim| dim as usize), to);
+        strided::copy_ordered(self, dim_order, to);
     }
 
     /// Copies the elements into `to` in row-major order, as many as fit.
     pub fn copy_to_row_major(&self, to: &mut [u8]) {
         match self.data.get(..to.len()) {
             Some(from) if self.strides.is_none() => to.copy_from_slice(from),
-            _ => strided::copy_ordered(self, 0..self.sizes.len(), to),
+            _ => strided::copy_ordered(self, strided::ROW_MAJOR.get(..self.sizes.len()).unwrap_or_default(), to),
         }
     }
 }
@@ -137,11 +133,11 @@ impl<'a> TensorViewMut<'a> {
 
 fn dense_bytes(dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
     if sizes.len() > MAX_RANK {
-        return Err(Detail::Rank { expected: "at most 16", got: sizes.len() }.into());
+        return Err(Error::fault(Fault::TensorRank, sizes.len(), 0));
     }
     let numel = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
     let nbytes = numel.and_then(|n| n.checked_mul(dtype.size())).filter(|&n| isize::try_from(n).is_ok());
-    nbytes.ok_or(Detail::Text("the size of the tensor overflows").into())
+    nbytes.ok_or(Fault::TensorSize.into())
 }
 
 /// One input of a method.
@@ -159,14 +155,23 @@ pub enum Input<'a> {
 }
 
 impl Input<'_> {
-    pub(crate) fn kind(&self) -> &'static str {
+    /// The tensor, and whether it may be written.
+    pub(crate) fn tensor(&self) -> Option<(TensorView<'_>, bool)> {
         match self {
-            Self::Tensor(_) | Self::TensorMut(_) => "a tensor",
-            Self::Int(_) => "an int",
-            Self::Double(_) => "a double",
-            Self::Bool(_) => "a bool",
-            Self::String(_) => "a string",
-            Self::None => "None",
+            Self::Tensor(view) => Some((*view, false)),
+            Self::TensorMut(view) => Some((view.view(), true)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Tensor(_) | Self::TensorMut(_) => Kind::Tensor,
+            Self::Int(_) => Kind::Int,
+            Self::Double(_) => Kind::Double,
+            Self::Bool(_) => Kind::Bool,
+            Self::String(_) => Kind::String,
+            Self::None => Kind::None,
         }
     }
 }

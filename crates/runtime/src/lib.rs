@@ -16,6 +16,7 @@ mod element;
 mod error;
 mod events;
 mod execution;
+mod fault;
 mod footprint;
 mod io;
 mod load;
@@ -35,6 +36,7 @@ pub use element::{Bool8, Complex, Element};
 pub use error::{Code, Detail, Error, Result, Role, Site};
 pub use events::{Event, EventTracer};
 pub use execution::{Execution, MAX_INSTRUCTIONS, Outputs};
+pub use fault::{Fault, Kind};
 pub use io::{Input, Output, OutputBuffer, TensorView, TensorViewMut};
 pub use load::{LoadOptions, MemoryUse};
 #[cfg(target_has_atomic = "8")]

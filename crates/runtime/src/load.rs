@@ -8,12 +8,13 @@ use crate::alias;
 use crate::context::KernelContext;
 use crate::data::{DataMap, NamedData};
 use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext};
-use crate::error::{Code, Detail, Error, Result, Role};
+use crate::error::{Result, Role};
+use crate::fault::{Checked, Fault, Report, Reported};
 use crate::memory::{ALIGNMENT, Bump, Memory, PlannedBuffer, Temp, bind_constant, bind_planned};
 use crate::op::{Op, Registry};
 use crate::program::Program;
 use crate::tensor::{Access, Rebound, TensorState};
-use crate::value::{ABSENT, Value, Values};
+use crate::value::{ABSENT, Value, Values, tensor};
 
 /// What a method is loaded with besides its program and memory.
 #[derive(Clone, Copy)]
@@ -107,304 +108,278 @@ pub(crate) fn load<'m>(
     options: &LoadOptions<'_, 'm>,
 ) -> Result<Loaded<'m>> {
     let plan = program.plan(name)?;
-    let named_data = NamedData { program: *program.inner(), external: options.external_data };
-    named_data.check_unique()?;
-    let operators = operators(&mut memory.bump, &plan, &options.registry)?;
-    let planned = memory.plan(&plan)?;
+    let named_data = NamedData { program: program.inner(), external: options.external_data };
+    let mut report = Report::new();
+    let loaded = load_plan(plan, memory, options, &named_data, &mut report);
+    loaded.map_err(|Reported| report.take(memory.bump.shortage))
+}
+
+fn load_plan<'m>(
+    plan: Plan<'m>,
+    memory: &mut Memory<'m>,
+    options: &LoadOptions<'_, 'm>,
+    named_data: &NamedData<'m, '_>,
+    report: &mut Report,
+) -> Checked<Loaded<'m>> {
+    if !named_data.is_unique() {
+        return Err(report.plain(Fault::DuplicateKey));
+    }
+    let operators = operators(&mut memory.bump, &plan, &options.registry, report)?;
+    let planned = memory.plan(&plan, report)?;
     let bump = &mut memory.bump;
     // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
     // programs stay below their own size.
     let rest = bump.set_budget(usize::MAX);
-    let structures = program.inner().bytes().len().saturating_mul(2).saturating_add(64 * 1024);
+    let structures = named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024);
     bump.set_budget(rest.min(structures));
 
-    let inputs = indices(bump, plan.inputs().iter())?;
-    let outputs = indices(bump, plan.outputs().iter())?;
-    let loader = Loader { plan, program: *program.inner(), named_data: &named_data, planned };
-    let tensors = loader.tensors(bump)?;
-    let values = loader.values(bump, tensors)?;
-    let delegates = loader.delegates(bump, options)?;
-    let steps = loader.steps(bump, operators)?;
-    let rebound = rebound(bump, values, tensors, steps)?;
-    let input_written = bump.slice(inputs.len(), |_| false)?;
-    bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written))?;
-    let temp: &'m Temp<'m> = bump.value(Temp::new(&mut []))?;
-    let temp_bytes = temp_bytes(values, steps, temp)?;
+    let inputs = indices(bump, &mut plan.inputs().iter())?;
+    let outputs = indices(bump, &mut plan.outputs().iter())?;
+    let mut loader = Loader { plan: &plan, named_data, planned, bump, report };
+    let values = loader.values()?;
+    let delegates = loader.delegates(options)?;
+    let steps = loader.steps(operators)?;
+    let Loader { bump, report, .. } = loader;
+    let rebound = rebound(bump, values, steps)?;
+    let input_written = bump.zeros(inputs.len())?;
+    bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written, report))?;
+    let temp: &'m Temp<'m> = bump.one(Temp::new(&mut []))?;
+    let temp_bytes = temp_bytes(values, steps, temp, report)?;
     let unused = bump.set_budget(usize::MAX);
     bump.set_budget(rest.saturating_sub(rest.min(structures) - unused));
-    let method = bump.used() - planned.iter().map(|buffer| buffer.in_block).sum::<usize>();
-    temp.set_block(bump.bytes(temp_bytes, ALIGNMENT)?);
-    let planned_bytes = planned.iter().map(|buffer| buffer.len).sum();
+    let (mut in_block, mut planned_bytes) = (0, 0);
+    for buffer in planned {
+        in_block += buffer.in_block;
+        planned_bytes += buffer.len;
+    }
+    let method = bump.used() - in_block;
+    temp.set_block(bump.raw(temp_bytes, ALIGNMENT)?);
     let sizes = MemoryUse { method, planned: planned_bytes, temp: temp_bytes, total: bump.peak() };
     Ok(Loaded { plan, values, inputs, outputs, input_written, steps, delegates, rebound, temp, sizes })
 }
 
 /// The operators of the plan, which must all be in the registry.
-fn operators<'m>(bump: &mut Bump<'m>, plan: &Plan<'_>, registry: &Registry<'_>) -> Result<&'m [Option<&'static Op>]> {
-    let find = |i| plan.operator(i).and_then(|op| registry.find(op.name, op.overload));
-    let found = bump.slice(plan.num_operators(), find)?;
-    let mut missing = found.iter().enumerate().filter(|(_, op)| op.is_none());
-    match missing.next() {
-        Some((first, _)) => Err(Detail::MissingOperators { count: 1 + missing.count(), first: first as u32 }.into()),
-        None => Ok(found),
+#[inline(never)]
+fn operators<'m>(
+    bump: &mut Bump<'m>,
+    plan: &Plan<'_>,
+    registry: &Registry<'_>,
+    report: &mut Report,
+) -> Checked<&'m [&'static Op]> {
+    let mut found = bump.room(plan.num_operators())?;
+    let (mut missing, mut first) = (0, 0);
+    for i in 0..plan.num_operators() {
+        match plan.operator(i).and_then(|operator| registry.find(operator.name, operator.overload)) {
+            Some(op) => found.push(op),
+            None => {
+                first = if missing == 0 { i } else { first };
+                missing += 1;
+            }
+        }
     }
+    if missing > 0 { Err(report.fault(Fault::MissingOperators, missing, first)) } else { Ok(found.finish()) }
 }
 
-fn indices<'m>(bump: &mut Bump<'m>, mut from: impl ExactSizeIterator<Item = u32>) -> Result<&'m [u32]> {
-    Ok(bump.slice(from.len(), |_| from.next().unwrap_or(0))?)
+/// The indices, copied into the method's memory.
+fn indices<'m>(bump: &mut Bump<'m>, from: &mut dyn ExactSizeIterator<Item = u32>) -> Checked<&'m [u32]> {
+    let mut room = bump.room(from.len())?;
+    for index in from {
+        room.push(index);
+    }
+    Ok(room.finish())
 }
 
 struct Loader<'m, 'a> {
-    plan: Plan<'m>,
-    program: rushlight_format::Program<'m>,
+    plan: &'a Plan<'m>,
     named_data: &'a NamedData<'m, 'a>,
     planned: &'m [PlannedBuffer],
+    bump: &'a mut Bump<'m>,
+    report: &'a mut Report,
 }
 
 impl<'m> Loader<'m, '_> {
-    fn tensors(&self, bump: &mut Bump<'m>) -> Result<&'m [TensorState<'m>]> {
-        let ranks = (0..self.plan.num_values()).filter_map(|i| self.plan.tensor_rank(i));
-        let (count, dims) = ranks.fold((0, 0), |(n, dims), rank| (n + 1, dims + 3 * rank));
-        let mut dims: &'m [Cell<usize>] = bump.slice(dims, |_| Cell::new(0))?;
-        let mut specs = self.plan.values().enumerate().filter_map(|(i, value)| match value {
-            pte::Value::Tensor(spec) => Some((i, spec)),
-            _ => None,
-        });
-        let tensors = bump.try_slice(count, |_| {
-            let Some((index, spec)) = specs.next() else {
-                return Err(Error::program("the program changed while it was read"));
-            };
-            let (own, rest) = dims.split_at_checked(3 * spec.sizes.len()).unwrap_or((&[], &[]));
-            dims = rest;
-            self.tensor(&spec, own).map_err(|e| e.at(Role::Value, index))
-        })?;
-        Ok(tensors)
+    fn values(&mut self) -> Checked<Values<'m>> {
+        let count = self.plan.num_values();
+        let mut values = self.bump.room(count)?;
+        for i in 0..count {
+            values.push(Cell::new(self.value(i)?));
+        }
+        Ok(values.finish())
     }
 
-    fn tensor(&self, spec: &TensorSpec<'m>, dims: &'m [Cell<usize>]) -> Result<TensorState<'m>> {
+    fn value(&mut self, index: usize) -> Checked<Value<'m>> {
+        let bump = &mut *self.bump;
+        Ok(match self.plan.value(index) {
+            pte::Value::None => Value::None,
+            pte::Value::Int(v) => Value::Int(v),
+            pte::Value::Double(v) => Value::Double(v),
+            pte::Value::Bool(v) => Value::Bool(v),
+            pte::Value::String(v) => Value::String(v),
+            pte::Value::Tensor(spec) => match self.tensor(&spec) {
+                Ok(state) => Value::Tensor(state),
+                Err(Reported) => return Err(self.report.at(Role::Value, index)),
+            },
+            pte::Value::IntList(items) => Value::IntList(indices(bump, &mut items.iter())?),
+            pte::Value::TensorList(items) => Value::TensorList(indices(bump, &mut items.iter())?),
+            pte::Value::OptionalTensorList(items) => {
+                Value::OptionalTensorList(indices(bump, &mut items.iter().map(|item| item.unwrap_or(ABSENT)))?)
+            }
+            pte::Value::DoubleList(items) => {
+                let mut list = bump.room(items.len())?;
+                items.iter().for_each(|item| list.push(item));
+                Value::DoubleList(list.finish())
+            }
+            pte::Value::BoolList(items) => {
+                let mut list = bump.room(items.len())?;
+                items.iter().for_each(|item| list.push(item));
+                Value::BoolList(list.finish())
+            }
+        })
+    }
+
+    fn tensor(&mut self, spec: &TensorSpec<'m>) -> Checked<&'m TensorState<'m>> {
+        let dims: &'m [Cell<usize>] = self.bump.zeros(3 * spec.sizes.len())?;
         for (cell, size) in dims.iter().zip(spec.sizes.iter()) {
-            cell.set(usize::try_from(size).map_err(|_| Error::program("a size is negative"))?);
+            let Ok(size) = usize::try_from(size) else { return Err(self.report.plain(Fault::NegativeSize)) };
+            cell.set(size);
         }
         if spec.shape_dynamism == ShapeDynamism::DynamicUnbound {
-            let text = "tensors without an upper bound of their size are not supported";
-            return Err(Error::new(Code::NotSupported, Detail::Text(text)));
+            return Err(self.report.plain(Fault::Unbounded));
         }
-        let bound = usize::try_from(spec.nbytes).map_err(|_| too_large(spec.nbytes))?;
-        let access = match spec.storage {
-            TensorStorage::Constant { .. } | TensorStorage::External { .. } => Access::ReadOnly,
-            TensorStorage::Planned { .. }
-            | TensorStorage::PlannedInit { .. }
-            | TensorStorage::ExternalPlanned { .. } => Access::ReadWrite,
-            TensorStorage::Unplanned => Access::Bound,
-        };
-        let state = TensorState::new(spec.scalar_type, spec.shape_dynamism, spec.dim_order, dims, bound, access);
-        match spec.storage {
-            TensorStorage::Unplanned => {}
-            TensorStorage::Constant { index } => {
-                let data = self.program.constant(index).unwrap_or_default();
-                bind_constant(&state, data)?;
+        let program = self.named_data.program;
+        let (access, home, data) = match spec.storage {
+            TensorStorage::Unplanned => (Access::Bound, None, None),
+            TensorStorage::Constant { index } => (Access::ReadOnly, None, program.constant(index)),
+            TensorStorage::External { name } => {
+                (Access::ReadOnly, None, Some(self.named_data.tensor(spec, name, self.report)?))
             }
-            TensorStorage::External { name } => bind_constant(&state, self.external(spec, name)?)?,
-            TensorStorage::Planned { memory_id, offset } => {
-                bind_planned(&state, self.buffer(memory_id)?, offset, None)?;
-            }
+            TensorStorage::Planned { memory_id, offset } => (Access::ReadWrite, Some((memory_id, offset)), None),
             TensorStorage::PlannedInit { memory_id, offset, index } => {
-                let data = self.program.mutable_data(index).unwrap_or_default();
-                bind_planned(&state, self.buffer(memory_id)?, offset, Some(data))?;
+                let data = program.mutable_data(index).unwrap_or_default();
+                (Access::ReadWrite, Some((memory_id, offset)), Some(data))
             }
             TensorStorage::ExternalPlanned { name, memory_id, offset } => {
-                let data = self.external(spec, name)?;
-                bind_planned(&state, self.buffer(memory_id)?, offset, Some(data))?;
+                (Access::ReadWrite, Some((memory_id, offset)), Some(self.named_data.tensor(spec, name, self.report)?))
             }
+        };
+        let state = TensorState::new(spec.scalar_type, spec.shape_dynamism, spec.dim_order, dims, spec.nbytes, access);
+        let state = self.bump.one(state)?;
+        if let Some((memory_id, offset)) = home {
+            let buffer = memory_id.checked_sub(1).and_then(|i| self.planned.get(i as usize));
+            let Some(buffer) = buffer else { return Err(self.report.plain(Fault::UnknownBuffer)) };
+            bind_planned(state, buffer, offset, data, self.report)?;
+        } else if access == Access::ReadOnly {
+            bind_constant(state, data.unwrap_or_default(), self.report)?;
         }
         Ok(state)
     }
 
-    fn buffer(&self, memory_id: u32) -> Result<&PlannedBuffer> {
-        let buffer = memory_id.checked_sub(1).and_then(|i| self.planned.get(i as usize));
-        buffer.ok_or(Error::program("a tensor is planned in a buffer that the method does not have"))
-    }
-
-    /// The external data called `name`, if it has the layout of the tensor.
-    fn external(&self, spec: &TensorSpec<'m>, name: &str) -> Result<&'m [u8]> {
-        let external = |text| Error::new(Code::InvalidExternalData, Detail::Text(text));
-        let Some(tensor) = self.named_data.tensor(name) else {
-            let text = "the program needs external data of this name, which no data file holds";
-            return Err(Error::new(Code::NotFound, Detail::Text(text)));
-        };
-        if let Some(layout) = tensor.layout {
-            let same = layout.scalar_type == spec.scalar_type
-                && layout.sizes.iter().eq(spec.sizes.iter())
-                && layout.dim_order == spec.dim_order;
-            if !same {
-                return Err(external("the external tensor has another type, size or dim order"));
+    fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<&'m mut [Option<LoadedDelegate<'m>>]> {
+        let mut slots = self.bump.room(self.plan.num_delegates())?;
+        for i in 0..self.plan.num_delegates() {
+            match self.delegate(options, i) {
+                Ok(delegate) => slots.push(Some(delegate)),
+                Err(Reported) => return Err(self.report.at(Role::Delegate, i)),
             }
         }
-        if (tensor.data.len() as u64) < spec.nbytes {
-            return Err(external("the external tensor has too few bytes"));
-        }
-        Ok(tensor.data)
+        Ok(slots.finish())
     }
 
-    fn values(&self, bump: &mut Bump<'m>, tensors: &'m [TensorState<'m>]) -> Result<Values<'m>> {
-        let mut tensors = tensors.iter();
-        let count = self.plan.num_values();
-        let values: &'m mut [Cell<Value<'m>>] = bump.slice(count, |_| Cell::new(Value::None))?;
-        for (i, cell) in values.iter_mut().enumerate() {
-            if self.plan.tensor_rank(i).is_some() {
-                cell.set(tensors.next().map_or(Value::None, Value::Tensor));
-                continue;
-            }
-            cell.set(match self.plan.value(i) {
-                pte::Value::None | pte::Value::Tensor(_) => Value::None,
-                pte::Value::Int(v) => Value::Int(v),
-                pte::Value::Double(v) => Value::Double(v),
-                pte::Value::Bool(v) => Value::Bool(v),
-                pte::Value::String(v) => Value::String(v),
-                pte::Value::IntList(items) => Value::IntList(indices(bump, items.iter())?),
-                pte::Value::TensorList(items) => Value::TensorList(indices(bump, items.iter())?),
-                pte::Value::OptionalTensorList(items) => {
-                    let mut items = items.iter();
-                    let list = bump.slice(items.len(), |_| items.next().flatten().unwrap_or(ABSENT))?;
-                    Value::OptionalTensorList(list)
-                }
-                pte::Value::DoubleList(items) => {
-                    let mut items = items.iter();
-                    Value::DoubleList(bump.slice(items.len(), |_| items.next().unwrap_or(0.0))?)
-                }
-                pte::Value::BoolList(items) => {
-                    let mut items = items.iter();
-                    Value::BoolList(bump.slice(items.len(), |_| items.next().unwrap_or(false))?)
-                }
-            });
-        }
-        Ok(values)
-    }
-
-    fn delegates(
-        &self,
-        bump: &mut Bump<'m>,
-        options: &LoadOptions<'_, 'm>,
-    ) -> Result<&'m mut [Option<LoadedDelegate<'m>>]> {
-        let slots = bump.slice(self.plan.num_delegates(), |_| None)?;
-        for (i, slot) in slots.iter_mut().enumerate() {
-            *slot = Some(self.delegate(bump, options, i).map_err(|e| e.at(Role::Delegate, i))?);
-        }
-        Ok(slots)
-    }
-
-    fn delegate(&self, bump: &mut Bump<'m>, options: &LoadOptions<'_, 'm>, index: usize) -> Result<LoadedDelegate<'m>> {
-        let Some(spec) = self.plan.delegate(index) else {
-            return Err(Error::program("the program changed while it was read"));
-        };
+    fn delegate(&mut self, options: &LoadOptions<'_, 'm>, index: usize) -> Checked<LoadedDelegate<'m>> {
+        let Some(spec) = self.plan.delegate(index) else { return Err(self.report.plain(Fault::Changed)) };
         let Some(backend) = options.backends.iter().find(|backend| backend.id() == spec.id) else {
-            let text = "the program needs a backend that is not registered";
-            return Err(Error::new(Code::NotFound, Detail::Text(text)));
+            return Err(self.report.plain(Fault::NoBackend));
         };
         let mut context = InitContext {
             method: self.plan.name(),
-            payload: self.program.delegate_data(spec.data).unwrap_or_default(),
-            memory: bump,
+            payload: self.named_data.program.delegate_data(spec.data).unwrap_or_default(),
+            memory: self.bump,
             spec,
             options: options.backend_options,
             named_data: self.named_data,
         };
-        let mut handle = backend.init(&mut context)?;
-        let outputs = handle.get().num_outputs();
-        Ok(LoadedDelegate { id: spec.id, outputs, handle })
+        match backend.init(&mut context) {
+            Ok(mut handle) => Ok(LoadedDelegate { id: spec.id, outputs: handle.get().num_outputs(), handle }),
+            Err(error) => Err(self.report.error(error)),
+        }
     }
 
-    fn steps(&self, bump: &mut Bump<'m>, operators: &[Option<&'static Op>]) -> Result<&'m mut [Step<'m>]> {
-        let steps = bump.slice(self.plan.num_instructions(), |_| Step::Nothing)?;
-        for (i, (step, instruction)) in steps.iter_mut().zip(self.plan.instructions()).enumerate() {
-            *step = match instruction {
+    fn steps(&mut self, operators: &[&'static Op]) -> Checked<&'m mut [Step<'m>]> {
+        let mut steps = self.bump.room(self.plan.num_instructions())?;
+        for (i, instruction) in self.plan.instructions().enumerate() {
+            steps.push(match instruction {
                 Instruction::Kernel { operator, args } => {
-                    let Some(Some(op)) = operators.get(operator as usize).copied() else {
-                        return Err(Error::program("an instruction names an operator that the plan does not have"));
+                    let Some(&op) = operators.get(operator as usize) else {
+                        return Err(self.report.plain(Fault::UnknownOperator));
                     };
-                    let arguments = indices(bump, args.iter())?;
-                    check_arity(op, arguments.len()).map_err(|e| e.instruction(i, Some(op.name)))?;
+                    let arguments = indices(self.bump, &mut args.iter())?;
+                    // Programs list the return value once more behind the arguments; symbolic operators do not.
+                    let arity = op.arity as usize;
+                    if arguments.len() != arity && arguments.len() != arity + 1 {
+                        self.report.fault(Fault::Arguments, arity, arguments.len());
+                        return Err(self.report.instruction(i, Some(op.name)));
+                    }
                     Step::Kernel { op, arguments }
                 }
                 Instruction::Delegate { delegate, args } => {
-                    Step::Delegate { delegate, arguments: indices(bump, args.iter())? }
+                    Step::Delegate { delegate, arguments: indices(self.bump, &mut args.iter())? }
                 }
                 Instruction::Move { from, to } => Step::Move { from, to },
                 Instruction::JumpFalse { cond, destination } => Step::JumpFalse { condition: cond, destination },
                 Instruction::Free { value } => Step::Free { value },
-            };
+            });
         }
-        Ok(steps)
+        Ok(steps.finish())
     }
-}
-
-fn too_large(nbytes: u64) -> Error {
-    let needed = usize::try_from(nbytes).unwrap_or(usize::MAX);
-    Detail::Memory { what: "a tensor in this address space", needed, available: isize::MAX as usize }.into()
-}
-
-/// Programs list the return value once more behind the arguments; symbolic operators do not.
-fn check_arity(op: &Op, got: usize) -> Result<()> {
-    let expected = op.arity as usize;
-    if got == expected || got == expected + 1 {
-        return Ok(());
-    }
-    let detail = Detail::Count { what: "arguments of the operator", expected, got };
-    Err(Error::new(Code::InvalidProgram, detail))
 }
 
 /// The tensors whose memory is bound for each execution or changes during it: unplanned inputs and outputs, outputs of
 /// views, freed values.
-fn rebound<'m>(
-    bump: &mut Bump<'m>,
-    values: Values<'m>,
-    tensors: &'m [TensorState<'m>],
-    steps: &[Step<'m>],
-) -> Result<&'m [Rebound<'m>]> {
-    let has_moves = steps.iter().any(|step| matches!(step, Step::Move { .. }));
-    let mut has_views = false;
-    let mark = |value: u32| {
-        if let Some(Value::Tensor(tensor)) = values.get(value as usize).map(Cell::get) {
-            tensor.mark_rebound();
-        }
-    };
+fn rebound<'m>(bump: &mut Bump<'m>, values: Values<'m>, steps: &[Step<'m>]) -> Checked<&'m [Rebound<'m>]> {
+    let (mut has_moves, mut has_views) = (false, false);
     for step in steps {
-        match *step {
-            Step::Kernel { op, arguments } if op.is_view => {
-                has_views = true;
-                arguments
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| op.writes_argument(*i))
-                    .for_each(|(_, &value)| mark(value));
+        let changed = match step {
+            Step::Kernel { op, .. } if op.is_view => alias::view(step).map(|(view, _)| view),
+            Step::Free { value } => Some(*value),
+            Step::Move { .. } => {
+                has_moves = true;
+                None
             }
-            Step::Free { value } => {
-                has_views = true;
-                mark(value);
+            _ => None,
+        };
+        if let Some(value) = changed {
+            has_views = true;
+            if let Some(tensor) = tensor(values, value) {
+                tensor.mark_rebound();
             }
-            _ => {}
         }
     }
     // After a move, the output of a view may be any tensor.
-    let is_rebound = |tensor: &&TensorState<'m>| tensor.is_rebound() || (has_views && has_moves);
-    let count = tensors.iter().filter(is_rebound).count();
-    let mut marked = tensors.iter().filter(is_rebound);
-    let list = bump.try_slice(count, |_| match marked.next() {
-        Some(tensor) => Ok(Rebound::new(tensor)),
-        None => Err(Error::program("the program changed while it was read")),
-    })?;
-    Ok(list)
+    let any = has_views && has_moves;
+    let marked = || {
+        let tensors = (0..values.len() as u32).filter_map(|value| tensor(values, value));
+        tensors.filter(|tensor| tensor.is_rebound() || any)
+    };
+    let mut list = bump.room(marked().count())?;
+    marked().for_each(|tensor| list.push(Rebound::new(tensor)));
+    Ok(list.finish())
 }
 
 /// The most temporary memory that one instruction asks for.
-fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>) -> Result<usize> {
+fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>, report: &mut Report) -> Checked<usize> {
     let mut most = 0;
     for (i, step) in steps.iter().enumerate() {
         if let Step::Kernel { op, arguments } = *step
             && let Some(bytes) = op.temp_bytes
         {
             let context = KernelContext::sizing(values, arguments, op.writes, temp);
-            most = most.max(bytes(&context).map_err(|e| e.instruction(i, Some(op.name)))?);
+            match bytes(&context) {
+                Ok(bytes) => most = most.max(bytes),
+                Err(error) => {
+                    report.error(error);
+                    return Err(report.instruction(i, Some(op.name)));
+                }
+            }
         }
     }
     Ok(most)

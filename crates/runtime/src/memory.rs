@@ -10,7 +10,8 @@ use core::slice;
 use rushlight_format::pte::Plan;
 
 use crate::element::Element;
-use crate::error::{Code, Detail, Error, Result};
+use crate::error::{Error, Result};
+use crate::fault::{Checked, Fault, Report, Reported, Shortage};
 use crate::tensor::TensorState;
 
 /// Alignment that planned arenas, constants and temporary memory have at least, in bytes.
@@ -27,6 +28,7 @@ pub struct Bump<'m> {
     peak: usize,
     /// What may still be handed out, whatever the memory holds.
     budget: usize,
+    pub(crate) shortage: Shortage,
     #[cfg(feature = "alloc")]
     heap: Option<alloc::vec::Vec<HeapBlock>>,
     block: PhantomData<&'m mut [u8]>,
@@ -41,6 +43,7 @@ impl<'m> Bump<'m> {
             retired: 0,
             peak: 0,
             budget: usize::MAX,
+            shortage: Shortage { needed: 0, available: 0 },
             #[cfg(feature = "alloc")]
             heap: None,
             block: PhantomData,
@@ -72,12 +75,14 @@ impl<'m> Bump<'m> {
             retired: 0,
             peak: 0,
             budget: self.budget,
+            shortage: Shortage { needed: 0, available: 0 },
             #[cfg(feature = "alloc")]
             heap: self.heap.as_ref().map(|_| alloc::vec::Vec::new()),
             block: PhantomData,
         };
         let result = work(&mut scratch);
         self.peak = self.peak().max(self.used() + scratch.peak());
+        self.shortage = scratch.shortage;
         result
     }
 
@@ -88,21 +93,31 @@ impl<'m> Bump<'m> {
 
     /// A slice of `len` elements made by `init`, which may fail. The elements are never dropped.
     pub fn try_slice<T>(&mut self, len: usize, mut init: impl FnMut(usize) -> Result<T>) -> Result<&'m mut [T]> {
-        let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast::<T>();
+        let mut room = self.room(len).map_err(|Reported| Error::from(self.shortage))?;
         for i in 0..len {
-            let value = init(i)?;
-            // SAFETY: `reserve` returned room for `len` elements, so element `i` is inside it.
-            let slot = unsafe { start.add(i) };
-            // SAFETY: as above, and aligned.
-            unsafe { slot.write(value) };
+            room.push(init(i)?);
         }
-        // SAFETY: the `len` elements at `start` were just initialised; they belong to the block that is borrowed for
-        // 'm, and `reserve` never hands out the same bytes twice.
-        Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
+        Ok(room.finish())
     }
 
     /// One value. It is never dropped.
     pub fn value<T>(&mut self, value: T) -> Result<&'m mut T> {
+        self.one(value).map_err(|Reported| Error::from(self.shortage))
+    }
+
+    /// `len` bytes as they are in the block, aligned to `align`, a power of two.
+    pub fn bytes(&mut self, len: usize, align: usize) -> Result<&'m mut [u8]> {
+        self.raw(len, align).map_err(|Reported| Error::from(self.shortage))
+    }
+
+    /// Room for `len` elements that come one by one.
+    pub(crate) fn room<T>(&mut self, len: usize) -> Checked<Room<'m, T>> {
+        let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast();
+        Ok(Room { start, len: 0, capacity: len, elements: PhantomData })
+    }
+
+    /// [`value`](Self::value), without an error.
+    pub(crate) fn one<T>(&mut self, value: T) -> Checked<&'m mut T> {
         let mut start = self.reserve(1, size_of::<T>(), align_of::<T>())?.cast::<T>();
         // SAFETY: `reserve` returned room for one `T`, aligned, which nobody else has.
         unsafe { start.write(value) };
@@ -110,64 +125,128 @@ impl<'m> Bump<'m> {
         Ok(unsafe { start.as_mut() })
     }
 
-    /// `len` bytes as they are in the block, aligned to `align`, a power of two.
-    pub fn bytes(&mut self, len: usize, align: usize) -> Result<&'m mut [u8]> {
+    /// [`bytes`](Self::bytes), without an error.
+    pub(crate) fn raw(&mut self, len: usize, align: usize) -> Checked<&'m mut [u8]> {
         let start = self.reserve(len, 1, align)?;
         // SAFETY: `reserve` returned `len` bytes of the block, which are initialised and which nobody else has.
         Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
-    fn reserve(&mut self, len: usize, size: usize, align: usize) -> Result<NonNull<u8>> {
-        if len == 0 || size == 0 {
+    /// `len` zeros.
+    pub(crate) fn zeros<T: Zero>(&mut self, len: usize) -> Checked<&'m mut [T]> {
+        let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast::<T>();
+        // SAFETY: `reserve` returned room for `len` elements, aligned, which nobody else has.
+        unsafe { start.write_bytes(0, len) };
+        // SAFETY: zero is a value of `T`; the elements are exclusive, and valid for 'm as the block is.
+        Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
+    }
+
+    /// Room for `len` elements of `size` bytes, aligned to `align`, that is handed out only once.
+    #[inline(never)]
+    fn reserve(&mut self, len: usize, size: usize, align: usize) -> Checked<NonNull<u8>> {
+        let Some(bytes) = len.checked_mul(size).filter(|&bytes| bytes <= isize::MAX as usize - align) else {
+            return Err(self.lacks(usize::MAX, self.budget.min(self.capacity)));
+        };
+        if bytes == 0 {
             return Ok(NonNull::without_provenance(
                 core::num::NonZeroUsize::new(align).unwrap_or(core::num::NonZeroUsize::MIN),
             ));
         }
-        let bytes = len.checked_mul(size).filter(|&bytes| bytes <= isize::MAX as usize - align);
-        let Some(bytes) = bytes.filter(|&bytes| bytes <= self.budget) else {
-            let (what, needed) = ("method memory", bytes.unwrap_or(usize::MAX));
-            return Err(Detail::Memory { what, needed, available: self.budget.min(self.capacity) }.into());
-        };
+        if bytes > self.budget {
+            return Err(self.lacks(bytes, self.budget.min(self.capacity)));
+        }
         self.budget -= bytes;
         #[cfg(feature = "alloc")]
         if bytes > HEAP_CHUNK
             && let Some(heap) = &mut self.heap
         {
             // Large pieces, such as planned buffers, get blocks of their own.
-            let mut block = HeapBlock::new(bytes)?;
+            let Ok(mut block) = HeapBlock::new(bytes) else { return Err(self.lacks(bytes, 0)) };
             let start = NonNull::from(block.lend()).cast();
             heap.push(block);
             self.retired += bytes;
             return Ok(start);
         }
         let padding = |bump: &Self| (bump.start.addr().get() + bump.used).wrapping_neg() & (align - 1);
+        #[cfg(feature = "alloc")]
         if self.used + padding(self) + bytes > self.capacity {
             self.grow(bytes + align)?;
         }
         let begin = self.used + padding(self);
         let end = begin + bytes;
+        if end > self.capacity {
+            return Err(self.lacks(self.retired + end, self.capacity));
+        }
         self.used = end;
         // SAFETY: `begin <= end <= capacity`, so the result is inside the block or one past its end.
         Ok(unsafe { self.start.add(begin) })
     }
 
+    #[cold]
+    fn lacks(&mut self, needed: usize, available: usize) -> Reported {
+        self.shortage = Shortage { needed, available };
+        Reported
+    }
+
     /// Makes room for `bytes` more, if the memory comes from the heap.
-    fn grow(&mut self, bytes: usize) -> Result<()> {
-        #[cfg(feature = "alloc")]
-        if let Some(heap) = &mut self.heap {
-            // Most of the time that a small program takes to load would go into zeroing a large block.
-            let chunk = HEAP_CHUNK >> 3usize.saturating_sub(heap.len()).min(2);
-            let mut block = HeapBlock::new(bytes.max(chunk))?;
-            let lent = block.lend();
-            self.retired += self.used;
-            (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
-            heap.push(block);
-            return Ok(());
-        }
-        let needed = self.used().saturating_add(bytes);
-        Err(Detail::Memory { what: "method memory", needed, available: self.capacity }.into())
+    #[cfg(feature = "alloc")]
+    fn grow(&mut self, bytes: usize) -> Checked<()> {
+        let Some(heap) = &mut self.heap else { return Ok(()) };
+        // Most of the time that a small program takes to load would go into zeroing a large block.
+        let chunk = HEAP_CHUNK >> 3usize.saturating_sub(heap.len()).min(2);
+        let Ok(mut block) = HeapBlock::new(bytes.max(chunk)) else { return Err(self.lacks(bytes, 0)) };
+        let lent = block.lend();
+        self.retired += self.used;
+        (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
+        heap.push(block);
+        Ok(())
     }
 }
+
+/// Room in a [`Bump`] for elements that come one by one. They are never dropped.
+pub(crate) struct Room<'m, T> {
+    start: NonNull<T>,
+    len: usize,
+    capacity: usize,
+    elements: PhantomData<&'m mut [T]>,
+}
+
+impl<'m, T> Room<'m, T> {
+    /// Adds an element, if there is room for it.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        if self.len < self.capacity {
+            // SAFETY: the room holds `capacity` elements, so element `len` is inside it.
+            let slot = unsafe { self.start.add(self.len) };
+            // SAFETY: as above, and aligned.
+            unsafe { slot.write(value) };
+            self.len += 1;
+        }
+    }
+
+    /// The elements that were added.
+    #[inline]
+    pub(crate) fn finish(self) -> &'m mut [T] {
+        // SAFETY: the `len` elements at `start` are initialised; they belong to the block that is borrowed for 'm, and
+        // `reserve` never hands out the same bytes twice.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+/// A type of which memory full of zeros is a value.
+///
+/// # Safety
+/// All bytes of a value may be zero.
+pub(crate) unsafe trait Zero {}
+
+// SAFETY: a number.
+unsafe impl Zero for u32 {}
+// SAFETY: `false` is zero.
+unsafe impl Zero for bool {}
+// SAFETY: a cell is laid out as the number in it.
+unsafe impl Zero for Cell<usize> {}
+// SAFETY: as its element.
+unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
 /// What a growing [`Bump`] takes from the heap at once, in bytes, a part of it at first; larger pieces are taken apart.
 #[cfg(feature = "alloc")]
@@ -216,8 +295,7 @@ impl<'m> Temp<'m> {
         let bytes = len.checked_mul(size_of::<T>());
         let end = bytes.and_then(|bytes| bytes.checked_add(begin + padding));
         let Some(end) = end.filter(|&end| end <= self.capacity.get()) else {
-            let (what, needed) = ("temporary memory of the operator", end.unwrap_or(usize::MAX));
-            return Err(Error::from(Detail::Memory { what, needed, available: self.capacity.get() }));
+            return Err(Error::fault(Fault::TempMemory, end.unwrap_or(usize::MAX), self.capacity.get()));
         };
         self.used.set(end);
         // SAFETY: `begin + padding <= end <= capacity`, so the result is inside the block or one past its end.
@@ -304,7 +382,7 @@ impl HeapBlock {
 
     /// Allocates `len` zeroed bytes, aligned to 64. Fails where the allocator does.
     pub fn new(len: usize) -> Result<Self> {
-        let failed = || Error::from(Detail::Memory { what: "heap memory", needed: len, available: 0 });
+        let failed = || Error::fault(Fault::HeapMemory, len, 0);
         let layout = core::alloc::Layout::from_size_align(len.max(1), Self::ALIGNMENT).map_err(|_| failed())?;
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc::alloc_zeroed(layout) };
@@ -366,7 +444,7 @@ impl<'m> Memory<'m> {
                 *slot = Some((memory_id, buffer));
                 Ok(self)
             }
-            None => Err(Error::invalid("too many planned buffers are given apart")),
+            None => Err(Fault::TooManyApart.into()),
         }
     }
 
@@ -384,36 +462,32 @@ impl<'m> Memory<'m> {
     }
 
     /// Finds or allocates the planned buffers of a method.
-    pub(crate) fn plan(&mut self, plan: &Plan<'_>) -> Result<&'m [PlannedBuffer]> {
+    pub(crate) fn plan(&mut self, plan: &Plan<'_>, report: &mut Report) -> Checked<&'m [PlannedBuffer]> {
         let count = plan.num_buffers().saturating_sub(1);
-        let buffers = self.bump.slice(count, |_| PlannedBuffer { start: NonNull::dangling(), len: 0, in_block: 0 })?;
-        for (memory_id, buffer) in (1u32..).zip(buffers.iter_mut()) {
+        let mut buffers = self.bump.room(count)?;
+        for memory_id in 1..=count as u32 {
             let size = plan.buffer_size(memory_id);
-            let too_small = |available| {
-                let needed = usize::try_from(size).unwrap_or(usize::MAX);
-                Error::from(Detail::Memory { what: "planned buffer", needed, available })
-            };
-            let len = usize::try_from(size).map_err(|_| too_small(0))?;
-            if let Some(shared) = &self.shared {
-                let (start, available) = shared.get().buffer(memory_id);
-                if len > available {
-                    return Err(too_small(available));
-                }
-                *buffer = PlannedBuffer { start, len, in_block: 0 };
-                continue;
-            }
+            // Larger than any memory, if it does not fit.
+            let len = usize::try_from(size).unwrap_or(usize::MAX);
             let apart = self.apart.iter_mut().find(|slot| slot.as_ref().is_some_and(|(id, _)| *id == memory_id));
-            *buffer = match apart.and_then(Option::take) {
-                Some((_, given)) if given.len() < len => return Err(too_small(given.len())),
-                Some((_, given)) => PlannedBuffer { start: NonNull::from(given).cast(), len, in_block: 0 },
+            let given = match (&self.shared, apart) {
+                (Some(shared), _) => Some(shared.get().buffer(memory_id)),
+                (None, Some(slot)) => slot.take().map(|(_, given)| (NonNull::from(&mut *given).cast(), given.len())),
+                (None, None) => None,
+            };
+            buffers.push(match given {
+                Some((_, available)) if available < len => {
+                    return Err(report.fault(Fault::PlannedMemory, len, available));
+                }
+                Some((start, _)) => PlannedBuffer { start, len, in_block: 0 },
                 None => {
                     let before = self.bump.used();
-                    let start = NonNull::from(self.bump.bytes(len, PLANNED_ALIGNMENT)?).cast();
+                    let start = NonNull::from(self.bump.raw(len, PLANNED_ALIGNMENT)?).cast();
                     PlannedBuffer { start, len, in_block: self.bump.used() - before }
                 }
-            };
+            });
         }
-        Ok(buffers)
+        Ok(buffers.finish())
     }
 
     pub(crate) fn shared(&self) -> Option<SharedRef<'m>> {
@@ -454,13 +528,11 @@ pub(crate) struct PlannedBuffer {
 }
 
 /// Gives a tensor its constant data.
-pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8]) -> Result<()> {
+pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8], report: &mut Report) -> Checked<()> {
     if data.len() < tensor.bound {
-        let (what, needed, available) = ("data of a constant", tensor.bound, data.len());
-        return Err(Error::new(Code::InvalidProgram, Detail::Memory { what, needed, available }));
+        return Err(report.fault(Fault::ConstantData, tensor.bound, data.len()));
     }
-    let what = "the program's bytes (use a 16-byte aligned buffer)";
-    let start = aligned(tensor, NonNull::from(data).cast(), tensor.bound, what)?;
+    let start = aligned(tensor, NonNull::from(data).cast(), tensor.bound, Fault::UnalignedProgram, report)?;
     // SAFETY: aligned, long enough, and borrowed for as long as the method; never written, because the load-time check
     // refuses instructions that write a tensor whose access is `ReadOnly`.
     unsafe { tensor.bind(start, tensor.bound) };
@@ -473,19 +545,19 @@ pub(crate) fn bind_planned(
     buffer: &PlannedBuffer,
     offset: u64,
     initial: Option<&[u8]>,
-) -> Result<()> {
+    report: &mut Report,
+) -> Checked<()> {
     let bound = tensor.bound;
     let offset = usize::try_from(offset).ok().filter(|o| o.checked_add(bound).is_some_and(|end| end <= buffer.len));
     let Some(offset) = offset else {
-        return Err(Error::program("a tensor is planned beyond the end of its buffer"));
+        return Err(report.plain(Fault::BeyondBuffer));
     };
     // SAFETY: `offset <= buffer.len`, and the buffer is one allocation of that length.
     let start = unsafe { buffer.start.add(offset) };
-    let start = aligned(tensor, start, bound, "a planned tensor")?;
+    let start = aligned(tensor, start, bound, Fault::UnalignedBuffer, report)?;
     if let Some(initial) = initial {
         if initial.len() < bound {
-            let (what, needed, available) = ("initial data of a buffer", bound, initial.len());
-            return Err(Error::new(Code::InvalidProgram, Detail::Memory { what, needed, available }));
+            return Err(report.fault(Fault::InitialData, bound, initial.len()));
         }
         // SAFETY: `bound` bytes from `start` are inside the planned buffer (checked above) and inside `initial`; the
         // planned buffer is borrowed exclusively, or its busy flag is held during load, so nothing else refers to it.
@@ -501,15 +573,26 @@ pub(crate) fn bind_planned(
 /// # Safety
 /// `data` stays valid, and is not used otherwise, until the tensor is unbound or bound again. It is writable if an
 /// instruction writes the tensor.
-pub(crate) unsafe fn bind_borrowed(tensor: &TensorState<'_>, data: NonNull<u8>, len: usize) -> Result<()> {
-    let data = aligned(tensor, data, len, "the tensor's data")?;
+pub(crate) unsafe fn bind_borrowed(
+    tensor: &TensorState<'_>,
+    data: NonNull<u8>,
+    len: usize,
+    report: &mut Report,
+) -> Checked<()> {
+    let data = aligned(tensor, data, len, Fault::UnalignedData, report)?;
     // SAFETY: as above, and aligned.
     unsafe { tensor.bind(data, len) };
     Ok(())
 }
 
 /// `start`, which must be aligned for the tensor's elements; where there is no room for any, some address that is.
-fn aligned(tensor: &TensorState<'_>, start: NonNull<u8>, room: usize, what: &'static str) -> Result<NonNull<u8>> {
+fn aligned(
+    tensor: &TensorState<'_>,
+    start: NonNull<u8>,
+    room: usize,
+    fault: Fault,
+    report: &mut Report,
+) -> Checked<NonNull<u8>> {
     if room == 0 {
         return Ok(NonNull::<u128>::dangling().cast());
     }
@@ -517,7 +600,7 @@ fn aligned(tensor: &TensorState<'_>, start: NonNull<u8>, room: usize, what: &'st
     let size = tensor.dtype.size();
     let needed = if tensor.dtype.is_complex() { size / 2 } else { size };
     if start.addr().get() & (needed - 1) != 0 {
-        return Err(Detail::Alignment { what, needed }.into());
+        return Err(report.fault(fault, needed, 0));
     }
     Ok(start)
 }
@@ -641,7 +724,7 @@ impl SharedRef<'_> {
         }
     }
 
-    /// Takes the arenas for a method. The result releases them when it is dropped.
+    /// Takes the arenas for a method, unless another one has them. The result releases them when it is dropped.
     pub(crate) fn hold(&self) -> Result<Hold<'_>> {
         let busy = &self.get().busy;
         #[cfg(target_has_atomic = "8")]
@@ -649,11 +732,7 @@ impl SharedRef<'_> {
         // Without atomic exchange there is no telling whether they are free.
         #[cfg(not(target_has_atomic = "8"))]
         let free = false;
-        if !free {
-            let text = "another method that shares the planned buffers is executing, or its outputs are still in use";
-            return Err(Error::new(Code::InvalidState, Detail::Text(text)));
-        }
-        Ok(Hold(busy))
+        if free { Ok(Hold(busy)) } else { Err(Fault::SharedBusy.into()) }
     }
 }
 

@@ -3,9 +3,10 @@
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 
-use crate::error::{Code, Detail, Error, Result, Role};
+use crate::error::{Result, Role};
 use crate::events::EventTracer;
 use crate::execution::{Execution, Outputs};
+use crate::fault::Fault;
 use crate::footprint;
 use crate::io::{Input, OutputBuffer, TensorView};
 use crate::load::{self, LoadOptions, Loaded, MemoryUse};
@@ -158,8 +159,7 @@ impl<'m> Method<'m> {
     /// A parameter or buffer by its fully qualified name in the exported module, as the last execution left it.
     pub fn attribute(&mut self, name: &str) -> Result<Tensor<'_>> {
         if self.shared.is_some() {
-            let text = "attributes of methods with shared planned buffers cannot be read";
-            return Err(Error::new(Code::NotSupported, Detail::Text(text)));
+            return Err(Fault::SharedAttributes.into());
         }
         let loaded = &self.loaded.0;
         for (index, value) in loaded.plan.values().enumerate() {
@@ -174,7 +174,7 @@ impl<'m> Method<'m> {
                 return tensor.tensor().map_err(|e| e.at(Role::Value, index));
             }
         }
-        Err(Error::new(Code::NotFound, Detail::Text("the method has no attribute of this name")))
+        Err(Fault::NoAttribute.into())
     }
 }
 

@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 
 use rushlight_format as format;
 
-use crate::error::{Code, Detail, Error, Result};
+use crate::error::Result;
+use crate::fault::Fault;
 #[cfg(feature = "alloc")]
 use crate::memory::{SharedBytes, StableBytes};
 
@@ -45,8 +46,7 @@ impl<'p> Program<'p> {
     }
 
     pub(crate) fn plan(&self, name: &str) -> Result<format::pte::Plan<'p>> {
-        let missing = || Error::new(Code::NotFound, Detail::Text("the program has no method of this name"));
-        self.parsed.method_named(name).ok_or_else(missing)
+        self.parsed.method_named(name).ok_or_else(|| Fault::NoMethod.into())
     }
 
     pub(crate) fn inner(&self) -> &format::Program<'p> {

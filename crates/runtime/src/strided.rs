@@ -1,18 +1,21 @@
 //! Copying a caller's tensor of any strides into the dim order that the program expects.
 
-use crate::error::Result;
 use crate::io::TensorView;
 use crate::tensor::{MAX_RANK, TensorState};
 
 /// True if strides (row-major where `None`) reach the same elements in the same order as `expected`. Dimensions of
 /// size 1 may have any stride.
+#[cfg_attr(target_os = "none", inline(never))]
 pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[usize]) -> bool {
-    if sizes.contains(&0) {
-        return true;
+    let strides = or_row_major(sizes, strides);
+    let mut is_dense = true;
+    for (&size, (stride, expected)) in sizes.iter().zip(strides.iter().zip(expected)) {
+        if size == 0 {
+            return true;
+        }
+        is_dense &= size == 1 || stride == expected;
     }
-    let row_major = row_major(sizes);
-    let strides = strides.unwrap_or_else(|| row_major.get(..sizes.len()).unwrap_or_default());
-    sizes.iter().zip(strides.iter().zip(expected)).all(|(&size, (stride, expected))| size == 1 || stride == expected)
+    is_dense
 }
 
 /// True if strides (row-major where `None`) are those of a dense tensor with this dim order.
@@ -22,10 +25,15 @@ pub(crate) fn has_dim_order(sizes: &[usize], strides: Option<&[usize]>, dim_orde
     is_dense(sizes, strides, &expected)
 }
 
-fn row_major(sizes: &[usize]) -> [usize; MAX_RANK] {
-    let mut strides = [1; MAX_RANK];
-    dense_strides(sizes, 0..sizes.len(), &mut strides);
-    strides
+/// The strides, or those of a dense row-major tensor.
+#[cfg_attr(target_os = "none", inline(never))]
+fn or_row_major(sizes: &[usize], strides: Option<&[usize]>) -> [usize; MAX_RANK] {
+    let mut result = [1; MAX_RANK];
+    match strides {
+        Some(strides) => result.iter_mut().zip(strides).for_each(|(slot, &stride)| *slot = stride),
+        None => dense_strides(sizes, 0..sizes.len(), &mut result),
+    }
+    result
 }
 
 /// Fills `strides` with those of a dense tensor whose dimensions lie in memory in the order `dim_order`, outermost first.
@@ -39,48 +47,57 @@ pub fn dense_strides(sizes: &[usize], dim_order: impl DoubleEndedIterator<Item =
     }
 }
 
-/// Copies the view, whose type and sizes are the tensor's, into the tensor's memory.
-pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Result<()> {
-    let dense = is_dense(view.sizes, view.strides, state.strides());
-    let mut tensor = state.tensor_mut()?;
+/// The order of a row-major tensor's dimensions.
+pub(crate) const ROW_MAJOR: [u8; MAX_RANK] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// Copies the view, whose type and sizes are the tensor's, into the tensor's memory, if it has any.
+pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Option<()> {
+    let mut tensor = state.bound_tensor_mut()?;
     let to = tensor.bytes_mut();
     match view.data.get(..to.len()) {
-        Some(from) if dense => to.copy_from_slice(from),
-        _ => copy_ordered(view, state.dim_order.iter().map(|&dim| dim as usize), to),
+        Some(from) if is_dense(view.sizes, view.strides, state.strides()) => to.copy_from_slice(from),
+        _ => copy_ordered(view, state.dim_order, to),
     }
-    Ok(())
+    Some(())
+}
+
+/// One dimension of a copy.
+#[derive(Clone, Copy)]
+struct Dimension {
+    size: usize,
+    /// Bytes between neighbours.
+    step: usize,
+    index: usize,
 }
 
 /// Copies the view into `to`, with its dimensions in the order `dim_order` from the outermost to the innermost.
-pub(crate) fn copy_ordered(view: &TensorView<'_>, dim_order: impl ExactSizeIterator<Item = usize>, to: &mut [u8]) {
-    let row_major = row_major(view.sizes);
-    let strides = view.strides.unwrap_or(&row_major);
-    // Sizes and strides of the view in the order of the copy, outermost first.
-    let (mut sizes, mut steps) = ([1usize; MAX_RANK], [0usize; MAX_RANK]);
-    let rank = dim_order.len();
-    for ((dim, size), step) in dim_order.zip(&mut sizes).zip(&mut steps) {
-        *size = view.sizes.get(dim).copied().unwrap_or(1);
-        *step = strides.get(dim).copied().unwrap_or(0);
-    }
-    let (sizes, steps) = (sizes.get(..rank).unwrap_or_default(), steps.get(..rank).unwrap_or_default());
+pub(crate) fn copy_ordered(view: &TensorView<'_>, dim_order: &[u8], to: &mut [u8]) {
+    let strides = or_row_major(view.sizes, view.strides);
     let width = view.dtype.size();
-    let (inner, outer) = sizes.split_last().map_or((1, sizes), |(&inner, outer)| (inner, outer));
-    let (inner_step, outer_steps) = steps.split_last().map_or((0, steps), |(&step, outer)| (step, outer));
-    let mut index = [0usize; MAX_RANK];
-    for row in to.chunks_exact_mut((inner * width).max(1)) {
-        let offset: usize = index.iter().zip(outer_steps).map(|(i, step)| i * step).sum();
-        for (i, element) in row.chunks_exact_mut(width).enumerate() {
-            let at = (offset + i * inner_step) * width;
-            if let Some(from) = view.data.get(at..at + width) {
+    // Innermost first.
+    let mut dims = [Dimension { size: 1, step: 0, index: 0 }; MAX_RANK];
+    for (slot, &dim) in dims.iter_mut().zip(dim_order.iter().rev()) {
+        slot.size = view.sizes.get(dim as usize).copied().unwrap_or(1);
+        slot.step = strides.get(dim as usize).map_or(0, |stride| stride.wrapping_mul(width));
+    }
+    let [inner, outer @ ..] = &mut dims;
+    let mut start = 0usize;
+    for row in to.chunks_exact_mut((inner.size * width).max(1)) {
+        let mut at = start;
+        for element in row.chunks_exact_mut(width) {
+            if let Some(from) = view.data.get(at..).and_then(|data| data.get(..width)) {
                 element.copy_from_slice(from);
             }
+            at = at.wrapping_add(inner.step);
         }
-        for (i, &size) in index.iter_mut().take(outer.len()).zip(outer).rev() {
-            *i += 1;
-            if *i < size {
+        for dim in outer.iter_mut() {
+            dim.index += 1;
+            start = start.wrapping_add(dim.step);
+            if dim.index < dim.size {
                 break;
             }
-            *i = 0;
+            start = start.wrapping_sub(dim.step.wrapping_mul(dim.size));
+            dim.index = 0;
         }
     }
 }

@@ -8,7 +8,8 @@ use core::slice;
 use rushlight_format::{ScalarType, pte::ShapeDynamism};
 
 use crate::element::Element;
-use crate::error::{Code, Detail, Error, Result};
+use crate::error::{Detail, Error, Result};
+use crate::fault::Fault;
 
 pub use rushlight_format::pte::MAX_RANK;
 
@@ -76,7 +77,7 @@ impl<'a> Tensor<'a> {
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         if self.dtype() != T::DTYPE {
-            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype() }.into());
+            return Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into());
         }
         // SAFETY: `data` is aligned for the tensor's type and holds whole elements (upheld by every constructor of
         // `Tensor`); `T` is the plain type of that dtype, for which every bit pattern is valid (`Element` is sealed).
@@ -158,7 +159,7 @@ impl<'a> TensorMut<'a> {
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         if self.dtype() != T::DTYPE {
-            return Err(Detail::Dtype { expected: T::DTYPE.name(), got: self.dtype() }.into());
+            return Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into());
         }
         let bytes = self.bytes_mut();
         let len = bytes.len() / size_of::<T>();
@@ -290,7 +291,7 @@ impl<'m> TensorState<'m> {
     fn change_sizes(&self, sizes: &[usize]) -> Result<()> {
         let rank = self.rank();
         if sizes.len() != rank {
-            return Err(Detail::Count { what: "rank of the output", expected: rank, got: sizes.len() }.into());
+            return Err(Error::fault(Fault::OutputRank, rank, sizes.len()));
         }
         if self.dynamism == ShapeDynamism::Static {
             let (dim, (&expected, &got)) =
@@ -303,12 +304,17 @@ impl<'m> TensorState<'m> {
             let bound = self.bound / self.dtype.size();
             return Err(Detail::Elements { bound, got: numel.unwrap_or(usize::MAX) }.into());
         };
+        self.set_sizes(sizes, nbytes);
+        Ok(())
+    }
+
+    /// Gives the tensor as many sizes as it has, which take `nbytes` of the bytes that its upper bounds take.
+    pub(crate) fn set_sizes(&self, sizes: &[usize], nbytes: usize) {
         for (cell, &size) in self.dims.iter().zip(sizes) {
             cell.set(size);
         }
         self.nbytes.set(nbytes);
         self.update_strides();
-        Ok(())
     }
 
     /// Lets the tensor use the `room` bytes at `data`.
@@ -330,7 +336,7 @@ impl<'m> TensorState<'m> {
     /// Shares the memory of `other`, a tensor of the same type with at least as many elements.
     pub(crate) fn share(&self, other: &TensorState<'_>) -> Result<()> {
         if self.dtype != other.dtype {
-            return Err(Detail::Dtype { expected: self.dtype.name(), got: other.dtype }.into());
+            return Err(Detail::ElementType { expected: self.dtype, got: other.dtype }.into());
         }
         if self.nbytes.get() > other.nbytes.get() {
             let size = self.dtype.size();
@@ -370,7 +376,7 @@ impl<'m> TensorState<'m> {
                 Err(Detail::Elements { bound: self.room.get() / size, got: self.nbytes.get() / size }.into())
             }
             None if self.nbytes.get() == 0 => Ok(NonNull::<u128>::dangling().cast()),
-            None => Err(Error::new(Code::InvalidState, Detail::Text("the tensor has no memory yet"))),
+            None => Err(Fault::NoMemory.into()),
         }
     }
 

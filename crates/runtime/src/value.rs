@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 
+use crate::fault::Kind;
 use crate::tensor::TensorState;
 
 /// One value. Copying a tensor value makes another handle on the same tensor, as `MoveCall` needs.
@@ -28,21 +29,33 @@ pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) type Values<'m> = &'m [Cell<Value<'m>>];
 
+/// Value `index`; `None` past the end.
+pub(crate) fn value<'m>(values: Values<'m>, index: u32) -> Value<'m> {
+    values.get(index as usize).map_or(Value::None, Cell::get)
+}
+
+/// The tensor that is value `index`, if it is one.
+pub(crate) fn tensor<'m>(values: Values<'m>, index: u32) -> Option<&'m TensorState<'m>> {
+    match value(values, index) {
+        Value::Tensor(tensor) => Some(tensor),
+        _ => None,
+    }
+}
+
 impl Value<'_> {
-    /// Name for messages.
-    pub(crate) fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> Kind {
         match self {
-            Self::None => "None",
-            Self::Int(_) => "an int",
-            Self::Double(_) => "a double",
-            Self::Bool(_) => "a bool",
-            Self::String(_) => "a string",
-            Self::Tensor(_) => "a tensor",
-            Self::IntList(_) => "a list of ints",
-            Self::DoubleList(_) => "a list of doubles",
-            Self::BoolList(_) => "a list of bools",
-            Self::TensorList(_) => "a list of tensors",
-            Self::OptionalTensorList(_) => "a list of optional tensors",
+            Self::None => Kind::None,
+            Self::Int(_) => Kind::Int,
+            Self::Double(_) => Kind::Double,
+            Self::Bool(_) => Kind::Bool,
+            Self::String(_) => Kind::String,
+            Self::Tensor(_) => Kind::Tensor,
+            Self::IntList(_) => Kind::IntList,
+            Self::DoubleList(_) => Kind::DoubleList,
+            Self::BoolList(_) => Kind::BoolList,
+            Self::TensorList(_) => Kind::TensorList,
+            Self::OptionalTensorList(_) => Kind::OptionalTensorList,
         }
     }
 }

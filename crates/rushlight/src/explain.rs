@@ -2,7 +2,7 @@
 
 use rushlight_format::pte::{Plan, TensorStorage, Value};
 use rushlight_kernels as kernels;
-use rushlight_runtime::{self as runtime, Code, Detail, Input, Registry, Role};
+use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role};
 
 use crate::error::{Error, MissingOperator};
 use crate::meta::{MethodMeta, TensorInfo, ValueInfo, full_name};
@@ -12,15 +12,17 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
     let meta = || MethodMeta::of(plan);
     let method = plan.name();
     let result = match error.detail {
-        Detail::MissingOperators { .. } => return missing_operators(plan, registry),
-        Detail::Overlap { argument, other } => {
+        Detail::Fault(Fault::MissingOperators, ..) => return missing_operators(plan, registry),
+        Detail::Fault(Fault::Overlap, argument, other) => {
             Error::new(error.code, "the program is invalid: an operator would overwrite what it reads")
                 .expected(format!("argument {argument} in memory of its own"))
                 .got(format!("memory shared with argument {other}"))
                 .help("the file was damaged, or written by a compiler with a faulty memory plan")
         }
-        Detail::Alignment { needed, .. } => Error::new(error.code, error.detail.to_string())
-            .help(format!("keep the file's bytes at an address that is a multiple of {}", needed.max(16))),
+        Detail::Fault(Fault::UnalignedProgram | Fault::UnalignedBuffer | Fault::UnalignedData, needed, _) => {
+            Error::new(error.code, error.detail.to_string())
+                .help(format!("keep the file's bytes at an address that is a multiple of {}", needed.max(16)))
+        }
         _ => Error::new(error.code, error.detail.to_string()),
     };
     match error.site.role {
@@ -56,7 +58,7 @@ pub(crate) fn explain_inputs(
     {
         return result.got(describe(input));
     }
-    if let Detail::Count { what: "inputs", expected, got } = error.detail {
+    if let Detail::Fault(Fault::Inputs, expected, got) = error.detail {
         let meta = MethodMeta::of(plan);
         let inputs: Vec<String> = meta.inputs.iter().map(ToString::to_string).collect();
         let name = plan.name();
@@ -81,11 +83,11 @@ fn describe(input: &Input<'_>) -> String {
 
 fn input_error(error: &runtime::Error, method: &str, index: usize, info: Option<&ValueInfo>) -> Error {
     let what = match error.detail {
-        Detail::Dtype { .. } => "has the wrong element type",
-        Detail::Size { .. } | Detail::Bound { .. } | Detail::Rank { .. } => "has the wrong shape",
-        Detail::Count { what: "rank of the input", .. } => "has the wrong rank",
+        Detail::ElementType { .. } => "has the wrong element type",
+        Detail::Size { .. } | Detail::Bound { .. } => "has the wrong shape",
+        Detail::Fault(Fault::InputRank, ..) => "has the wrong rank",
         Detail::Kind { .. } => "is of the wrong kind",
-        Detail::Value { .. } | Detail::Number { .. } => "differs from the value that was fixed at export",
+        Detail::Fault(Fault::FixedInput, ..) => "differs from the value that was fixed at export",
         _ => "cannot be used",
     };
     let name = info.and_then(ValueInfo::as_tensor).and_then(|info| info.name.clone());
@@ -103,8 +105,8 @@ fn input_error(error: &runtime::Error, method: &str, index: usize, info: Option<
         )),
         Detail::Size { dim, .. } => result
             .help(format!("the shape was fixed at export; export with dimension {dim} dynamic to pass other sizes")),
-        Detail::Dtype { expected, .. } => result.help(format!("convert the input to {expected}")),
-        Detail::Text(text) => result.help(text),
+        Detail::ElementType { expected, .. } => result.help(format!("convert the input to {expected}")),
+        Detail::Fault(Fault::WrittenInput | Fault::InputStrides, ..) => result.help(error.detail.to_string()),
         _ => result,
     }
 }

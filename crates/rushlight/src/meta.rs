@@ -150,7 +150,7 @@ impl TensorInfo {
             dim_order: spec.dim_order.to_vec(),
             is_dynamic: spec.shape_dynamism != ShapeDynamism::Static,
             is_memory_planned: !matches!(spec.storage, TensorStorage::Unplanned),
-            nbytes: spec.nbytes,
+            nbytes: spec.nbytes as u64,
             name: spec.fully_qualified_name.map(str::to_owned),
         }
     }

@@ -101,7 +101,7 @@ fn tensors(
         .map(|index| match plan.value(index as usize) {
             Value::Tensor(spec) if spec.nbytes < 1 << 16 => {
                 let sizes = spec.sizes.iter().map(|size| size as usize).collect();
-                Some((spec.scalar_type, sizes, HeapBlock::new(spec.nbytes as usize).ok()?))
+                Some((spec.scalar_type, sizes, HeapBlock::new(spec.nbytes).ok()?))
             }
             _ => None,
         })

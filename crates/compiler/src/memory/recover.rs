@@ -455,7 +455,7 @@ fn span(value: &Value<'_>) -> Option<Span> {
         TensorStorage::Planned { memory_id, offset }
         | TensorStorage::PlannedInit { memory_id, offset, .. }
         | TensorStorage::ExternalPlanned { memory_id, offset, .. } => {
-            Some(Span { memory_id, start: offset, end: offset.saturating_add(tensor.nbytes) })
+            Some(Span { memory_id, start: offset, end: offset.saturating_add(tensor.nbytes as u64) })
         }
         _ => None,
     }

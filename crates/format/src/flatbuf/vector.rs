@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 /// A number that flatbuffers store in little-endian order.
-pub trait Element: Copy {
+pub trait Element: Copy + Default {
     /// Bytes of one element.
     const SIZE: usize;
 
@@ -49,6 +49,12 @@ impl<'a, T: Element> Vector<'a, T> {
         Self { bytes, element: PhantomData }
     }
 
+    /// The elements as they are in the file, in little-endian order.
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn len(&self) -> usize {
         self.bytes.len() / T::SIZE
@@ -66,14 +72,7 @@ impl<'a, T: Element> Vector<'a, T> {
 
     #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn iter(&self) -> VectorIter<'a, T> {
-        VectorIter { chunks: self.bytes.chunks_exact(T::SIZE), element: PhantomData }
-    }
-}
-
-impl<'a> Vector<'a, u8> {
-    #[cfg_attr(not(target_os = "none"), inline(always))]
-    pub fn as_bytes(&self) -> &'a [u8] {
-        self.bytes
+        VectorIter { rest: *self }
     }
 }
 
@@ -114,10 +113,15 @@ impl<'a, T: Element> IntoIterator for &Vector<'a, T> {
 }
 
 /// Elements of a [`Vector`], in order.
-#[derive(Clone, Debug)]
-pub struct VectorIter<'a, T> {
-    chunks: core::slice::ChunksExact<'a, u8>,
-    element: PhantomData<T>,
+#[derive(Clone)]
+pub struct VectorIter<'a, T: Element> {
+    rest: Vector<'a, T>,
+}
+
+impl<T: Element + core::fmt::Debug> core::fmt::Debug for VectorIter<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.rest.fmt(f)
+    }
 }
 
 impl<T: Element> Iterator for VectorIter<'_, T> {
@@ -125,19 +129,24 @@ impl<T: Element> Iterator for VectorIter<'_, T> {
 
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn next(&mut self) -> Option<T> {
-        self.chunks.next().and_then(T::read)
+        let (element, rest) = self.rest.bytes.split_at_checked(T::SIZE)?;
+        self.rest.bytes = rest;
+        T::read(element)
     }
 
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.chunks.size_hint()
+        (self.rest.len(), Some(self.rest.len()))
     }
 }
 
 impl<T: Element> DoubleEndedIterator for VectorIter<'_, T> {
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn next_back(&mut self) -> Option<T> {
-        self.chunks.next_back().and_then(T::read)
+        let last = self.rest.len().checked_sub(1)?;
+        let element = self.rest.get(last);
+        self.rest.bytes = self.rest.bytes.get(..last * T::SIZE)?;
+        element
     }
 }
 

@@ -4,8 +4,8 @@
 mod write;
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Context, Read, Table, TableList};
-use crate::header::{self, check_identifier};
+use crate::flatbuf::{Context, Table, TableList};
+use crate::header::check_identifier;
 use crate::layout::LayoutFields;
 use crate::schema::*;
 use crate::segments::Segments;
@@ -46,25 +46,27 @@ impl<'a> FlatTensor<'a> {
     /// # Errors
     /// The first fault found. See [`ErrorKind`].
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
-        let (len, base) = parse_header(file)?;
-        let buf = file.get(..len).unwrap_or(file);
-        let ctx = Context::new(buf);
-        ctx.explain(Self::decode(&ctx, file, base))
+        let mut ctx = Context::new(file);
+        let flat_tensor = Self::decode(&mut ctx);
+        ctx.explain(flat_tensor)
     }
 
-    fn decode(ctx: &Context<'a>, file: &'a [u8], base: u64) -> Read<Self> {
+    fn decode(ctx: &mut Context<'a>) -> Option<Self> {
+        let file = ctx.buf();
+        let (len, base) = read_header(ctx);
+        ctx.limit(len);
         let root = ctx.root(FLAT_ROOT)?;
         let flat_tensor = Self {
             buf: ctx.buf(),
-            version: root.scalar(FLAT_VERSION, 0)?,
-            segments: Segments::parse(root, FLAT_SEGMENTS, file, base)?,
-            named_data: root.tables(FLAT_NAMED_DATA)?.list(),
+            version: root.scalar(FLAT_VERSION, 0),
+            segments: Segments::parse(root, FLAT_SEGMENTS, file, base),
+            named_data: root.tables(FLAT_NAMED_DATA),
         };
-        ctx.tables(flat_tensor.named_data).each(|table| {
-            let (key, _) = flat_tensor.entry(table)?;
-            table.spend(16 + key.len())
-        })?;
-        Ok(flat_tensor)
+        ctx.each(flat_tensor.named_data, FLAT_NAMED_DATA, |table| {
+            let (key, _) = flat_tensor.entry(table);
+            table.spend(16 + key.len());
+        });
+        Some(flat_tensor)
     }
 
     /// Version of the schema; 0 in every file so far.
@@ -98,44 +100,38 @@ impl<'a> FlatTensor<'a> {
         self.entries().find(|(k, _)| *k == key).map(|(_, tensor)| tensor)
     }
 
-    fn entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, NamedTensor<'a>)> {
-        let key = table.required_string(ENTRY_KEY)?;
-        let data = self.segments.of(table, ENTRY_SEGMENT_INDEX)?;
-        let layout = match table.table(ENTRY_LAYOUT)? {
-            Some(layout) => Some(TensorLayout::decode(layout, LAYOUT)?),
-            None => None,
-        };
+    fn entry(&self, table: Table<'_, 'a>) -> (&'a str, NamedTensor<'a>) {
+        let key = table.required_string(ENTRY_KEY);
+        let data = self.segments.of(table, ENTRY_SEGMENT_INDEX);
+        let layout = table.table(ENTRY_LAYOUT).map(|layout| TensorLayout::decode(layout, LAYOUT));
         let needed = layout.map_or(0, |layout| layout.nbytes());
-        table.fits(ENTRY_SEGMENT_INDEX, needed, data.len() as u64)?;
-        Ok((key, NamedTensor { layout, data }))
+        table.fits(ENTRY_SEGMENT_INDEX, needed as u64, data.len() as u64);
+        (key, NamedTensor { layout, data })
     }
 }
 
 /// Bytes of the flatbuffer, counted from the start of the file, and where segments start.
-fn parse_header(file: &[u8]) -> Result<(usize, u64), FormatError> {
-    check_identifier(file, IDENTIFIER)?;
-    let got = header::word(file, 8).unwrap_or_default();
+fn read_header(ctx: &Context<'_>) -> (usize, u64) {
+    check_identifier(ctx, IDENTIFIER);
+    let got = ctx.number::<u32>(8, HEADER_MAGIC).to_le_bytes();
     if got != MAGIC {
-        return Err(header::error(HEADER_MAGIC, 8, ErrorKind::BadMagic { expected: MAGIC, got }));
+        ctx.report(HEADER_MAGIC, ErrorKind::BadMagic { expected: MAGIC, got }, 8);
     }
-    let len = header::number::<4>(file, 12, HEADER_LENGTH)? as u32;
+    let len: u32 = ctx.number(12, HEADER_LENGTH);
     if len < HEADER_LEN {
         let kind = ErrorKind::Truncated { needed: u64::from(HEADER_LEN), available: u64::from(len) };
-        return Err(header::error(HEADER_LENGTH, 12, kind));
+        ctx.report(HEADER_LENGTH, kind, 12);
     }
-    let available = file.len() as u64;
-    let flatbuffer_end = header::number::<8>(file, 16, HEADER_FLATBUFFER_OFFSET)?.saturating_add(header::number::<8>(
-        file,
-        24,
-        HEADER_FLATBUFFER_SIZE,
-    )?);
-    let base = header::number::<8>(file, 32, HEADER_SEGMENT_BASE)?;
-    let segments_end = base.saturating_add(header::number::<8>(file, 40, HEADER_SEGMENT_SIZE)?);
+    let offset: u64 = ctx.number(16, HEADER_FLATBUFFER_OFFSET);
+    let flatbuffer_end = offset.saturating_add(ctx.number(24, HEADER_FLATBUFFER_SIZE));
+    let base: u64 = ctx.number(32, HEADER_SEGMENT_BASE);
+    let segments_end = base.saturating_add(ctx.number(40, HEADER_SEGMENT_SIZE));
+    let available = ctx.buf().len() as u64;
     for (field, at, needed) in [(HEADER_FLATBUFFER_SIZE, 24, flatbuffer_end), (HEADER_SEGMENT_SIZE, 40, segments_end)] {
         if needed > available {
-            return Err(header::error(field, at, ErrorKind::Truncated { needed, available }));
+            ctx.report(field, ErrorKind::Truncated { needed, available }, at);
         }
     }
     // It is at most the length of the file, which is a `usize`.
-    Ok((flatbuffer_end as usize, base))
+    (flatbuffer_end as usize, base)
 }

@@ -1,7 +1,8 @@
 //! The file identifier and the extended header before the flatbuffer.
 
 use crate::error::{ErrorKind, FormatError};
-use crate::header;
+use crate::flatbuf::Context;
+use crate::header::check_identifier;
 use crate::schema::*;
 
 /// Identifier of the one generation of the format that exists.
@@ -29,29 +30,35 @@ impl ExtendedHeader {
     /// `BadMagic` or `IncompatibleVersion` for another identifier; `Truncated` when the flatbuffer or
     /// the segments would reach past the end of `file`.
     pub fn parse(file: &[u8]) -> Result<Option<Self>, FormatError> {
-        header::check_identifier(file, IDENTIFIER)?;
-        if header::word(file, 8) != Some(EXTENDED_MAGIC) {
-            return Ok(None);
+        let ctx = Context::new(file);
+        let header = Self::read(&ctx);
+        ctx.explain(Some(header))
+    }
+
+    pub(crate) fn read(ctx: &Context<'_>) -> Option<Self> {
+        check_identifier(ctx, IDENTIFIER);
+        if ctx.buf().get(8..12) != Some(&EXTENDED_MAGIC) {
+            return None;
         }
-        let len = header::number::<4>(file, 12, HEADER_LENGTH)? as u32;
+        let len: u32 = ctx.number(12, HEADER_LENGTH);
         if len < MIN_HEADER_LEN {
             let kind = ErrorKind::Truncated { needed: u64::from(MIN_HEADER_LEN), available: u64::from(len) };
-            return Err(header::error(HEADER_LENGTH, 12, kind));
+            ctx.report(HEADER_LENGTH, kind, 12);
         }
         let header = Self {
-            program_size: header::number::<8>(file, 16, HEADER_PROGRAM_SIZE)?,
-            segment_base_offset: header::number::<8>(file, 24, HEADER_SEGMENT_BASE)?,
-            segment_data_size: if len >= 32 { Some(header::number::<8>(file, 32, HEADER_SEGMENT_SIZE)?) } else { None },
+            program_size: ctx.number(16, HEADER_PROGRAM_SIZE),
+            segment_base_offset: ctx.number(24, HEADER_SEGMENT_BASE),
+            segment_data_size: if len >= 32 { Some(ctx.number(32, HEADER_SEGMENT_SIZE)) } else { None },
         };
-        let available = file.len() as u64;
+        let available = ctx.buf().len() as u64;
         if header.program_size > available {
             let kind = ErrorKind::Truncated { needed: header.program_size, available };
-            return Err(header::error(HEADER_PROGRAM_SIZE, 16, kind));
+            ctx.report(HEADER_PROGRAM_SIZE, kind, 16);
         }
         let needed = header.segment_base_offset.saturating_add(header.segment_data_size.unwrap_or(0));
         if needed > available {
-            return Err(header::error(HEADER_SEGMENT_SIZE, 32, ErrorKind::Truncated { needed, available }));
+            ctx.report(HEADER_SEGMENT_SIZE, ErrorKind::Truncated { needed, available }, 32);
         }
-        Ok(Some(header))
+        Some(header)
     }
 }

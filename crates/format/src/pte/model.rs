@@ -161,7 +161,7 @@ impl<'a> ProgramModel<'a> {
                 _ => None,
             };
             if let Some(used) = used {
-                *used = (*used).max(Some(tensor.nbytes as usize));
+                *used = (*used).max(Some(tensor.nbytes));
             }
         }
         Self {

@@ -1,14 +1,14 @@
 //! Execution plans: the methods of a program.
 
-use crate::error::ErrorKind;
-use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
+use crate::error::{ErrorKind, Feature};
+use crate::flatbuf::{Context, Field, Table, TableList, Vector};
 use crate::schema::*;
 
 use super::instruction::Instruction;
 use super::program::Program;
 use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
-use super::value::{Value, tensor_rank};
+use super::value::Value;
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.
@@ -91,11 +91,6 @@ impl<'a> Plan<'a> {
         self.values.entry(self.buf, index, |table| Value::decode(table, None)).unwrap_or(Value::None)
     }
 
-    /// The rank of value `index` if that is a tensor; much quicker than [`value`](Self::value).
-    pub fn tensor_rank(&self, index: usize) -> Option<usize> {
-        self.values.entry(self.buf, index, tensor_rank).flatten()
-    }
-
     /// All values in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
         let plan = *self;
@@ -119,7 +114,7 @@ impl<'a> Plan<'a> {
     /// Instruction `index`, if there are so many.
     #[inline]
     pub fn instruction(&self, index: usize) -> Option<Instruction<'a>> {
-        self.instructions.entry(self.buf, index, |table| Instruction::decode(table, None))
+        self.instructions.entry(self.buf, index, |table| Instruction::decode(table, None)).flatten()
     }
 
     /// All instructions in order.
@@ -135,8 +130,8 @@ impl<'a> Plan<'a> {
 
     /// The Python stack of an instruction, innermost call last. Empty unless the exporter kept it.
     pub fn frames(&self, instruction: usize) -> impl Iterator<Item = Frame<'a>> + use<'a> {
-        let frames = self.stacktrace.entry(self.buf, instruction, |list| Ok(list.tables(FRAME_LIST_ITEMS)?.list()));
-        let (buf, frames) = (self.buf, frames.unwrap_or(TableList::empty(FRAME_LIST_ITEMS)));
+        let frames = self.stacktrace.entry(self.buf, instruction, |list| list.tables(FRAME_LIST_ITEMS));
+        let (buf, frames) = (self.buf, frames.unwrap_or(TableList::EMPTY));
         (0..frames.len()).filter_map(move |index| frames.entry(buf, index, Frame::decode))
     }
 
@@ -155,7 +150,7 @@ impl<'a> Plan<'a> {
 
     /// Delegate `index`, if there are so many.
     pub fn delegate(&self, index: usize) -> Option<DelegateSpec<'a>> {
-        self.delegates.entry(self.buf, index, DelegateSpec::decode)
+        self.delegates.entry(self.buf, index, DelegateSpec::decode).flatten()
     }
 
     /// One more than the largest memory id, or 0. Id 0 stands for no buffer.
@@ -195,39 +190,38 @@ impl<'a> Plan<'a> {
         }
         let ctx = Context::new(self.buf);
         let text = ctx.table(self.container, PLAN_CONTAINER).and_then(|table| table.string(field));
-        text.ok().flatten().unwrap_or("")
+        text.unwrap_or("")
     }
 
     /// Reads the lists of a plan, not yet their entries.
-    pub(crate) fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        let chains = table.tables(PLAN_CHAINS)?;
-        let empty = TableList::empty(CHAIN_INSTRUCTIONS);
-        let (instructions, stacktrace) = match chains.len() {
-            0 => (empty, empty),
-            1 => {
-                let chain = chains.get(0)?;
-                (chain.tables(CHAIN_INSTRUCTIONS)?.list(), chain.tables(CHAIN_STACKTRACE)?.list())
-            }
-            _ => return Err(table.report(PLAN_CHAINS, ErrorKind::Unsupported { what: "more than one chain" })),
-        };
-        Ok(Self {
+    pub(crate) fn decode(table: Table<'_, 'a>) -> Self {
+        let chains = table.tables(PLAN_CHAINS);
+        let (mut instructions, mut stacktrace) = (TableList::EMPTY, TableList::EMPTY);
+        if chains.len() > 1 {
+            table.report(PLAN_CHAINS, ErrorKind::Unsupported { what: Feature::Chains });
+        } else if chains.len() > 0
+            && let Some(chain) = table.context().entry(chains, 0, PLAN_CHAINS)
+        {
+            (instructions, stacktrace) = (chain.tables(CHAIN_INSTRUCTIONS), chain.tables(CHAIN_STACKTRACE));
+        }
+        Self {
             buf: table.context().buf(),
-            name: table.required_string(PLAN_NAME)?,
-            values: table.tables(PLAN_VALUES)?.list(),
-            inputs: table.required_vector(PLAN_INPUTS)?,
-            outputs: table.required_vector(PLAN_OUTPUTS)?,
+            name: table.required_string(PLAN_NAME),
+            values: table.tables(PLAN_VALUES),
+            inputs: table.required_vector(PLAN_INPUTS),
+            outputs: table.required_vector(PLAN_OUTPUTS),
             instructions,
             stacktrace,
-            operators: table.tables(PLAN_OPERATORS)?.list(),
-            delegates: table.tables(PLAN_DELEGATES)?.list(),
-            buffer_sizes: table.vector(PLAN_BUFFER_SIZES)?,
-            buffer_devices: table.tables(PLAN_BUFFER_DEVICE)?.list(),
-            container: table.table(PLAN_CONTAINER)?.map_or(0, |container| container.position()),
-        })
+            operators: table.tables(PLAN_OPERATORS),
+            delegates: table.tables(PLAN_DELEGATES),
+            buffer_sizes: table.vector(PLAN_BUFFER_SIZES),
+            buffer_devices: table.tables(PLAN_BUFFER_DEVICE),
+            container: table.table(PLAN_CONTAINER).map_or(0, |container| container.position()),
+        }
     }
 
     /// Decodes every entry of the plan once and checks it against the plan, which `table` holds, and its program.
-    pub(crate) fn check(&self, table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
+    pub(crate) fn check(&self, table: Table<'_, 'a>, program: &Program<'a>) {
         let ctx = table.context();
         let scope = Scope {
             program,
@@ -237,65 +231,66 @@ impl<'a> Plan<'a> {
             num_instructions: self.instructions.len(),
             buffer_sizes: self.buffer_sizes,
         };
-        table.spend(TABLE_COST + self.name.len() + 8 * self.buffer_sizes.len())?;
-        indices(table, PLAN_INPUTS, Some(&scope))?;
-        indices(table, PLAN_OUTPUTS, Some(&scope))?;
+        if ctx.has_fault() {
+            return;
+        }
+        table.spend(TABLE_COST + self.name.len() + 8 * self.buffer_sizes.len());
+        indices(table, PLAN_INPUTS, Some(&scope));
+        indices(table, PLAN_OUTPUTS, Some(&scope));
         if let Some((id, size)) = self.buffer_sizes.iter().enumerate().find(|(_, size)| *size < 0) {
             table.report(PLAN_BUFFER_SIZES, ErrorKind::Negative { value: size });
-            return Err(ctx.at_index(id));
+            ctx.at_index(id);
         }
-        ctx.tables(self.values).each(|table| {
-            table.spend(TABLE_COST)?;
-            Value::decode(table, Some(&scope)).map(drop)
-        })?;
-        ctx.tables(self.instructions).each(|table| {
-            table.spend(TABLE_COST)?;
-            Instruction::decode(table, Some(&scope)).map(drop)
-        })?;
-        ctx.tables(self.operators).each(|table| {
-            let operator = OperatorName::decode(table)?;
-            table.spend(TABLE_COST + operator.name.len() + operator.overload.len())
-        })?;
-        ctx.tables(self.delegates).each(|table| check_delegate(table, program))?;
-        ctx.tables(self.buffer_devices).each(|table| decode_buffer_device(table).map(drop))?;
-        ctx.tables(self.stacktrace).each(|list| {
-            list.spend(TABLE_COST)?;
-            list.tables(FRAME_LIST_ITEMS)?.each(|table| {
-                let frame = Frame::decode(table)?;
-                table.spend(TABLE_COST + frame.filename.len() + frame.name.len() + frame.context.len())
-            })
-        })?;
-        if let Some(container) = table.table(PLAN_CONTAINER)? {
+        ctx.each(self.values, PLAN_VALUES, |table| {
+            table.spend(TABLE_COST);
+            Value::decode(table, Some(&scope));
+        });
+        ctx.each(self.instructions, CHAIN_INSTRUCTIONS, |table| {
+            table.spend(TABLE_COST);
+            Instruction::decode(table, Some(&scope));
+        });
+        ctx.each(self.operators, PLAN_OPERATORS, |table| {
+            let operator = OperatorName::decode(table);
+            table.spend(TABLE_COST + operator.name.len() + operator.overload.len());
+        });
+        ctx.each(self.delegates, PLAN_DELEGATES, |table| check_delegate(table, program));
+        ctx.each(self.buffer_devices, PLAN_BUFFER_DEVICE, |table| {
+            decode_buffer_device(table);
+        });
+        ctx.each(self.stacktrace, CHAIN_STACKTRACE, |list| {
+            list.spend(TABLE_COST);
+            ctx.each(list.tables(FRAME_LIST_ITEMS), FRAME_LIST_ITEMS, |table| {
+                let frame = Frame::decode(table);
+                table.spend(TABLE_COST + frame.filename.len() + frame.name.len() + frame.context.len());
+            });
+        });
+        if let Some(container) = table.table(PLAN_CONTAINER) {
             for field in [CONTAINER_INPUT, CONTAINER_OUTPUT] {
-                container.spend(container.string(field)?.map_or(0, str::len))?;
+                container.spend(container.string(field).map_or(0, str::len));
             }
         }
-        Ok(())
     }
 }
 
 /// What reading a table costs of the budget, apart from what it points at.
 const TABLE_COST: usize = 16;
 
-fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) -> Read<()> {
-    let delegate = DelegateSpec::decode(table)?;
+fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) {
+    let Some(delegate) = DelegateSpec::decode(table) else { return };
     if program.delegate_data(delegate.data).is_none() {
         let (DelegateDataRef::Inline(index) | DelegateDataRef::Segment(index)) = delegate.data;
-        return Err(table.out_of_range(PAYLOAD_INDEX, u64::from(index), program.num_delegate_data(delegate.data)));
+        table.out_of_range(PAYLOAD_INDEX, u64::from(index), program.num_delegate_data(delegate.data));
     }
-    table.spend(TABLE_COST + delegate.id.len())?;
-    table.context().tables(delegate.compile_specs).each(|table| {
-        let spec = CompileSpec::decode(table)?;
-        table.spend(TABLE_COST + spec.key.len())
-    })
+    table.spend(TABLE_COST + delegate.id.len());
+    table.context().each(delegate.compile_specs, DELEGATE_COMPILE_SPECS, |table| {
+        let spec = CompileSpec::decode(table);
+        table.spend(TABLE_COST + spec.key.len());
+    });
 }
 
 impl<'a> OperatorName<'a> {
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        Ok(Self {
-            name: table.required_string(OPERATOR_NAME)?,
-            overload: table.string(OPERATOR_OVERLOAD)?.unwrap_or(""),
-        })
+    fn decode(table: Table<'_, 'a>) -> Self {
+        Self { name: table.required_string(OPERATOR_NAME), overload: table.string(OPERATOR_OVERLOAD).unwrap_or("") }
     }
 }
 
@@ -305,40 +300,43 @@ impl<'a> DelegateSpec<'a> {
         (0..list.len()).filter_map(move |index| list.entry(buf, index, CompileSpec::decode))
     }
 
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
+    fn decode(table: Table<'_, 'a>) -> Option<Self> {
         let processed = table.required_table(DELEGATE_PROCESSED)?;
-        let index = processed.scalar(PAYLOAD_INDEX, 0u32)?;
-        let data = match processed.scalar(PAYLOAD_LOCATION, 0u8)? {
+        let index = processed.scalar(PAYLOAD_INDEX, 0u32);
+        let data = match processed.scalar(PAYLOAD_LOCATION, 0u8) {
             0 => DelegateDataRef::Inline(index),
             1 => DelegateDataRef::Segment(index),
-            tag => return Err(processed.unknown(PAYLOAD_LOCATION, tag)),
+            tag => {
+                processed.unknown(PAYLOAD_LOCATION, tag);
+                return None;
+            }
         };
-        Ok(Self {
-            id: table.required_string(DELEGATE_ID)?,
+        Some(Self {
+            id: table.required_string(DELEGATE_ID),
             data,
             buf: table.context().buf(),
-            compile_specs: table.tables(DELEGATE_COMPILE_SPECS)?.list(),
+            compile_specs: table.tables(DELEGATE_COMPILE_SPECS),
         })
     }
 }
 
 impl<'a> CompileSpec<'a> {
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        Ok(Self { key: table.required_string(SPEC_KEY)?, value: table.vector::<u8>(SPEC_VALUE)?.as_bytes() })
+    fn decode(table: Table<'_, 'a>) -> Self {
+        Self { key: table.required_string(SPEC_KEY), value: table.vector::<u8>(SPEC_VALUE).as_bytes() }
     }
 }
 
 impl<'a> Frame<'a> {
-    fn decode(table: Table<'_, 'a>) -> Read<Self> {
-        Ok(Self {
-            filename: table.string(FRAME_FILENAME)?.unwrap_or(""),
-            lineno: table.scalar(FRAME_LINENO, 0)?,
-            name: table.string(FRAME_NAME)?.unwrap_or(""),
-            context: table.string(FRAME_CONTEXT)?.unwrap_or(""),
-        })
+    fn decode(table: Table<'_, 'a>) -> Self {
+        Self {
+            filename: table.string(FRAME_FILENAME).unwrap_or(""),
+            lineno: table.scalar(FRAME_LINENO, 0),
+            name: table.string(FRAME_NAME).unwrap_or(""),
+            context: table.string(FRAME_CONTEXT).unwrap_or(""),
+        }
     }
 }
 
-fn decode_buffer_device(table: Table<'_, '_>) -> Read<(u32, Device)> {
-    Ok((table.scalar(BUFFER_DEVICE_ID, 0u32)?, decode_device(table, BUFFER_DEVICE_TYPE, BUFFER_DEVICE_INDEX)?))
+fn decode_buffer_device(table: Table<'_, '_>) -> (u32, Device) {
+    (table.scalar(BUFFER_DEVICE_ID, 0u32), decode_device(table, BUFFER_DEVICE_TYPE, BUFFER_DEVICE_INDEX))
 }

@@ -1,7 +1,7 @@
 //! A parsed program: its segments, constants, named data and methods.
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Context, Field, Read, Table, TableList, Vector};
+use crate::flatbuf::{Context, Field, Table, TableList, Vector};
 use crate::schema::*;
 use crate::segments::Segments;
 
@@ -12,7 +12,6 @@ use super::plan::{DelegateDataRef, Plan};
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     file: &'a [u8],
-    header: Option<ExtendedHeader>,
     version: u32,
     buf: &'a [u8],
     plans: TableList,
@@ -47,46 +46,47 @@ impl<'a> Program<'a> {
     /// # Errors
     /// The first fault found. See [`ErrorKind`].
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
-        let header = ExtendedHeader::parse(file)?;
-        // The header has been checked against the file's length, which is a `usize`.
-        let len = header.map_or(file.len(), |header| header.program_size as usize);
-        let buf = file.get(..len).unwrap_or(file);
-        let ctx = Context::new(buf);
-        ctx.explain(Self::decode(&ctx, file, header))
+        let mut ctx = Context::new(file);
+        let program = Self::decode(&mut ctx);
+        ctx.explain(program)
     }
 
-    fn decode(ctx: &Context<'a>, file: &'a [u8], header: Option<ExtendedHeader>) -> Read<Self> {
+    fn decode(ctx: &mut Context<'a>) -> Option<Self> {
+        let file = ctx.buf();
+        let mut base = 0;
+        if let Some(header) = ExtendedHeader::read(ctx) {
+            base = header.segment_base_offset;
+            // It has been checked against the file's length, which is a `usize`.
+            ctx.limit(header.program_size as usize);
+        }
         let root = ctx.root(PROGRAM_ROOT)?;
-        let base = header.map_or(0, |header| header.segment_base_offset);
         let mut program = Self {
             file,
             buf: ctx.buf(),
-            header,
-            version: root.scalar(PROGRAM_VERSION, 0)?,
-            plans: root.tables(PROGRAM_EXECUTION_PLAN)?.list(),
-            segments: Segments::parse(root, PROGRAM_SEGMENTS, file, base)?,
-            constants: Constants::Inline(root.tables(PROGRAM_CONSTANT_BUFFER)?.list()),
+            version: root.scalar(PROGRAM_VERSION, 0),
+            plans: root.tables(PROGRAM_EXECUTION_PLAN),
+            segments: Segments::parse(root, PROGRAM_SEGMENTS, file, base),
+            constants: Constants::Inline(root.tables(PROGRAM_CONSTANT_BUFFER)),
             mutable_data: Subsegments::default(),
-            delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA)?.list(),
-            named_data: root.tables(PROGRAM_NAMED_DATA)?.list(),
+            delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA),
+            named_data: root.tables(PROGRAM_NAMED_DATA),
         };
-        if let Some(table) = root.table(PROGRAM_CONSTANT_SEGMENT)? {
-            let pieces = program.subsegments(table)?;
+        if let Some(table) = root.table(PROGRAM_CONSTANT_SEGMENT) {
+            let pieces = program.subsegments(table);
             // A single offset is the placeholder of a program without constants.
             if pieces.offsets.len() > 1 {
                 if program.num_constants() > 0 {
-                    let kind = ErrorKind::Conflict { with: "constant_segment" };
-                    return Err(root.report(PROGRAM_CONSTANT_BUFFER, kind));
+                    root.report(PROGRAM_CONSTANT_BUFFER, ErrorKind::Conflict);
                 }
                 program.constants = Constants::Segment(pieces);
             }
         }
-        let mutable_data = root.tables(PROGRAM_MUTABLE_DATA_SEGMENTS)?;
+        let mutable_data = root.tables(PROGRAM_MUTABLE_DATA_SEGMENTS);
         if mutable_data.len() > 0 {
-            program.mutable_data = program.subsegments(mutable_data.get(0)?)?;
+            program.mutable_data = program.subsegments(ctx.entry(mutable_data, 0, PROGRAM_MUTABLE_DATA_SEGMENTS)?);
         }
-        program.check(ctx)?;
-        Ok(program)
+        program.check(ctx);
+        Some(program)
     }
 
     /// The whole file.
@@ -96,7 +96,7 @@ impl<'a> Program<'a> {
 
     /// The extended header, which files without segments may lack.
     pub fn header(&self) -> Option<ExtendedHeader> {
-        self.header
+        ExtendedHeader::parse(self.file).ok().flatten()
     }
 
     /// Version of the schema; 0 in every file so far.
@@ -190,34 +190,38 @@ impl<'a> Program<'a> {
 
     /// The bytes in `field` of entry `index` of a list.
     fn inline(&self, list: TableList, index: u32, field: Field) -> Option<&'a [u8]> {
-        list.entry(self.buf, index as usize, |table| Ok(table.vector::<u8>(field)?.as_bytes()))
+        list.entry(self.buf, index as usize, |table| table.vector::<u8>(field).as_bytes())
     }
 
-    fn subsegments(&self, table: Table<'_, 'a>) -> Read<Subsegments<'a>> {
-        let offsets = table.vector::<u64>(SUBSEGMENT_OFFSETS)?;
+    fn subsegments(&self, table: Table<'_, 'a>) -> Subsegments<'a> {
+        let offsets = table.vector::<u64>(SUBSEGMENT_OFFSETS);
         if offsets.len() <= 1 {
-            return Ok(Subsegments { data: &[], offsets });
+            return Subsegments { data: &[], offsets };
         }
-        let data = self.segments.of(table, SUBSEGMENT_SEGMENT_INDEX)?;
+        let data = self.segments.of(table, SUBSEGMENT_SEGMENT_INDEX);
         let needed = offsets.iter().fold(0, u64::max);
-        table.fits(SUBSEGMENT_OFFSETS, needed, data.len() as u64)?;
-        Ok(Subsegments { data, offsets })
+        table.fits(SUBSEGMENT_OFFSETS, needed, data.len() as u64);
+        Subsegments { data, offsets }
     }
 
-    fn named_entry(&self, table: Table<'_, 'a>) -> Read<(&'a str, &'a [u8])> {
-        Ok((table.required_string(NAMED_KEY)?, self.segments.of(table, NAMED_SEGMENT_INDEX)?))
+    fn named_entry(&self, table: Table<'_, 'a>) -> (&'a str, &'a [u8]) {
+        (table.required_string(NAMED_KEY), self.segments.of(table, NAMED_SEGMENT_INDEX))
     }
 
-    fn check(&self, ctx: &Context<'a>) -> Read<()> {
+    fn check(&self, ctx: &Context<'a>) {
         if let Constants::Inline(buffers) = self.constants {
-            ctx.tables(buffers).each(|buffer| buffer.vector::<u8>(BUFFER_STORAGE).map(drop))?;
+            ctx.each(buffers, PROGRAM_CONSTANT_BUFFER, |buffer| {
+                buffer.vector::<u8>(BUFFER_STORAGE);
+            });
         }
-        ctx.tables(self.delegate_data).each(|data| data.vector::<u8>(INLINE_DATA).map(drop))?;
-        ctx.tables(self.named_data).each(|table| {
-            let (key, _) = self.named_entry(table)?;
-            table.spend(16 + key.len())
-        })?;
-        ctx.tables(self.plans).each(|table| Plan::decode(table)?.check(table, self))
+        ctx.each(self.delegate_data, PROGRAM_BACKEND_DELEGATE_DATA, |data| {
+            data.vector::<u8>(INLINE_DATA);
+        });
+        ctx.each(self.named_data, PROGRAM_NAMED_DATA, |table| {
+            let (key, _) = self.named_entry(table);
+            table.spend(16 + key.len());
+        });
+        ctx.each(self.plans, PROGRAM_EXECUTION_PLAN, |table| Plan::decode(table).check(table, self));
     }
 }
 

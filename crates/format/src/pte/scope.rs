@@ -1,7 +1,7 @@
 //! What the entries of a plan are checked against while a program is parsed.
 
 use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Read, Reported, Table, Vector};
+use crate::flatbuf::{Field, Table, Vector};
 
 use super::program::Program;
 
@@ -19,30 +19,32 @@ pub(crate) struct Scope<'p, 'a> {
 
 /// An index field below `limit`. On the wire it is a signed number.
 #[inline]
-pub(crate) fn index(table: Table<'_, '_>, field: Field, limit: Option<usize>) -> Read<u32> {
-    let value = table.scalar(field, 0u32)?;
-    match limit {
-        Some(limit) if value as usize >= limit => Err(out_of_range(table, field, value, limit)),
-        _ => Ok(value),
+pub(crate) fn index(table: Table<'_, '_>, field: Field, limit: Option<usize>) -> u32 {
+    let value = table.scalar(field, 0u32);
+    if let Some(limit) = limit
+        && value as usize >= limit
+    {
+        out_of_range(table, field, value, limit);
     }
+    value
 }
 
 /// A list of value indices.
 #[inline]
-pub(crate) fn indices<'a>(table: Table<'_, 'a>, field: Field, scope: Option<&Scope<'_, 'a>>) -> Read<Vector<'a, u32>> {
-    let list = table.required_vector::<u32>(field)?;
-    table.spend(4 * list.len())?;
+pub(crate) fn indices<'a>(table: Table<'_, 'a>, field: Field, scope: Option<&Scope<'_, 'a>>) -> Vector<'a, u32> {
+    let list = table.required_vector::<u32>(field);
+    table.spend(4 * list.len());
     if let Some(scope) = scope
         && let Some(index) = list.iter().find(|index| *index as usize >= scope.num_values)
     {
-        return Err(out_of_range(table, field, index, scope.num_values));
+        out_of_range(table, field, index, scope.num_values);
     }
-    Ok(list)
+    list
 }
 
 #[cold]
 #[inline(never)]
-pub(crate) fn out_of_range(table: Table<'_, '_>, field: Field, value: u32, limit: usize) -> Reported {
+pub(crate) fn out_of_range(table: Table<'_, '_>, field: Field, value: u32, limit: usize) {
     match i64::from(value as i32) {
         value if value < 0 => table.report(field, ErrorKind::Negative { value }),
         _ => table.out_of_range(field, u64::from(value), limit),

@@ -1,8 +1,8 @@
 //! What a program says of its tensors.
 
 use crate::ScalarType;
-use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Read, Table, Vector};
+use crate::error::{ErrorKind, Feature};
+use crate::flatbuf::{Field, Table, Vector};
 use crate::layout::{LayoutFields, TensorLayout};
 use crate::schema::*;
 
@@ -21,10 +21,10 @@ pub struct TensorSpec<'a> {
     pub requires_grad: bool,
     pub device: Device,
     /// The product of the sizes.
-    pub numel: u64,
+    pub numel: usize,
     /// `numel` times the element size. Neither it nor any stride computed from the sizes (with 0
     /// counted as 1) exceeds `isize::MAX`.
-    pub nbytes: u64,
+    pub nbytes: usize,
     /// The name of a parameter or buffer in the exported module, if the file records it.
     pub fully_qualified_name: Option<&'a str>,
 }
@@ -73,54 +73,59 @@ const LAYOUT: LayoutFields =
     LayoutFields { scalar_type: TENSOR_SCALAR_TYPE, sizes: TENSOR_SIZES, dim_order: TENSOR_DIM_ORDER };
 
 impl<'a> TensorSpec<'a> {
-    #[inline]
-    /// The rank alone.
-    pub(super) fn rank(table: Table<'_, 'a>) -> Read<usize> {
-        Ok(table.required_vector::<i32>(LAYOUT.sizes)?.len())
+    /// True if the tensor has this element type, these sizes and this dim order.
+    pub fn has_layout(&self, layout: &TensorLayout<'_>) -> bool {
+        self.scalar_type == layout.scalar_type
+            && self.sizes.as_bytes() == layout.sizes.as_bytes()
+            && self.dim_order == layout.dim_order
     }
 
-    pub(super) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
-        let layout = TensorLayout::decode(table, LAYOUT)?;
-        if table.scalar(TENSOR_STORAGE_OFFSET, 0i32)? != 0 {
-            let kind = ErrorKind::Unsupported { what: "an offset into a tensor's storage" };
-            return Err(table.report(TENSOR_STORAGE_OFFSET, kind));
+    #[inline]
+    pub(super) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Self {
+        let layout = TensorLayout::decode(table, LAYOUT);
+        if table.scalar(TENSOR_STORAGE_OFFSET, 0i32) != 0 {
+            let kind = ErrorKind::Unsupported { what: Feature::StorageOffset };
+            table.report(TENSOR_STORAGE_OFFSET, kind);
         }
-        let shape_dynamism = match table.scalar(TENSOR_SHAPE_DYNAMISM, 0u8)? {
+        let shape_dynamism = match table.scalar(TENSOR_SHAPE_DYNAMISM, 0u8) {
             0 => ShapeDynamism::Static,
             1 => ShapeDynamism::DynamicBound,
             2 => ShapeDynamism::DynamicUnbound,
-            tag => return Err(table.unknown(TENSOR_SHAPE_DYNAMISM, tag)),
+            tag => {
+                table.unknown(TENSOR_SHAPE_DYNAMISM, tag);
+                ShapeDynamism::Static
+            }
         };
         let (mut device, mut fully_qualified_name, mut external) = (Device::default(), None, false);
-        if let Some(extra) = table.table(TENSOR_EXTRA)? {
-            device = decode_device(extra, EXTRA_DEVICE_TYPE, EXTRA_DEVICE_INDEX)?;
-            fully_qualified_name = extra.string(EXTRA_FULLY_QUALIFIED_NAME)?;
-            extra.spend(fully_qualified_name.map_or(0, str::len))?;
-            external = match extra.scalar(EXTRA_LOCATION, 0u8)? {
+        if let Some(extra) = table.table(TENSOR_EXTRA) {
+            device = decode_device(extra, EXTRA_DEVICE_TYPE, EXTRA_DEVICE_INDEX);
+            fully_qualified_name = extra.string(EXTRA_FULLY_QUALIFIED_NAME);
+            extra.spend(fully_qualified_name.map_or(0, str::len));
+            external = match extra.scalar(EXTRA_LOCATION, 0u8) {
                 0 => false,
                 1 => true,
-                tag => return Err(extra.unknown(EXTRA_LOCATION, tag)),
+                tag => {
+                    extra.unknown(EXTRA_LOCATION, tag);
+                    false
+                }
             };
             if external && fully_qualified_name.is_none() {
-                return Err(extra.missing(EXTRA_FULLY_QUALIFIED_NAME));
+                extra.missing(EXTRA_FULLY_QUALIFIED_NAME);
             }
         }
-        let allocation = match table.table(TENSOR_ALLOCATION)? {
-            Some(details) => {
-                let low = details.scalar(ALLOCATION_OFFSET_LOW, 0u32)?;
-                let high = details.scalar(ALLOCATION_OFFSET_HIGH, 0u32)?;
-                Some((details.scalar(ALLOCATION_MEMORY_ID, 0u32)?, u64::from(low) | u64::from(high) << 32))
-            }
-            None => None,
-        };
-        let index = table.scalar(TENSOR_DATA_BUFFER_IDX, 0u32)?;
+        let allocation = table.table(TENSOR_ALLOCATION).map(|details| {
+            let low = details.scalar(ALLOCATION_OFFSET_LOW, 0u32);
+            let high = details.scalar(ALLOCATION_OFFSET_HIGH, 0u32);
+            (details.scalar(ALLOCATION_MEMORY_ID, 0u32), u64::from(low) | u64::from(high) << 32)
+        });
+        let index = table.scalar(TENSOR_DATA_BUFFER_IDX, 0u32);
         let nbytes = layout.nbytes();
         if let Some(scope) = scope {
             if let Some((memory_id, offset)) = allocation {
-                check_planned(table, scope, memory_id, offset, nbytes)?;
+                check_planned(table, scope, memory_id, offset, nbytes);
             }
             if index != 0 && !external {
-                check_data(table, scope, index, allocation.is_some(), nbytes)?;
+                check_data(table, scope, index, allocation.is_some(), nbytes);
             }
         }
         let storage = match (allocation, fully_qualified_name.filter(|_| external), index) {
@@ -131,48 +136,53 @@ impl<'a> TensorSpec<'a> {
             (Some((memory_id, offset)), None, 0) => TensorStorage::Planned { memory_id, offset },
             (Some((memory_id, offset)), None, index) => TensorStorage::PlannedInit { memory_id, offset, index },
         };
-        Ok(Self {
+        Self {
             scalar_type: layout.scalar_type,
             sizes: layout.sizes,
             dim_order: layout.dim_order,
             shape_dynamism,
             storage,
-            requires_grad: table.scalar(TENSOR_REQUIRES_GRAD, false)?,
+            requires_grad: table.scalar(TENSOR_REQUIRES_GRAD, false),
             device,
             numel: layout.numel(),
             nbytes,
             fully_qualified_name,
-        })
+        }
     }
 }
 
 /// Checks that a planned tensor lies inside its buffer.
 #[inline]
-fn check_planned(table: Table<'_, '_>, scope: &Scope<'_, '_>, memory_id: u32, offset: u64, nbytes: u64) -> Read<()> {
+fn check_planned(table: Table<'_, '_>, scope: &Scope<'_, '_>, memory_id: u32, offset: u64, nbytes: usize) {
     let size = if memory_id == 0 { None } else { scope.buffer_sizes.get(memory_id as usize) };
     let Some(size) = size else {
-        return Err(table.out_of_range(ALLOCATION_MEMORY_ID, u64::from(memory_id), scope.buffer_sizes.len()));
+        table.out_of_range(ALLOCATION_MEMORY_ID, u64::from(memory_id), scope.buffer_sizes.len());
+        return;
     };
-    table.fits(TENSOR_ALLOCATION, offset.saturating_add(nbytes), size.unsigned_abs())
+    table.fits(TENSOR_ALLOCATION, offset.saturating_add(nbytes as u64), size.unsigned_abs());
 }
 
 /// Checks that the program holds enough bytes for a constant or, if the tensor is planned, its initial value.
 #[inline]
-fn check_data(table: Table<'_, '_>, scope: &Scope<'_, '_>, index: u32, planned: bool, nbytes: u64) -> Read<()> {
+fn check_data(table: Table<'_, '_>, scope: &Scope<'_, '_>, index: u32, planned: bool, nbytes: usize) {
     let data = if planned { scope.program.mutable_data(index) } else { scope.program.constant(index) };
     let Some(data) = data else {
         let count = if planned { scope.program.num_mutable_data() } else { scope.program.num_constants() };
-        return Err(table.out_of_range(TENSOR_DATA_BUFFER_IDX, u64::from(index), count));
+        table.out_of_range(TENSOR_DATA_BUFFER_IDX, u64::from(index), count);
+        return;
     };
-    table.fits(TENSOR_DATA_BUFFER_IDX, nbytes, data.len() as u64)
+    table.fits(TENSOR_DATA_BUFFER_IDX, nbytes as u64, data.len() as u64);
 }
 
 /// Reads a device from the two fields of a table that describe one.
-pub(crate) fn decode_device(table: Table<'_, '_>, kind: Field, index: Field) -> Read<Device> {
-    let kind = match table.scalar(kind, 0u8)? {
+pub(crate) fn decode_device(table: Table<'_, '_>, kind: Field, index: Field) -> Device {
+    let kind = match table.scalar(kind, 0u8) {
         0 => DeviceType::Cpu,
         1 => DeviceType::Cuda,
-        tag => return Err(table.unknown(kind, tag)),
+        tag => {
+            table.unknown(kind, tag);
+            DeviceType::Cpu
+        }
     };
-    Ok(Device { kind, index: table.scalar(index, 0i8)? })
+    Device { kind, index: table.scalar(index, 0i8) }
 }

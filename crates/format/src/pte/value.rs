@@ -1,6 +1,6 @@
 //! The values of a method: tensors, numbers, strings and lists of them.
 
-use crate::flatbuf::{Element, Read, Table, Vector};
+use crate::flatbuf::{Element, Table, Vector};
 use crate::schema::*;
 
 use super::scope::{Scope, indices, out_of_range};
@@ -71,71 +71,63 @@ impl<'a> OptionalIndices<'a> {
     }
 }
 
-/// The tag of tensors.
-const TENSOR: u8 = 5;
-
 impl<'a> Value<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline)]
-    pub(crate) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<Self> {
-        let tag = table.scalar(VALUE_TYPE, 0u8)?;
+    pub(crate) fn decode(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Self {
+        let tag = table.scalar(VALUE_TYPE, 0u8);
         if tag == 1 {
-            return Ok(Self::None);
+            return Self::None;
         }
-        let val = table.required_table(VALUE_VALUE)?;
-        Ok(match tag {
-            2 => Self::Int(val.scalar(INT_VAL, 0)?),
-            3 => Self::Bool(val.scalar(BOOL_VAL, false)?),
-            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)?),
-            TENSOR => Self::Tensor(TensorSpec::decode(val, scope)?),
+        let Some(val) = table.required_table(VALUE_VALUE) else { return Self::None };
+        match tag {
+            2 => Self::Int(val.scalar(INT_VAL, 0)),
+            3 => Self::Bool(val.scalar(BOOL_VAL, false)),
+            4 => Self::Double(val.scalar(DOUBLE_VAL, 0.0)),
+            5 => Self::Tensor(TensorSpec::decode(val, scope)),
             6 => {
-                let text = val.required_string(STRING_VAL)?;
-                val.spend(text.len())?;
+                let text = val.required_string(STRING_VAL);
+                val.spend(text.len());
                 Self::String(text)
             }
-            7 => Self::IntList(wide_indices(val, scope)?),
-            8 => Self::DoubleList(numbers(val)?),
-            9 => Self::BoolList(numbers(val)?),
-            10 => Self::TensorList(indices(val, LIST_ITEMS, scope)?),
-            11 => Self::OptionalTensorList(optional_indices(val, scope)?),
-            tag => return Err(table.unknown(VALUE_TYPE, tag)),
-        })
+            7 => Self::IntList(wide_indices(val, scope)),
+            8 => Self::DoubleList(numbers(val)),
+            9 => Self::BoolList(numbers(val)),
+            10 => Self::TensorList(indices(val, LIST_ITEMS, scope)),
+            11 => Self::OptionalTensorList(optional_indices(val, scope)),
+            tag => {
+                table.unknown(VALUE_TYPE, tag);
+                Self::None
+            }
+        }
     }
 }
 
-/// The rank of a value that is a tensor and was decoded before.
-pub(crate) fn tensor_rank(table: Table<'_, '_>) -> Read<Option<usize>> {
-    if table.scalar(VALUE_TYPE, 0u8)? != TENSOR {
-        return Ok(None);
-    }
-    TensorSpec::rank(table.required_table(VALUE_VALUE)?).map(Some)
+fn numbers<'a, T: Element>(table: Table<'_, 'a>) -> Vector<'a, T> {
+    let items = table.required_vector::<T>(LIST_ITEMS);
+    table.spend(T::SIZE * items.len());
+    items
 }
 
-fn numbers<'a, T: Element>(table: Table<'_, 'a>) -> Read<Vector<'a, T>> {
-    let items = table.required_vector::<T>(LIST_ITEMS)?;
-    table.spend(T::SIZE * items.len())?;
-    Ok(items)
-}
-
-fn wide_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<WideIndices<'a>> {
-    let items = numbers::<u64>(table)?;
+fn wide_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> WideIndices<'a> {
+    let items = numbers::<u64>(table);
     if let Some(scope) = scope
         && let Some(value) = items.iter().find(|item| *item >= scope.num_values as u64)
     {
-        return Err(table.out_of_range(LIST_ITEMS, value, scope.num_values));
+        table.out_of_range(LIST_ITEMS, value, scope.num_values);
     }
-    Ok(WideIndices(items))
+    WideIndices(items)
 }
 
-fn optional_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> Read<OptionalIndices<'a>> {
-    let items = numbers::<i32>(table)?;
+fn optional_indices<'a>(table: Table<'_, 'a>, scope: Option<&Scope<'_, 'a>>) -> OptionalIndices<'a> {
+    let items = numbers::<i32>(table);
     if let Some(scope) = scope {
         // An absent tensor is -1.
         if let Some(item) = items.iter().find(|item| *item != -1 && *item as u32 as usize >= scope.num_values) {
-            return Err(out_of_range(table, LIST_ITEMS, item as u32, scope.num_values));
+            out_of_range(table, LIST_ITEMS, item as u32, scope.num_values);
         }
     }
-    Ok(OptionalIndices(items))
+    OptionalIndices(items)
 }

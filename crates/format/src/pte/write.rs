@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::blob::Blob;
-use crate::error::{ErrorKind, FormatError};
+use crate::error::{ErrorKind, Feature, FormatError};
 use crate::flatbuf::{Builder, Offset};
 use crate::image::{Image, Piece, SEGMENT_ALIGNMENT, SegmentList, check_len};
 use crate::schema::*;
@@ -136,12 +136,12 @@ impl ProgramModel<'_> {
             (!self.named_data.is_empty(), PROGRAM_NAMED_DATA),
         ];
         if let Some((_, field)) = only_segments.into_iter().find(|(present, _)| *present) {
-            return Err(field.error(ErrorKind::Unsupported { what: "data of this kind without segments" }, 0));
+            return Err(field.error(ErrorKind::Unsupported { what: Feature::DataWithoutSegments }, 0));
         }
         let mut builder = Builder::new(INLINE_ALIGNMENT);
         let mut constant_buffer = Vec::new();
         for data in &self.constants {
-            let kind = ErrorKind::Unsupported { what: "data that could not be made" };
+            let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
             let data = data.bytes().ok_or_else(|| BUFFER_STORAGE.error(kind, 0))?;
             let storage = builder.bytes(&data, INLINE_ALIGNMENT);
             constant_buffer.push(builder.table(&[(BUFFER_STORAGE, storage.into())]));
