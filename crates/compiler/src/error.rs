@@ -75,6 +75,13 @@ impl Error {
         Self::new(ErrorKind::InvalidProgram, message)
     }
 
+    /// The error as one of another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Where it happened, such as a method and node. The innermost place that is set stays.
     #[must_use]
     pub fn at(mut self, site: impl fmt::Display) -> Self {

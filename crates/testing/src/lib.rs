@@ -4,6 +4,7 @@
 pub mod cases;
 pub mod compare;
 pub mod composites;
+pub mod mutations;
 pub mod page;
 pub mod program;
 pub mod recorded;

@@ -2,13 +2,13 @@
 //! what the file and its declared buffers justify. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cap::Cap;
 use rushlight::format::pte::{Plan, TensorStorage, Value};
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, OutputBuffer, StableBytes};
 use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+use rushlight_testing::mutations::{Random, corpus, mutate};
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
@@ -18,79 +18,6 @@ const MEMORY_LIMIT: usize = 4 << 20;
 /// Test scaffolding: inputs, outputs, messages.
 const SLACK: usize = 1 << 20;
 const TOO_SLOW: Duration = Duration::from_secs(20);
-
-/// xorshift64* (Vigna, 2016).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
-    }
-}
-
-fn corpus() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
-    let mut paths = Vec::new();
-    for generation in std::fs::read_dir(root).expect("the corpus is part of the repository").flatten() {
-        let Ok(files) = std::fs::read_dir(generation.path()) else { continue };
-        paths.extend(files.flatten().map(|f| f.path()).filter(|p| p.extension().is_some_and(|e| e == "pte")));
-    }
-    paths.sort();
-    paths
-}
-
-/// Changes a few places, most of them in the flatbuffer at the start, where the structure is.
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    const EXTREMES: [u32; 10] = [0, 1, 2, 0x7f, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff0, 0x0001_0000];
-    for _ in 0..=random.below(4) {
-        let structure = bytes.len().min(4096);
-        let limit = if random.below(8) == 0 { bytes.len() } else { structure };
-        let at = random.below(limit);
-        match random.below(8) {
-            0 | 1 => {
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << random.below(8);
-                }
-            }
-            2 => {
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = random.next() as u8;
-                }
-            }
-            3 | 4 => {
-                let value = EXTREMES[random.below(EXTREMES.len())];
-                if let Some(word) = bytes.get_mut(at & !3..(at & !3) + 4) {
-                    word.copy_from_slice(&value.to_le_bytes());
-                }
-            }
-            5 => {
-                // Small changes of offsets and indices keep a file nearly right.
-                if let Some(word) = bytes.get_mut(at & !3..(at & !3) + 4).and_then(|w| w.first_chunk_mut::<4>()) {
-                    let value = u32::from_le_bytes(*word).wrapping_add(random.below(64) as u32).wrapping_sub(32);
-                    *word = value.to_le_bytes();
-                }
-            }
-            6 => {
-                let (from, len) = (random.below(structure), 4 * (1 + random.below(8)));
-                if from + len <= bytes.len() && at + len <= bytes.len() {
-                    bytes.copy_within(from..from + len, at);
-                }
-            }
-            _ => {
-                if random.below(4) == 0 {
-                    bytes.truncate(at);
-                }
-            }
-        }
-    }
-}
 
 /// Sizes and zeros for a method's tensor inputs, as far as they are small.
 fn tensors(
@@ -183,7 +110,7 @@ fn mutated_files_do_no_harm() {
         let original = std::fs::read(path).expect("the corpus can be read");
         for round in 0..each {
             let seed = ((number as u64) << 32 | round as u64) + 1;
-            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = Random::new(seed);
             let mut bytes = original.clone();
             mutate(&mut bytes, &mut random);
             let mut aligned = HeapBlock::new(bytes.len()).expect("a small file");

@@ -67,6 +67,8 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
         model.add_method(&plan.name, graph);
     }
     drop_external_tensors(&mut model, &content);
+    // A program may call operators with what they do not take.
+    model.verify().map_err(|error| error.with_kind(ErrorKind::InvalidProgram))?;
     Ok(model)
 }
 

@@ -1,0 +1,12 @@
+//! A program that parses lifts into a sound graph or fails with an error, and so does the graph when it is compiled.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rushlight_compiler::front::pte::lift;
+use rushlight_compiler::{Bytes, CompileOptions, compile};
+
+fuzz_target!(|file: &[u8]| {
+    let Ok(model) = lift(&Bytes::from(file.to_vec()), &[]) else { return };
+    model.verify().expect("a lifted model is sound");
+    let _ = compile(model, &CompileOptions::default());
+});
