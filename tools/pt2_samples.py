@@ -182,6 +182,27 @@ def int8():
     return pt2e.convert_pt2e(prepared), args
 
 
+@torch.library.custom_op("example::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return twice(x) + 1
+
+
+@sample()
+def custom_operator():
+    """An operator of the user's own, which no table knows."""
+    return Custom(), (torch.randn(4),)
+
+
 class Plain(nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,6 +1,6 @@
 """Compiles PyTorch models to ExecuTorch's .pte format and runs them. Needs neither torch nor numpy, works with both.
 
-    program = rushlight.export(model, (x,))        # torch.export inside; or rushlight.compile("model.pt2"), without torch
+    program = rushlight.export(model, (x,))     # or, without torch: rushlight.compile("model.pt2")
     program.save("model.pte")
 
     module = rushlight.load("model.pte")

@@ -109,7 +109,7 @@ _Constant = Union[int, float, bool, str, None]
 _ConstantMethods = Mapping[str, Union[_Constant, Sequence[_Constant]]]
 
 def compile(
-    source: Union[_Exported, dict[str, _Exported]],
+    source: Union[_Exported, Mapping[str, _Exported]],
     *,
     share_state: bool = False,
     constant_methods: Optional[_ConstantMethods] = None,
@@ -119,8 +119,8 @@ def compile(
 ) -> Program: ...
 def export(
     model: Any,
-    args: Union[Sequence[Any], dict[str, Sequence[Any]]],
-    kwargs: Optional[dict[str, Any]] = None,
+    args: Union[tuple[Any, ...], Mapping[str, tuple[Any, ...]]],
+    kwargs: Optional[Mapping[str, Any]] = None,
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,

@@ -3,6 +3,7 @@
 import inspect
 import io
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from . import _rushlight
@@ -131,15 +132,13 @@ def compile(
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
-    sources = source if isinstance(source, dict) else {"forward": source}
+    sources = source if isinstance(source, Mapping) else {"forward": source}
     methods = [(name, _bytes_or_path(name, exported)) for name, exported in sources.items()]
     constants = [
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
     ]
-    return Program(
-        _rushlight.compile(methods, constants, share_state, plan_inputs, plan_outputs, stack_traces)
-    )
+    return Program(_rushlight.compile(methods, constants, share_state, plan_inputs, plan_outputs, stack_traces))
 
 
 def export(
@@ -162,11 +161,9 @@ def export(
 
     def exported(module, args, kwargs, dynamic_shapes):
         with torch.no_grad():
-            return torch.export.export(
-                module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=strict
-            )
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
-    if isinstance(model, dict):
+    if isinstance(model, Mapping):
         kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
         source = {
             name: exported(module, args[name], kwargs.get(name), dynamic_shapes.get(name))
@@ -221,8 +218,8 @@ def _bytes_or_path(name, source):
         return bytes(memoryview(source))
     except TypeError:
         raise TypeError(
-            f"cannot compile a {type(source).__name__} as `{name}`: expected the path or the bytes of a .pt2 file, or a "
-            "torch.export.ExportedProgram; rushlight.export takes a module"
+            f"cannot compile a {type(source).__name__} as `{name}`: expected the path or the bytes of a .pt2 file, or "
+            "a torch.export.ExportedProgram; rushlight.export takes a module"
         ) from None
 
 
