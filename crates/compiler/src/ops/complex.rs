@@ -42,7 +42,7 @@ fn polar(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn last_as_complex(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     let [outer @ .., parts] = input.shape.as_slice() else { return Err(operands.wrong(0, "a tensor with dimensions")) };
-    if !parts.is(2) {
+    if parts.as_int().is_some_and(|parts| parts != 2) {
         return Err(operands.wrong(0, "a last dimension of size 2"));
     }
     one(complex_dtype(input.dtype), outer.to_vec())
