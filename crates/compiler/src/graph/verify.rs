@@ -218,7 +218,9 @@ impl Verifier<'_> {
         if ops::definition(&schema.name).is_none() {
             return Ok(());
         }
-        let operands = Operands::new(schema, &node.args).with_results(&node.results);
+        // Late passes compute sizes in nodes, whose types hold their values.
+        let args: Vec<Arg> = node.args.iter().map(|arg| self.with_sizes(arg)).collect();
+        let operands = Operands::new(schema, &args).with_results(&node.results);
         let types = match ops::infer(&operands, self.graph) {
             Ok(types) => types,
             // Some types are only known from the exported program.
@@ -226,6 +228,18 @@ impl Verifier<'_> {
             Err(error) => return Err(Error::new(ErrorKind::Verification, error.to_string())),
         };
         self.result_types(&types, node)
+    }
+
+    /// The argument with the integers that nodes compute as what they are.
+    fn with_sizes(&self, arg: &Arg) -> Arg {
+        match arg {
+            Arg::Value(value) => match self.graph.ty(*value) {
+                Type::Int(size) => Arg::Int(size.clone()),
+                _ => arg.clone(),
+            },
+            Arg::List(items) => Arg::List(items.iter().map(|item| self.with_sizes(item)).collect()),
+            other => other.clone(),
+        }
     }
 
     fn result_types(&self, types: &[Type], node: &Node) -> Result<(), Error> {
