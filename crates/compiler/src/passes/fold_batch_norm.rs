@@ -150,10 +150,7 @@ impl Computed for Scaled {
         // The elements that share an output channel and follow each other.
         let run = sizes.iter().skip(if self.transposed { 2 } else { 1 }).product::<usize>();
         for (index, run) in bytes.chunks_exact_mut(run.max(1).saturating_mul(4)).enumerate() {
-            let channel = match self.transposed {
-                false => index,
-                true => index / inner / self.per_group * inner + index % inner,
-            };
+            let channel = if self.transposed { index / inner / self.per_group * inner + index % inner } else { index };
             let scale = self.scale.get(channel).copied().unwrap_or(1.0);
             for element in run.as_chunks_mut::<4>().0 {
                 *element = (f32::from_le_bytes(*element) * scale).to_le_bytes();

@@ -94,7 +94,7 @@ impl View {
             return one(Self::Permute(dims), layout);
         }
         match name {
-            "view" if schema.name.ends_with(".dtype") => one(Self::other(node, Some("aten::view.dtype")), None),
+            "view" if schema.position("dtype").is_some() => one(Self::other(node, Some("aten::view.dtype")), None),
             "view" | "view_as" | "_reshape_alias" | "squeeze" | "unsqueeze" | "unflatten" | "atleast_1d"
             | "atleast_2d" | "atleast_3d" => one(Self::Reshape, viewed),
             // Where the strides are not known, a view is the more likely.
