@@ -7,8 +7,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
-use rushlight::compiler::Bytes;
 use rushlight::compiler::graph::Literal;
+use rushlight::compiler::{Bytes, ConstantResult};
 use rushlight::format::pte::{InstructionModel, PlanModel};
 use rushlight::{CompiledProgram, Compiler};
 
@@ -47,7 +47,8 @@ pub fn compile(
     }
     let mut literals = Vec::with_capacity(constants.len());
     for (name, values) in constants {
-        let values: PyResult<Vec<Literal>> = values.iter().map(|value| literal(&name, value)).collect();
+        let values: PyResult<Vec<_>> =
+            values.iter().map(|value| Ok(ConstantResult::Literal(literal(&name, value)?))).collect();
         literals.push((name, values?));
     }
     let compiled = py.detach(|| {
