@@ -324,7 +324,12 @@ fn repeat_interleave_each(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
     let length = match (known, operands.has(3)) {
         (_, true) => operands.expr(3)?,
         (Some(Type::Tensor(ty)), _) => ty.shape.get(dim).cloned().unwrap_or(Expr::Int(1)),
-        _ => return Err(operands.wrong(3, "the size of the result, which depends on data")),
+        _ => {
+            return Err(Error::unsupported(
+                "the size of what `repeat_interleave` gives is only known when the program runs",
+            )
+            .help("give `output_size`"));
+        }
     };
     // The size stays out of the call, so that the kernel counts itself.
     let schema = b.schemas().expect("aten::repeat_interleave.Tensor")?;
