@@ -52,6 +52,10 @@ pub struct Compile {
     #[arg(long)]
     stack_traces: bool,
 
+    /// Leave out what the tools need to name nodes and lines of Python
+    #[arg(long)]
+    no_debug_map: bool,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -81,6 +85,7 @@ impl Compile {
         emit.plan_outputs = !self.no_plan_outputs;
         emit.alignment = self.alignment;
         emit.stack_traces = self.stack_traces;
+        emit.debug_map = !self.no_debug_map;
         let output = self.output.unwrap_or_else(|| Path::new(first.unwrap_or("model")).with_extension("pte"));
         let compiled = compiler.compile()?;
         let size = compiled.save(&output)?;

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod compare;
 mod compile;
 mod completions;
 mod demo;
@@ -47,6 +48,8 @@ struct Cli {
 enum Command {
     /// Compile .pt2 files to a .pte file
     Compile(compile::Compile),
+    /// Show where the numbers of a .pt2 and a compiled .pte part
+    Compare(compare::Compare),
     /// Run a method and print or save its outputs
     Run(run::Run),
     /// Time loading and running, apart
@@ -70,6 +73,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compile(compile) => compile.run(),
+        Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor, Value};
+use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::bytes;
 
 use crate::failure::Failure;
@@ -101,20 +102,6 @@ fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
         ScalarType::Short => of::<i16>(tensor, limit, |v| v.to_string()),
         ScalarType::Int => of::<i32>(tensor, limit, |v| v.to_string()),
         ScalarType::Long => of::<i64>(tensor, limit, |v| v.to_string()),
-        _ => floats(tensor).into_iter().take(limit).map(float).collect(),
-    }
-}
-
-/// The elements of a floating-point tensor as doubles; empty for other types.
-pub fn floats(tensor: &Tensor) -> Vec<f64> {
-    fn of<T: Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Vec<f64> {
-        tensor.as_slice::<T>().unwrap_or_default().iter().map(|&v| to(v)).collect()
-    }
-    match tensor.dtype() {
-        ScalarType::Float => of::<f32>(tensor, f64::from),
-        ScalarType::Double => of::<f64>(tensor, |v| v),
-        ScalarType::Half => of::<rushlight::f16>(tensor, f64::from),
-        ScalarType::BFloat16 => of::<rushlight::bf16>(tensor, f64::from),
-        _ => Vec::new(),
+        _ => doubles(tensor).into_iter().take(limit).map(float).collect(),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rushlight::{Tensor, Value};
 use rushlight_devtools::npy;
+use rushlight_devtools::numbers::doubles;
 use rushlight_devtools::profile::Profiler;
 
 use crate::arguments::{Method, Model};
@@ -103,7 +104,7 @@ fn write(folder: &std::path::Path, outputs: &[Value]) -> Result<(), Failure> {
 }
 
 fn largest(tensor: &Tensor, count: usize) -> String {
-    let mut ranked: Vec<(usize, f64)> = output::floats(tensor).into_iter().enumerate().collect();
+    let mut ranked: Vec<(usize, f64)> = doubles(tensor).into_iter().enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     let lines: Vec<String> = ranked.iter().take(count).map(|(i, v)| format!("  {i:>6}  {v:.6}")).collect();
     lines.join("\n")

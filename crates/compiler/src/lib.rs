@@ -5,6 +5,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bytes;
+pub mod debug_map;
 pub mod emit;
 mod error;
 pub mod front;

@@ -22,6 +22,8 @@ pub struct CompileOptions {
     pub emit: EmitOptions,
     /// Methods that take nothing and return constants, by name.
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
+    /// Whether every node stays that the kernels can run, rather than be folded or merged: the reference to compare with.
+    pub keep_nodes: bool,
     /// Who is offered the nodes, the first one first. What none takes runs on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
@@ -81,6 +83,9 @@ pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, E
         model.constant_methods.insert(name.clone(), literals);
     }
     run(&canonical(&options.backends), &mut model)?;
+    if !options.keep_nodes {
+        run(&simplifying(), &mut model)?;
+    }
     run(&options.passes, &mut model)?;
     let report = partition(&mut model, &options.backends)?;
     run(&lowering(), &mut model)?;
@@ -117,6 +122,13 @@ fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
         Box::new(FreezeStates),
         Box::new(EliminateDeadCode),
         Box::new(LowerComposites { keep: wanted.map(ToOwned::to_owned).collect() }),
+        Box::new(EliminateDeadCode),
+    ]
+}
+
+/// What makes the graph smaller.
+fn simplifying() -> Vec<Box<dyn Pass>> {
+    vec![
         Box::new(FoldBatchNorms),
         Box::new(FoldConstants),
         Box::new(MergeConstants),

@@ -2,9 +2,11 @@
 //! a program's description as JSON, drawings of its memory.
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod describe;
 pub mod inputs;
 pub mod memory;
 pub mod npy;
+pub mod numbers;
 pub mod profile;
 pub mod units;

@@ -12,7 +12,9 @@ mod pools;
 mod storage;
 
 use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
+use serde::{Deserialize, Serialize};
 
+use crate::debug_map;
 use crate::error::Error;
 use crate::graph::{Literal, Model};
 
@@ -30,13 +32,22 @@ pub struct EmitOptions {
     pub alignment: u64,
     /// Whether each instruction carries the Python stack that it comes from.
     pub stack_traces: bool,
+    /// Whether the program says what its instructions come from, for the tools that look at it.
+    pub debug_map: bool,
     /// Whether every result is kept to the end, for looking at it.
     pub keep_results: bool,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { plan_inputs: true, plan_outputs: true, alignment: 16, stack_traces: false, keep_results: false }
+        Self {
+            plan_inputs: true,
+            plan_outputs: true,
+            alignment: 16,
+            stack_traces: false,
+            debug_map: true,
+            keep_results: false,
+        }
     }
 }
 
@@ -50,7 +61,7 @@ pub struct Emitted {
 }
 
 /// What the instructions of a method come from.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodMap {
     pub method: String,
     /// For each instruction the node, and the values of the program that hold the node's results.
@@ -58,7 +69,7 @@ pub struct MethodMap {
 }
 
 /// What an instruction comes from.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstructionOrigin {
     /// Full name of the operator in the graph.
     pub op: String,
@@ -96,6 +107,10 @@ pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
     emitted.program.mutable_data = initial_values.into_data();
     emitted.program.named_data =
         model.named_data.iter().map(|(key, data)| (key.clone(), data.to_vec().into())).collect();
+    if options.debug_map {
+        let map = debug_map::to_bytes(&emitted.debug);
+        emitted.program.named_data.push((debug_map::DEBUG_MAP_KEY.into(), map.into()));
+    }
     Ok(emitted)
 }
 

@@ -1,0 +1,194 @@
+//! Two programs of one model side by side: where their numbers part.
+//!
+//! Both run with a tracer that keeps what every instruction wrote, and their debug maps say which result of the exported
+//! program that is. Results of the same name are compared in the order in which the reference computes them.
+
+use std::collections::HashMap;
+
+use rushlight::compiler::emit::{InstructionOrigin, MethodMap};
+use rushlight::runtime::{EventTracer, Tensor as TensorRef, TensorView};
+use rushlight::{Error, Input, Module, Tensor};
+
+use crate::numbers::doubles;
+
+/// What a call computed, in order: each result of the exported program that an instruction wrote.
+#[derive(Debug, Default)]
+pub struct Trace {
+    results: Vec<TracedResult>,
+    by_name: HashMap<String, usize>,
+}
+
+/// A result of a node.
+#[derive(Debug)]
+struct TracedResult {
+    name: String,
+    origin: InstructionOrigin,
+    value: Tensor,
+}
+
+/// How far a result of the candidate is from the reference's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The name of the result in the exported program.
+    pub result: String,
+    /// The node of the exported program, and the operator that computes the result in the reference.
+    pub node: String,
+    pub op: String,
+    pub module: String,
+    /// The line of Python, if known.
+    pub source: Option<String>,
+    /// The largest absolute difference; infinite where one is finite and the other is not.
+    pub max_abs: f64,
+    /// The largest absolute value of the reference.
+    pub scale: f64,
+    /// Ten times the decimal logarithm of the reference's energy over the difference's, in dB.
+    pub snr_db: f64,
+    /// Shapes, where they differ; nothing else is compared then.
+    pub shapes: Option<(Vec<usize>, Vec<usize>)>,
+}
+
+/// The results that both programs have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// In the order in which the reference computes them.
+    pub rows: Vec<Row>,
+    /// Results that only the reference has: the candidate folded or fused them.
+    pub only_in_reference: usize,
+}
+
+/// Runs a method once and keeps what its instructions wrote.
+///
+/// # Errors
+/// The module's.
+pub fn trace(module: &mut Module, method: &str, inputs: &[Input<'_>], map: &MethodMap) -> Result<Trace, Error> {
+    let mut keeper = Keeper { map, written: HashMap::new(), trace: Trace::default(), error: None };
+    module.run_traced(method, inputs, &mut keeper)?;
+    match keeper.error {
+        Some(error) => Err(error),
+        None => Ok(keeper.trace),
+    }
+}
+
+struct Keeper<'m> {
+    map: &'m MethodMap,
+    /// How many results of the running instruction came already.
+    written: HashMap<usize, (usize, usize)>,
+    trace: Trace,
+    error: Option<Error>,
+}
+
+impl EventTracer for Keeper<'_> {
+    fn wants_tensors(&self) -> bool {
+        true
+    }
+
+    fn tensor(&mut self, instruction: usize, argument: usize, tensor: TensorRef<'_>) {
+        let Some(Some(origin)) = self.map.instructions.get(instruction) else { return };
+        // Results come in the order of the arguments; a loop begins again.
+        let (last, index) = self.written.get(&instruction).copied().unwrap_or((usize::MAX, 0));
+        let index = if last == usize::MAX || argument <= last { 0 } else { index + 1 };
+        self.written.insert(instruction, (argument, index));
+        let Some(name) = origin.results.get(index) else { return };
+        match Tensor::copy_of(&TensorView::from(tensor)) {
+            Ok(value) => self.trace.keep(name, origin, value),
+            Err(error) => self.error = Some(error),
+        }
+    }
+}
+
+impl Trace {
+    fn keep(&mut self, name: &str, origin: &InstructionOrigin, value: Tensor) {
+        // What a loop computes again replaces what it computed before.
+        if let Some(known) = self.by_name.get(name).and_then(|at| self.results.get_mut(*at)) {
+            known.value = value;
+            return;
+        }
+        self.by_name.insert(name.to_owned(), self.results.len());
+        self.results.push(TracedResult { name: name.to_owned(), origin: origin.clone(), value });
+    }
+
+    fn get(&self, name: &str) -> Option<&Tensor> {
+        Some(&self.results.get(*self.by_name.get(name)?)?.value)
+    }
+
+    /// How many results were kept.
+    pub fn len(&self) -> usize {
+        self.results.len()
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.results.is_empty()
+    }
+}
+
+impl Comparison {
+    /// Compares the results that two traces have in common.
+    pub fn of(reference: &Trace, candidate: &Trace) -> Self {
+        let mut comparison = Self::default();
+        for TracedResult { name, origin, value } in &reference.results {
+            match candidate.get(name) {
+                Some(other) => comparison.rows.push(row(name, origin, value, other)),
+                None => comparison.only_in_reference += 1,
+            }
+        }
+        comparison
+    }
+
+    /// The first result that differs by more than `tolerance` of the reference's scale.
+    pub fn first_difference(&self, tolerance: f64) -> Option<&Row> {
+        self.rows.iter().find(|row| row.relative() > tolerance)
+    }
+
+    /// The results that differ most, relative to their scale, the worst first.
+    pub fn worst(&self, count: usize) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by(|a, b| b.relative().total_cmp(&a.relative()));
+        rows.truncate(count);
+        rows
+    }
+}
+
+impl Row {
+    /// The largest difference relative to the reference's scale.
+    pub fn relative(&self) -> f64 {
+        if self.shapes.is_some() {
+            f64::INFINITY
+        } else {
+            self.max_abs / if self.scale > 0.0 { self.scale } else { 1.0 }
+        }
+    }
+}
+
+fn row(name: &str, origin: &InstructionOrigin, reference: &Tensor, candidate: &Tensor) -> Row {
+    let mut row = Row {
+        result: name.to_owned(),
+        node: origin.node.clone(),
+        op: origin.op.clone(),
+        module: origin.module.clone(),
+        source: origin.source.clone(),
+        max_abs: 0.0,
+        scale: 0.0,
+        snr_db: f64::INFINITY,
+        shapes: None,
+    };
+    if reference.shape() != candidate.shape() {
+        row.shapes = Some((reference.shape().to_vec(), candidate.shape().to_vec()));
+        return row;
+    }
+    let (mut energy, mut noise) = (0.0, 0.0);
+    for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
+        let same = want == got || (want.is_nan() && got.is_nan());
+        let difference = if same { 0.0 } else { (want - got).abs() };
+        row.max_abs = row.max_abs.max(if difference.is_nan() { f64::INFINITY } else { difference });
+        if want.is_finite() {
+            row.scale = row.scale.max(want.abs());
+            energy += want * want;
+        }
+        noise += difference * difference;
+    }
+    if noise > 0.0 {
+        row.snr_db = 10.0 * (energy / noise).log10();
+    }
+    row
+}
