@@ -89,7 +89,9 @@ fn save(recording: &Recording, folder: &Path, file: &[u8]) -> std::io::Result<()
     let cases = std::fs::read_to_string(folder.join("cases.json"))?;
     let mut cases: serde_json::Value = serde_json::from_str(&cases)?;
     cases["program"] = "model.pte".into();
-    cases["data"] = serde_json::Value::Null;
+    if let Some(cases) = cases.as_object_mut() {
+        cases.remove("data");
+    }
     std::fs::write(folder.join("cases.json"), cases.to_string())?;
     std::fs::write(folder.join("model.pte"), file)
 }

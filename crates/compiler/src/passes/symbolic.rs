@@ -4,14 +4,14 @@
 //! dimension that it is, or from the node or block parameter that computes it, and each expression becomes arithmetic on
 //! numbers, once in each block that uses it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::graph::expr::Function;
 use crate::graph::{
-    Arena, Arg, BlockId, Builder, Constant, Expr, Graph, Input, Model, NodeId, Op, OriginId, Schemas, SymbolId, Type,
-    ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Input, Model, NodeId, Op, Origin, OriginId, Schemas,
+    SymbolId, Type, ValueId,
 };
 
 use super::Pass;
@@ -123,7 +123,17 @@ fn lower_block(
     known: &mut Known,
     block: BlockId,
 ) -> Result<(), Error> {
-    for node in std::mem::take(&mut graph.blocks[block].nodes) {
+    let nodes = std::mem::take(&mut graph.blocks[block].nodes);
+    if block == graph.body {
+        // Sizes of inputs are read first, so that the inputs are not kept for their sizes.
+        let origin = graph.origins.push(Origin::default());
+        let symbols = symbols_of_inputs(graph, &nodes, definitions);
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        for symbol in symbols {
+            maker.number(&symbol.into())?;
+        }
+    }
+    for node in nodes {
         let origin = graph.nodes[node].origin;
         let mut args = std::mem::take(&mut graph.nodes[node].args);
         let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
@@ -146,6 +156,35 @@ fn lower_block(
     Ok(())
 }
 
+/// The symbols that the nodes of the body, and what is in their blocks, use and that inputs define.
+fn symbols_of_inputs(
+    graph: &Graph,
+    nodes: &[NodeId],
+    definitions: &HashMap<SymbolId, Definition>,
+) -> BTreeSet<SymbolId> {
+    let mut used = BTreeSet::new();
+    let mut note = |arg: &Arg| {
+        arg.for_each_expr(&mut |expr| {
+            expr.for_each_symbol(&mut |symbol| {
+                used.insert(symbol);
+            })
+        })
+    };
+    let mut visit = |node: NodeId| graph.nodes[node].args.iter().for_each(&mut note);
+    for node in nodes {
+        for block in graph.nodes[*node].blocks() {
+            graph.for_each_node(block, &mut visit);
+        }
+        visit(*node);
+    }
+    graph.outputs.iter().for_each(note);
+    used.retain(|symbol| match definitions.get(symbol) {
+        Some(Definition::Dimension { tensor, .. }) => graph.values[*tensor].def == Def::Param(graph.body),
+        _ => false,
+    });
+    used
+}
+
 fn lower_outputs(
     graph: &mut Graph,
     constants: &mut Arena<Constant>,
@@ -163,7 +202,7 @@ fn lower_outputs(
 
 fn last_origin(graph: &mut Graph, block: BlockId) -> OriginId {
     let last: Option<&NodeId> = graph.blocks[block].nodes.last();
-    last.map(|node| graph.nodes[*node].origin).unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()))
+    last.map(|node| graph.nodes[*node].origin).unwrap_or_else(|| graph.origins.push(Origin::default()))
 }
 
 struct Maker<'a, 'm> {
