@@ -89,11 +89,22 @@ fn python() -> Result<()> {
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))
 }
 
-/// Whole models exported by ExecuTorch's own compiler, against eager PyTorch.
+/// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
+/// ours compiled runs in ExecuTorch's runtime too.
 fn models() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/models/generate.py", "target/models"]))?;
-    cargo(&["test", "--release", "--quiet", "-p", "rushlight-testing", "--test", "models", "--", "--ignored"])
+    let compiled = root().join("target/compiled-models");
+    if compiled.exists() {
+        std::fs::remove_dir_all(&compiled)?;
+    }
+    let tests = ["--test", "models", "--test", "compile", "--test", "lift"];
+    let mut test = command("cargo", &["test", "--release", "--quiet", "-p", "rushlight-testing"]);
+    run(test.args(tests).args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
+    run(&mut command(
+        venv_python(),
+        &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
+    ))
 }
 
 /// The Rust tests again, for aarch64 in an emulator.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rushlight_compiler::Error;
 use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::graph::{
-    Arg, BlockId, Builder, Constant, ConstantData, Expr, Graph, Id, Model, Op, Origin, State, Symbol, Target,
+    Arg, Block, BlockId, Builder, Constant, ConstantData, Expr, Graph, Id, Model, Op, Origin, State, Symbol, Target,
     TensorType, Type, Update, ValueId,
 };
 use rushlight_compiler::interpret::{Datum, TensorData, run};
@@ -124,7 +124,7 @@ fn one_of_two_branches() {
     let mut model = model(|model, _| {
         let x = graph(model).input("x", f32s(&[2]));
         let predicate = graph(model).input("p", Type::Tensor(TensorType::of(ScalarType::Bool, &[])));
-        let (yes, no) = (graph(model).blocks.push(Default::default()), graph(model).blocks.push(Default::default()));
+        let (yes, no) = (graph(model).blocks.push(Block::default()), graph(model).blocks.push(Block::default()));
         let doubled = at(model, yes).one("aten::add.Tensor", vec![x.into(), x.into()]).unwrap();
         // The other branch gives what is computed outside, and one value twice.
         graph(model).blocks[yes].results = vec![doubled.into(), doubled.into()];
@@ -152,7 +152,7 @@ fn a_loop_that_swaps_what_it_carries() {
         let (a, b) = (graph(model).input("a", f32s(&[2])), graph(model).input("b", f32s(&[2])));
         let types = [count.clone(), f32s(&[2]), f32s(&[2])];
         let [condition, round] = [(); 2].map(|()| {
-            let block = graph(model).blocks.push(Default::default());
+            let block = graph(model).blocks.push(Block::default());
             types.iter().for_each(|ty| {
                 graph(model).param(block, "carried", ty.clone());
             });
@@ -198,7 +198,7 @@ fn a_scan_with_state_and_a_stack() {
     let mut model = model(|model, _| {
         let start = graph(model).input("start", f32s(&[2]));
         let xs = graph(model).input("xs", f32s(&[3, 2]));
-        let step = graph(model).blocks.push(Default::default());
+        let step = graph(model).blocks.push(Block::default());
         let carry = graph(model).param(step, "carry", f32s(&[2]));
         let x = graph(model).param(step, "x", f32s(&[2]));
         let sum = at(model, step).one("aten::add.Tensor", vec![carry.into(), x.into()]).unwrap();

@@ -35,7 +35,7 @@ fn model() -> Model {
 struct Wrong;
 
 impl Pass for Wrong {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "wrong"
     }
 

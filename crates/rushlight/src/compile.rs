@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile_pt2};
 use rushlight_format::FormatError;
+use rushlight_format::pte::WriteOptions;
 use rushlight_runtime::Code;
 
 use crate::error::Error;
@@ -117,7 +118,7 @@ impl CompiledProgram {
     /// # Errors
     /// When the program is too large for its format.
     pub fn size(&self) -> Result<u64, Error> {
-        Ok(self.compiled.program.write(&Default::default()).map_err(unwritable)?.size())
+        Ok(self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?.size())
     }
 
     /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size.
@@ -126,7 +127,7 @@ impl CompiledProgram {
     /// `AccessFailed` when the file cannot be written; what was there before stays.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
         let path = path.as_ref();
-        let image = self.compiled.program.write(&Default::default()).map_err(unwritable)?;
+        let image = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let beside = path.with_file_name(name);

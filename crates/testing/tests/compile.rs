@@ -119,13 +119,13 @@ fn compiled_models_give_the_recorded_results() {
                     }
                 }
                 (Err(error), Some(operator)) if error.contains(operator) => {
-                    println!("{} {label}: refused, as it must be", recording.name)
+                    println!("{} {label}: refused, as it must be", recording.name);
                 }
                 (Err(failure), _) => {
-                    failures.push(format!("{} {label}: {}", recording.name, failure.replace('\n', " | ")))
+                    failures.push(format!("{} {label}: {}", recording.name, failure.replace('\n', " | ")));
                 }
                 (Ok(_), Some(operator)) => {
-                    failures.push(format!("{} {label}: compiled, despite `{operator}`", recording.name))
+                    failures.push(format!("{} {label}: compiled, despite `{operator}`", recording.name));
                 }
             }
         }

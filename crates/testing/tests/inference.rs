@@ -162,13 +162,11 @@ fn arguments(
     graph: &mut Graph,
 ) -> Result<Vec<graph::Arg>, String> {
     let mut named = Vec::new();
-    let mut position = 0;
-    for param in &functional.params {
+    for (position, param) in functional.params.iter().enumerate() {
         let found = out.position(&param.name).or_else(|| {
             // The first parameters need not agree in name.
             (position == 0 && functional.params.first() == Some(param)).then_some(0)
         });
-        position += 1;
         let arg = match found.and_then(|index| case.args.get(index)) {
             Some(arg) => argument(arg, &param.kind, graph)?,
             None if param.name == "dtype" => {

@@ -47,10 +47,12 @@ fn run(compiled: &Compiled, names: &[&str]) -> Vec<Vec<f32>> {
 }
 
 fn takers(compiled: &Compiled) -> Vec<Option<&str>> {
-    let taker = |fate| match fate {
-        &Fate::Taken { ref backend } => Some(backend.as_str()),
-        Fate::Left { .. } => None,
-    };
+    fn taker(fate: &Fate) -> Option<&str> {
+        match fate {
+            Fate::Taken { backend } => Some(backend),
+            Fate::Left { .. } => None,
+        }
+    }
     compiled.report.entries.iter().map(|entry| taker(&entry.fate)).collect()
 }
 

@@ -134,6 +134,7 @@ impl Method<'_> {
         let (next, slices) = results.split_at_checked(count).ok_or_else(|| Error::invalid("a scan loses state"))?;
         for (slice, stack) in slices.iter().zip(stacks) {
             let (slice, stack) = (self.argument(slice)?, self.value(*stack)?);
+            self.make_dynamic(stack);
             self.kernel("executorch_prim::et_copy_index.tensor", vec![stack, slice, index]);
         }
         self.carry(next, &carried, last)?;

@@ -267,6 +267,13 @@ impl<'m> Method<'m> {
         self.literal(Literal::Str(text.into()))
     }
 
+    /// Lets a tensor change its sizes up to those that it has: ExecuTorch's stacks grow row by row.
+    pub fn make_dynamic(&mut self, index: u32) {
+        if let Some(ValueModel::Tensor(tensor)) = self.plan.values.get_mut(index as usize) {
+            tensor.shape_dynamism = ShapeDynamism::DynamicBound;
+        }
+    }
+
     /// Copies a tensor into another of its shape and dtype, whatever its sizes turn out to be.
     pub fn copy(&mut self, from: u32, to: u32) {
         let none = self.none();

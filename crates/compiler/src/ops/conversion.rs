@@ -6,13 +6,13 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Graph, Type};
 
 use super::inference::{one, same};
-use super::{Definition, Lowered, Operands, composite, done, identity};
+use super::{Definition, Lower, Lowered, Operands, composite, done, identity};
 
 pub(crate) const OPS: &[Definition] = &[
     composite("aten::clone", same, identity),
     composite("aten::contiguous", same, identity),
-    composite("dim_order_ops::_clone_dim_order", same, identity),
-    composite("dim_order_ops::_to_dim_order_copy", converted, convert),
+    composite("dim_order_ops::_clone_dim_order", same, |b, o| reorder(b, o, identity)),
+    composite("dim_order_ops::_to_dim_order_copy", converted, |b, o| reorder(b, o, convert)),
     composite("aten::_to_copy", converted, to_copy),
     composite("aten::to.dtype", converted, convert),
     composite("aten::to.device", converted, convert),
@@ -38,6 +38,16 @@ fn convert(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     match dtype_of(operands)? {
         Some(dtype) => b.cast(x, dtype).and_then(done),
         None => done(x),
+    }
+}
+
+/// Kernels have it where it changes the order of the elements; otherwise it is `plain`.
+fn reorder(b: &mut Builder<'_>, operands: &Operands<'_>, plain: Lower) -> Lowered {
+    let from = &operands.tensor(0, b.graph)?.dim_order;
+    let to = operands.known_types(b.graph).and_then(|types| types.into_iter().next());
+    match to {
+        Some(Type::Tensor(to)) if to.dim_order != *from => Ok(None),
+        _ => plain(b, operands),
     }
 }
 

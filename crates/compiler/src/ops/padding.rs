@@ -8,7 +8,7 @@ use super::slices::slice;
 use super::{Definition, Lowered, Operands, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::constant_pad_nd", padded),
+    composite("aten::constant_pad_nd", padded, cut_and_pad),
     kernel("aten::reflection_pad1d", padded),
     kernel("aten::reflection_pad2d", padded),
     kernel("aten::reflection_pad3d", padded),
@@ -19,6 +19,31 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::_pad_enum", padded, pad_by_number),
     composite("aten::_pad_circular", padded, circular),
 ];
+
+/// Kernels have it for paddings that add elements; ExecuTorch's takes no others. What a padding takes away is cut off
+/// first.
+fn cut_and_pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let padding = operands.exprs(1)?;
+    if !padding.iter().any(|amount| amount.as_int().is_some_and(|amount| amount < 0)) {
+        return Ok(None);
+    }
+    let mut value = operands.value(0)?;
+    let rank = b.tensor(value)?.rank();
+    let cut = |amount: &Expr| Expr::Int(amount.as_int().map_or(0, |amount| (-amount).max(0)));
+    for (index, pair) in padding.chunks(2).enumerate() {
+        let ([before, after], Some(dim)) = (pair, rank.checked_sub(index + 1)) else { continue };
+        let shape = b.tensor(value)?.shape;
+        let size = shape.get(dim).cloned().unwrap_or(Expr::Int(0));
+        let length = size.sub(cut(before)).sub(cut(after)).at_least(0);
+        value = slice(b, value, dim, cut(before), length)?;
+    }
+    let grow = |amount: &Expr| amount.as_int().map_or_else(|| amount.clone(), |amount| Expr::Int(amount.max(0)));
+    let padding: Vec<Expr> = padding.iter().map(grow).collect();
+    if padding.iter().all(|amount| amount.is(0)) {
+        return Ok(Some(vec![value]));
+    }
+    b.call("aten::constant_pad_nd", vec![value.into(), padding.into(), operands.arg(2).clone()]).map(Some)
+}
 
 /// Padding for the last dimensions, pairs of left and right from the innermost outwards.
 fn padded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {

@@ -106,7 +106,7 @@ fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
         Expr::Int(_) => None,
         Expr::Call(call) => match (call.function, call.args.as_slice()) {
             (Function::Mul, [Expr::Int(factor), Expr::Symbol(symbol)]) => Some((*symbol, *factor, 0)),
-            (Function::Add, [Expr::Int(offset), rest]) | (Function::Add, [rest, Expr::Int(offset)]) => {
+            (Function::Add, [Expr::Int(offset), rest] | [rest, Expr::Int(offset)]) => {
                 let (symbol, factor, zero) = linear(rest)?;
                 (zero == 0).then_some((symbol, factor, *offset))
             }
@@ -163,13 +163,10 @@ fn symbols_of_inputs(
     definitions: &HashMap<SymbolId, Definition>,
 ) -> BTreeSet<SymbolId> {
     let mut used = BTreeSet::new();
-    let mut note = |arg: &Arg| {
-        arg.for_each_expr(&mut |expr| {
-            expr.for_each_symbol(&mut |symbol| {
-                used.insert(symbol);
-            })
-        })
+    let mut insert = |symbol| {
+        used.insert(symbol);
     };
+    let mut note = |arg: &Arg| arg.for_each_expr(&mut |expr| expr.for_each_symbol(&mut insert));
     let mut visit = |node: NodeId| graph.nodes[node].args.iter().for_each(&mut note);
     for node in nodes {
         for block in graph.nodes[*node].blocks() {
@@ -202,7 +199,10 @@ fn lower_outputs(
 
 fn last_origin(graph: &mut Graph, block: BlockId) -> OriginId {
     let last: Option<&NodeId> = graph.blocks[block].nodes.last();
-    last.map(|node| graph.nodes[*node].origin).unwrap_or_else(|| graph.origins.push(Origin::default()))
+    match last {
+        Some(node) => graph.nodes[*node].origin,
+        None => graph.origins.push(Origin::default()),
+    }
 }
 
 struct Maker<'a, 'm> {

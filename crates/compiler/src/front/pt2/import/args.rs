@@ -11,16 +11,16 @@ use super::{Binding, Importer, Scope, unknown_name};
 impl<'a> Importer<'_, '_, 'a> {
     /// An argument of a node in a graph of the program.
     pub(super) fn argument(&mut self, scope: &Scope, source: &Source<'a>, arg: &Argument<'a>) -> Result<Arg, Error> {
-        let named = |importer: &Self, name: &str| importer.value_named(scope, name).map(Arg::Value);
+        let named = |name: &str| value_named(scope, name).map(Arg::Value);
         Ok(match arg {
-            Argument::Tensor(tensor) => named(self, &tensor.name)?,
-            Argument::OptionalTensor(OptionalTensorArgument::Tensor(tensor)) => named(self, &tensor.name)?,
+            Argument::Tensor(tensor) => named(&tensor.name)?,
+            Argument::OptionalTensor(OptionalTensorArgument::Tensor(tensor)) => named(&tensor.name)?,
             Argument::Tensors(tensors) => {
-                Arg::List(tensors.iter().map(|tensor| named(self, &tensor.name)).collect::<Result<_, _>>()?)
+                Arg::List(tensors.iter().map(|tensor| named(&tensor.name)).collect::<Result<_, _>>()?)
             }
             Argument::OptionalTensors(tensors) => {
                 let item = |tensor: &OptionalTensorArgument<'_>| match tensor {
-                    OptionalTensorArgument::Tensor(tensor) => named(self, &tensor.name),
+                    OptionalTensorArgument::Tensor(tensor) => named(&tensor.name),
                     _ => Ok(Arg::None),
                 };
                 Arg::List(tensors.iter().map(item).collect::<Result<_, _>>()?)
@@ -30,11 +30,11 @@ impl<'a> Importer<'_, '_, 'a> {
                 Arg::List(ints.iter().map(|int| self.sym_int_arg(scope, source, int)).collect::<Result<_, _>>()?)
             }
             Argument::SymFloat(SymFloatArgument::Name(name)) | Argument::SymBool(SymBoolArgument::Name(name)) => {
-                self.scalar_named(scope, name)?
+                scalar_named(scope, name)?
             }
             Argument::SymFloats(floats) => {
                 let item = |float: &SymFloatArgument<'_>| match float {
-                    SymFloatArgument::Name(name) => self.scalar_named(scope, name),
+                    SymFloatArgument::Name(name) => scalar_named(scope, name),
                     SymFloatArgument::Float(float) => Ok(Arg::Float(*float)),
                     SymFloatArgument::Unknown { tag } => Err(unknown_kind(tag)),
                 };
@@ -42,29 +42,6 @@ impl<'a> Importer<'_, '_, 'a> {
             }
             other => literal(other)?,
         })
-    }
-
-    /// The value of a name, which must be one that a node or input gives.
-    pub(super) fn value_named(&self, scope: &Scope, name: &str) -> Result<ValueId, Error> {
-        match scope.get(name) {
-            Some(Binding::Arg(Arg::Value(value))) => Ok(*value),
-            Some(Binding::Subclass(subclass)) => Err(Error::unsupported(format!(
-                "`{name}` is a tensor of class {}",
-                subclass.class
-            ))
-            .help(
-                "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",
-            )),
-            _ => Err(unknown_name(name)),
-        }
-    }
-
-    /// The number or truth value of a name.
-    fn scalar_named(&self, scope: &Scope, name: &str) -> Result<Arg, Error> {
-        match scope.get(name) {
-            Some(Binding::Arg(arg)) => Ok(arg.clone()),
-            _ => Err(unknown_name(name)),
-        }
     }
 
     fn sym_int_arg(&mut self, scope: &Scope, source: &Source<'a>, int: &SymIntArgument<'a>) -> Result<Arg, Error> {
@@ -86,6 +63,27 @@ impl<'a> Importer<'_, '_, 'a> {
             Some(SymInt::Unknown { tag }) => Err(unknown_kind(tag)),
             None => Err(unknown_name(name)),
         }
+    }
+}
+
+/// The value of a name, which must be one that a node or input gives.
+pub(super) fn value_named(scope: &Scope, name: &str) -> Result<ValueId, Error> {
+    match scope.get(name) {
+        Some(Binding::Arg(Arg::Value(value))) => Ok(*value),
+        Some(Binding::Subclass(subclass)) => {
+            Err(Error::unsupported(format!("`{name}` is a tensor of class {}", subclass.class)).help(
+                "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",
+            ))
+        }
+        _ => Err(unknown_name(name)),
+    }
+}
+
+/// The number or truth value of a name.
+fn scalar_named(scope: &Scope, name: &str) -> Result<Arg, Error> {
+    match scope.get(name) {
+        Some(Binding::Arg(arg)) => Ok(arg.clone()),
+        _ => Err(unknown_name(name)),
     }
 }
 

@@ -206,12 +206,12 @@ impl<'a> Importer<'_, '_, 'a> {
                 self.graph.outputs.push(arg);
             }
             OutputSpec::BufferMutation(spec) => {
-                let value = self.value_named(scope, &spec.arg.name)?;
+                let value = args::value_named(scope, &spec.arg.name)?;
                 let state = self.state_named(&spec.buffer_name)?;
                 self.graph.updates.push(Update { target: Target::State(state), value });
             }
             OutputSpec::UserInputMutation(spec) => {
-                let value = self.value_named(scope, &spec.arg.name)?;
+                let value = args::value_named(scope, &spec.arg.name)?;
                 let is_named = |input: &Input| matches!(input, Input::Value(id) if self.graph.values[*id].name == *spec.user_input_name);
                 let position = self.graph.inputs.iter().position(is_named);
                 let position = position.ok_or_else(|| unknown_name(&spec.user_input_name))? as u32;

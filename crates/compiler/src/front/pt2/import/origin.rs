@@ -44,7 +44,7 @@ fn frames(stack: &str) -> Vec<SourceFrame> {
         } else if let (false, Some(last)) = (is_made_up, frames.last_mut())
             && last.code.is_empty()
         {
-            last.code = line.to_owned();
+            line.clone_into(&mut last.code);
         }
     }
     frames
