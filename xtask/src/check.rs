@@ -37,6 +37,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-python", 6),
     ("rushlight-testing", 7),
     ("rushlight-benches", 8),
+    ("rushlight-example-backend", 7),
     ("rushlight-example-cortex-m", 7),
     ("rushlight-fuzz", 7),
     ("xtask", 7),
