@@ -39,13 +39,24 @@ pub(crate) const OPS: &[Definition] = &[
     kernel("aten::flip", same),
     composite("aten::fliplr", same, fliplr),
     composite("aten::flipud", same, flipud),
-    kernel("aten::roll", same),
+    composite("aten::roll", same, roll),
     composite("aten::rot90", by_lowering, rot90),
     kernel("aten::tril", same),
     composite("aten::triu", same, triu),
     composite("aten::diag_embed", by_lowering, diag_embed),
     composite("aten::diagflat", by_lowering, diagflat),
 ];
+
+/// Kernels have it for given dimensions; without any, the elements are rolled as one row.
+fn roll(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    if operands.has(2) && !operands.ints(2)?.is_empty() {
+        return Ok(None);
+    }
+    let ty = b.tensor(operands.value(0)?)?;
+    let row = b.one("aten::view_copy", vec![operands.arg(0).clone(), vec![ty.numel()].into()])?;
+    let rolled = b.one("aten::roll", vec![row.into(), operands.arg(1).clone(), [0].into()])?;
+    b.call("aten::view_copy", vec![rolled.into(), ty.shape.into()]).map(Some)
+}
 
 /// The tensors one after the other along a dimension.
 pub(crate) fn cat_of(b: &mut Builder<'_>, values: Vec<ValueId>, dim: usize) -> Result<ValueId, Error> {
