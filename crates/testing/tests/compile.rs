@@ -27,6 +27,20 @@ fn recordings() -> Vec<Recording> {
     recordings.filter(|recording| !recording.exported().is_empty() && wanted(&recording.name)).collect()
 }
 
+/// The beginning of `docs/models.md`, which a run with UPDATE_DOCS writes.
+const PAGE: &str = "\
+# Models
+
+Made by `tools/models/generate.py` with random weights, exported by `torch.export`, compiled, and run against what eager
+PyTorch answered. Each model is compiled twice: straight from `torch.export.export`, and after `run_decompositions()`.
+Planned bytes are those of the decomposed form, beside ExecuTorch's own compiler (portable, default options).
+
+This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test compile -- --ignored`.
+
+| model | exported | decomposed | planned bytes | ExecuTorch plans |
+|---|---|---|---|---|
+";
+
 /// Models whose methods share their buffers.
 const SHARED_STATE: &[&str] = &["shared_state"];
 
@@ -101,24 +115,30 @@ fn save(recording: &Recording, folder: &Path, file: &[u8]) -> std::io::Result<()
 fn compiled_models_give_the_recorded_results() {
     let recordings = recordings();
     let mut failures = Vec::new();
+    let mut page = String::from(PAGE);
     let (mut ours, mut theirs) = (0, 0);
     for recording in &recordings {
+        let mut cells = Vec::new();
+        let mut plans = String::from("|");
         for (form, label) in ["exported", "decomposed"].iter().enumerate() {
             let result = compile_and_run(recording, form, label);
             match (result, recording.unsupported()) {
                 (Ok(Agreed { calls, seconds, planned }), None) => {
+                    cells.push(format!("{calls} calls agree"));
                     let executorch = recording.planned_by_executorch();
                     let executorch: Option<u64> =
                         executorch.map(|methods| methods.iter().map(|(_, bytes)| bytes).sum());
-                    let plans =
+                    let beside =
                         executorch.map_or_else(String::new, |bytes| format!(", plans {planned} of {bytes} bytes"));
-                    println!("{} {label}: {calls} calls agree, {:.1} ms{plans}", recording.name, seconds * 1e3);
+                    println!("{} {label}: {calls} calls agree, {:.1} ms{beside}", recording.name, seconds * 1e3);
+                    plans = format!("{planned} | {}", executorch.map_or_else(String::new, |bytes| bytes.to_string()));
                     if let Some(bytes) = executorch {
                         ours += planned;
                         theirs += bytes;
                     }
                 }
                 (Err(error), Some(operator)) if error.contains(operator) => {
+                    cells.push(format!("refused: no kernel for `{operator}`"));
                     println!("{} {label}: refused, as it must be", recording.name);
                 }
                 (Err(failure), _) => {
@@ -129,8 +149,13 @@ fn compiled_models_give_the_recorded_results() {
                 }
             }
         }
+        page += &format!("| {} | {} | {plans} |\n", recording.name, cells.join(" | "));
     }
     let total = recordings.len() * 2;
+    page += &format!("\nPlanned in total: {ours} bytes, where ExecuTorch's compiler plans {theirs}.\n");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md"), &page).unwrap();
+    }
     println!("{} of {total} compile and agree, or are refused as they must be", total - failures.len());
     println!("planned {ours} bytes where ExecuTorch's compiler plans {theirs}");
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
