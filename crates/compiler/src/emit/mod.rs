@@ -1,8 +1,8 @@
 //! From a lowered model to a program file.
 //!
 //! A method becomes a list of values and a list of instructions: blocks are laid out one after the other with jumps
-//! ([`control`]), calls name the out variants of their operators ([`calls`]), and every tensor that is computed gets a
-//! place in an arena for as long as it is in use ([`lifetimes`]).
+//! (`control`), calls name the out variants of their operators (`calls`), and every tensor that is computed gets a
+//! place in an arena for as long as it is in use (`lifetimes`).
 
 mod calls;
 mod control;

@@ -7,7 +7,7 @@ use crate::graph::{Graph, Model, NodeId, Op};
 
 use super::Pass;
 
-/// See the [module](self). Operators of other namespaces than PyTorch's and ExecuTorch's are taken to be the user's own,
+/// Checks that runtimes have every operator. Operators of other namespaces than PyTorch's and ExecuTorch's are taken to be the user's own,
 /// and left for the runtime to find.
 #[derive(Debug)]
 pub struct CheckOperators;

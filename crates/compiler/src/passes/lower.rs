@@ -8,7 +8,7 @@ use crate::ops::{self, Operands};
 
 use super::Pass;
 
-/// See the [module](self). Operators that a backend wants whole stay.
+/// Replaces composite operators by simpler ones. Operators that a backend wants whole stay.
 #[derive(Debug, Default)]
 pub struct LowerComposites {
     /// Full names of operators that stay.

@@ -16,7 +16,7 @@ use crate::graph::{
 
 use super::Pass;
 
-/// See the [module](self).
+/// Makes the nodes that compute sizes.
 #[derive(Debug)]
 pub struct LowerSymbolicSizes;
 

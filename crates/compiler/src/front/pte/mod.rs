@@ -1,9 +1,9 @@
 //! Lifts a `.pte` program back into the graph, so that it can be changed, partitioned and compiled again.
 //!
-//! A program is a list of instructions that write to memory. [`method`] walks through them in order and knows for every
-//! place of the planned memory which value it holds ([`scope`]), so that each read becomes a use of a value: out variants
-//! become calls of their functional operators ([`calls`]), tensors that share a place become views, arithmetic on numbers
-//! becomes expressions ([`numbers`]), and jumps become `cond`, `while_loop` and `scan` ([`control`]).
+//! A program is a list of instructions that write to memory. `method` walks through them in order and knows for every
+//! place of the planned memory which value it holds (`scope`), so that each read becomes a use of a value: out variants
+//! become calls of their functional operators (`calls`), tensors that share a place become views, arithmetic on numbers
+//! becomes expressions (`numbers`), and jumps become `cond`, `while_loop` and `scan` (`control`).
 //!
 //! What a program does not say is settled so:
 //! - A planned tensor is state if it has an initial value or a fully qualified name, or if it is read before anything

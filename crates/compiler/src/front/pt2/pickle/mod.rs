@@ -1,7 +1,7 @@
 //! Files of `torch.save`: a zip archive with a pickle and the storages that it refers to.
 //!
 //! A pickle is a program, and one from a stranger may do anything to Python. Here it runs on an interpreter that knows
-//! only the instructions which `torch.save` uses, and only the functions and classes in [`globals`]: those build tensors
+//! only the instructions which `torch.save` uses, and only the functions and classes in `globals`: those build tensors
 //! and containers, and no code of the archive is ever run. Whatever else a pickle names is refused by that name.
 
 mod globals;
