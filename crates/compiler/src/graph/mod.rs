@@ -387,7 +387,12 @@ impl Graph {
 
     /// Every block that runs, outermost first.
     pub fn live_blocks(&self) -> Vec<BlockId> {
-        let mut blocks = vec![self.body];
+        self.blocks_within(self.body)
+    }
+
+    /// A block and the blocks in it, outermost first.
+    pub fn blocks_within(&self, block: BlockId) -> Vec<BlockId> {
+        let mut blocks = vec![block];
         let mut next = 0;
         while let Some(block) = blocks.get(next).copied() {
             for node in &self.blocks[block].nodes {

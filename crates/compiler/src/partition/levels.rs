@@ -33,21 +33,8 @@ fn for_each_use(graph: &Graph, node: NodeId, visit: &mut impl FnMut(ValueId)) {
         graph.for_each_node(block, &mut |inner| {
             graph.nodes[inner].args.iter().for_each(|arg| arg.for_each_value(visit));
         });
-        for inner in nested(graph, block) {
+        for inner in graph.blocks_within(block) {
             graph.blocks[inner].results.iter().for_each(|arg| arg.for_each_value(visit));
         }
     }
-}
-
-/// A block and the blocks in it.
-fn nested(graph: &Graph, block: crate::graph::BlockId) -> Vec<crate::graph::BlockId> {
-    let mut blocks = vec![block];
-    let mut next = 0;
-    while let Some(block) = blocks.get(next).copied() {
-        for node in &graph.blocks[block].nodes {
-            blocks.extend(graph.nodes[*node].blocks());
-        }
-        next += 1;
-    }
-    blocks
 }

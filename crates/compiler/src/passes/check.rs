@@ -1,5 +1,8 @@
 //! Checks that runtimes have every operator of a lowered model.
 
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
 use rushlight_kernels::ALL;
 
 use crate::error::Error;
@@ -49,7 +52,8 @@ fn is_available(model: &Model, op: &Op) -> bool {
 
 /// Whether the reference operators have one of this name.
 pub(super) fn has_kernel(name: &str) -> bool {
-    ALL.iter().flat_map(|set| set.iter()).any(|op| op.name == name)
+    static NAMES: OnceLock<HashSet<&str>> = OnceLock::new();
+    NAMES.get_or_init(|| ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()).contains(name)
 }
 
 fn error(graph: &Graph, missing: &[NodeId]) -> Error {
