@@ -163,7 +163,26 @@ impl<'a, 'f> Method<'a, 'f> {
 
     /// What the method returns and leaves behind.
     fn end(&mut self) -> Result<(), Error> {
+        let mut updates = Vec::new();
+        for (index, position, initial) in self.inputs.clone() {
+            let Some(content) = self.place(index)?.and_then(|place| self.scope.get(place)) else { continue };
+            // Memory of an input may serve another tensor later; what is written to the input itself is meant.
+            if content.by == index && content.value != initial {
+                updates.push((index, Update { target: Target::Input(position), value: content.value }));
+            }
+        }
+        // Programs return the inputs that they write to before all else; in the graph these are updates.
+        let mut leading = 0;
         for index in &self.plan.outputs {
+            let place = self.tensor_model(*index).ok().and_then(|_| self.place(*index).ok().flatten());
+            let mut rest = updates.iter().skip(leading);
+            let Some(found) = rest.position(|(input, _)| place.is_some() && self.place(*input).ok() == Some(place)) else {
+                break;
+            };
+            updates.swap(leading, leading + found);
+            leading += 1;
+        }
+        for index in self.plan.outputs.iter().skip(leading) {
             let output = match self.plan.values.get(*index as usize) {
                 Some(ValueModel::Tensor(tensor)) => {
                     let value = self.read(*index)?;
@@ -185,13 +204,7 @@ impl<'a, 'f> Method<'a, 'f> {
                 self.graph.updates.push(Update { target: Target::State(state), value });
             }
         }
-        for (index, position, initial) in self.inputs.clone() {
-            let Some(content) = self.place(index)?.and_then(|place| self.scope.get(place)) else { continue };
-            // Memory of an input may serve another tensor later; what is written to the input itself is meant.
-            if content.by == index && content.value != initial {
-                self.graph.updates.push(Update { target: Target::Input(position), value: content.value });
-            }
-        }
+        self.graph.updates.extend(updates.into_iter().map(|(_, update)| update));
         Ok(())
     }
 
