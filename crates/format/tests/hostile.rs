@@ -97,13 +97,15 @@ fn the_program_itself_is_right() {
 fn tensors_are_checked() {
     let values = |i: usize| Some(i as u32);
     expect(|p| tensor(p, X).sizes = vec![2, -3], ErrorKind::Negative { value: -3 }, "Tensor", "sizes", values(X));
-    expect(
-        |p| *tensor(p, X) = TensorModel::new(ScalarType::Float, &[1; 17]),
-        ErrorKind::OutOfRange { value: 17, limit: 16 },
-        "Tensor",
-        "sizes",
-        values(X),
-    );
+    for rank in [17, 40] {
+        expect(
+            |p| *tensor(p, X) = TensorModel::new(ScalarType::Float, &vec![1; rank]),
+            ErrorKind::OutOfRange { value: rank as u64, limit: 16 },
+            "Tensor",
+            "sizes",
+            values(X),
+        );
+    }
     for sizes in [vec![i32::MAX, i32::MAX, i32::MAX], vec![0, i32::MAX, i32::MAX, i32::MAX]] {
         expect(
             |p| *tensor(p, X) = TensorModel::new(ScalarType::Float, &sizes),
