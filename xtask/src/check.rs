@@ -28,6 +28,7 @@ const MANIFESTS: &[&str] =
 /// point anywhere.
 const LEVELS: &[(&str, u32)] = &[
     ("rushlight-format", 0),
+    ("rushlight-engine", 0),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),
     ("rushlight-compiler", 3),

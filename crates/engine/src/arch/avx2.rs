@@ -1,0 +1,173 @@
+//! AVX2 and FMA: a vector is two registers.
+
+use core::arch::x86_64::*;
+
+use super::{Job, Simd};
+
+/// AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    pub(crate) fn new() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(all(target_feature = "avx2", target_feature = "fma"));
+        found.then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn enter<J: Job>(simd: Avx2, job: J) -> J::Out {
+    job.run(simd)
+}
+
+/// Applies intrinsics to both halves.
+macro_rules! halves {
+    ($low:expr, $high:expr) => {
+        [
+            // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA, which is all that this needs; callers of
+            // loads vouch for the memory.
+            unsafe { $low },
+            // SAFETY: likewise.
+            unsafe { $high },
+        ]
+    };
+}
+
+/// Lanes to load or store of each half for the first `n` of 16.
+#[inline(always)]
+fn masks(n: usize) -> [__m256i; 2] {
+    static ONES_THEN_ZEROS: [i32; 32] = {
+        let mut mask = [0; 32];
+        let mut i = 0;
+        while i < 16 {
+            mask[i] = -1;
+            i += 1;
+        }
+        mask
+    };
+    let first = ONES_THEN_ZEROS.as_ptr().wrapping_add(16 - n.min(16));
+    // `first` is at most 16 elements into the table of 32, which leaves 16.
+    halves!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
+}
+
+impl Simd for Avx2 {
+    type V = [__m256; 2];
+
+    const ROWS: usize = 6;
+    const PANELS: usize = 1;
+
+    #[inline(always)]
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA.
+        unsafe { enter(self, job) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        // SAFETY: as for `vectorize`.
+        let half = unsafe { _mm256_set1_ps(x) };
+        [half, half]
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        halves!(_mm256_loadu_ps(from), _mm256_loadu_ps(from.wrapping_add(8)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { _mm256_storeu_ps(to, v[0]) };
+        // SAFETY: these are the last 8 of them.
+        unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, n: usize) -> Self::V {
+        let [low, high] = masks(n);
+        halves!(_mm256_maskload_ps(from, low), _mm256_maskload_ps(from.wrapping_add(8), high))
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, n: usize, v: Self::V) {
+        let [low, high] = masks(n);
+        // SAFETY: only the first `n` lanes are written, for which the caller vouches.
+        unsafe { _mm256_maskstore_ps(to, low, v[0]) };
+        // SAFETY: likewise.
+        unsafe { _mm256_maskstore_ps(to.wrapping_add(8), high, v[1]) };
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        halves!(_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1]))
+    }
+
+    #[inline(always)]
+    fn max(self, bound: Self::V, v: Self::V) -> Self::V {
+        // The instruction returns its second operand when one is NaN.
+        halves!(_mm256_max_ps(bound[0], v[0]), _mm256_max_ps(bound[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn min(self, bound: Self::V, v: Self::V) -> Self::V {
+        halves!(_mm256_min_ps(bound[0], v[0]), _mm256_min_ps(bound[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn abs(self, v: Self::V) -> Self::V {
+        let sign = self.splat(-0.0);
+        halves!(_mm256_andnot_ps(sign[0], v[0]), _mm256_andnot_ps(sign[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V {
+        let mask = self.splat(-0.0);
+        let magnitude = self.abs(v);
+        halves!(
+            _mm256_or_ps(magnitude[0], _mm256_and_ps(mask[0], sign[0])),
+            _mm256_or_ps(magnitude[1], _mm256_and_ps(mask[1], sign[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        halves!(
+            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
+            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn exp2i(self, n: Self::V) -> Self::V {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn half(n: __m256) -> __m256 {
+            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        }
+        halves!(half(n[0]), half(n[1]))
+    }
+}

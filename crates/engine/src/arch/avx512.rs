@@ -1,0 +1,147 @@
+//! AVX-512: a vector is one register.
+
+use core::arch::x86_64::*;
+
+use super::{Job, Simd};
+
+/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    pub(crate) fn new() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512dq")
+            && std::is_x86_feature_detected!("avx512vl");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(all(
+            target_feature = "avx512f",
+            target_feature = "avx512bw",
+            target_feature = "avx512dq",
+            target_feature = "avx512vl"
+        ));
+        found.then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn enter<J: Job>(simd: Avx512, job: J) -> J::Out {
+    job.run(simd)
+}
+
+/// The first `n` of 16 lanes.
+#[inline(always)]
+fn mask(n: usize) -> __mmask16 {
+    ((1u32 << n.min(16)) - 1) as __mmask16
+}
+
+/// One intrinsic.
+macro_rules! with {
+    ($operation:expr) => {
+        // SAFETY: an `Avx512` exists only where the processor has AVX-512, which is all that this needs.
+        unsafe { $operation }
+    };
+}
+
+impl Simd for Avx512 {
+    type V = __m512;
+
+    const ROWS: usize = 14;
+    const PANELS: usize = 2;
+
+    #[inline(always)]
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        // SAFETY: an `Avx512` exists only where the processor has AVX-512.
+        unsafe { enter(self, job) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        with!(_mm512_set1_ps(x))
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        with!(_mm512_loadu_ps(from))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: __m512) {
+        with!(_mm512_storeu_ps(to, v));
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
+        with!(_mm512_maskz_loadu_ps(mask(n), from))
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, n: usize, v: __m512) {
+        with!(_mm512_mask_storeu_ps(to, mask(n), v));
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        with!(_mm512_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, bound: __m512, v: __m512) -> __m512 {
+        // The instruction returns its second operand when one is NaN.
+        with!(_mm512_max_ps(bound, v))
+    }
+
+    #[inline(always)]
+    fn min(self, bound: __m512, v: __m512) -> __m512 {
+        with!(_mm512_min_ps(bound, v))
+    }
+
+    #[inline(always)]
+    fn abs(self, v: __m512) -> __m512 {
+        with!(_mm512_abs_ps(v))
+    }
+
+    #[inline(always)]
+    fn copysign(self, v: __m512, sign: __m512) -> __m512 {
+        let mask = self.splat(-0.0);
+        with!(_mm512_or_ps(_mm512_abs_ps(v), _mm512_and_ps(mask, sign)))
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn exp2i(self, n: __m512) -> __m512 {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn power(n: __m512) -> __m512 {
+            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+        with!(power(n))
+    }
+}

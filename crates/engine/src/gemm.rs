@@ -1,0 +1,80 @@
+//! Matrix products with packed weights.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+
+use crate::error::{Error, at_least, size, span};
+use crate::product::{Place, Pointers, Product, Rows};
+use crate::{Engine, Tail};
+
+/// `c = tail(a b)` with `a` of `m` rows and `k` columns, `b` of `k` rows and `n` columns. Rows of `a` and `c` begin
+/// `a_stride` and `c_stride` floats apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a_stride: usize,
+    pub c_stride: usize,
+}
+
+impl Gemm {
+    /// Dense rows.
+    pub const fn new(m: usize, n: usize, k: usize) -> Self {
+        Self { m, n, k, a_stride: k, c_stride: n }
+    }
+}
+
+/// Computes `c = tail(a b)` with `b` packed by [`pack::matrix_f32`](crate::pack::matrix_f32). With `k` 0, products are 0.
+///
+/// # Errors
+/// When a slice is too short or rows of the output would overlap.
+pub fn gemm(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f32], tail: &Tail) -> Result<(), Error> {
+    let &Gemm { m, n, k, a_stride, c_stride } = gemm;
+    at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
+    at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
+    let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
+    at_least("packed weights", packed.len(), size("packed weights", &[k, columns])?)?;
+    tail.check(m, n)?;
+    let rows = Matrix { data: a, stride: a_stride, depth: k };
+    let product = Product {
+        rows: &rows,
+        lines: 1,
+        rows_per_line: m,
+        groups: 1,
+        columns: n,
+        packed,
+        out: c.as_mut_ptr(),
+        out_stride: c_stride,
+        place: Place::DENSE,
+        steps: tail.steps(),
+    };
+    // SAFETY: the sizes were checked above.
+    unsafe { product.run(engine) };
+    Ok(())
+}
+
+/// Rows of a matrix in memory. The length was checked.
+pub(crate) struct Matrix<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) stride: usize,
+    pub(crate) depth: usize,
+}
+
+impl Rows for Matrix<'_> {
+    fn taps(&self) -> usize {
+        1
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    #[inline]
+    fn point(&self, _: usize, first: usize, count: usize, _: (usize, usize), offset: usize, to: &mut Pointers) {
+        let start = self.data.as_ptr().wrapping_add(first * self.stride + offset);
+        for (row, pointer) in to.iter_mut().take(count).enumerate() {
+            *pointer = MaybeUninit::new(start.wrapping_add(row * self.stride));
+        }
+    }
+}

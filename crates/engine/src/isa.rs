@@ -1,0 +1,57 @@
+//! The names of instruction sets.
+
+use core::fmt;
+
+/// An instruction set that the kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Portable code, for every target.
+    Scalar,
+    /// x86-64 with AVX2 and FMA.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// 64-bit Arm with Advanced SIMD.
+    Neon,
+}
+
+impl Isa {
+    /// All of them, the portable one first, within an architecture from the weakest to the strongest.
+    pub const ALL: &'static [Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+
+    /// The best that this machine has.
+    pub fn detect() -> Isa {
+        crate::arch::Level::best().isa()
+    }
+
+    /// Those that this machine has.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Self::ALL.iter().copied().filter(|isa| isa.is_available())
+    }
+
+    pub fn is_available(self) -> bool {
+        crate::arch::Level::of(self).is_some()
+    }
+
+    /// The instruction set of this [`name`](Self::name), in any case of letters.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
+    }
+
+    /// `scalar`, `avx2`, `avx512` or `neon`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,74 @@
+//! Level 0. Fast math over slices: matrix products, convolutions and their fused tails, for every instruction set.
+//!
+//! It knows nothing of graphs, tensors or files. An [`Engine`] is an instruction set and a [`Pool`] of threads; every
+//! function takes one, checks the sizes of its slices, and neither allocates nor locks. Scratch memory is lent by the
+//! caller. Feature maps have channels last (NHWC). Weights are packed ahead of time by [`pack`], in one layout that every
+//! instruction set reads.
+//!
+//! Results do not depend on the number of threads, bit for bit: work is split over outputs, never over sums. Between
+//! instruction sets they differ by rounding, because scalar code has no fused multiply-add.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+mod arch;
+mod conv;
+mod error;
+mod gemm;
+mod isa;
+pub mod pack;
+mod pool;
+mod product;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+pub use conv::{Conv2d, conv2d};
+pub use error::Error;
+pub use gemm::{Gemm, gemm};
+pub use isa::Isa;
+pub use pool::Pool;
+pub use tail::{Activation, Residual, Tail};
+
+use arch::Level;
+
+/// An instruction set and a pool of threads: what every function of this crate computes with.
+#[derive(Debug)]
+pub struct Engine {
+    level: Level,
+    pool: Pool,
+}
+
+impl Engine {
+    #[cfg(test)]
+    pub(crate) fn with_level(level: Level, threads: usize) -> Self {
+        Self { level, pool: Pool::new(threads) }
+    }
+
+    /// The best instruction set of this machine and `threads` threads, the caller's among them (0 counts as 1).
+    pub fn new(threads: usize) -> Self {
+        Self { level: Level::best(), pool: Pool::new(threads) }
+    }
+
+    /// A given instruction set, for tests and comparisons.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where this machine does not have it.
+    pub fn with_isa(isa: Isa, threads: usize) -> Result<Self, Error> {
+        let level = Level::of(isa).ok_or(Error::Unavailable(isa))?;
+        Ok(Self { level, pool: Pool::new(threads) })
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.level.isa()
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// How many threads take part, the caller's among them.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+}

@@ -1,0 +1,110 @@
+//! The layout of weights, the contract between whoever compiles a model and the engine.
+//!
+//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][k][16]`, with zeros in the columns
+//! beyond `n`. Every instruction set reads this layout. These functions are plain scalar code, for any machine.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::Conv2d;
+
+/// Columns of a panel.
+pub const PANEL: usize = crate::arch::LANES;
+
+/// Floats of a packed matrix of `k` rows and `n` columns; `None` if that does not fit in `usize`.
+pub const fn matrix_f32_len(k: usize, n: usize) -> Option<usize> {
+    match n.div_ceil(PANEL).checked_mul(PANEL) {
+        Some(columns) => columns.checked_mul(k),
+        None => None,
+    }
+}
+
+/// Packs a matrix whose element of row `k` and column `n` is `get(k, n)`.
+///
+/// For `y = x W^T`, as of `aten::linear`, with `W` of shape `[n, k]` in row-major order: `get = |k, n| w[n * K + k]`.
+///
+/// # Panics
+/// When the packed matrix does not fit in memory.
+pub fn matrix_f32(k: usize, n: usize, get: impl Fn(usize, usize) -> f32) -> Vec<f32> {
+    let mut packed = vec![0.0; matrix_f32_len(k, n).expect("a matrix fits in memory")];
+    matrix_f32_into(&mut packed, k, n, get);
+    packed
+}
+
+/// Like [`matrix_f32`] into memory of [`matrix_f32_len`], all of which is written.
+///
+/// # Panics
+/// When `packed` is shorter.
+pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usize, usize) -> f32) {
+    if k == 0 {
+        return;
+    }
+    for (panel, rows) in packed.chunks_exact_mut(k * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+        for (row, lanes) in rows.chunks_exact_mut(PANEL).enumerate() {
+            for (lane, value) in lanes.iter_mut().enumerate() {
+                let column = panel * PANEL + lane;
+                *value = if column < n { get(row, column) } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Floats of the packed weights of a convolution; `None` if that does not fit in `usize`.
+pub fn conv2d_f32_len(conv: &Conv2d) -> Option<usize> {
+    let groups = conv.groups.max(1);
+    let k = conv.kernel[0].checked_mul(conv.kernel[1])?.checked_mul(conv.in_c / groups)?;
+    matrix_f32_len(k, conv.out_c / groups)?.checked_mul(groups)
+}
+
+/// Packs the weights of a convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` (OIHW) and addressed by
+/// `get(o, i, h, w)`: one packed matrix a group, with rows in the order (h, w, i).
+///
+/// # Panics
+/// When the packed weights do not fit in memory.
+pub fn conv2d_f32(conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
+    let groups = conv.groups.max(1);
+    let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
+    let [kernel_h, kernel_w] = conv.kernel;
+    let k = kernel_h * kernel_w * channels;
+    let mut packed = vec![0.0; conv2d_f32_len(conv).expect("weights fit in memory")];
+    let one = matrix_f32_len(k, columns).unwrap_or(0);
+    if one == 0 {
+        return packed;
+    }
+    for (group, matrix) in packed.chunks_exact_mut(one).enumerate() {
+        matrix_f32_into(matrix, k, columns, |k, n| {
+            let (tap, channel) = (k / channels, k % channels);
+            get(group * columns + n, channel, tap / kernel_w, tap % kernel_w)
+        });
+    }
+    packed
+}
+
+/// Orders the weights of a depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` and addressed by `get(c, h, w)`,
+/// by taps: `[kernel_h * kernel_w][c]`.
+pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, usize, usize) -> f32) -> Vec<f32> {
+    let mut packed = Vec::with_capacity(channels * kernel[0] * kernel[1]);
+    for h in 0..kernel[0] {
+        for w in 0..kernel[1] {
+            packed.extend((0..channels).map(|channel| get(channel, h, w)));
+        }
+    }
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pads_the_last_panel() {
+        let packed = matrix_f32(2, 17, |k, n| (100 * k + n) as f32);
+        assert_eq!(packed.len(), 2 * 2 * 16);
+        assert_eq!(packed[0], 0.0);
+        assert_eq!(packed[16], 100.0);
+        assert_eq!(packed[32], 16.0);
+        assert_eq!(packed[33], 0.0);
+        assert_eq!(packed[48], 116.0);
+        assert_eq!(matrix_f32_len(usize::MAX, 16), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! Persistent threads that share the tasks of one job at a time.
+//!
+//! A worker spins for about a millisecond after its last job, then parks. The caller works too and never waits for a
+//! worker that has not begun. [`gate`] has the protocol; here are the threads, the job, and its tasks.
+#![allow(unsafe_code)]
+
+#[cfg(feature = "std")]
+mod gate;
+
+#[cfg(feature = "std")]
+pub use threaded::Pool;
+
+#[cfg(not(feature = "std"))]
+pub use inline::Pool;
+
+#[cfg(not(feature = "std"))]
+mod inline {
+    /// The calling thread alone: without `std` there are no threads.
+    #[derive(Debug)]
+    pub struct Pool(());
+
+    impl Pool {
+        pub fn new(_threads: usize) -> Self {
+            Self(())
+        }
+
+        pub fn threads(&self) -> usize {
+            1
+        }
+
+        /// Runs `task(0)` to `task(tasks - 1)`.
+        pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
+            (0..tasks).for_each(task);
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+mod threaded {
+    use std::cell::UnsafeCell;
+    use std::fmt;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread::{self, JoinHandle};
+    use std::time::{Duration, Instant};
+
+    use super::gate::Gate;
+
+    /// How long a worker spins for the next job before it parks.
+    const SPIN: Duration = Duration::from_millis(1);
+
+    /// Persistent threads.
+    pub struct Pool {
+        shared: Arc<Shared>,
+        workers: Vec<JoinHandle<()>>,
+    }
+
+    struct Shared {
+        /// Whether somebody runs a job.
+        busy: AtomicBool,
+        gate: Gate,
+        job: UnsafeCell<Job>,
+        /// The next task that nobody has taken.
+        next: AtomicUsize,
+        panicked: AtomicBool,
+        stop: AtomicBool,
+        asleep: Box<[AtomicBool]>,
+    }
+
+    // SAFETY: `job` is written only by the thread that set `busy`, while the gate is closed and empty, and read only by
+    // those who entered the gate. Everything else is atomic.
+    unsafe impl Sync for Shared {}
+    // SAFETY: the pointers of `job` are used only while the gate is open, when the closure that they point to lives.
+    unsafe impl Send for Shared {}
+
+    /// A closure without its lifetime: `call(closure, slot, task)`.
+    #[derive(Clone, Copy)]
+    struct Job {
+        closure: *const (),
+        call: unsafe fn(*const (), usize, usize),
+        tasks: usize,
+    }
+
+    unsafe fn nothing(_: *const (), _: usize, _: usize) {}
+
+    unsafe fn call<F: Fn(usize, usize) + Sync>(closure: *const (), slot: usize, task: usize) {
+        // SAFETY: `closure` was made from an `&F` that outlives the job, and `F` is `Sync`.
+        let closure = unsafe { &*closure.cast::<F>() };
+        closure(slot, task);
+    }
+
+    impl Pool {
+        /// A pool of `threads` threads, the caller's among them. For 0 or 1 no thread is started. Where the system
+        /// refuses a thread, there are fewer.
+        pub fn new(threads: usize) -> Self {
+            let wanted = threads.max(1) - 1;
+            let shared = Arc::new(Shared {
+                busy: AtomicBool::new(false),
+                gate: Gate::new(),
+                job: UnsafeCell::new(Job { closure: std::ptr::null(), call: nothing, tasks: 0 }),
+                next: AtomicUsize::new(0),
+                panicked: AtomicBool::new(false),
+                stop: AtomicBool::new(false),
+                asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
+            });
+            let start = |index: usize| {
+                let shared = Arc::clone(&shared);
+                thread::Builder::new().name(format!("rushlight-{index}")).spawn(move || shared.work(index))
+            };
+            let workers = (0..wanted).map_while(|index| start(index).ok()).collect();
+            Self { shared, workers }
+        }
+
+        /// How many threads there are, the caller's among them.
+        pub fn threads(&self) -> usize {
+            self.workers.len() + 1
+        }
+
+        /// Runs `task(0)` to `task(tasks - 1)`, each once, on whichever thread is free, and returns when all are done.
+        ///
+        /// Allocates nothing and takes no lock. When the pool is busy, because another thread or a task runs a job on
+        /// it, the calling thread runs all the tasks itself.
+        ///
+        /// # Panics
+        /// When a task did.
+        pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
+            self.run_with_slot(tasks, |_, index| task(index));
+        }
+
+        /// Like [`run`](Self::run); the first argument of `task` is a number below [`threads`](Self::threads) that no
+        /// two tasks have at the same time.
+        pub(crate) fn run_with_slot<F: Fn(usize, usize) + Sync>(&self, tasks: usize, task: F) {
+            let alone = tasks <= 1 || self.workers.is_empty();
+            if alone || self.shared.busy.swap(true, Ordering::Acquire) {
+                // Nobody shares the slots: the other job has scratch of its own.
+                (0..tasks).for_each(|index| task(0, index));
+                return;
+            }
+            let job = Job { closure: std::ptr::from_ref(&task).cast(), call: call::<F>, tasks };
+            // SAFETY: this thread set `busy`, and the gate is closed and empty: whoever set `busy` before cleared it
+            // after that.
+            unsafe { *self.shared.job.get() = job };
+            self.shared.next.store(0, Ordering::Relaxed);
+            self.shared.gate.open();
+            let helpers = self.workers.iter().zip(&self.shared.asleep).take(tasks - 1);
+            for (worker, asleep) in helpers {
+                if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
+                    worker.thread().unpark();
+                }
+            }
+            let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(job, 0)));
+            self.shared.gate.close();
+            let mut spins = 0u32;
+            while !self.shared.gate.is_empty() {
+                spins += 1;
+                if spins.is_multiple_of(1 << 12) { thread::yield_now() } else { std::hint::spin_loop() }
+            }
+            let panicked = self.shared.panicked.swap(false, Ordering::Relaxed);
+            self.shared.busy.store(false, Ordering::Release);
+            if let Err(payload) = own {
+                resume_unwind(payload);
+            }
+            assert!(!panicked, "a task panicked in another thread");
+        }
+    }
+
+    impl Shared {
+        /// A worker's life.
+        fn work(&self, index: usize) {
+            let mut last = 0;
+            loop {
+                let Some(number) = self.wait(index, last) else { return };
+                last = number;
+                // SAFETY: this thread is inside the gate, so nobody writes the job.
+                let job = unsafe { *self.job.get() };
+                if catch_unwind(AssertUnwindSafe(|| self.take_tasks(job, index + 1))).is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+                self.gate.leave();
+            }
+        }
+
+        /// Waits for a job other than `last` and enters it; `None` when the pool is dropped.
+        fn wait(&self, index: usize, last: u32) -> Option<u32> {
+            let mut since: Option<Instant> = None;
+            let mut spins = 0u32;
+            loop {
+                if let Some(number) = self.gate.enter(last) {
+                    return Some(number);
+                }
+                if self.stop.load(Ordering::Relaxed) {
+                    return None;
+                }
+                spins = spins.wrapping_add(1);
+                if !spins.is_multiple_of(64) {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                if since.get_or_insert_with(Instant::now).elapsed() < SPIN {
+                    continue;
+                }
+                self.asleep[index].store(true, Ordering::Relaxed);
+                if !self.gate.is_open_before_sleep() && !self.stop.load(Ordering::Relaxed) {
+                    thread::park();
+                }
+                self.asleep[index].store(false, Ordering::Relaxed);
+                since = None;
+            }
+        }
+
+        fn take_tasks(&self, job: Job, slot: usize) {
+            loop {
+                let task = self.next.fetch_add(1, Ordering::Relaxed);
+                if task >= job.tasks {
+                    return;
+                }
+                // SAFETY: this thread is the one that made the job or is inside its gate; `run_with_slot` returns, and the
+                // closure dies, only after the gate is closed and empty.
+                unsafe { (job.call)(job.closure, slot, task) };
+            }
+        }
+    }
+
+    impl Drop for Pool {
+        fn drop(&mut self) {
+            self.shared.stop.store(true, Ordering::SeqCst);
+            for worker in &self.workers {
+                worker.thread().unpark();
+            }
+            for worker in self.workers.drain(..) {
+                // A worker catches the panics of tasks, so that joining cannot fail.
+                let _ = worker.join();
+            }
+        }
+    }
+
+    impl fmt::Debug for Pool {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Pool").field("threads", &self.threads()).finish()
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The protocol by which one thread lends a job to others: every atomic operation of it, and nothing else.
+//!
+//! One word holds the job's number, whether it is open, and how many helpers are inside:
+//!
+//! - The caller *opens* the gate: the number goes up by one, the gate is open, nobody is inside.
+//! - A helper *enters* only an open gate, by adding itself to the count in the same exchange that sees it open.
+//! - The caller *closes* the gate, after which nobody can enter, and waits until all have *left*.
+//!
+//! What the caller wrote before it opened is visible to those who enter, and what they wrote before they left is visible
+//! to the caller when the wait ends. A helper that comes late finds the gate closed and has missed nothing, so the caller
+//! never waits for one that sleeps.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+const INSIDE: u64 = (1 << 31) - 1;
+const OPEN: u64 = 1 << 31;
+const NUMBER: u64 = 1 << 32;
+
+/// The word. At most 2^31 - 1 helpers.
+#[derive(Debug)]
+pub(super) struct Gate(AtomicU64);
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Opens a closed gate, which only one thread at a time may do. Nobody is inside.
+    pub(super) fn open(&self) {
+        let number = self.0.load(Ordering::Relaxed) & !(NUMBER - 1);
+        self.0.store(number.wrapping_add(NUMBER) | OPEN, Ordering::Release);
+        // Together with the fence of `wait_is_over`: a helper that announced its sleep before this point is seen by the
+        // caller afterwards, and one that announces it later sees the gate open.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the gate is open, as seen by a helper that has just announced that it will sleep.
+    pub(super) fn is_open_before_sleep(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) & OPEN != 0
+    }
+
+    /// Enters a gate that is open and whose number is not `last`; returns its number.
+    pub(super) fn enter(&self, last: u32) -> Option<u32> {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let number = (word >> 32) as u32;
+            if word & OPEN == 0 || number == last {
+                return None;
+            }
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(number),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Leaves, after [`enter`](Self::enter).
+    pub(super) fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Closes the gate: nobody enters from here on.
+    pub(super) fn close(&self) {
+        self.0.fetch_and(!OPEN, Ordering::Relaxed);
+    }
+
+    /// Whether all have left a closed gate.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Acquire) & INSIDE == 0
+    }
+}

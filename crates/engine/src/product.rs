@@ -1,0 +1,310 @@
+//! The driver of all products: rows that are found through pointers, times packed weights.
+//!
+//! Work is cut three times. Tasks, for threads, are blocks of the output. A task goes through its rows in blocks whose
+//! part of the left side stays in the second-level cache, through K in blocks whose part of one panel stays in the first
+//! level, and through panels and register tiles inside. Sums over K continue in the output between blocks.
+#![allow(unsafe_code)]
+
+mod tile;
+
+use core::mem::MaybeUninit;
+
+use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
+use crate::tail::Steps;
+
+use tile::Tile;
+
+/// The left side: where the elements of each row are.
+pub(crate) trait Rows: Sync {
+    /// Taps of a row, and the contiguous elements of each: K is their product.
+    fn taps(&self) -> usize;
+    fn depth(&self) -> usize;
+
+    /// Writes the pointers of rows `first..first + count` for taps `tap..tap + taps`, from element `offset` of each tap
+    /// on, as `[taps][count]`. Each is to at least `depth - offset` floats, at most [`MAX_DEPTH`] of which will be read.
+    fn point(&self, group: usize, first: usize, count: usize, taps: (usize, usize), offset: usize, to: &mut Pointers);
+}
+
+/// Pointers into the left side.
+pub(crate) type Pointers = [MaybeUninit<*const f32>; MAX_POINTERS];
+
+/// What one block of rows and taps may need.
+pub(crate) const MAX_POINTERS: usize = 2048;
+
+/// The most elements of a tap that are read through one pointer.
+pub(crate) const MAX_DEPTH: usize = 512;
+
+/// Elements of K in a block: 16 columns of them are half of a first-level cache.
+const BLOCK_K: usize = 256;
+
+/// Bytes of the left side in a block of rows: some of the second-level cache.
+const BLOCK_ROWS_BYTES: usize = 192 << 10;
+
+/// Floating-point operations below which a task is not worth handing over.
+const MIN_TASK: usize = 200_000;
+
+/// What padding points to.
+pub(crate) static ZEROS: [f32; MAX_DEPTH] = [0.0; MAX_DEPTH];
+
+/// Where rows lie in an output whose pixels are `stride` floats apart. Rows come in lines: within one, pixels are `step`
+/// apart; lines are `line` pixels apart within an image, and images `image` pixels.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+    pub(crate) line: usize,
+    pub(crate) lines_per_image: usize,
+    pub(crate) image: usize,
+}
+
+impl Place {
+    /// All rows in one line, one after the other.
+    pub(crate) const DENSE: Place = Place { first: 0, step: 1, line: 0, lines_per_image: 1, image: 0 };
+
+    fn pixel(&self, line: usize, row: usize) -> usize {
+        let (image, line) = (line / self.lines_per_image, line % self.lines_per_image);
+        self.first + image * self.image + line * self.line + row * self.step
+    }
+}
+
+/// A product for each group of columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a, R> {
+    pub(crate) rows: &'a R,
+    pub(crate) lines: usize,
+    pub(crate) rows_per_line: usize,
+    pub(crate) groups: usize,
+    /// Columns of one group.
+    pub(crate) columns: usize,
+    /// The packed weights of all groups.
+    pub(crate) packed: &'a [f32],
+    pub(crate) out: *mut f32,
+    /// Floats between pixels of the output.
+    pub(crate) out_stride: usize,
+    pub(crate) place: Place,
+    pub(crate) steps: Steps,
+}
+
+// SAFETY: tasks write disjoint parts of `out`, which the maker of the product borrows exclusively; the rest is shared reads.
+unsafe impl<R: Sync> Sync for Product<'_, R> {}
+
+impl<R: Rows> Product<'_, R> {
+    /// Computes all of it.
+    ///
+    /// # Safety
+    /// `packed` has `groups` matrices of `taps * depth` rows and `columns` columns; `out`, the bias and the residual have
+    /// all places; nobody else touches the output's places meanwhile; `rows` keeps its promise.
+    pub(crate) unsafe fn run(&self, engine: &Engine) {
+        if self.lines == 0 || self.rows_per_line == 0 || self.groups == 0 || self.columns == 0 {
+            return;
+        }
+        let cut = self.cut(engine);
+        engine.pool.run(cut.tasks(), |task| {
+            engine.level.run(Block { product: self, cut, task });
+        });
+    }
+
+    /// How the output is cut into tasks.
+    fn cut(&self, engine: &Engine) -> Cut {
+        let panels = self.columns.div_ceil(LANES);
+        let (tile_rows, tile_panels) = engine.level.tile();
+        let whole = Cut {
+            groups: self.groups,
+            lines: self.lines,
+            line_chunk: self.lines,
+            rows: self.rows_per_line,
+            row_chunk: self.rows_per_line,
+            panels,
+            panel_chunk: panels,
+        };
+        let threads = engine.threads();
+        if threads == 1 {
+            return Cut { line_chunk: whole.lines, ..whole };
+        }
+        let k = self.rows.taps() * self.rows.depth();
+        let flops = 2.0 * self.lines as f64 * self.rows_per_line as f64 * self.columns as f64 * k as f64;
+        let wanted = ((flops * self.groups as f64 / MIN_TASK as f64) as usize).clamp(1, 4 * threads);
+        let wanted = wanted.div_ceil(self.groups);
+        if wanted == 1 {
+            return whole;
+        }
+        if self.lines > 1 {
+            let line_chunk = self.lines.div_ceil(wanted);
+            let panel_chunk = panels.div_ceil(wanted.div_ceil(self.lines)).next_multiple_of(tile_panels);
+            return Cut { line_chunk, panel_chunk, ..whole };
+        }
+        // Rows first, as long as each task has a few tiles of them; what is missing then, by panels.
+        let row_chunks = wanted.min(self.rows_per_line.div_ceil(2 * tile_rows));
+        let row_chunk = self.rows_per_line.div_ceil(row_chunks).next_multiple_of(tile_rows);
+        let row_chunks = self.rows_per_line.div_ceil(row_chunk);
+        let panel_chunk = panels.div_ceil(wanted.div_ceil(row_chunks)).next_multiple_of(tile_panels);
+        Cut { row_chunk, panel_chunk, ..whole }
+    }
+}
+
+/// A grid of tasks over groups, lines, rows and panels.
+#[derive(Clone, Copy)]
+struct Cut {
+    groups: usize,
+    lines: usize,
+    line_chunk: usize,
+    rows: usize,
+    row_chunk: usize,
+    panels: usize,
+    panel_chunk: usize,
+}
+
+impl Cut {
+    fn tasks(&self) -> usize {
+        let blocks = self.lines.div_ceil(self.line_chunk) * self.rows.div_ceil(self.row_chunk);
+        self.groups * blocks * self.panels.div_ceil(self.panel_chunk)
+    }
+}
+
+/// `index`-th of the chunks of `0..total`.
+fn chunk(index: usize, size: usize, total: usize) -> core::ops::Range<usize> {
+    index * size..((index + 1) * size).min(total)
+}
+
+/// One task.
+struct Block<'a, R> {
+    product: &'a Product<'a, R>,
+    cut: Cut,
+    task: usize,
+}
+
+impl<R: Rows> Job for Block<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { product, cut, task } = self;
+        // Panels vary fastest, so that neighbouring tasks read the same rows.
+        let panel_chunks = cut.panels.div_ceil(cut.panel_chunk);
+        let (task, panels) = (task / panel_chunks, chunk(task % panel_chunks, cut.panel_chunk, cut.panels));
+        let row_chunks = cut.rows.div_ceil(cut.row_chunk);
+        let (task, rows) = (task / row_chunks, chunk(task % row_chunks, cut.row_chunk, cut.rows));
+        let line_chunks = cut.lines.div_ceil(cut.line_chunk);
+        let (group, lines) = (task / line_chunks, chunk(task % line_chunks, cut.line_chunk, cut.lines));
+
+        let blocks = Blocks::new(product.rows.taps(), product.rows.depth());
+        let most_rows = blocks.most_rows(S::ROWS);
+        let mut pointers: Pointers = [const { MaybeUninit::uninit() }; MAX_POINTERS];
+        for line in lines {
+            let row_blocks = rows.len().div_ceil(most_rows);
+            let row_block = rows.len().div_ceil(row_blocks).next_multiple_of(S::ROWS).min(most_rows);
+            for first in rows.clone().step_by(row_block) {
+                let count = (rows.end - first).min(row_block);
+                // Once even when K is empty: the bias and what follows it remain to be done.
+                for tap in (0..blocks.taps.max(1)).step_by(blocks.block_taps) {
+                    let taps = blocks.taps.saturating_sub(tap).min(blocks.block_taps);
+                    for offset in (0..blocks.depth.max(1)).step_by(blocks.block_depth) {
+                        let depth = (blocks.depth - offset).min(blocks.block_depth);
+                        let is_last = tap + taps == blocks.taps && offset + depth == blocks.depth;
+                        let whole_row = line * product.rows_per_line + first;
+                        product.rows.point(group, whole_row, count, (tap, taps), offset, &mut pointers);
+                        let part = Part { group, line, first, count, tap, taps, offset, depth, is_last };
+                        part.run(s, product, &blocks, panels.clone(), &pointers);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How K is cut into blocks: whole taps together, or parts of one.
+struct Blocks {
+    taps: usize,
+    depth: usize,
+    block_taps: usize,
+    block_depth: usize,
+}
+
+impl Blocks {
+    fn new(taps: usize, depth: usize) -> Self {
+        if depth > BLOCK_K * 3 / 2 {
+            let blocks = depth.div_ceil(BLOCK_K);
+            return Self { taps, depth, block_taps: 1, block_depth: depth.div_ceil(blocks).next_multiple_of(8) };
+        }
+        let together = (BLOCK_K * 3 / 2 / depth.max(1)).clamp(1, 64);
+        let blocks = taps.div_ceil(together);
+        Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
+    }
+
+    /// Rows of a block: as many as the pointers and the cache allow, a multiple of `tile_rows`.
+    fn most_rows(&self, tile_rows: usize) -> usize {
+        let by_cache = BLOCK_ROWS_BYTES / (size_of::<f32>() * self.block_taps * self.block_depth);
+        let most = by_cache.min(MAX_POINTERS / self.block_taps);
+        (most / tile_rows * tile_rows).max(tile_rows)
+    }
+}
+
+/// A block of rows times a block of K.
+struct Part {
+    group: usize,
+    line: usize,
+    first: usize,
+    count: usize,
+    tap: usize,
+    taps: usize,
+    offset: usize,
+    depth: usize,
+    is_last: bool,
+}
+
+impl Part {
+    #[inline(always)]
+    fn run<S: Simd, R: Rows>(
+        &self,
+        s: S,
+        product: &Product<'_, R>,
+        blocks: &Blocks,
+        panels: core::ops::Range<usize>,
+        pointers: &Pointers,
+    ) {
+        let panel_stride = blocks.taps * blocks.depth * LANES;
+        let group_panels = product.columns.div_ceil(LANES);
+        let k = self.tap * blocks.depth + self.offset;
+        let tiles = self.count.div_ceil(S::ROWS);
+        let (height, taller) = (self.count / tiles, self.count % tiles);
+        let steps = &product.steps;
+        let pixel = product.place.pixel(self.line, self.first);
+        for panel in panels.clone().step_by(S::PANELS) {
+            let together = (panels.end - panel).min(S::PANELS);
+            let group_column = panel * LANES;
+            let column = self.group * product.columns + group_column;
+            let packed = product.packed.as_ptr();
+            let packed = packed.wrapping_add((self.group * group_panels + panel) * panel_stride + k * LANES);
+            let bias = if steps.bias.is_null() { steps.bias } else { steps.bias.wrapping_add(column) };
+            let mut row = 0;
+            for index in 0..tiles {
+                let rows = height + usize::from(index < taller);
+                let pixel = pixel + row * product.place.step;
+                let tile = Tile {
+                    pointers: pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
+                    pointer_stride: self.count,
+                    rows,
+                    taps: self.taps,
+                    depth: self.depth,
+                    panel: packed,
+                    panel_stride,
+                    panels: together,
+                    columns: (product.columns - group_column).min(together * LANES),
+                    out: product.out.wrapping_add(pixel * product.out_stride + column),
+                    out_stride: product.out_stride * product.place.step,
+                    bias,
+                    residual: steps.residual.wrapping_add(pixel * steps.residual_stride + column),
+                    residual_stride: steps.residual_stride * product.place.step,
+                    is_first: k == 0,
+                    is_last: self.is_last,
+                    steps,
+                };
+                // SAFETY: `Product::run` asks for the places in all tensors; `point` has written a pointer for each tap
+                // and row; tasks are disjoint.
+                unsafe { tile.run_on(s) };
+                row += rows;
+            }
+        }
+    }
+}

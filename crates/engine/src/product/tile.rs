@@ -1,0 +1,171 @@
+//! The register tile: up to [`Simd::ROWS`] rows of the left matrix times one or two panels of packed weights.
+//!
+//! Left rows are read in place through pointers, one for each row and tap. A matrix product has one tap, a convolution one
+//! for each position of its window; a tap's channels are contiguous. Each sum is taken in the order of K with one
+//! accumulator, whatever the tile's height, so that the way in which rows are cut into tiles never shows in a result.
+
+use crate::arch::{Job, LANES, Simd};
+use crate::tail::{Finish, Steps};
+
+/// One tile of one block of K.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'a> {
+    /// Where the rows' elements are: `[taps][pointer_stride]`, of which the first `rows` are this tile's.
+    pub(super) pointers: *const *const f32,
+    pub(super) pointer_stride: usize,
+    pub(super) rows: usize,
+    pub(super) taps: usize,
+    /// Contiguous elements of K a tap.
+    pub(super) depth: usize,
+    /// The first panel at the block's first K, and the floats to the next panel.
+    pub(super) panel: *const f32,
+    pub(super) panel_stride: usize,
+    /// 1 or 2.
+    pub(super) panels: usize,
+    /// The tile's columns in the output, from `16 * panels - 15` to `16 * panels`.
+    pub(super) columns: usize,
+    pub(super) out: *mut f32,
+    pub(super) out_stride: usize,
+    /// Bias of the tile's first column, or null.
+    pub(super) bias: *const f32,
+    /// Residual of the tile's first row and column; read only if there is one.
+    pub(super) residual: *const f32,
+    pub(super) residual_stride: usize,
+    /// Whether this is the first block of K: sums start from the bias, not from what `out` has.
+    pub(super) is_first: bool,
+    /// Whether this is the last block of K: the other steps follow.
+    pub(super) is_last: bool,
+    pub(super) steps: &'a Steps,
+}
+
+impl Tile<'_> {
+    /// Computes the tile. `rows` is at most `S::ROWS`, `panels` at most `S::PANELS`.
+    ///
+    /// # Safety
+    /// All pointers are valid for what the fields say, and nobody else reads or writes the tile's part of the output.
+    #[inline(always)]
+    pub(super) unsafe fn run_on<S: Simd>(self, s: S) {
+        macro_rules! by_rows {
+            ($panels:literal: $($rows:literal)*) => {
+                match self.rows {
+                    // The condition is known when the instruction set is: taller tiles cost it nothing.
+                    $($rows if $rows <= S::ROWS => s.vectorize(Fixed::<$rows, $panels>(self)),)*
+                    _ => debug_assert!(false, "no tile has {} rows", self.rows),
+                }
+            };
+        }
+        if self.panels == 1 {
+            by_rows!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        } else if S::PANELS == 2 {
+            by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        }
+        if self.is_last && !self.steps.is_plain {
+            let finish = Finish {
+                steps: self.steps,
+                out: self.out,
+                out_stride: self.out_stride,
+                residual: self.residual,
+                residual_stride: self.residual_stride,
+                rows: self.rows,
+                columns: self.columns,
+            };
+            // SAFETY: the caller vouches for the output and the residual.
+            unsafe { finish.run_on(s) };
+        }
+    }
+}
+
+/// A tile of `R` rows and `P` panels.
+struct Fixed<'a, const R: usize, const P: usize>(Tile<'a>);
+
+impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let tile = self.0;
+        // Lanes of each panel that are columns of the output.
+        let lanes: [usize; P] = core::array::from_fn(|p| (tile.columns - p * LANES).min(LANES));
+
+        let mut sums = [[s.splat(0.0); P]; R];
+        if !tile.is_first {
+            for (r, row) in sums.iter_mut().enumerate() {
+                for (p, sum) in row.iter_mut().enumerate() {
+                    let from = tile.out.wrapping_add(r * tile.out_stride + p * LANES);
+                    // SAFETY: `run_on` asks for the tile's part of the output.
+                    *sum = unsafe { load(s, from, lanes[p]) };
+                }
+            }
+        } else if !tile.bias.is_null() {
+            for p in 0..P {
+                // SAFETY: there is a bias for each column.
+                let bias = unsafe { load(s, tile.bias.wrapping_add(p * LANES), lanes[p]) };
+                for row in &mut sums {
+                    row[p] = bias;
+                }
+            }
+        }
+
+        let mut panel = tile.panel;
+        for tap in 0..tile.taps {
+            let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
+            // SAFETY: there is a pointer for each row and tap.
+            let left: [*const f32; R] = core::array::from_fn(|r| unsafe { *pointers.wrapping_add(r) });
+            for k in 0..tile.depth {
+                // SAFETY: each panel has 16 floats for each k of each tap.
+                let right: [S::V; P] =
+                    core::array::from_fn(|p| unsafe { s.load(panel.wrapping_add(p * tile.panel_stride)) });
+                for r in 0..R {
+                    // SAFETY: each pointer is to `depth` floats.
+                    let x = s.splat(unsafe { *left[r].wrapping_add(k) });
+                    for p in 0..P {
+                        sums[r][p] = s.fma(x, right[p], sums[r][p]);
+                    }
+                }
+                panel = panel.wrapping_add(LANES);
+            }
+        }
+
+        let is_plain = tile.is_last && tile.steps.is_plain;
+        if is_plain && !tile.steps.residual.is_null() {
+            for (r, row) in sums.iter_mut().enumerate() {
+                for (p, sum) in row.iter_mut().enumerate() {
+                    let from = tile.residual.wrapping_add(r * tile.residual_stride + p * LANES);
+                    // SAFETY: the residual has the output's shape.
+                    *sum = s.add(*sum, unsafe { load(s, from, lanes[p]) });
+                }
+            }
+        }
+        if is_plain {
+            let (min, max) = (s.splat(tile.steps.min), s.splat(tile.steps.max));
+            for sum in sums.iter_mut().flatten() {
+                *sum = s.min(max, s.max(min, *sum));
+            }
+        }
+        for (r, row) in sums.iter().enumerate() {
+            for (p, &sum) in row.iter().enumerate() {
+                let to = tile.out.wrapping_add(r * tile.out_stride + p * LANES);
+                if lanes[p] == LANES {
+                    // SAFETY: `run_on` asks for the tile's part of the output.
+                    unsafe { s.store(to, sum) };
+                } else {
+                    // SAFETY: likewise.
+                    unsafe { s.store_part(to, lanes[p], sum) };
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `n` floats are readable at `from`.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
+    if n == LANES {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { s.load(from) }
+    } else {
+        // SAFETY: the caller vouches for `n` floats.
+        unsafe { s.load_part(from, n) }
+    }
+}

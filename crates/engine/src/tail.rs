@@ -1,0 +1,206 @@
+//! What is done to a product's results while they are in registers or in the first-level cache.
+
+use crate::arch::math;
+use crate::arch::{Job, LANES, Simd};
+use crate::error::{Error, at_least, span};
+
+/// The steps after a product, in this order: add the bias, add the residual if `residual_first`, apply the activation, add
+/// the residual otherwise.
+///
+/// The default does nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tail<'a> {
+    /// One value for each output column (channel).
+    pub bias: Option<&'a [f32]>,
+    /// A tensor of the output's shape to add.
+    pub residual: Option<Residual<'a>>,
+    /// Whether the residual is added before the activation rather than after it.
+    pub residual_first: bool,
+    pub activation: Activation,
+}
+
+/// A tensor of the output's shape whose rows (pixels) begin `stride` floats apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Residual<'a> {
+    pub data: &'a [f32],
+    pub stride: usize,
+}
+
+/// A function of each result.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Activation {
+    #[default]
+    None,
+    /// At least `min` and at most `max`, neither of which may be NaN; NaN stays NaN.
+    Clamp {
+        min: f32,
+        max: f32,
+    },
+    /// x where x is positive, `slope` x elsewhere.
+    LeakyRelu {
+        slope: f32,
+    },
+    /// x where x is positive, `alpha` (exp(x) - 1) elsewhere.
+    Elu {
+        alpha: f32,
+    },
+    /// x clamp(x + 3, 0, 6) / 6
+    HardSwish,
+    /// clamp(x + 3, 0, 6) / 6
+    HardSigmoid,
+    /// 1 / (1 + exp(-x))
+    Sigmoid,
+    /// x sigmoid(x)
+    Silu,
+    Tanh,
+    /// x (1 + erf(x / sqrt 2)) / 2
+    GeluErf,
+    /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+    GeluTanh,
+}
+
+impl Activation {
+    pub const RELU: Activation = Activation::Clamp { min: 0.0, max: f32::INFINITY };
+    pub const RELU6: Activation = Activation::Clamp { min: 0.0, max: 6.0 };
+
+    #[inline(always)]
+    pub(crate) fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let zero = s.splat(0.0);
+        let half = s.splat(0.5);
+        match self {
+            Activation::None => x,
+            Activation::Clamp { min, max } => s.min(s.splat(max), s.max(s.splat(min), x)),
+            Activation::LeakyRelu { slope } => s.select_less(zero, x, x, s.mul(x, s.splat(slope))),
+            Activation::Elu { alpha } => {
+                let negative = s.mul(s.splat(alpha), s.sub(math::exp(s, x), s.splat(1.0)));
+                s.select_less(zero, x, x, negative)
+            }
+            Activation::HardSwish => s.mul(x, hard_sigmoid(s, x)),
+            Activation::HardSigmoid => hard_sigmoid(s, x),
+            Activation::Sigmoid => math::sigmoid(s, x),
+            Activation::Silu => s.mul(x, math::sigmoid(s, x)),
+            Activation::Tanh => math::tanh(s, x),
+            Activation::GeluErf => {
+                let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
+                let halved = s.mul(x, half);
+                s.fma(halved, erf, halved)
+            }
+            Activation::GeluTanh => {
+                let cube = s.mul(s.mul(x, x), x);
+                let inner = s.mul(s.fma(s.splat(0.044_715), cube, x), s.splat(0.797_884_6));
+                let halved = s.mul(x, half);
+                s.fma(halved, math::tanh(s, inner), halved)
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn hard_sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+    let shifted = s.add(x, s.splat(3.0));
+    s.mul(s.min(s.splat(6.0), s.max(s.splat(0.0), shifted)), s.splat(1.0 / 6.0))
+}
+
+impl Tail<'_> {
+    /// That bias and residual fit an output of `rows` rows and `columns` columns.
+    pub(crate) fn check(&self, rows: usize, columns: usize) -> Result<(), Error> {
+        if let Some(bias) = self.bias {
+            at_least("bias", bias.len(), columns)?;
+        }
+        if let Some(residual) = self.residual {
+            at_least("residual", residual.data.len(), span("residual stride", rows, columns, residual.stride)?)?;
+        }
+        Ok(())
+    }
+
+    /// Where kernels find the steps.
+    pub(crate) fn steps(&self) -> Steps {
+        let (residual, residual_stride) = match self.residual {
+            Some(residual) => (residual.data.as_ptr(), residual.stride),
+            None => (core::ptr::null(), 0),
+        };
+        let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
+        let (min, max) = match self.activation {
+            Activation::Clamp { min, max } => (min, max),
+            _ => (f32::NEG_INFINITY, f32::INFINITY),
+        };
+        let after_residual = self.residual_first || self.residual.is_none() || self.activation == Activation::None;
+        let is_plain = after_residual && matches!(self.activation, Activation::None | Activation::Clamp { .. });
+        let residual_first = self.residual_first;
+        Steps { bias, residual, residual_stride, residual_first, activation: self.activation, is_plain, min, max }
+    }
+}
+
+/// A [`Tail`] for kernels, in the calls of which the borrowed slices live.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    /// Null for none.
+    pub(crate) bias: *const f32,
+    /// Null for none.
+    pub(crate) residual: *const f32,
+    pub(crate) residual_stride: usize,
+    residual_first: bool,
+    activation: Activation,
+    /// Whether adding the residual and clamping to `min..max` is all that follows the bias, so that kernels do it in
+    /// registers; otherwise they store their sums and leave the rest to [`Finish`].
+    pub(crate) is_plain: bool,
+    pub(crate) min: f32,
+    pub(crate) max: f32,
+}
+
+// SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the steps.
+unsafe impl Sync for Steps {}
+
+/// The steps after the bias, applied to sums that were just stored.
+pub(crate) struct Finish<'a> {
+    pub(crate) steps: &'a Steps,
+    pub(crate) out: *mut f32,
+    pub(crate) out_stride: usize,
+    /// The residual's element for the first of `out`; not read without a residual.
+    pub(crate) residual: *const f32,
+    /// Floats between the residual's rows.
+    pub(crate) residual_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+impl Finish<'_> {
+    /// # Safety
+    /// `rows` rows of `columns` floats are writable at `out` and, if there is a residual, readable at `residual`.
+    #[inline(always)]
+    pub(crate) unsafe fn run_on<S: Simd>(self, simd: S) {
+        simd.vectorize(self);
+    }
+}
+
+impl Job for Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let has_residual = !self.steps.residual.is_null();
+        let (before, after) = (has_residual && self.steps.residual_first, has_residual && !self.steps.residual_first);
+        for row in 0..self.rows {
+            let out = self.out.wrapping_add(row * self.out_stride);
+            let residual = self.residual.wrapping_add(row * self.residual_stride);
+            for column in (0..self.columns).step_by(LANES) {
+                let n = (self.columns - column).min(LANES);
+                let (out, residual) = (out.wrapping_add(column), residual.wrapping_add(column));
+                // SAFETY: `run_on` asks for these floats.
+                let mut v = unsafe { s.load_part(out, n) };
+                if before {
+                    // SAFETY: likewise.
+                    v = s.add(v, unsafe { s.load_part(residual, n) });
+                }
+                v = self.steps.activation.apply(s, v);
+                if after {
+                    // SAFETY: likewise.
+                    v = s.add(v, unsafe { s.load_part(residual, n) });
+                }
+                // SAFETY: likewise.
+                unsafe { s.store_part(out, n, v) };
+            }
+        }
+    }
+}

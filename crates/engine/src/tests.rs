@@ -1,0 +1,138 @@
+//! Every instruction set of this machine against loops in f64, over awkward shapes.
+
+mod conv;
+mod gemm;
+
+use crate::arch::Level;
+use crate::{Activation, Engine, Isa, Residual, Tail};
+
+/// One engine for each instruction set of this machine and number of threads, and for the tile of AVX-512 in portable code.
+fn engines() -> impl Iterator<Item = Engine> {
+    let levels = Isa::available().filter_map(Level::of).chain([Level::wide_scalar()]);
+    levels.flat_map(|level| [1, 3].map(|threads| Engine::with_level(level, threads)))
+}
+
+/// Reproducible numbers in -1..1.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 33) as usize % n
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    fn vector(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
+    }
+}
+
+/// A tail with memory of its own.
+struct OwnedTail {
+    bias: Option<Vec<f32>>,
+    residual: Option<(Vec<f32>, usize)>,
+    residual_first: bool,
+    activation: Activation,
+}
+
+const ACTIVATIONS: &[Activation] = &[
+    Activation::None,
+    Activation::RELU,
+    Activation::RELU6,
+    Activation::LeakyRelu { slope: 0.1 },
+    Activation::Elu { alpha: 1.5 },
+    Activation::HardSwish,
+    Activation::HardSigmoid,
+    Activation::Sigmoid,
+    Activation::Silu,
+    Activation::Tanh,
+    Activation::GeluErf,
+    Activation::GeluTanh,
+];
+
+impl OwnedTail {
+    fn random(numbers: &mut Numbers, rows: usize, columns: usize) -> Self {
+        let stride = columns + numbers.below(3);
+        Self {
+            bias: (numbers.below(2) == 0).then(|| numbers.vector(columns)),
+            residual: (numbers.below(3) == 0).then(|| (numbers.vector(rows * stride), stride)),
+            residual_first: numbers.below(2) == 0,
+            activation: if numbers.below(2) == 0 { Activation::None } else { numbers.one_of(ACTIVATIONS) },
+        }
+    }
+
+    fn tail(&self) -> Tail<'_> {
+        Tail {
+            bias: self.bias.as_deref(),
+            residual: self.residual.as_ref().map(|(data, stride)| Residual { data, stride: *stride }),
+            residual_first: self.residual_first,
+            activation: self.activation,
+        }
+    }
+
+    fn apply(&self, row: usize, column: usize, sum: f64) -> f64 {
+        let mut x = sum + self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
+        let residual = self.residual.as_ref().map_or(0.0, |(data, stride)| f64::from(data[row * stride + column]));
+        if self.residual_first {
+            x += residual;
+        }
+        x = activation(self.activation, x);
+        if !self.residual_first {
+            x += residual;
+        }
+        x
+    }
+}
+
+fn activation(activation: Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let hard = |x: f64| (x + 3.0).clamp(0.0, 6.0) / 6.0;
+    match activation {
+        Activation::None => x,
+        Activation::Clamp { min, max } => x.clamp(f64::from(min), f64::from(max)),
+        Activation::LeakyRelu { slope } => {
+            if x > 0.0 {
+                x
+            } else {
+                x * f64::from(slope)
+            }
+        }
+        Activation::Elu { alpha } => {
+            if x > 0.0 {
+                x
+            } else {
+                f64::from(alpha) * x.exp_m1()
+            }
+        }
+        Activation::HardSwish => x * hard(x),
+        Activation::HardSigmoid => hard(x),
+        Activation::Sigmoid => sigmoid(x),
+        Activation::Silu => x * sigmoid(x),
+        Activation::Tanh => x.tanh(),
+        Activation::GeluErf => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        }
+    }
+}
+
+/// That results agree with the exact ones: the error of a sum grows with the number of its terms, each below 1.
+#[track_caller]
+fn assert_close(got: &[f32], expected: &[f64], terms: usize, what: &dyn std::fmt::Debug) {
+    assert_eq!(got.len(), expected.len());
+    let bound = 1e-6 * (1.0 + (terms as f64).sqrt());
+    for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+        let error = (f64::from(got) - expected).abs();
+        assert!(error <= bound * expected.abs().max(1.0), "{what:?}, element {i}: got {got}, expected {expected}");
+    }
+}

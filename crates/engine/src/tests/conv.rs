@@ -1,0 +1,115 @@
+use super::*;
+use crate::{Conv2d, conv2d, pack};
+
+/// Weights are OIHW.
+fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
+    let (group_in, group_out) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
+    let (out_h, out_w) = (conv.out_h(), conv.out_w());
+    let mut out = Vec::new();
+    for pixel in 0..conv.batch * out_h * out_w {
+        let (image, y, x) = (pixel / out_w / out_h, pixel / out_w % out_h, pixel % out_w);
+        for o in 0..conv.out_c {
+            let mut sum = 0.0;
+            for kh in 0..conv.kernel[0] {
+                for kw in 0..conv.kernel[1] {
+                    let in_y = (y * conv.stride[0] + kh * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+                    let in_x = (x * conv.stride[1] + kw * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+                    if in_y >= conv.in_h || in_x >= conv.in_w {
+                        continue;
+                    }
+                    for i in 0..group_in {
+                        let at = ((image * conv.in_h + in_y) * conv.in_w + in_x) * conv.in_stride;
+                        let a = input[at + o / group_out * group_in + i];
+                        let w = weights[((o * group_in + i) * conv.kernel[0] + kh) * conv.kernel[1] + kw];
+                        sum += f64::from(a) * f64::from(w);
+                    }
+                }
+            }
+            out.push(tail.apply(pixel, o, sum));
+        }
+    }
+    out
+}
+
+/// A convolution whose window fits at least once.
+fn random(numbers: &mut Numbers) -> Conv2d {
+    loop {
+        let groups = numbers.one_of(&[1, 1, 1, 2, 3]);
+        let in_c = groups * numbers.one_of(&[1, 2, 3, 5, 15, 16, 17, 33]);
+        let out_c = groups * numbers.one_of(&[1, 7, 15, 16, 17, 31, 33]);
+        let kernel = [numbers.one_of(&[1, 2, 3, 3, 5, 7]), numbers.one_of(&[1, 2, 3, 3, 5, 7])];
+        let size = [1 + numbers.below(2), 1 + numbers.below(14), 1 + numbers.below(14), in_c];
+        let mut conv = Conv2d::new(size, out_c, kernel);
+        conv.groups = groups;
+        conv.stride = [1 + numbers.below(3), 1 + numbers.below(3)];
+        conv.dilation = [numbers.one_of(&[1, 1, 2, 3]), numbers.one_of(&[1, 1, 2, 3])];
+        conv.padding = [[numbers.below(4), numbers.below(4)], [numbers.below(4), numbers.below(4)]];
+        conv.in_stride += numbers.below(3);
+        conv.out_stride += numbers.below(3);
+        if conv.out_h() > 0 && conv.out_w() > 0 {
+            return conv;
+        }
+    }
+}
+
+/// Runs a convolution on every engine and compares with f64, between threads bit for bit.
+fn check(
+    conv: &Conv2d,
+    numbers: &mut Numbers,
+    engines: &[Engine],
+    run: impl Fn(&Engine, &[f32], &[f32], &mut [f32], &Tail),
+) {
+    let (group_in, pixels) = (conv.in_c / conv.groups, conv.batch * conv.out_h() * conv.out_w());
+    let input = numbers.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+    let taps = conv.kernel[0] * conv.kernel[1];
+    let weights = numbers.vector(conv.out_c * group_in * taps);
+    let tail = OwnedTail::random(numbers, pixels, conv.out_c);
+    let expected = reference(conv, &input, &weights, &tail);
+    let mut single: Option<(Isa, Vec<f32>)> = None;
+    for engine in engines {
+        let mut out = vec![f32::NAN; pixels * conv.out_stride];
+        run(engine, &input, &weights, &mut out, &tail.tail());
+        let rows = out.chunks_exact(conv.out_stride);
+        let got: Vec<f32> = rows.clone().flat_map(|row| &row[..conv.out_c]).copied().collect();
+        assert_close(&got, &expected, taps * group_in, &(engine, conv, tail.activation));
+        assert!(
+            rows.flat_map(|row| &row[conv.out_c..]).all(|x| x.is_nan()),
+            "{engine:?} {conv:?} wrote between pixels"
+        );
+        match &single {
+            Some((isa, single)) if *isa == engine.isa() && engine.threads() > 1 => {
+                assert!(single.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {conv:?}");
+            }
+            _ => single = Some((engine.isa(), got)),
+        }
+    }
+}
+
+#[test]
+fn conv2d_agrees_with_f64() {
+    let mut numbers = Numbers(2);
+    let engines: Vec<Engine> = engines().collect();
+    let mut shapes: Vec<Conv2d> = (0..150).map(|_| random(&mut numbers)).collect();
+    // Blocks of K: by taps, and within a tap.
+    let mut by_taps = Conv2d::new([1, 9, 11, 64], 33, [3, 3]);
+    by_taps.padding = [[1, 1]; 2];
+    let mut within = Conv2d::new([1, 5, 4, 500], 17, [2, 3]);
+    within.padding = [[0, 1], [1, 1]];
+    // Long rows, so that there are several blocks of them.
+    let mut first_layer = Conv2d::new([1, 40, 41, 3], 32, [3, 3]);
+    first_layer.stride = [2, 2];
+    first_layer.padding = [[1, 1]; 2];
+    let mut stem = Conv2d::new([2, 31, 29, 3], 24, [7, 7]);
+    stem.stride = [2, 2];
+    stem.padding = [[3, 3]; 2];
+    shapes.extend([by_taps, within, first_layer, stem, Conv2d::new([1, 20, 20, 33], 40, [1, 1])]);
+    for conv in &shapes {
+        check(conv, &mut numbers, &engines, |engine, input, weights, out, tail| {
+            let group_in = conv.in_c / conv.groups;
+            let packed = pack::conv2d_f32(conv, |o, i, h, w| {
+                weights[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]
+            });
+            conv2d(engine, conv, input, &packed, out, tail).unwrap();
+        });
+    }
+}

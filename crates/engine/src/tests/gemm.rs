@@ -1,0 +1,93 @@
+use super::*;
+use crate::{Error, Gemm, gemm, pack};
+
+fn reference(g: &Gemm, a: &[f32], b: &[f32], tail: &OwnedTail) -> Vec<f64> {
+    let mut c = Vec::with_capacity(g.m * g.n);
+    for m in 0..g.m {
+        for n in 0..g.n {
+            let sum = (0..g.k).map(|k| f64::from(a[m * g.a_stride + k]) * f64::from(b[k * g.n + n])).sum();
+            c.push(tail.apply(m, n, sum));
+        }
+    }
+    c
+}
+
+#[test]
+fn agrees_with_f64() {
+    let mut numbers = Numbers(1);
+    let engines: Vec<Engine> = engines().collect();
+    let mut shapes: Vec<[usize; 3]> = Vec::new();
+    for m in [0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 16, 17, 31, 33] {
+        for n in [1, 15, 16, 17, 31, 33, 64] {
+            shapes.push([m, n, numbers.one_of(&[0, 1, 2, 7, 16, 33])]);
+        }
+    }
+    shapes.extend([
+        [1, 100, 700],
+        [2, 33, 400],
+        [3, 16, 1000],
+        [97, 65, 385],
+        [30, 40, 769],
+        [300, 20, 512],
+        [201, 130, 64],
+    ]);
+    for [m, n, k] in shapes {
+        let g = Gemm { m, n, k, a_stride: k + numbers.below(3), c_stride: n + numbers.below(3) };
+        let (a, b) = (numbers.vector(m * g.a_stride), numbers.vector(k * n));
+        let packed = pack::matrix_f32(k, n, |k, n| b[k * g.n + n]);
+        let tail = OwnedTail::random(&mut numbers, m, n);
+        let expected = reference(&g, &a, &b, &tail);
+        let mut single: Option<(Isa, Vec<f32>)> = None;
+        for engine in &engines {
+            let mut c = vec![f32::NAN; m * g.c_stride];
+            gemm(engine, &g, &a, &packed, &mut c, &tail.tail()).unwrap();
+            let rows = c.chunks_exact(g.c_stride);
+            let got: Vec<f32> = rows.clone().flat_map(|row| &row[..n]).copied().collect();
+            assert_close(&got, &expected, k, &(engine, g, tail.activation));
+            assert!(rows.flat_map(|row| &row[n..]).all(|x| x.is_nan()), "{engine:?} {g:?} wrote between rows");
+            match &single {
+                Some((isa, single)) if *isa == engine.isa() && engine.threads() > 1 => {
+                    assert!(single.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {g:?}");
+                }
+                _ => single = Some((engine.isa(), got)),
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinity_pass_through() {
+    for engine in engines() {
+        let packed = pack::matrix_f32(1, 3, |_, n| [f32::NAN, f32::INFINITY, 1.0][n]);
+        let mut c = [0.0; 3];
+        gemm(&engine, &Gemm::new(1, 3, 1), &[1.0], &packed, &mut c, &Tail::default()).unwrap();
+        assert!(c[0].is_nan() && c[1] == f32::INFINITY && c[2] == 1.0, "{engine:?}: {c:?}");
+        for &activation in ACTIVATIONS {
+            let tail = Tail { activation, ..Tail::default() };
+            gemm(&engine, &Gemm::new(1, 3, 1), &[1.0], &packed, &mut c, &tail).unwrap();
+            assert!(c[0].is_nan() && !c[1].is_nan(), "{engine:?} {activation:?}: {c:?}");
+        }
+    }
+}
+
+#[test]
+fn refuses_short_slices() {
+    let engine = Engine::new(1);
+    let packed = pack::matrix_f32(4, 17, |_, _| 1.0);
+    let (a, mut c) = ([1.0; 8], [0.0; 34]);
+    let g = Gemm::new(2, 17, 4);
+    assert_eq!(gemm(&engine, &g, &a, &packed, &mut c, &Tail::default()), Ok(()));
+    assert_eq!(c, [4.0; 34]);
+    let mismatch = |what, expected, got| Err(Error::Mismatch { what, expected, got });
+    assert_eq!(gemm(&engine, &g, &a[1..], &packed, &mut c, &Tail::default()), mismatch("a", 8, 7));
+    assert_eq!(gemm(&engine, &g, &a, &packed[1..], &mut c, &Tail::default()), mismatch("packed weights", 128, 127));
+    assert_eq!(gemm(&engine, &g, &a, &packed, &mut c[1..], &Tail::default()), mismatch("c", 34, 33));
+    let overlapping = Gemm { c_stride: 16, ..g };
+    assert_eq!(gemm(&engine, &overlapping, &a, &packed, &mut c, &Tail::default()), mismatch("c stride", 17, 16));
+    let bias = Tail { bias: Some(&[0.0; 16]), ..Tail::default() };
+    assert_eq!(gemm(&engine, &g, &a, &packed, &mut c, &bias), mismatch("bias", 17, 16));
+    let huge = Gemm { a_stride: usize::MAX, ..g };
+    assert!(gemm(&engine, &huge, &a, &packed, &mut c, &Tail::default()).is_err());
+    let huge = Gemm { k: usize::MAX / 2, ..g };
+    assert!(gemm(&engine, &huge, &a, &packed, &mut c, &Tail::default()).is_err());
+}
