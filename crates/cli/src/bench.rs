@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use rushlight_devtools::breakdown::{Breakdown, map_of};
+use rushlight_devtools::profile::Profiler;
 use serde_json::json;
 
 use crate::arguments::{Method, Model};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
+use crate::profile::Profile;
 
 /// Times loading and running a method.
 #[derive(Args)]
@@ -30,9 +33,8 @@ pub struct Bench {
     #[arg(long, short = 'n', default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Print where the time goes, too
-    #[arg(long)]
-    profile: bool,
+    #[command(flatten)]
+    profile: Profile,
 
     /// Print JSON
     #[arg(long)]
@@ -70,19 +72,26 @@ impl Bench {
         progress.finish_and_clear();
         let stages = [("open", &mut open), ("load method", &mut load), ("execute", &mut times)];
         let stages = stages.map(|(name, times)| (name, Spread::of(times)));
-        if self.json {
-            let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
-            output::print_json(&json!(stages.iter().map(stage).collect::<serde_json::Map<_, _>>()));
-        } else {
-            let rows = stages.iter().map(|(name, spread)| spread.row(name));
-            output::print(&output::table(&["", "median ", "fastest ", "10 % ", "90 % ", "runs "], rows));
-        }
-        if self.profile {
-            let mut profiler = rushlight_devtools::profile::Profiler::default();
+        let breakdown = if self.profile.profile {
+            let mut profiler = Profiler::default();
             for _ in 0..self.runs.min(10) {
                 module.run_traced(&method, &inputs, &mut profiler)?;
             }
-            crate::run::print_profile(&profiler);
+            Some(Breakdown::of(&profiler, map_of(&module, &method).as_ref()))
+        } else {
+            None
+        };
+        if self.json {
+            let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
+            let mut json = stages.iter().map(stage).collect::<serde_json::Map<_, _>>();
+            json.extend(breakdown.map(|breakdown| ("profile".to_owned(), breakdown.json())));
+            output::print_json(&json.into());
+        } else {
+            let rows = stages.iter().map(|(name, spread)| spread.row(name));
+            output::print(&output::table(&["", "median ", "fastest ", "10 % ", "90 % ", "runs "], rows));
+            if let Some(breakdown) = &breakdown {
+                self.profile.print(breakdown);
+            }
         }
         Ok(())
     }

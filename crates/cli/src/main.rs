@@ -14,6 +14,7 @@ mod inspect;
 mod op_paths;
 mod ops;
 mod output;
+mod profile;
 mod run;
 mod size;
 mod validate;

@@ -9,6 +9,7 @@ use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor, Value};
 use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::bytes;
+use serde_json::json;
 
 use crate::failure::Failure;
 
@@ -82,6 +83,38 @@ pub fn value(value: &Value, limit: usize) -> String {
         Value::Bool(v) => format!("bool {v}"),
         Value::String(v) => format!("string {v:?}"),
         Value::None => "None".to_owned(),
+    }
+}
+
+/// An output as JSON; at most `limit` elements of a tensor, numbers that JSON lacks as null.
+pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
+    match value {
+        Value::Tensor(tensor) => json!({
+            "kind": "tensor",
+            "dtype": tensor.dtype().name(),
+            "shape": tensor.shape(),
+            "elements": elements_json(tensor, limit),
+        }),
+        Value::Int(v) => json!({ "kind": "int", "value": v }),
+        Value::Double(v) => json!({ "kind": "double", "value": v }),
+        Value::Bool(v) => json!({ "kind": "bool", "value": v }),
+        Value::String(v) => json!({ "kind": "string", "value": v }),
+        Value::None => json!({ "kind": "none" }),
+    }
+}
+
+fn elements_json(tensor: &Tensor, limit: usize) -> serde_json::Value {
+    match tensor.dtype() {
+        ScalarType::Bool => {
+            json!(
+                tensor.as_slice::<Bool8>().unwrap_or_default().iter().take(limit).map(|v| v.get()).collect::<Vec<_>>()
+            )
+        }
+        // A double does not hold every one of these.
+        ScalarType::Long => {
+            json!(tensor.as_slice::<i64>().unwrap_or_default().iter().take(limit).collect::<Vec<_>>())
+        }
+        _ => json!(doubles(tensor).into_iter().take(limit).collect::<Vec<_>>()),
     }
 }
 

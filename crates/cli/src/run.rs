@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::{Tensor, Value};
+use rushlight_devtools::breakdown::{Breakdown, map_of};
 use rushlight_devtools::npy;
 use rushlight_devtools::numbers::doubles;
 use rushlight_devtools::profile::Profiler;
+use serde_json::json;
 
 use crate::arguments::{Method, Model};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
+use crate::profile::Profile;
 
 /// Runs a method and prints its outputs, or writes them to files.
 #[derive(Args)]
@@ -20,7 +23,8 @@ Examples:
   rushlight run model.pte                                  random inputs of the declared shapes
   rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
   rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
-  rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes")]
+  rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes
+  rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python")]
 pub struct Run {
     #[command(flatten)]
     model: Model,
@@ -41,13 +45,16 @@ pub struct Run {
     #[arg(long, default_value_t = 16)]
     limit: usize,
 
-    /// Print how long each operator took
-    #[arg(long)]
-    profile: bool,
+    #[command(flatten)]
+    profile: Profile,
 
     /// Call the method this often; state is kept from call to call, the last outputs are shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+
+    /// Print the outputs, and with --profile the times, as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Run {
@@ -60,19 +67,27 @@ impl Run {
         let mut profiler = Profiler::default();
         let mut outputs = Vec::new();
         for _ in 0..self.repeat {
-            outputs = if self.profile {
+            outputs = if self.profile.profile {
                 module.run_traced(&method, &inputs, &mut profiler)?
             } else {
                 module.run(&method, &inputs)?
             };
         }
+        let breakdown = Breakdown::of(&profiler, map_of(&module, &method).as_ref());
         if let Some(folder) = &self.output {
-            write(folder, &outputs)?;
-        } else {
+            write(folder, &outputs, self.json)?;
+        } else if !self.json {
             self.print(&outputs);
         }
-        if self.profile {
-            print_profile(&profiler);
+        if self.json {
+            let outputs: Vec<_> = outputs.iter().map(|value| output::value_json(value, self.limit)).collect();
+            let mut json = json!({ "method": method, "outputs": outputs });
+            if self.profile.profile {
+                json["profile"] = breakdown.json();
+            }
+            output::print_json(&json);
+        } else if self.profile.profile {
+            self.profile.print(&breakdown);
         }
         Ok(())
     }
@@ -87,18 +102,22 @@ impl Run {
     }
 }
 
-fn write(folder: &std::path::Path, outputs: &[Value]) -> Result<(), Failure> {
+fn write(folder: &std::path::Path, outputs: &[Value], quiet: bool) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|e| Failure::write(folder, e))?;
     for (i, value) in outputs.iter().enumerate() {
         let Value::Tensor(tensor) = value else {
-            output::print(&format!("output {i}  {}", output::value(value, 1)));
+            if !quiet {
+                output::print(&format!("output {i}  {}", output::value(value, 1)));
+            }
             continue;
         };
         let path = folder.join(format!("output_{i}.npy"));
         output::write_file(&path, |bytes| {
             npy::write(tensor, bytes).map_err(|e| Failure::Other(format!("output {i}: {e}")))
         })?;
-        output::print(&format!("{}  {} {:?}", path.display(), tensor.dtype(), tensor.shape()));
+        if !quiet {
+            output::print(&format!("{}  {} {:?}", path.display(), tensor.dtype(), tensor.shape()));
+        }
     }
     Ok(())
 }
@@ -108,23 +127,4 @@ fn largest(tensor: &Tensor, count: usize) -> String {
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     let lines: Vec<String> = ranked.iter().take(count).map(|(i, v)| format!("  {i:>6}  {v:.6}")).collect();
     lines.join("\n")
-}
-
-/// Prints the time of each operator, the most expensive first.
-pub fn print_profile(profiler: &Profiler) {
-    let times = profiler.by_name();
-    let total: f64 = times.iter().map(|t| t.total.as_secs_f64()).sum();
-    let calls = profiler.executions().len().max(1);
-    let rows = times.iter().map(|timing| {
-        let share = if total > 0.0 { 100.0 * timing.total.as_secs_f64() / total } else { 0.0 };
-        vec![
-            timing.name.clone(),
-            (timing.calls / calls).to_string(),
-            output::duration(timing.total / calls as u32),
-            format!("{share:.1} %"),
-        ]
-    });
-    output::print(&format!("\n{}", output::table(&["operator", "calls ", "time ", "share "], rows)));
-    let whole: std::time::Duration = profiler.executions().iter().sum();
-    output::print(&format!("one execution: {}", output::duration(whole / calls as u32)));
 }

@@ -2,6 +2,7 @@
 //! a program's description as JSON, drawings of its memory.
 #![forbid(unsafe_code)]
 
+pub mod breakdown;
 pub mod compare;
 pub mod describe;
 pub mod inputs;
