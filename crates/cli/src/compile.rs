@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use rushlight::Compiler;
 use rushlight::compiler::ConstantResult;
+use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::Literal;
 use serde_json::json;
 
@@ -18,7 +19,9 @@ use crate::output;
 Examples:
   rushlight compile model.pt2 -o model.pte
   rushlight compile encode=encoder.pt2 decode=decoder.pt2 --share-state -o model.pte
-  rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte")]
+  rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte
+  rushlight compile model.pt2 --external-weights -o model.pte          weights in model.ptd
+  rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'")]
 pub struct Compile {
     /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
     #[arg(required = true, value_name = "[NAME=]FILE.pt2")]
@@ -56,6 +59,22 @@ pub struct Compile {
     #[arg(long)]
     no_debug_map: bool,
 
+    /// Write weights to .ptd files beside the program instead of into it, to be given at load (`--data`). FILE is a name
+    /// without a folder, by default the program's with the ending .ptd. PATTERN chooses weights by name, `*` is any text;
+    /// may be repeated: the first that fits counts, weights that fit none stay inside
+    #[arg(
+        long,
+        value_name = "[PATTERN=]FILE.ptd",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    external_weights: Vec<String>,
+
+    /// Divide weights into several .ptd files of at most this many bytes each; a larger tensor has one of its own
+    #[arg(long, value_name = "BYTES", requires = "external_weights")]
+    external_weights_max_bytes: Option<u64>,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -86,9 +105,14 @@ impl Compile {
         emit.alignment = self.alignment;
         emit.stack_traces = self.stack_traces;
         emit.debug_map = !self.no_debug_map;
+        emit.external_weights = (!self.external_weights.is_empty()).then(|| ExternalWeights {
+            rules: self.external_weights.iter().map(|rule| external_rule(rule)).collect(),
+            max_bytes: self.external_weights_max_bytes,
+        });
         let output = self.output.unwrap_or_else(|| Path::new(first.unwrap_or("model")).with_extension("pte"));
         let compiled = compiler.compile()?;
         let size = compiled.save(&output)?;
+        let external = compiled.external_files(&output)?;
         let elapsed = start.elapsed();
         let program = &compiled.compiled().program;
         let instructions: usize = program.methods.iter().map(|plan| plan.instructions.len()).sum();
@@ -97,6 +121,10 @@ impl Compile {
             output::print_json(&json!({
                 "file": output.display().to_string(),
                 "bytes": size,
+                "external_weights": external.iter().map(|(path, bytes)| json!({
+                    "file": path.display().to_string(),
+                    "bytes": bytes,
+                })).collect::<Vec<_>>(),
                 "methods": program.methods.iter().map(|plan| json!({
                     "name": plan.name,
                     "instructions": plan.instructions.len(),
@@ -116,8 +144,17 @@ impl Compile {
             output::bytes(activations),
             output::duration(elapsed),
         ));
+        for (path, bytes) in external {
+            output::print(&format!("{}  {} · weights", path.display(), output::bytes(bytes)));
+        }
         Ok(())
     }
+}
+
+/// The pattern and the file of `[PATTERN=]FILE`.
+fn external_rule(text: &str) -> (String, Option<String>) {
+    let (pattern, file) = text.rsplit_once('=').unwrap_or(("*", text));
+    (pattern.to_owned(), Some(file.to_owned()).filter(|file| !file.is_empty()))
 }
 
 /// A number, a truth value, or else text.

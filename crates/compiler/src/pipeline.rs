@@ -3,7 +3,7 @@
 use rushlight_format::pte::ProgramModel;
 
 use crate::Bytes;
-use crate::emit::{EmitOptions, Emitted, MethodMap, emit};
+use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::lift;
@@ -42,6 +42,8 @@ pub enum ConstantResult {
 pub struct Compiled {
     /// What [`ProgramModel::write`] turns into a file.
     pub program: ProgramModel<'static>,
+    /// The `.ptd` files that belong to it, if [`EmitOptions::external_weights`] asks for some.
+    pub external: Vec<ExternalData>,
     /// For each method what its instructions come from.
     pub debug: Vec<MethodMap>,
     /// What became of every node that was offered to backends.
@@ -89,8 +91,8 @@ pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, E
     run(&options.passes, &mut model)?;
     let report = partition(&mut model, &options.backends)?;
     run(&lowering(), &mut model)?;
-    let Emitted { program, debug } = emit(&model, &options.emit)?;
-    Ok(Compiled { program, debug, report })
+    let Emitted { program, external, debug } = emit(&model, &options.emit)?;
+    Ok(Compiled { program, external, debug, report })
 }
 
 fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {

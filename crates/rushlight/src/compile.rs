@@ -1,15 +1,17 @@
 //! From `.pt2` files to `.pte` files.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile_pt2};
-use rushlight_format::FormatError;
 use rushlight_format::pte::WriteOptions;
+use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_runtime::Code;
 
+use crate::atomic::{Files, unwritable};
 use crate::error::Error;
 use crate::source::{self, LoadMode, Shared};
 
@@ -71,6 +73,15 @@ impl Compiler {
         self
     }
 
+    /// Which weights are not in the program but in `.ptd` files, which [`ModuleBuilder::external_data`] takes.
+    ///
+    /// [`ModuleBuilder::external_data`]: crate::ModuleBuilder::external_data
+    #[must_use]
+    pub fn external_weights(mut self, weights: ExternalWeights) -> Self {
+        self.options.emit.external_weights = Some(weights);
+        self
+    }
+
     /// All options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
@@ -121,57 +132,62 @@ impl CompiledProgram {
         Ok(self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?.size())
     }
 
-    /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size.
+    /// The files of the weights that are not in the program, with their names as [`save`](Self::save) gives them beside
+    /// a program `model.pte`. Empty unless [`external_weights`](Compiler::external_weights) asks for some.
     ///
     /// # Errors
-    /// `AccessFailed` when the file cannot be written; what was there before stays.
+    /// When a weight cannot be read, or two files have the same name.
+    pub fn external_data(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let bytes = |(name, data): (String, &ExternalData)| Ok((name, data.data.to_bytes().map_err(unwritable)?));
+        self.external("model", "model.pte")?.into_iter().map(bytes).collect()
+    }
+
+    /// The `.ptd` files that [`save`](Self::save) writes beside a program of this name, with their sizes in bytes.
+    ///
+    /// # Errors
+    /// When two files have the same name, or one is too large for its format.
+    pub fn external_files(&self, path: impl AsRef<Path>) -> Result<Vec<(PathBuf, u64)>, Error> {
+        let path = path.as_ref();
+        let size = |(name, data): (String, &ExternalData)| Ok((path.with_file_name(name), image(data)?.size()));
+        self.external_of(path)?.into_iter().map(size).collect()
+    }
+
+    /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size. Files
+    /// of weights come into its folder, too, and before it.
+    ///
+    /// # Errors
+    /// `AccessFailed` when a file cannot be written; what was there before stays.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
         let path = path.as_ref();
-        let image = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let beside = path.with_file_name(name);
-        let write = || -> Result<(), Unwritten> {
-            let mut file = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
-            image.write(|piece| file.write_all(piece).map_err(Unwritten::from))?;
-            file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
-            std::fs::rename(&beside, path)?;
-            Ok(())
-        };
-        write().map_err(|error| {
-            // What was written so far is of no use; that it cannot be removed changes nothing.
-            drop(std::fs::remove_file(&beside));
-            match error {
-                Unwritten::File(error) => {
-                    Error::new(Code::AccessFailed, format!("cannot write `{}`", path.display())).got(error.to_string())
-                }
-                Unwritten::Format(error) => unwritable(error),
-            }
-        })?;
-        Ok(image.size())
+        let program = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
+        let mut files = Files::default();
+        for (name, data) in self.external_of(path)? {
+            files.write(&path.with_file_name(name), &image(data)?)?;
+        }
+        files.write(path, &program)?;
+        files.finish()?;
+        Ok(program.size())
+    }
+
+    fn external_of(&self, path: &Path) -> Result<Vec<(String, &ExternalData)>, Error> {
+        let name = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        self.external(&name(path.file_stem()), &name(path.file_name()))
+    }
+
+    /// The weights with the names of their files, for a program of this name without and with its ending.
+    fn external(&self, stem: &str, program: &str) -> Result<Vec<(String, &ExternalData)>, Error> {
+        let files: Vec<_> = self.compiled.external.iter().map(|data| (data.file_name(stem), data)).collect();
+        let mut names = HashSet::from([program]);
+        match files.iter().find(|(name, _)| !names.insert(name)) {
+            None => Ok(files),
+            Some((name, _)) => Err(Error::invalid(format!("two files of the program would be called `{name}`"))
+                .help("give each file of weights a name of its own")),
+        }
     }
 }
 
-/// Why a file was not written.
-enum Unwritten {
-    File(io::Error),
-    Format(FormatError),
-}
-
-impl From<io::Error> for Unwritten {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-impl From<FormatError> for Unwritten {
-    fn from(error: FormatError) -> Self {
-        Self::Format(error)
-    }
-}
-
-fn unwritable(error: FormatError) -> Error {
-    Error::new(Code::InvalidProgram, format!("the program cannot be written: {error}"))
+fn image(data: &ExternalData) -> Result<Image<'_>, Error> {
+    data.data.write(SEGMENT_ALIGNMENT).map_err(unwritable)
 }
 
 impl From<rushlight_compiler::Error> for Error {

@@ -26,6 +26,8 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "compile")]
+mod atomic;
+#[cfg(feature = "compile")]
 mod compile;
 #[cfg(feature = "std")]
 mod error;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rushlight::compiler::ConstantResult;
+use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::{Compiler, Module, Value};
 use rushlight_testing::recorded::Recording;
@@ -44,6 +45,9 @@ This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test co
 /// Models whose methods share their buffers.
 const SHARED_STATE: &[&str] = &["shared_state"];
 
+/// Models that are compiled once more, with their weights in `.ptd` files: one file, as the wheel's bindings take no more.
+const EXTERNAL_WEIGHTS: &[&str] = &["external_one", "external_two", "llama_hf", "mobilenet_v3_small", "tied_weights"];
+
 /// A model that compiled and agreed.
 struct Agreed {
     calls: usize,
@@ -53,7 +57,7 @@ struct Agreed {
 
 /// Compiles one of the two forms and makes the recorded calls. With RUSHLIGHT_SAVE, the program goes to a folder there
 /// beside the recorded calls, for other runtimes to run.
-fn compile_and_run(recording: &Recording, form: usize, label: &str) -> Result<Agreed, String> {
+fn compile_and_run(recording: &Recording, form: usize, label: &str, external: bool) -> Result<Agreed, String> {
     let share_state = SHARED_STATE.contains(&recording.name.as_str());
     let mut compiler = Compiler::new().share_state(share_state);
     for (method, files) in recording.exported() {
@@ -62,15 +66,23 @@ fn compile_and_run(recording: &Recording, form: usize, label: &str) -> Result<Ag
     for (method, value) in recording.constant_methods()? {
         compiler = compiler.constant(method, constant(value)?);
     }
+    if external {
+        compiler = compiler.external_weights(ExternalWeights::all());
+    }
     let start = Instant::now();
     let compiled = compiler.compile().map_err(|e| e.to_string())?;
     let file = compiled.to_bytes().map_err(|e| e.to_string())?;
+    let data = compiled.external_data().map_err(|e| e.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
     if let Some(root) = std::env::var_os("RUSHLIGHT_SAVE") {
-        save(recording, &Path::new(&root).join(format!("{}-{label}", recording.name)), &file)
+        save(recording, &Path::new(&root).join(format!("{}-{label}", recording.name)), &file, &data)
             .map_err(|e| e.to_string())?;
     }
-    let mut module = Module::builder().share_memory(share_state).load_bytes(&file).map_err(|e| format!("load: {e}"))?;
+    let mut builder = Module::builder().share_memory(share_state);
+    for (_, bytes) in &data {
+        builder = builder.external_data_bytes(bytes).map_err(|e| format!("load: {e}"))?;
+    }
+    let mut module = builder.load_bytes(&file).map_err(|e| format!("load: {e}"))?;
     let calls = recording.run(&mut module).map_err(|e| format!("run: {e}"))?;
     let planned = compiled.compiled().program.methods.iter().flat_map(|plan| &plan.buffer_sizes).sum();
     Ok(Agreed { calls, seconds, planned })
@@ -92,7 +104,7 @@ fn constant(value: Value) -> Result<ConstantResult, String> {
     }))
 }
 
-fn save(recording: &Recording, folder: &Path, file: &[u8]) -> std::io::Result<()> {
+fn save(recording: &Recording, folder: &Path, file: &[u8], data: &[(String, Vec<u8>)]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for entry in std::fs::read_dir(recording.folder())?.flatten() {
         let name = entry.file_name();
@@ -103,8 +115,9 @@ fn save(recording: &Recording, folder: &Path, file: &[u8]) -> std::io::Result<()
     let cases = std::fs::read_to_string(folder.join("cases.json"))?;
     let mut cases: serde_json::Value = serde_json::from_str(&cases)?;
     cases["program"] = "model.pte".into();
-    if let Some(cases) = cases.as_object_mut() {
-        cases.remove("data");
+    cases["data"] = data.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, bytes) in data {
+        std::fs::write(folder.join(name), bytes)?;
     }
     std::fs::write(folder.join("cases.json"), cases.to_string())?;
     std::fs::write(folder.join("model.pte"), file)
@@ -121,7 +134,7 @@ fn compiled_models_give_the_recorded_results() {
         let mut cells = Vec::new();
         let mut plans = String::from("|");
         for (form, label) in ["exported", "decomposed"].iter().enumerate() {
-            let result = compile_and_run(recording, form, label);
+            let result = compile_and_run(recording, form, label, false);
             match (result, recording.unsupported()) {
                 (Ok(Agreed { calls, seconds, planned }), None) => {
                     cells.push(format!("{calls} calls agree"));
@@ -159,4 +172,14 @@ fn compiled_models_give_the_recorded_results() {
     println!("{} of {total} compile and agree, or are refused as they must be", total - failures.len());
     println!("planned {ours} bytes where ExecuTorch's compiler plans {theirs}");
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn weights_outside_of_the_program_give_the_recorded_results() {
+    for recording in recordings().iter().filter(|recording| EXTERNAL_WEIGHTS.contains(&recording.name.as_str())) {
+        let result = compile_and_run(recording, 1, "external", true);
+        let agreed = result.unwrap_or_else(|error| panic!("{}: {error}", recording.name));
+        println!("{}: {} calls agree", recording.name, agreed.calls);
+    }
 }

@@ -6,6 +6,7 @@
 
 mod calls;
 mod control;
+mod external;
 mod lifetimes;
 mod method;
 mod pools;
@@ -18,6 +19,9 @@ use crate::debug_map;
 use crate::error::Error;
 use crate::graph::{Literal, Model};
 
+pub use external::{ExternalData, ExternalWeights};
+
+use external::External;
 use method::Method;
 use pools::Pools;
 
@@ -36,6 +40,8 @@ pub struct EmitOptions {
     pub debug_map: bool,
     /// Whether every result is kept to the end, for looking at it.
     pub keep_results: bool,
+    /// Which constants are not in the program but in `.ptd` files, which the runtime is given besides.
+    pub external_weights: Option<ExternalWeights>,
 }
 
 impl Default for EmitOptions {
@@ -47,6 +53,7 @@ impl Default for EmitOptions {
             stack_traces: false,
             debug_map: true,
             keep_results: false,
+            external_weights: None,
         }
     }
 }
@@ -56,6 +63,8 @@ impl Default for EmitOptions {
 pub struct Emitted {
     /// The content of the file.
     pub program: ProgramModel<'static>,
+    /// The content of the `.ptd` files that belong to it.
+    pub external: Vec<ExternalData>,
     /// For each method, in the order of the program, what its instructions come from.
     pub debug: Vec<MethodMap>,
 }
@@ -89,8 +98,9 @@ pub struct InstructionOrigin {
 /// `Unsupported` for an operator without an out variant and a size without an upper bound, `InvalidProgram` for constants
 /// that cannot be read.
 pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
-    let mut pools = Pools::default();
-    let mut emitted = Emitted { program: ProgramModel::new(), debug: Vec::new() };
+    let external = options.external_weights.as_ref().map(External::new).transpose()?;
+    let mut pools = Pools { external, ..Pools::default() };
+    let mut emitted = Emitted { program: ProgramModel::new(), external: Vec::new(), debug: Vec::new() };
     let shared = storage::shared_states(model);
     for (name, graph) in &model.methods {
         let site = |error: Error| error.at(format!("method `{name}`"));
@@ -102,7 +112,8 @@ pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
         emitted.program.methods.push(constant_method(model, &mut pools, name, values)?);
         emitted.debug.push(MethodMap { method: name.clone(), instructions: Vec::new() });
     }
-    let Pools { constants, initial_values } = pools;
+    let Pools { constants, initial_values, external } = pools;
+    emitted.external = external.map(External::into_data).unwrap_or_default();
     emitted.program.constants = constants.into_data();
     emitted.program.mutable_data = initial_values.into_data();
     emitted.program.named_data =

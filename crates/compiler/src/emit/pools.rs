@@ -1,4 +1,4 @@
-//! Constants and initial values, each stored once.
+//! Constants and initial values, each stored once, in the program or in `.ptd` files beside it.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -12,11 +12,15 @@ use crate::Bytes;
 use crate::error::Error;
 use crate::graph::{Constant, ConstantData, Expr};
 
+use super::external::External;
+
 /// The data of a program's tensors.
 #[derive(Default)]
 pub(super) struct Pools {
     pub constants: Pool,
     pub initial_values: Pool,
+    /// The constants outside of the program, if there may be some.
+    pub external: Option<External>,
 }
 
 /// Data without repetition. Entry 0 means no data.
@@ -30,11 +34,17 @@ pub(super) struct Pool {
 const SMALL: usize = 1 << 14;
 
 impl Pools {
-    /// The tensor of a constant, with its data in the pool.
+    /// The tensor of a constant, with its data in a pool.
     pub fn tensor(&mut self, constant: &Constant) -> Result<TensorModel, Error> {
         let sizes = sizes(&constant.ty.shape, &constant.name)?;
+        let tensor = TensorModel::new(constant.ty.dtype, &sizes);
+        if let Some(key) =
+            self.external.as_mut().map(|external| external.insert(constant, &tensor)).transpose()?.flatten()
+        {
+            return Ok(TensorModel { fully_qualified_name: Some(key), ..tensor.stored(StorageModel::External) });
+        }
         let index = self.constants.insert(constant)?;
-        Ok(TensorModel::new(constant.ty.dtype, &sizes).stored(StorageModel::Constant { index }))
+        Ok(tensor.stored(StorageModel::Constant { index }))
     }
 }
 
@@ -66,11 +76,14 @@ impl Pool {
 
     /// The data as a program holds them.
     pub fn into_data(self) -> Vec<Blob<'static>> {
-        let data = |constant: Arc<Constant>| match constant.in_place() {
-            Some(bytes) if bytes.len() <= SMALL => Blob::from(bytes.to_vec()),
-            _ => Blob::Made(constant),
-        };
         std::iter::once(Blob::from([].as_slice())).chain(self.entries.into_iter().map(data)).collect()
+    }
+}
+
+fn data(constant: Arc<Constant>) -> Blob<'static> {
+    match constant.in_place() {
+        Some(bytes) if bytes.len() <= SMALL => Blob::from(bytes.to_vec()),
+        _ => Blob::Made(constant),
     }
 }
 

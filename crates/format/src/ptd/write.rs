@@ -1,11 +1,12 @@
 //! Writes `.ptd` files.
 
-use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::ScalarType;
+use crate::blob::Blob;
 use crate::error::FormatError;
 use crate::flatbuf::{Builder, Offset};
 use crate::image::{Image, Piece, SEGMENT_ALIGNMENT, SegmentList, check_len};
@@ -16,18 +17,18 @@ use super::*;
 const ALIGNMENT: usize = 16;
 
 /// A `.ptd` file as an owned, editable value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlatTensorModel<'a> {
     /// In the file's order; keys should differ.
     pub entries: Vec<NamedTensorModel<'a>>,
 }
 
 /// An entry; see [`NamedTensor`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensorModel<'a> {
     pub key: String,
     pub layout: Option<LayoutModel>,
-    pub data: Cow<'a, [u8]>,
+    pub data: Blob<'a>,
 }
 
 /// A layout; see [`TensorLayout`].
@@ -49,7 +50,8 @@ impl<'a> FlatTensorModel<'a> {
         Self { entries: flat_tensor.entries().map(entry).collect() }
     }
 
-    /// The model as a file. Equal blobs are stored once, and equal models give equal files.
+    /// The model as a file. Equal blobs are stored once, and equal models give equal files. Data that are made when they
+    /// are written count as equal if one object makes them.
     ///
     /// # Errors
     /// `TooLarge` when the part outside of segments exceeds 2 GiB.
@@ -59,9 +61,9 @@ impl<'a> FlatTensorModel<'a> {
         let mut blobs = BTreeMap::new();
         let mut named = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
-            let data = entry.data.as_ref();
-            let segment =
-                *blobs.entry(data).or_insert_with(|| segments.push(segment_alignment, [(0, Piece::Bytes(data))]));
+            let data = &entry.data;
+            let segment = || segments.push(segment_alignment, [(0, Piece::Blob(data))]);
+            let segment = *blobs.entry(Content::of(data)).or_insert_with(segment);
             let layout = entry.layout.as_ref().map(|model| layout(&mut builder, model));
             let key = builder.string(&entry.key);
             let fields =
@@ -99,6 +101,22 @@ impl<'a> FlatTensorModel<'a> {
     /// As [`write`](Self::write).
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.write(SEGMENT_ALIGNMENT)?.to_vec()
+    }
+}
+
+/// What tells whether two blobs are one.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Content<'m> {
+    Bytes(&'m [u8]),
+    Made(usize),
+}
+
+impl<'m> Content<'m> {
+    fn of(data: &'m Blob<'_>) -> Self {
+        match data {
+            Blob::Bytes(bytes) => Self::Bytes(bytes),
+            Blob::Made(made) => Self::Made(Arc::as_ptr(made).addr()),
+        }
     }
 }
 
