@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
+use rushlight_compiler::partition::{Backend, PORTABLE};
 use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile_pt2};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, unwritable};
+use crate::backends;
 use crate::error::Error;
 use crate::source::{self, LoadMode, Shared};
 
@@ -19,6 +21,8 @@ use crate::source::{self, LoadMode, Shared};
 #[derive(Debug, Default)]
 pub struct Compiler {
     methods: Vec<(String, Source)>,
+    /// Names of the backends in the order of priority, `portable` with them.
+    backends: Vec<String>,
     options: CompileOptions,
 }
 
@@ -82,6 +86,29 @@ impl Compiler {
         self
     }
 
+    /// A backend, offered what those before it left. What none takes runs on the runtime's operators.
+    #[must_use]
+    pub fn backend(mut self, backend: Box<dyn Backend>) -> Self {
+        self.backends.push(backend.name().to_owned());
+        self.options.backends.push(backend);
+        self
+    }
+
+    /// As [`backend`](Self::backend), one of [`backend_names`](crate::backend_names). `portable` stands for the runtime's
+    /// operators, which take everything.
+    ///
+    /// # Errors
+    /// `NotFound`, with the names that there are.
+    pub fn backend_named(mut self, name: &str) -> Result<Self, Error> {
+        match backends::backend_named(name)? {
+            Some(backend) => Ok(self.backend(backend)),
+            None => {
+                self.backends.push(PORTABLE.to_owned());
+                Ok(self)
+            }
+        }
+    }
+
     /// All options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
@@ -91,11 +118,12 @@ impl Compiler {
     ///
     /// # Errors
     /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have. The error names the node and its line of Python.
+    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`. The error names the node and its line of Python.
     pub fn compile(self) -> Result<CompiledProgram, Error> {
         if self.methods.is_empty() {
             return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
         }
+        backends::check(self.backends.iter().map(String::as_str))?;
         let mut programs = Vec::with_capacity(self.methods.len());
         for (name, source) in self.methods {
             let bytes = match source {

@@ -28,6 +28,8 @@
 #[cfg(feature = "compile")]
 mod atomic;
 #[cfg(feature = "compile")]
+mod backends;
+#[cfg(feature = "compile")]
 mod compile;
 #[cfg(feature = "std")]
 mod error;
@@ -44,6 +46,8 @@ mod source;
 #[cfg(feature = "std")]
 mod tensor;
 
+#[cfg(feature = "compile")]
+pub use backends::backend_names;
 #[cfg(feature = "compile")]
 pub use compile::{CompiledProgram, Compiler, open_shared};
 #[cfg(feature = "std")]

@@ -15,11 +15,11 @@ use crate::Bytes;
 use crate::error::Error;
 use crate::graph::{BlockId, Graph, Model, NodeId, Op};
 
-pub use report::{Entry, Fate, Report};
+pub use report::{Entry, Fate, PORTABLE, Report};
 
 /// The ahead-of-time half of a backend. Its other half, `rushlight_runtime::Backend` of the same name, runs what
 /// [`compile`](Self::compile) made.
-pub trait Backend: fmt::Debug {
+pub trait Backend: fmt::Debug + Send {
     /// The name by which a program finds the backend's other half.
     fn name(&self) -> &str;
 

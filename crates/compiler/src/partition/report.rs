@@ -5,6 +5,9 @@ use std::fmt;
 
 use crate::graph::{Graph, NodeId};
 
+/// What reports call the runtime's own operators.
+pub const PORTABLE: &str = "portable";
+
 /// What became of every node that was offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -19,6 +22,8 @@ pub struct Entry {
     pub node: String,
     /// Full name of the operator.
     pub op: String,
+    /// The path of the module that was called; empty for the model itself.
+    pub module: String,
     /// The line of Python, if known.
     pub source: Option<String>,
     pub fate: Fate,
@@ -44,6 +49,7 @@ impl Entry {
             method: method.into(),
             node: origin.node.clone(),
             op: node.op.name().into(),
+            module: origin.module.clone(),
             source: origin.line(),
             fate,
         }
@@ -51,36 +57,55 @@ impl Entry {
 }
 
 impl Report {
-    /// How many nodes each backend took; those that none took under `portable`.
+    /// How many nodes each backend took; those that none took under [`PORTABLE`].
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
         for entry in &self.entries {
-            let owner = match &entry.fate {
-                Fate::Taken { backend } => backend,
-                Fate::Left { .. } => "portable",
-            };
-            *shares.entry(owner).or_insert(0) += 1;
+            *shares.entry(entry.taker()).or_insert(0) += 1;
         }
         shares
     }
 }
 
+impl Entry {
+    /// The backend that took the node; [`PORTABLE`] if none did.
+    pub fn taker(&self) -> &str {
+        match &self.fate {
+            Fate::Taken { backend } => backend,
+            Fate::Left { .. } => PORTABLE,
+        }
+    }
+
+    /// By backend, why those that were asked left the node. Those asked before the one that took it are not recorded.
+    pub fn reasons(&self) -> &[(String, String)] {
+        match &self.fate {
+            Fate::Taken { .. } => &[],
+            Fate::Left { reasons } => reasons,
+        }
+    }
+}
+
+/// How many nodes each took, then each node with its taker and, below it, why backends left it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.entries.len();
         for (owner, count) in self.shares() {
             writeln!(f, "{owner}: {count} of {total} nodes")?;
         }
+        let width = |text: fn(&Entry) -> &str| self.entries.iter().map(|entry| text(entry).len()).max().unwrap_or(0);
+        let (node, op, taker) = (width(|entry| &entry.node), width(|entry| &entry.op), width(Entry::taker));
+        let mut method = None;
         for entry in &self.entries {
-            let Fate::Left { reasons } = &entry.fate else { continue };
-            write!(f, "  {} ({})", entry.node, entry.op)?;
-            if let Some(source) = &entry.source {
-                write!(f, " from {source}")?;
+            if method != Some(&entry.method) {
+                writeln!(f, "method `{}`", entry.method)?;
+                method = Some(&entry.method);
             }
-            for (backend, reason) in reasons {
-                write!(f, "; {backend}: {reason}")?;
+            let source = entry.source.as_deref().unwrap_or_default();
+            let line = format!("  {:node$}  {:op$}  {:taker$}  {source}", entry.node, entry.op, entry.taker());
+            writeln!(f, "{}", line.trim_end())?;
+            for (backend, reason) in entry.reasons() {
+                writeln!(f, "    {backend}: {reason}")?;
             }
-            writeln!(f)?;
         }
         Ok(())
     }

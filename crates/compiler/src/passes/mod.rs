@@ -28,7 +28,7 @@ pub use lower::LowerComposites;
 pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.
-pub trait Pass: fmt::Debug {
+pub trait Pass: fmt::Debug + Send {
     /// Short and unique, for reports and errors.
     fn name(&self) -> &str;
 
