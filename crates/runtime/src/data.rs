@@ -99,7 +99,13 @@ pub(crate) struct NamedData<'m, 'a> {
     pub(crate) external: &'a [&'a DataMap<'m>],
 }
 
-impl<'m> NamedData<'m, '_> {
+impl<'m, 'a> NamedData<'m, 'a> {
+    /// Every key, the program's first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'m str> + use<'m, 'a> {
+        let external = self.external.iter().flat_map(|map| map.parsed.keys());
+        self.program.named_data().map(|(key, _)| key).chain(external)
+    }
+
     /// The bytes called `key`. Keys are unique over all sources: see [`is_unique`](Self::is_unique).
     pub(crate) fn get(&self, key: &str) -> Option<&'m [u8]> {
         self.program.named(key).or_else(|| self.external.iter().find_map(|map| map.get(key)).map(|tensor| tensor.data))

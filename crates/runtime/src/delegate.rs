@@ -98,4 +98,9 @@ impl<'a, 'm> InitContext<'a, 'm> {
     pub fn named_data(&self, key: &str) -> Option<&'m [u8]> {
         self.named_data.get(key)
     }
+
+    /// The keys of all named data, the program's first.
+    pub fn named_data_keys(&self) -> impl Iterator<Item = &'m str> + use<'a, 'm> {
+        self.named_data.keys()
+    }
 }

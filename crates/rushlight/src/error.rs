@@ -125,8 +125,20 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Error {
+    /// The text, for users who register operators in another way than in Rust: `register` says how for one that is
+    /// missing.
+    pub fn to_text(&self, register: impl Fn(&MissingOperator) -> String) -> String {
+        struct Text<'a, F>(&'a Error, F);
+        impl<F: Fn(&MissingOperator) -> String> fmt::Display for Text<'_, F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write(f, &self.1)
+            }
+        }
+        Text(self, register).to_string()
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, register: &impl Fn(&MissingOperator) -> String) -> fmt::Result {
         let parts = &*self.parts;
         write!(f, "[{:?} 0x{:02x}] {}", parts.code, parts.code as u32, parts.message)?;
         let lines = [("at", &parts.site), ("expected", &parts.expected), ("got", &parts.got)];
@@ -144,13 +156,19 @@ impl fmt::Display for Error {
             }
             match op.set {
                 Some(set) => write!(f, "   in set `{set}`")?,
-                None => write!(f, "   register it: ModuleBuilder::ops(&MY_OPS)")?,
+                None => write!(f, "   register it: {}", register(op))?,
             }
         }
         if let Some(help) = &parts.help {
             write!(f, "\n  {:<9} {help}", "help")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &|_| "ModuleBuilder::ops(&MY_OPS)".to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
 //! From the runtime's errors, which carry numbers, to errors that carry names.
 
-use rushlight_format::pte::{Plan, TensorStorage, Value};
+use rushlight_format::pte::{Instruction, Plan, TensorStorage, Value};
 use rushlight_kernels as kernels;
 use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role};
 
@@ -147,7 +147,12 @@ fn value_site(plan: &Plan<'_>, index: usize) -> String {
 fn instruction_site(error: &runtime::Error, plan: &Plan<'_>) -> String {
     let index = error.site.instruction.unwrap_or(0) as usize;
     let source = source_of(plan, index).map_or_else(String::new, |source| format!(" ({source})"));
-    format!("{} of `{}`{source}", error.site, plan.name())
+    let delegate = match plan.instruction(index) {
+        Some(Instruction::Delegate { delegate, .. }) => plan.delegate(delegate as usize),
+        _ => None,
+    };
+    let backend = delegate.map_or_else(String::new, |delegate| format!(", backend `{}`", delegate.id));
+    format!("{} of `{}`{source}{backend}", error.site, plan.name())
 }
 
 /// File and line of the model's source that an instruction comes from, if the program records it.
