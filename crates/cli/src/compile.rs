@@ -1,13 +1,16 @@
 //! `rushlight compile`.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use rushlight::Compiler;
-use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::Literal;
+use rushlight::compiler::partition::Report;
+use rushlight::compiler::{Compiled, ConstantResult};
+use rushlight_devtools::describe;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -21,7 +24,8 @@ Examples:
   rushlight compile encode=encoder.pt2 decode=decoder.pt2 --share-state -o model.pte
   rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte
   rushlight compile model.pt2 --external-weights -o model.pte          weights in model.ptd
-  rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'")]
+  rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'
+  rushlight compile model.pt2 --backend portable --report report.json")]
 pub struct Compile {
     /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
     #[arg(required = true, value_name = "[NAME=]FILE.pt2")]
@@ -34,6 +38,15 @@ pub struct Compile {
     /// Buffers of the same name in several methods are one
     #[arg(long)]
     share_state: bool,
+
+    /// A backend to offer the nodes to; may be repeated, the first one is asked first. What none takes runs on the
+    /// portable operators
+    #[arg(long = "backend", value_name = "NAME")]
+    backends: Vec<String>,
+
+    /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
+    #[arg(long, value_name = "FILE|-")]
+    report: Option<PathBuf>,
 
     /// A method that takes nothing and returns a number, truth value or text; may be repeated
     #[arg(long = "constant", value_name = "NAME=VALUE")]
@@ -90,6 +103,9 @@ impl Compile {
             first.get_or_insert(path);
             compiler = compiler.method(name, path);
         }
+        for backend in &self.backends {
+            compiler = compiler.backend_named(backend)?;
+        }
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')
@@ -114,11 +130,17 @@ impl Compile {
         let size = compiled.save(&output)?;
         let external = compiled.external_files(&output)?;
         let elapsed = start.elapsed();
-        let program = &compiled.compiled().program;
+        let Compiled { program, report, .. } = compiled.compiled();
+        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
+        match &self.report {
+            Some(_) if to_stdout && !self.json => output::print(report.to_string().trim_end()),
+            Some(path) if !to_stdout => write_report(report, path)?,
+            _ => {}
+        }
         let instructions: usize = program.methods.iter().map(|plan| plan.instructions.len()).sum();
         let activations: u64 = program.methods.iter().flat_map(|plan| &plan.buffer_sizes).sum();
         if self.json {
-            output::print_json(&json!({
+            let mut result = json!({
                 "file": output.display().to_string(),
                 "bytes": size,
                 "external_weights": external.iter().map(|(path, bytes)| json!({
@@ -130,16 +152,22 @@ impl Compile {
                     "instructions": plan.instructions.len(),
                     "planned_bytes": plan.buffer_sizes.iter().sum::<u64>(),
                 })).collect::<Vec<_>>(),
+                "backends": report.shares(),
                 "seconds": elapsed.as_secs_f64(),
-            }));
+            });
+            if to_stdout {
+                result["report"] = describe::partition(report);
+            }
+            output::print_json(&result);
             return Ok(());
         }
         let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         output::print(&format!(
-            "{}  {} · {} · {} · activations {} · {}",
+            "{}  {} · {} · {} · {} · activations {} · {}",
             output.display(),
             output::bytes(size),
             plural(program.methods.len(), "method"),
+            shares(report),
             plural(instructions, "instruction"),
             output::bytes(activations),
             output::duration(elapsed),
@@ -155,6 +183,31 @@ impl Compile {
 fn external_rule(text: &str) -> (String, Option<String>) {
     let (pattern, file) = text.rsplit_once('=').unwrap_or(("*", text));
     (pattern.to_owned(), Some(file.to_owned()).filter(|file| !file.is_empty()))
+}
+
+/// `cpu 90% · portable 10% of 92 nodes`, the largest share first.
+fn shares(report: &Report) -> String {
+    let total = report.entries.len();
+    let mut shares: Vec<_> = report.shares().into_iter().collect();
+    shares.sort_by_key(|(_, count)| Reverse(*count));
+    let shares: Vec<String> =
+        shares.iter().map(|(owner, count)| format!("{owner} {:.0}%", 100.0 * *count as f64 / total as f64)).collect();
+    match &shares[..] {
+        [] => "no nodes".to_owned(),
+        shares => format!("{} of {total} node{}", shares.join(" · "), if total == 1 { "" } else { "s" }),
+    }
+}
+
+/// Writes the report as the file's name says.
+fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
+    let text = match path.extension() {
+        Some(extension) if extension.eq_ignore_ascii_case("json") => format!("{:#}\n", describe::partition(report)),
+        _ => report.to_string(),
+    };
+    output::write_file(path, |bytes| {
+        bytes.extend(text.into_bytes());
+        Ok(())
+    })
 }
 
 /// A number, a truth value, or else text.

@@ -1,5 +1,6 @@
-//! A program's description as JSON: what `rushlight inspect --json` prints.
+//! A program's description as JSON: what `rushlight inspect --json` and `rushlight compile --report` write.
 
+use rushlight::compiler::partition::{Entry, Report};
 use rushlight::format::Program;
 use rushlight::{MethodMeta, TensorInfo, ValueInfo};
 use serde_json::{Value as Json, json};
@@ -33,6 +34,23 @@ pub fn method(meta: &MethodMeta) -> Json {
         "backends": meta.backends,
         "planned_buffers": meta.planned_buffers,
     })
+}
+
+/// Who took which node, and why others left it.
+pub fn partition(report: &Report) -> Json {
+    let node = |entry: &Entry| {
+        let reasons = entry.reasons().iter().map(|(backend, reason)| (backend.clone(), reason.as_str().into()));
+        json!({
+            "method": entry.method,
+            "node": entry.node,
+            "operator": entry.op,
+            "module": entry.module,
+            "source": entry.source,
+            "backend": entry.taker(),
+            "reasons": Json::Object(reasons.collect()),
+        })
+    };
+    json!({ "shares": report.shares(), "nodes": report.entries.iter().map(node).collect::<Vec<_>>() })
 }
 
 fn value(info: &ValueInfo) -> Json {
