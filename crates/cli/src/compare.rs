@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::compiler::debug_map;
 use rushlight::{Compiler, Module};
-use rushlight_devtools::compare::{Comparison, Row, Trace, trace};
+use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
 use serde_json::json;
 
 use crate::arguments::{Method, Model};
@@ -46,24 +45,14 @@ impl Compare {
     pub fn run(self) -> Result<(), Failure> {
         let mut candidate = self.model.load()?;
         let method = self.method.choose(&candidate);
-        let maps = debug_map::of_program(&candidate.program().parsed());
-        let map = maps.into_iter().find(|map| map.method == method).ok_or_else(|| {
-            Failure::Other(format!(
-                "`{}` does not say what its instructions come from; compile it without --no-debug-map",
-                self.model.model.display()
-            ))
-        })?;
-        let mut compiler = Compiler::new().method(&method, &self.reference);
-        compiler.options().keep_nodes = true;
-        let reference = compiler.compile()?;
         let values = self.inputs.values(&candidate.meta(&method)?)?;
         let inputs = borrow(&values)?;
-        let mut plain = Module::builder().load_bytes(&reference.to_bytes()?)?;
-        let maps = &reference.compiled().debug;
-        let reference_map = maps.first().ok_or_else(|| Failure::Other("the reference has no method".into()))?;
-        let expected: Trace = trace(&mut plain, &method, &inputs, reference_map)?;
-        let got: Trace = trace(&mut candidate, &method, &inputs, &map)?;
-        self.print(&Comparison::of(&expected, &got));
+        let mut reference = Reference::new(Compiler::new().method(&method, &self.reference), Module::builder())?;
+        let comparison = reference.compare(&mut candidate, &method, &inputs).map_err(|error| match error {
+            Incomparable::Failed(error) => error.into(),
+            Incomparable::NoDebugMap { .. } => Failure::Other(format!("`{}`: {error}", self.model.model.display())),
+        })?;
+        self.print(&comparison);
         Ok(())
     }
 

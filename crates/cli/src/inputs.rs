@@ -203,15 +203,5 @@ fn literal(text: &str) -> Result<Value, Failure> {
 
 /// The values as a method takes them.
 pub fn borrow(values: &[Value]) -> Result<Vec<Input<'_>>, Failure> {
-    let borrow = |value| -> Result<Input<'_>, Failure> {
-        Ok(match value {
-            &Value::Int(v) => Input::Int(v),
-            &Value::Double(v) => Input::Double(v),
-            &Value::Bool(v) => Input::Bool(v),
-            Value::String(v) => Input::String(v),
-            Value::None => Input::None,
-            Value::Tensor(tensor) => tensor.view()?.into(),
-        })
-    };
-    values.iter().map(borrow).collect()
+    Ok(values.iter().map(Input::try_from).collect::<Result<_, _>>()?)
 }

@@ -4,12 +4,31 @@
 //! program that is. Results of the same name are compared in the order in which the reference computes them.
 
 use std::collections::HashMap;
+use std::fmt;
 
+use rushlight::compiler::debug_map;
 use rushlight::compiler::emit::{InstructionOrigin, MethodMap};
 use rushlight::runtime::{EventTracer, Tensor as TensorRef, TensorView};
-use rushlight::{Error, Input, Module, Tensor};
+use rushlight::{Compiler, Error, Input, Module, ModuleBuilder, Tensor};
 
 use crate::numbers::doubles;
+
+/// An exported program, compiled so that every node of it is run: what to compare with.
+#[derive(Debug)]
+pub struct Reference {
+    module: Module,
+    maps: Vec<MethodMap>,
+}
+
+/// Why there is nothing to compare.
+#[derive(Debug)]
+pub enum Incomparable {
+    Failed(Error),
+    /// The compiled program does not say what the instructions of this method come from.
+    NoDebugMap {
+        method: String,
+    },
+}
 
 /// What a call computed, in order: each result of the exported program that an instruction wrote.
 #[derive(Debug, Default)]
@@ -55,6 +74,60 @@ pub struct Comparison {
     /// Results that only the reference has: the candidate folded or fused them.
     pub only_in_reference: usize,
 }
+
+impl Reference {
+    /// Compiles the methods of `compiler`, and loads them as `builder` says.
+    ///
+    /// # Errors
+    /// The compiler's, and those of loading.
+    pub fn new(mut compiler: Compiler, builder: ModuleBuilder) -> Result<Self, Error> {
+        compiler.options().keep_nodes = true;
+        let program = compiler.compile()?;
+        let module = builder.load_bytes(&program.to_bytes()?)?;
+        Ok(Self { module, maps: program.compiled().debug.clone() })
+    }
+
+    /// Runs a method of both, and compares the results that both have.
+    ///
+    /// # Errors
+    /// When either fails, or the candidate has no debug map.
+    pub fn compare(
+        &mut self,
+        candidate: &mut Module,
+        method: &str,
+        inputs: &[Input<'_>],
+    ) -> Result<Comparison, Incomparable> {
+        let maps = debug_map::of_program(&candidate.program().parsed());
+        let of_method = |maps: &[MethodMap]| maps.iter().find(|map| map.method == method).cloned();
+        let no_map = || Incomparable::NoDebugMap { method: method.to_owned() };
+        let (map, own) = (of_method(&maps).ok_or_else(no_map)?, of_method(&self.maps).unwrap_or_default());
+        let expected = trace(&mut self.module, method, inputs, &own)?;
+        let got = trace(candidate, method, inputs, &map)?;
+        Ok(Comparison::of(&expected, &got))
+    }
+}
+
+impl From<Error> for Incomparable {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for Incomparable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::NoDebugMap { method } => {
+                write!(
+                    f,
+                    "`{method}` does not say what its instructions come from: it was compiled without a debug map"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Incomparable {}
 
 /// Runs a method once and keeps what its instructions wrote.
 ///

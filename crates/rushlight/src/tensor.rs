@@ -97,6 +97,21 @@ pub enum Value {
     None,
 }
 
+impl<'a> TryFrom<&'a Value> for Input<'a> {
+    type Error = Error;
+
+    fn try_from(value: &'a Value) -> Result<Self, Error> {
+        Ok(match value {
+            Value::Tensor(tensor) => tensor.try_into()?,
+            Value::Int(v) => Self::Int(*v),
+            Value::Double(v) => Self::Double(*v),
+            Value::Bool(v) => Self::Bool(*v),
+            Value::String(v) => Self::String(v),
+            Value::None => Self::None,
+        })
+    }
+}
+
 impl Value {
     /// The tensor, or an error if it is something else.
     pub fn as_tensor(&self) -> Result<&Tensor, Error> {
