@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
-use rushlight::compiler::graph::Literal;
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
+use rushlight::compiler::graph::{Constant, Literal, TensorType};
+use rushlight::compiler::partition::Entry;
 use rushlight::compiler::{Bytes, ConstantResult};
 use rushlight::format::pte::{InstructionModel, PlanModel};
-use rushlight::{CompiledProgram, Compiler};
+use rushlight::{CompiledProgram, Compiler, Input, TensorView};
 
+use crate::array::Argument;
+use crate::backend::{Failure, PythonBackend};
 use crate::error;
 use crate::module::Source;
 
@@ -21,51 +25,74 @@ pub struct Compiled {
     inner: CompiledProgram,
 }
 
-enum Exported {
+/// Where an exported program comes from.
+pub enum Exported {
     File(PathBuf),
     Bytes(Bytes),
 }
 
-/// Compiles exported programs, each to a method. `constants` are methods that return what they are given.
-#[pyfunction]
-pub fn compile(
-    py: Python<'_>,
-    methods: Vec<(String, Bound<'_, PyAny>)>,
-    constants: Vec<(String, Vec<Bound<'_, PyAny>>)>,
+impl Exported {
+    pub fn of(source: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(match Source::of(source)? {
+            Source::Path(path) => Self::File(path),
+            Source::Bytes(bytes) => Self::Bytes(Bytes::new(bytes.extract::<PyBackedBytes>()?)),
+        })
+    }
+
+    /// Adds the program as a method.
+    pub fn method(self, compiler: Compiler, name: &str) -> Compiler {
+        match self {
+            Self::File(path) => compiler.method(name, path),
+            Self::Bytes(bytes) => compiler.method_bytes(name, bytes),
+        }
+    }
+}
+
+/// What there is to compile, and how: see `rushlight.compile`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Request<'py> {
+    /// Names, each with a path or bytes.
+    methods: Vec<(String, Bound<'py, PyAny>)>,
+    /// Methods that return what they are given.
+    constants: Vec<(String, Vec<Bound<'py, PyAny>>)>,
+    /// Names, and adapters of backends in Python.
+    backends: Vec<Bound<'py, PyAny>>,
     share_state: bool,
     plan_inputs: bool,
     plan_outputs: bool,
     stack_traces: bool,
-) -> PyResult<Compiled> {
-    let mut programs = Vec::with_capacity(methods.len());
-    for (name, source) in methods {
-        let source = match Source::of(&source)? {
-            Source::Path(path) => Exported::File(path),
-            Source::Bytes(bytes) => Exported::Bytes(Bytes::new(bytes.extract::<PyBackedBytes>()?)),
+}
+
+/// Compiles exported programs, each to a method.
+#[pyfunction]
+pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
+    let mut compiler = Compiler::new().share_state(request.share_state);
+    for (name, source) in &request.methods {
+        compiler = Exported::of(source)?.method(compiler, name);
+    }
+    let mut failures: Vec<Arc<Failure>> = Vec::new();
+    for backend in &request.backends {
+        compiler = if let Ok(name) = backend.cast::<PyString>() {
+            error::map(py, compiler.backend_named(name.to_str()?))?
+        } else {
+            let (backend, failure) = PythonBackend::new(backend)?;
+            failures.push(failure);
+            compiler.backend(Box::new(backend))
         };
-        programs.push((name, source));
     }
-    let mut literals = Vec::with_capacity(constants.len());
-    for (name, values) in constants {
-        let values: PyResult<Vec<_>> =
-            values.iter().map(|value| Ok(ConstantResult::Literal(literal(&name, value)?))).collect();
-        literals.push((name, values?));
+    let options = compiler.options();
+    for (name, values) in &request.constants {
+        let results: PyResult<Vec<_>> = values.iter().map(|value| constant(py, name, value)).collect();
+        options.constant_methods.push((name.clone(), results?));
     }
-    let compiled = py.detach(|| {
-        let mut compiler = Compiler::new().share_state(share_state);
-        for (name, source) in programs {
-            compiler = match source {
-                Exported::File(path) => compiler.method(name, path),
-                Exported::Bytes(bytes) => compiler.method_bytes(name, bytes),
-            };
-        }
-        let options = compiler.options();
-        options.constant_methods = literals;
-        options.emit.plan_inputs = plan_inputs;
-        options.emit.plan_outputs = plan_outputs;
-        options.emit.stack_traces = stack_traces;
-        compiler.compile()
-    });
+    options.emit.plan_inputs = request.plan_inputs;
+    options.emit.plan_outputs = request.plan_outputs;
+    options.emit.stack_traces = request.stack_traces;
+    let compiled = py.detach(|| compiler.compile());
+    if let Some(failure) = failures.iter().find_map(|failure| failure.take(py)) {
+        return Err(failure);
+    }
     Ok(Compiled { inner: error::map(py, compiled)? })
 }
 
@@ -90,6 +117,11 @@ impl Compiled {
     /// For each method a dictionary of what it consists of.
     fn methods<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.inner.compiled().program.methods.iter().map(|plan| method(py, plan)).collect()
+    }
+
+    /// For each node that backends were offered a dictionary of who took it.
+    fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.inner.compiled().report.entries.iter().map(|entry| node(py, entry)).collect()
     }
 }
 
@@ -116,22 +148,43 @@ fn method<'py>(py: Python<'py>, plan: &PlanModel<'_>) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-fn literal(method: &str, value: &Bound<'_, PyAny>) -> PyResult<Literal> {
-    if value.is_none() {
-        Ok(Literal::None)
-    } else if let Ok(value) = value.cast::<PyBool>() {
-        Ok(Literal::Bool(value.is_true()))
-    } else if value.cast::<PyInt>().is_ok() {
-        Ok(Literal::Int(value.extract()?))
-    } else if value.cast::<PyFloat>().is_ok() {
-        Ok(Literal::Float(value.extract()?))
-    } else if let Ok(value) = value.cast::<PyString>() {
-        Ok(Literal::Str(value.to_str()?.to_owned()))
-    } else {
-        let class = value.get_type().name()?;
+fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("method", &entry.method)?;
+    dict.set_item("node", &entry.node)?;
+    dict.set_item("op", &entry.op)?;
+    dict.set_item("module", &entry.module)?;
+    dict.set_item("source", &entry.source)?;
+    dict.set_item("backend", entry.taker())?;
+    dict.set_item("reasons", entry.reasons().to_vec().into_py_dict(py)?)?;
+    Ok(dict)
+}
+
+/// What a constant method returns for a Python value.
+fn constant(py: Python<'_>, method: &str, value: &Bound<'_, PyAny>) -> PyResult<ConstantResult> {
+    let argument = Argument::of(value, &mut None).map_err(|reason| {
+        let class = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
         let text = format!(
-            "constant method `{method}` cannot return a {class}: expected an int, a float, a bool, a str or None"
+            "constant method `{method}` cannot return a {class}: expected an int, a float, a bool, a str, None, a tensor \
+             or an array"
         );
-        Err(PyTypeError::new_err(text))
-    }
+        let error = PyTypeError::new_err(text);
+        error.set_cause(py, Some(reason));
+        error
+    })?;
+    let literal = match error::map(py, argument.input())? {
+        Input::Tensor(view) => return error::map(py, tensor(method, &view)).map(ConstantResult::Tensor),
+        Input::Int(v) => Literal::Int(v),
+        Input::Double(v) => Literal::Float(v),
+        Input::Bool(v) => Literal::Bool(v),
+        Input::String(v) => Literal::Str(v.to_owned()),
+        Input::None | Input::TensorMut(_) => Literal::None,
+    };
+    Ok(ConstantResult::Literal(literal))
+}
+
+fn tensor(name: &str, view: &TensorView<'_>) -> Result<Constant, rushlight::Error> {
+    let copy = rushlight::Tensor::copy_of(view)?;
+    let sizes: Vec<i64> = copy.shape().iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX)).collect();
+    Ok(Constant::dense(name, TensorType::of(copy.dtype(), &sizes), copy.bytes().to_vec())?)
 }

@@ -3,17 +3,16 @@
 //! A kernel is a plain function without state. There is a fixed number of slots; the kernel of each calls the Python
 //! function that its slot holds at that moment.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use rushlight::runtime::{self, Code, Detail, Error, Kernel, KernelContext};
-use rushlight::{Input, Op, OpSet, Scalar, TensorView};
+use rushlight::{Op, OpSet, Scalar};
 
-use crate::array::{Argument, own};
+use crate::callback;
 
 /// How many operators a process can register.
 const SLOTS: usize = 64;
@@ -35,13 +34,6 @@ struct Slot {
 }
 
 static REGISTERED: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
-
-thread_local! {
-    /// What the last function raised, until the call of the model that it failed reports it.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// How many of the functions this thread is in.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
-}
 
 /// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before the result.
 #[pyfunction]
@@ -76,16 +68,6 @@ pub fn sets() -> Vec<&'static OpSet> {
     REGISTERED.lock().map(|registered| registered.iter().rev().map(|slot| slot.set).collect()).unwrap_or_default()
 }
 
-/// What a function raised on this thread since the last question.
-pub fn raised() -> Option<PyErr> {
-    RAISED.take()
-}
-
-/// Whether this thread is in one of the functions.
-pub fn is_running() -> bool {
-    DEPTH.get() > 0
-}
-
 /// The name of the variant that writes its result to memory that it is given, as the compiler calls it.
 fn out_variant(name: &str) -> PyResult<String> {
     let base = name.strip_suffix(".default").unwrap_or(name);
@@ -98,6 +80,12 @@ fn out_variant(name: &str) -> PyResult<String> {
         Some((_, overload)) if overload == "out" || overload.ends_with("_out") => base.to_owned(),
         Some(_) => format!("{base}_out"),
     })
+}
+
+/// The name that `register_op` takes for an operator that a program lacks.
+pub fn functional_name(out_variant: &str) -> &str {
+    let overloaded = out_variant.strip_suffix("_out").filter(|name| name.contains('.'));
+    overloaded.or_else(|| out_variant.strip_suffix(".out")).unwrap_or(out_variant)
 }
 
 fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()> {
@@ -120,34 +108,9 @@ fn compute(context: &KernelContext<'_>, inputs: usize, function: &Bound<'_, PyAn
     for index in 0..inputs {
         arguments.push(argument(py, context, index)?);
     }
-    DEPTH.set(DEPTH.get() + 1);
-    let result = PyTuple::new(py, arguments).and_then(|arguments| function.call1(arguments));
-    DEPTH.set(DEPTH.get() - 1);
-    let result = result.map_err(failed)?;
-    let result = Argument::of(&result, &mut None).map_err(failed)?;
-    let view = match result.input() {
-        Ok(Input::Tensor(view)) => view,
-        Ok(_) => return Err(failed(PyTypeError::new_err("the operator's function has to return one tensor or array"))),
-        Err(error) => return Err(failed(crate::error::to_python(py, &error))),
-    };
-    let mut out = context.out(inputs)?;
-    if out.dtype() != view.dtype() {
-        let detail = Detail::Dtype { expected: out.dtype().name(), got: view.dtype() };
-        return Err(Error::from(detail).arg(inputs));
-    }
-    out.resize(view.sizes()).map_err(|error| error.arg(inputs))?;
-    if !out.is_contiguous() {
-        let text = "operators in Python can only write results whose dimensions are in order";
-        return Err(Error::new(Code::NotSupported, Detail::Text(text)).arg(inputs));
-    }
-    view.copy_to_row_major(out.bytes_mut());
-    Ok(())
-}
-
-/// Keeps the exception for whoever called the model.
-fn failed(error: PyErr) -> Error {
-    RAISED.set(Some(error));
-    Error::new(Code::Internal, Detail::Text("the operator's Python function failed"))
+    let arguments = PyTuple::new(py, arguments).map_err(callback::failed)?;
+    let result = callback::call(function, arguments)?;
+    callback::write(&result, context.out(inputs)?, inputs)
 }
 
 /// An argument as a Python object. Which kind it is only the context knows: the first that fits is it.
@@ -155,7 +118,7 @@ fn argument<'py>(py: Python<'py>, context: &KernelContext<'_>, index: usize) -> 
     let object = if context.is_none(index) {
         Ok(py.None().into_bound(py))
     } else if let Ok(tensor) = context.tensor(index) {
-        copy(py, &tensor)
+        callback::copy(py, &tensor)
     } else if let Ok(scalar) = context.scalar(index) {
         match scalar {
             Scalar::Int(v) => v.into_bound_py_any(py),
@@ -174,19 +137,12 @@ fn argument<'py>(py: Python<'py>, context: &KernelContext<'_>, index: usize) -> 
         let items: runtime::Result<Vec<_>> = (0..tensors.len()).map(|i| tensors.get_optional(i)).collect();
         let items: PyResult<Vec<_>> = items?
             .iter()
-            .map(|item| item.as_ref().map_or_else(|| Ok(py.None().into_bound(py)), |tensor| copy(py, tensor)))
+            .map(|item| item.as_ref().map_or_else(|| Ok(py.None().into_bound(py)), |tensor| callback::copy(py, tensor)))
             .collect();
         items.and_then(|items| Ok(PyList::new(py, items)?.into_any()))
     } else {
         // The reason why it is not a tensor is as good as any.
         return context.tensor(index).and(Err(Error::invalid("the argument is of no kind that Python has").arg(index)));
     };
-    object.map_err(failed)
-}
-
-/// A `rushlight.Tensor` with the same elements, row-major.
-fn copy<'py>(py: Python<'py>, tensor: &runtime::Tensor<'_>) -> PyResult<Bound<'py, PyAny>> {
-    let view = TensorView::strided(tensor.dtype(), tensor.sizes(), tensor.strides(), tensor.bytes());
-    let copy = view.map_err(rushlight::Error::from).and_then(|view| rushlight::Tensor::copy_of(&view));
-    Ok(own(py, copy)?.into_any())
+    object.map_err(callback::failed)
 }

@@ -4,6 +4,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use crate::custom::functional_name;
+
 static ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// A `rushlight.Error` with the code, the site and the hint.
@@ -21,7 +23,8 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
         fields.set_item("hint", error.hint())?;
         let missing: Vec<&str> = error.missing_operators().iter().map(|op| op.name.as_str()).collect();
         fields.set_item("missing_operators", missing)?;
-        Ok(PyErr::from_value(class.bind(py).call((error.to_string(),), Some(&fields))?))
+        let text = error.to_text(|op| format!("rushlight.register_op({:?}, function)", functional_name(&op.name)));
+        Ok(PyErr::from_value(class.bind(py).call((text,), Some(&fields))?))
     };
     make().unwrap_or_else(|failure| failure)
 }

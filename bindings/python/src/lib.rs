@@ -1,8 +1,12 @@
 //! Python bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate.
 
 mod array;
+mod backend;
+mod callback;
+mod compare;
 mod compiler;
 mod custom;
+mod delegate;
 mod error;
 mod ffi;
 mod module;
@@ -15,9 +19,13 @@ mod _rushlight {
     use super::*;
 
     #[pymodule_export]
+    use super::compare::compare;
+    #[pymodule_export]
     use super::compiler::{Compiled, compile};
     #[pymodule_export]
     use super::custom::register_op;
+    #[pymodule_export]
+    use super::delegate::register_backend;
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]
@@ -27,6 +35,12 @@ mod _rushlight {
     #[pyfunction]
     fn operator_names() -> Vec<&'static str> {
         rushlight::kernels::ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()
+    }
+
+    /// Names of the backends that come with Rushlight.
+    #[pyfunction]
+    fn backend_names() -> Vec<&'static str> {
+        rushlight::backend_names().collect()
     }
 
     #[pymodule_init]

@@ -12,7 +12,7 @@ use rushlight::{Input, MethodInstance, MethodMeta, ScalarType, TensorInfo, Tenso
 use crate::array::{Argument, Kind, own, to_python};
 use crate::ffi::Array;
 use crate::tensor::{Tensor, dtype_name};
-use crate::{custom, error};
+use crate::{callback, custom, delegate, error};
 
 /// A program whose methods are loaded when they are first used.
 #[pyclass(frozen, module = "rushlight")]
@@ -26,20 +26,27 @@ pub struct Instance {
     inner: Mutex<MethodInstance>,
 }
 
+/// What loads programs: with the operators and backends that are registered.
+pub fn builder() -> rushlight::ModuleBuilder {
+    let builder = custom::sets().into_iter().fold(rushlight::Module::builder(), |builder, set| builder.ops(set));
+    delegate::backends().into_iter().fold(builder, |builder, backend| builder.backend(backend))
+}
+
 fn poisoned<T>(_: T) -> PyErr {
     PyRuntimeError::new_err("an earlier call failed in the middle; load the model again")
 }
 
-/// Uses a model without the interpreter's lock: whoever has the model may wait for that one, in an operator in Python.
+/// Uses a model without the interpreter's lock: whoever has the model may wait for that one, in an
+/// operator or a delegate in Python.
 fn locked<T: Send, R: Send>(py: Python<'_>, model: &Mutex<T>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
     py.detach(|| {
-        // An operator in Python that waited for the model that it is part of would wait for ever.
-        let guard = if custom::is_running() { model.try_lock() } else { model.lock().map_err(Into::into) };
+        // A function in Python that waited for the model that it is part of would wait for ever.
+        let guard = if callback::is_running() { model.try_lock() } else { model.lock().map_err(Into::into) };
         match guard {
             Ok(mut model) => Ok(act(&mut model)),
             Err(TryLockError::Poisoned(error)) => Err(poisoned(error)),
             Err(TryLockError::WouldBlock) => {
-                Err(PyRuntimeError::new_err("the model is in use while it calls an operator"))
+                Err(PyRuntimeError::new_err("the model is in use while it calls a Python function"))
             }
         }
     })
@@ -61,13 +68,8 @@ fn call<'py, T: Send>(
     for argument in &borrowed {
         inputs.push(error::map(py, argument.input())?);
     }
-    let values = locked(py, model, |model| run(model, &inputs))?.map_err(|failure| {
-        let error = error::to_python(py, &failure);
-        if let Some(cause) = custom::raised() {
-            error.set_cause(py, Some(cause));
-        }
-        error
-    })?;
+    let values =
+        locked(py, model, |model| run(model, &inputs))?.map_err(|failure| callback::explained(py, &failure))?;
     let kind = kind.unwrap_or(Kind::Own);
     let outputs = PyList::empty(py);
     for value in values {
@@ -82,10 +84,7 @@ impl Module {
     #[new]
     #[pyo3(signature = (source, data = None))]
     fn new(py: Python<'_>, source: &Bound<'_, PyAny>, data: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
-        let mut builder = rushlight::Module::builder();
-        for set in custom::sets() {
-            builder = builder.ops(set);
-        }
+        let mut builder = builder();
         for data in data.into_iter().flatten() {
             builder = match Source::of(&data)? {
                 Source::Path(path) => builder.external_data(path),
@@ -129,13 +128,14 @@ impl Module {
     /// Loads a method with memory of its own.
     fn load_method(&self, py: Python<'_>, method: &str) -> PyResult<Instance> {
         let instance = locked(py, &self.inner, |module| module.instantiate(method))?;
-        Ok(Instance { inner: Mutex::new(error::map(py, instance)?) })
+        let instance = instance.map_err(|failure| callback::explained(py, &failure))?;
+        Ok(Instance { inner: Mutex::new(instance) })
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.
     fn attribute<'py>(&self, py: Python<'py>, method: &str, name: &str) -> PyResult<Bound<'py, Tensor>> {
         let result = locked(py, &self.inner, |module| module.attribute(method, name))?;
-        own(py, result)
+        own(py, Ok(result.map_err(|failure| callback::explained(py, &failure))?))
     }
 }
 
@@ -237,7 +237,7 @@ impl<'py> Source<'py> {
 }
 
 /// The bytes of an object with a flat buffer.
-struct Bytes(Array);
+pub struct Bytes(Array);
 
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
@@ -245,7 +245,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-fn bytes_of(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+pub fn bytes_of(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     let array = Array::from_buffer(object).map_err(|reason| {
         let error = PyTypeError::new_err("expected a path, bytes, or another object with a buffer");
         error.set_cause(py, Some(reason));

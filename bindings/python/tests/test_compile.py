@@ -143,6 +143,66 @@ def test_methods_share_state():
     close(apart.run("get", x), x)
 
 
+def test_constant_methods_return_tensors(cnn):
+    model, x, _ = cnn
+    table = torch.arange(6, dtype=torch.int64).reshape(2, 3)
+    constants = {
+        "table": table.T,
+        "both": [np.float32([1.5, 2.5]), "text"],
+        "flag": True,
+        "none": None,
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "ratio": 0.5,
+    }
+    program = rushlight.export(model, (x,), constant_methods=constants)
+    torch.testing.assert_close(torch.from_dlpack(program.run("table")), table.T.contiguous())
+    array, text = program.run("both")
+    assert np.asarray(array).tolist() == [1.5, 2.5] and text == "text"
+    assert program.run("flag") is True and program.run("none") is None and program.run("ratio") == 0.5
+    assert program.run("half").dtype == "bfloat16" and program.run("half").tolist() == [1.0, 1.0]
+    close(program(x), model(x))
+
+
+def test_comparisons_find_the_line_where_numbers_part(tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            return torch.tanh(self.second(x))
+
+    model, x = Two(), torch.randn(2, 4)
+    exported = torch.export.export(model, (x,))
+    path = tmp_path / "two.pt2"
+    torch.export.save(exported, path)
+    good = rushlight.compile(path)
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong.second.bias += 0.5
+    wrong = rushlight.export(wrong, (x,))
+
+    comparison = rushlight.compare(path, wrong, (x,))
+    first = comparison.first_difference()
+    assert (first.op, first.module, first.node) == ("aten::addmm", "second", "linear_1")
+    assert math.isclose(first.max_abs, 0.5, rel_tol=1e-5) and first.shapes is None
+    assert first.source and "linear.py" in first.source
+    assert [row.result for row in comparison.worst(2)][0] in ("linear_1", "tanh") and len(comparison.worst(2)) == 2
+    assert "the numbers part at linear_1" in repr(comparison) and "aten::addmm" in repr(comparison.worst(2))
+
+    wrong.save(tmp_path / "wrong.pte")
+    same = rushlight.compare(exported, tmp_path / "wrong.pte", x)
+    assert same.rows == comparison.rows
+    for candidate in (good, good.buffer):
+        equal = rushlight.compare(path.read_bytes(), candidate)
+        assert len(equal.rows) >= 4 and equal.first_difference(0) is None and "no result differs" in repr(equal)
+    with pytest.raises(rushlight.Error, match="input 0"):
+        rushlight.compare(path, good, (torch.randn(3),))
+    with pytest.raises(rushlight.Error, match="no_such"):
+        rushlight.compare(path, good, method="no_such")
+
+
 def test_unsupported_operators_name_the_python_line():
     class Unsupported(nn.Module):
         def forward(self, x):
@@ -192,6 +252,7 @@ def test_custom_operators_run_python_kernels():
     line = inspect.getsourcelines(UsesCustom.forward)[1] + 1
     assert caught.value.missing_operators == ["rushlight_test::scaled_sin.out"]
     assert f"{__file__}:{line}" in str(caught.value)
+    assert 'register it: rushlight.register_op("rushlight_test::scaled_sin", function)' in str(caught.value)
 
     seen = []
 

@@ -78,6 +78,45 @@ def test_operators_can_be_python_functions():
     assert program(array.array("f", [1, 2, 3, 4])).tolist() == [3, 5, 7, 9]
 
 
+class Adder:
+    """Both halves of a backend that adds constants, without NumPy."""
+
+    name = "Adder"
+    num_outputs = 1
+
+    def partition(self, node):
+        if node.op != "aten::add.Tensor":
+            return f"{node.op} is no addition"
+        return node.args["other"].is_constant and node.args["alpha"] == 1
+
+    def preprocess(self, part):
+        assert len(part.inputs) == len(part.outputs) == len(part.nodes) == 1
+        (constant,) = part.constants.values()
+        assert constant.tobytes() == bytes(memoryview(constant).cast("B"))
+        return constant.tobytes()
+
+    def init(self, payload):
+        self.constant = memoryview(payload.data).cast("f").tolist()
+        return self
+
+    def execute(self, inputs):
+        (x,) = inputs
+        (row,) = x.tolist()
+        sums = array.array("f", [a + b for a, b in zip(row, self.constant)])
+        return memoryview(sums).cast("B").cast("f", x.shape)
+
+
+def test_backends_can_be_python_objects():
+    path = EXPORTED / "torch_2.8.pt2"
+    x = memoryview(array.array("f", [0.5, -2.0])).cast("B").cast("f", [1, 2])
+    rushlight.register_backend(Adder())
+    for backend in (Adder(), [Adder(), "portable"]):
+        program = rushlight.compile(path, backend=backend)
+        assert program.report.backends == {"Adder": 1, "portable": 1}
+        assert program(x).tolist() == rushlight.compile(path, backend="portable")(x).tolist()
+        assert rushlight.compare(path, program, x).first_difference() is None
+
+
 def test_bad_files_are_errors():
     for source in ["no/such/file.pte", b"", b"not a program" * 100, 3]:
         try:

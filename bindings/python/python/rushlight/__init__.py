@@ -7,27 +7,42 @@
     y = module(x)          # torch in, torch out; numpy in, numpy out; any buffer in, rushlight.Tensor out
 """
 
-from ._compile import MethodReport, Program, Report, compile, export, register_op
+from ._backend import Backend, Constants, Node, Part, Payload, SymInt, Value, register_backend
+from ._compare import Comparison, ComparisonRow, compare
+from ._compile import MethodReport, NodeReport, Program, Report, compile, export, register_op
 from ._errors import Error
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
-from ._rushlight import Tensor, __version__, operator_names
+from ._rushlight import Tensor, __version__, backend_names, operator_names
 
 __all__ = [
+    "Backend",
+    "Comparison",
+    "ComparisonRow",
+    "Constants",
     "Error",
     "MethodMeta",
     "MethodReport",
     "Module",
+    "Node",
+    "NodeReport",
     "OperatorUse",
+    "Part",
+    "Payload",
     "Program",
     "Report",
+    "SymInt",
     "Tensor",
     "TensorInfo",
+    "Value",
     "ValueInfo",
     "__version__",
+    "backend_names",
+    "compare",
     "compile",
     "export",
     "load",
     "operator_names",
+    "register_backend",
     "register_op",
 ]

@@ -1,5 +1,5 @@
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
 
 __version__: str
 
@@ -77,15 +77,27 @@ class MethodReport(NamedTuple):
     planned_bytes: int
     operators: list[OperatorUse]
 
+class NodeReport(NamedTuple):
+    method: str
+    node: str
+    op: str
+    module: str
+    source: Optional[str]
+    backend: str
+    reasons: dict[str, str]
+
 class Report(NamedTuple):
     nbytes: int
     methods: list[MethodReport]
+    nodes: list[NodeReport]
     @property
     def instructions(self) -> int: ...
     @property
     def planned_bytes(self) -> int: ...
     @property
     def operators(self) -> list[OperatorUse]: ...
+    @property
+    def backends(self) -> dict[str, int]: ...
 
 class Program:
     def save(self, path: Union[str, os.PathLike[str]]) -> int: ...
@@ -105,12 +117,86 @@ class _ExportedProgram(Protocol):
     def graph_signature(self) -> Any: ...
 
 _Exported = Union[_Source, _ExportedProgram]
-_Constant = Union[int, float, bool, str, None]
+
+class _Tensor(Protocol):
+    """A torch.Tensor, a numpy.ndarray, a rushlight.Tensor, or another array in the CPU's memory."""
+
+    @property
+    def shape(self) -> Any: ...
+
+_Array = Union[_Tensor, bytes, bytearray, memoryview]
+_Constant = Union[int, float, bool, str, None, _Array]
 _ConstantMethods = Mapping[str, Union[_Constant, Sequence[_Constant]]]
 
+class SymInt(NamedTuple):
+    expr: str
+    min: Optional[int]
+    max: Optional[int]
+
+class Value(NamedTuple):
+    name: str
+    dtype: str
+    shape: Optional[tuple[Union[int, SymInt], ...]]
+    dim_order: Optional[tuple[int, ...]]
+    is_constant: bool
+    id: int
+    @property
+    def is_static(self) -> bool: ...
+
+_Arg = Union[Value, SymInt, int, float, bool, str, complex, None, list[Any]]
+
+class Node(NamedTuple):
+    name: str
+    op: str
+    args: dict[str, _Arg]
+    inputs: list[Value]
+    outputs: list[Value]
+    module: str
+    source: Optional[str]
+
+class Constants(Mapping[Value, Tensor]):
+    def __getitem__(self, value: Value) -> Tensor: ...
+    def __iter__(self) -> Iterator[Value]: ...
+    def __len__(self) -> int: ...
+
+class Part(NamedTuple):
+    method: str
+    inputs: list[_Arg]
+    outputs: list[_Arg]
+    nodes: list[Node]
+    constants: Constants
+    text: str
+
+class Payload(NamedTuple):
+    data: _Bytes
+    compile_specs: Mapping[str, _Bytes] = ...
+    named_data: Mapping[str, _Bytes] = ...
+
+class Backend(Protocol):
+    name: str
+    def partition(self, node: Node) -> Union[bool, str]: ...
+    def preprocess(self, part: Part) -> Union[_Bytes, Payload]: ...
+
+class _Delegate(Protocol):
+    """What runs a part. It returns the output, or a list or tuple of the outputs."""
+
+    num_outputs: int
+    def execute(self, inputs: list[Union[Tensor, int, float, bool]], /) -> Any: ...
+
+class _RuntimeBackend(Protocol):
+    """The half of a backend that runs."""
+
+    name: str
+    def init(self, payload: Payload, /) -> _Delegate: ...
+
+_Backends = Union[str, Backend, Sequence[Union[str, Backend]], None]
+
+def backend_names() -> list[str]: ...
+def register_backend(backend: _RuntimeBackend) -> None: ...
 def compile(
     source: Union[_Exported, Mapping[str, _Exported]],
     *,
+    backend: _Backends = None,
     share_state: bool = False,
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
@@ -124,7 +210,37 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    backend: _Backends = None,
     share_state: bool = False,
     constant_methods: Optional[_ConstantMethods] = None,
+    plan_inputs: bool = True,
+    plan_outputs: bool = True,
+    stack_traces: bool = False,
 ) -> Program: ...
+
+class ComparisonRow(NamedTuple):
+    result: str
+    node: str
+    op: str
+    module: str
+    source: Optional[str]
+    max_abs: float
+    relative: float
+    snr_db: float
+    shapes: Optional[tuple[list[int], list[int]]]
+
+class Comparison:
+    rows: list[ComparisonRow]
+    only_in_reference: int
+    def worst(self, count: int = 5) -> list[ComparisonRow]: ...
+    def first_difference(self, tolerance: float = 1e-4) -> Optional[ComparisonRow]: ...
+
+def compare(
+    reference: _Exported,
+    candidate: Union[_Source, Program],
+    inputs: Any = None,
+    *,
+    method: str = "forward",
+    seed: int = 0,
+) -> Comparison: ...
 def register_op(name: str, function: Callable[..., Any], *, inputs: Optional[int] = None) -> None: ...

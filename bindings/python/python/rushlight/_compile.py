@@ -3,12 +3,17 @@
 import inspect
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from . import _rushlight
+from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
+from ._text import count, size, table
+
+_SHOWN = 20
 
 
 class MethodReport(NamedTuple):
@@ -20,11 +25,29 @@ class MethodReport(NamedTuple):
     operators: list
 
 
+class NodeReport(NamedTuple):
+    """A node as it was offered to the backends.
+
+    `node` is its name in the exported program, `module` the path of the module that was called, `source` the line of
+    Python, if known. `backend` took it; that is "portable" for the runtime's operators, and `reasons` are then why the
+    backends left it, by their names.
+    """
+
+    method: str
+    node: str
+    op: str
+    module: str
+    source: Optional[str]
+    backend: str
+    reasons: dict
+
+
 class Report(NamedTuple):
-    """What a program consists of. `nbytes` is the size of its file; `str()` gives a table."""
+    """What a program consists of. `nbytes` is the size of its file; printed, a report is a table."""
 
     nbytes: int
     methods: list
+    nodes: list
 
     @property
     def instructions(self):
@@ -45,14 +68,36 @@ class Report(NamedTuple):
                 calls[use.name] = calls.get(use.name, 0) + use.calls
         return [OperatorUse(*use) for use in sorted(calls.items(), key=lambda use: -use[1])]
 
+    @property
+    def backends(self):
+        """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
+        return dict(Counter(node.backend for node in self.nodes).most_common())
+
     def __str__(self):
         width = max((len(use.name) for use in self.operators), default=0)
-        lines = [f"{_size(self.nbytes)} · {_count(len(self.methods), 'method')}"]
+        lines = [f"{size(self.nbytes)} · {count(len(self.methods), 'method')}"]
+        lines += [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
         for method in self.methods:
-            planned = _size(method.planned_bytes)
-            lines += ["", f"{method.name}  {_count(method.instructions, 'instruction')} · activations {planned}"]
+            planned = size(method.planned_bytes)
+            lines += ["", f"{method.name}  {count(method.instructions, 'instruction')} · activations {planned}"]
             lines += [f"  {use.name:<{width}}  {use.calls:>5}" for use in method.operators]
-        return "\n".join(lines)
+        return "\n".join(lines + self._left())
+
+    def _left(self):
+        """Lines that say which nodes the backends left, and why."""
+        left = [node for node in self.nodes if node.reasons]
+        if not left:
+            return []
+        rows = [
+            ("  " + node.node, node.op, "; ".join(f"{name}: {why}" for name, why in node.reasons.items()))
+            for node in left[:_SHOWN]
+        ]
+        lines = ["", f"{count(len(left), 'node')} left to the portable operators", table(rows)]
+        if len(left) > _SHOWN:
+            lines.append(f"  … and {len(left) - _SHOWN} more in report.nodes")
+        return lines
+
+    __repr__ = __str__
 
 
 class Program:
@@ -78,7 +123,7 @@ class Program:
 
     @property
     def report(self):
-        """Methods, instructions, planned memory and operators; print it for a table."""
+        """Methods, instructions, planned memory, operators, and who took each node or why not."""
         methods = [
             MethodReport(
                 name=method["name"],
@@ -88,7 +133,8 @@ class Program:
             )
             for method in self._core.methods()
         ]
-        return Report(nbytes=self._core.size(), methods=methods)
+        nodes = [NodeReport(**node) for node in self._core.nodes()]
+        return Report(nbytes=self._core.size(), methods=methods, nodes=nodes)
 
     def __call__(self, *inputs):
         """Runs `forward`. Returns its output, or a tuple of them if there are several.
@@ -114,6 +160,7 @@ class Program:
 def compile(
     source,
     *,
+    backend=None,
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -125,20 +172,36 @@ def compile(
     `source` is what `torch.export.save` wrote (a path, or an object with the bytes), a `torch.export.ExportedProgram`,
     or a dict of method names to any of these. A source alone becomes the method `forward`. A file is mapped, and must
     not change while the program is in use.
+    `backend`: who is offered the nodes; what it leaves runs on the portable operators. The name of one that comes with
+    Rushlight, an object of your own with `name`, `partition(node)` and `preprocess(part)` (see `rushlight.Backend`), or
+    a list of these, the first asked first. `program.report` says who took each node, or why not.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
-    `constant_methods`: a dict of names to ints, floats, bools, strs, None, or lists of them: methods without inputs.
+    `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
+    without inputs that return these.
     `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.
     `stack_traces`: whether the file tells for each instruction the Python line that it comes from.
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
     sources = source if isinstance(source, Mapping) else {"forward": source}
-    methods = [(name, _bytes_or_path(name, exported)) for name, exported in sources.items()]
+    methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
     constants = [
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
     ]
-    return Program(_rushlight.compile(methods, constants, share_state, plan_inputs, plan_outputs, stack_traces))
+    return Program(
+        _rushlight.compile(
+            {
+                "methods": methods,
+                "constants": constants,
+                "backends": adapted(backend),
+                "share_state": share_state,
+                "plan_inputs": plan_inputs,
+                "plan_outputs": plan_outputs,
+                "stack_traces": stack_traces,
+            }
+        )
+    )
 
 
 def export(
@@ -148,8 +211,12 @@ def export(
     *,
     dynamic_shapes=None,
     strict=False,
+    backend=None,
     share_state=False,
     constant_methods=None,
+    plan_inputs=True,
+    plan_outputs=True,
+    stack_traces=False,
 ):
     """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
 
@@ -157,6 +224,8 @@ def export(
     is a dict of method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
     The rest is as for `rushlight.compile`.
     """
+    # Checked before the export, which may take long.
+    backends = adapted(backend)
     import torch
 
     def exported(module, args, kwargs, dynamic_shapes):
@@ -171,7 +240,15 @@ def export(
         }
     else:
         source = exported(model, args, kwargs, dynamic_shapes)
-    return compile(source, share_state=share_state, constant_methods=constant_methods)
+    return compile(
+        source,
+        backend=backends,
+        share_state=share_state,
+        constant_methods=constant_methods,
+        plan_inputs=plan_inputs,
+        plan_outputs=plan_outputs,
+        stack_traces=stack_traces,
+    )
 
 
 def register_op(name, function, *, inputs=None):
@@ -205,7 +282,7 @@ def _parameters(name, function):
     return len(parameters)
 
 
-def _bytes_or_path(name, source):
+def bytes_or_path(name, source):
     if isinstance(source, (str, os.PathLike, bytes, bytearray)):
         return source
     if hasattr(source, "graph_module") and hasattr(source, "graph_signature"):
@@ -221,16 +298,3 @@ def _bytes_or_path(name, source):
             f"cannot compile a {type(source).__name__} as `{name}`: expected the path or the bytes of a .pt2 file, or "
             "a torch.export.ExportedProgram; rushlight.export takes a module"
         ) from None
-
-
-def _count(number, what):
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _size(nbytes):
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

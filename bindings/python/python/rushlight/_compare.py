@@ -1,0 +1,94 @@
+"""Where the numbers of an exported program and of a compiled one part."""
+
+import os
+from typing import NamedTuple, Optional
+
+from . import _rushlight
+from ._compile import Program, bytes_or_path
+from ._text import count, table
+
+
+class ComparisonRow(NamedTuple):
+    """How far a result of the compiled program is from the exported program's.
+
+    `result` is its name, `node` and `op` what computes it in the exported program, `module` the path of the module that
+    was called, `source` the line of Python. `max_abs` is the largest absolute difference, `relative` that over the
+    largest absolute value of the exported program's, `snr_db` the ratio of their energies in dB. `shapes` are both
+    shapes where they differ; nothing else is compared then.
+    """
+
+    result: str
+    node: str
+    op: str
+    module: str
+    source: Optional[str]
+    max_abs: float
+    relative: float
+    snr_db: float
+    shapes: Optional[tuple]
+
+
+class Rows(list):
+    """Rows of a comparison, which print as a table."""
+
+    def __repr__(self):
+        header = ("result", "operator", "max abs", "relative", "snr", "module", "source")
+        return table([header, *map(_cells, self)], right=(2, 3, 4))
+
+
+class Comparison:
+    """The results that both programs have, in the order in which the exported program computes them."""
+
+    __slots__ = ("only_in_reference", "rows")
+
+    def __init__(self, rows, only_in_reference):
+        self.rows = Rows(rows)
+        self.only_in_reference = only_in_reference
+
+    def worst(self, count=5):
+        """The rows that differ most, relative to their scale, the worst first."""
+        return Rows(sorted(self.rows, key=lambda row: -row.relative)[:count])
+
+    def first_difference(self, tolerance=1e-4):
+        """The first row that differs by more than `tolerance` of its scale: where the numbers part. None if none does."""
+        return next((row for row in self.rows if row.relative > tolerance), None)
+
+    def __repr__(self):
+        lines = [repr(self.worst(5)), ""]
+        only = f"{self.only_in_reference} only in the exported program, folded, fused or delegated"
+        lines.append(f"{count(len(self.rows), 'result')} compared; {only}")
+        row = self.first_difference()
+        if row is None:
+            lines.append("no result differs by more than 1e-04 of its scale")
+        else:
+            where = row.source or f"node {row.node}"
+            lines.append(f"the numbers part at {row.result} ({row.op}), relative {row.relative:.2e}: {where}")
+        return "\n".join(lines)
+
+
+def compare(reference, candidate, inputs=None, *, method="forward", seed=0):
+    """Runs a model as it was exported and as it was compiled, and compares node by node.
+
+    `reference` is what `rushlight.compile` takes for one method: a .pt2 file (a path, or its bytes) or a
+    `torch.export.ExportedProgram`. Every node of it runs on the reference operators. `candidate` is the compiled program:
+    the path or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method in a tuple or list, or
+    one alone; without, random ones of the declared shapes are made from `seed`.
+
+    Raises rushlight.Error if either cannot be loaded or run, and ValueError if the .pte has no debug map.
+    """
+    if isinstance(candidate, Program):
+        candidate = candidate.buffer
+    elif not isinstance(candidate, (str, os.PathLike)):
+        candidate = memoryview(candidate)
+    if inputs is not None:
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    rows, only_in_reference = _rushlight.compare(bytes_or_path(method, reference), candidate, method, inputs, seed)
+    return Comparison([ComparisonRow(**row) for row in rows], only_in_reference)
+
+
+def _cells(row):
+    # Without the folders of the file.
+    place, _, code = (row.source or "").partition(" in ")
+    source = os.path.basename(place) + (f" in {code}" if code else "")
+    difference = f"{row.max_abs:.2e}" if row.shapes is None else f"{row.shapes[0]} or {row.shapes[1]}"
+    return row.result, row.op, difference, f"{row.relative:.2e}", f"{row.snr_db:.1f} dB", row.module, source

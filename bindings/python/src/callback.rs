@@ -1,0 +1,83 @@
+//! Calls from the runtime into Python: what operators and delegates written in Python have in common.
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::prelude::*;
+use rushlight::runtime::{self, Code, Detail, Error, TensorMut};
+use rushlight::{Input, TensorView};
+
+use crate::array::{Argument, own};
+
+thread_local! {
+    /// What the last function raised, until the call of the model that it failed reports it.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// How many of the functions this thread is in.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in one of the functions.
+pub fn is_running() -> bool {
+    DEPTH.get() > 0
+}
+
+/// The error of a call of the model, with what a function raised on this thread since the last question as its cause.
+pub fn explained(py: Python<'_>, failure: &rushlight::Error) -> PyErr {
+    let error = crate::error::to_python(py, failure);
+    match RAISED.take() {
+        Some(cause) => caused(py, error, cause),
+        None => error,
+    }
+}
+
+/// The error with its cause; an interrupt or exit alone, which nobody should catch by chance.
+pub fn caused(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyException>(py) {
+        return cause;
+    }
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// Calls a function that belongs to a model that is being loaded or run.
+pub fn call<'py>(function: &Bound<'py, PyAny>, arguments: impl PyCallArgs<'py>) -> runtime::Result<Bound<'py, PyAny>> {
+    DEPTH.set(DEPTH.get() + 1);
+    let result = function.call1(arguments);
+    DEPTH.set(DEPTH.get() - 1);
+    result.map_err(failed)
+}
+
+/// Keeps the exception for whoever called the model.
+pub fn failed(error: PyErr) -> Error {
+    RAISED.set(Some(error));
+    Error::new(Code::Internal, Detail::Text("the Python function behind it failed"))
+}
+
+/// A `rushlight.Tensor` with the same elements, row-major.
+pub fn copy<'py>(py: Python<'py>, tensor: &runtime::Tensor<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let view = TensorView::strided(tensor.dtype(), tensor.sizes(), tensor.strides(), tensor.bytes());
+    let copy = view.map_err(rushlight::Error::from).and_then(|view| rushlight::Tensor::copy_of(&view));
+    Ok(own(py, copy)?.into_any())
+}
+
+/// Copies a function's result to `out`, which is argument `index`.
+pub fn write(result: &Bound<'_, PyAny>, mut out: TensorMut<'_>, index: usize) -> runtime::Result<()> {
+    let result = Argument::of(result, &mut None).map_err(failed)?;
+    let view = match result.input() {
+        Ok(Input::Tensor(view)) => view,
+        Ok(_) => return Err(failed(PyTypeError::new_err("the function has to return a tensor or an array"))),
+        Err(error) => return Err(Python::attach(|py| failed(crate::error::to_python(py, &error)))),
+    };
+    if out.dtype() != view.dtype() {
+        let detail = Detail::Dtype { expected: out.dtype().name(), got: view.dtype() };
+        return Err(Error::from(detail).arg(index));
+    }
+    out.resize(view.sizes()).map_err(|error| error.arg(index))?;
+    if !out.is_contiguous() {
+        let text = "functions in Python can only write results whose dimensions are in order";
+        return Err(Error::new(Code::NotSupported, Detail::Text(text)).arg(index));
+    }
+    view.copy_to_row_major(out.bytes_mut());
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! An exported program beside a compiled one.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
+use rushlight_devtools::inputs::{Fill, generate};
+
+use crate::array::Argument;
+use crate::callback;
+use crate::compiler::Exported;
+use crate::error;
+use crate::module::{Source, builder, bytes_of};
+
+/// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
+/// order of computation, and how many the reference has alone.
+#[pyfunction]
+#[pyo3(signature = (reference, candidate, method, inputs, seed))]
+pub fn compare<'py>(
+    py: Python<'py>,
+    reference: &Bound<'py, PyAny>,
+    candidate: &Bound<'py, PyAny>,
+    method: &str,
+    inputs: Option<Vec<Bound<'py, PyAny>>>,
+    seed: u64,
+) -> PyResult<(Vec<Bound<'py, PyDict>>, usize)> {
+    let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
+    let candidate = match Source::of(candidate)? {
+        Source::Path(path) => builder().load(path),
+        Source::Bytes(bytes) => builder().load_bytes(bytes_of(py, &bytes)?.as_ref()),
+    };
+    let mut candidate = error::map(py, candidate)?;
+    let mut arguments = Vec::new();
+    for input in inputs.iter().flatten() {
+        arguments.push(Argument::of(input, &mut None)?);
+    }
+    let mut given = Vec::with_capacity(arguments.len());
+    for argument in &arguments {
+        given.push(error::map(py, argument.input())?);
+    }
+    let made_up = match inputs {
+        Some(_) => Vec::new(),
+        None => {
+            let meta = error::map(py, candidate.meta(method))?;
+            error::map(py, meta.inputs.iter().map(|info| generate(info, Fill::Random(seed))).collect())?
+        }
+    };
+    for value in &made_up {
+        given.push(error::map(py, value.try_into())?);
+    }
+    let comparison = py.detach(|| -> Result<Comparison, Incomparable> {
+        Reference::new(compiler, builder())?.compare(&mut candidate, method, &given)
+    });
+    let Comparison { rows, only_in_reference } = comparison.map_err(|error| match error {
+        Incomparable::Failed(failure) => callback::explained(py, &failure),
+        other @ Incomparable::NoDebugMap { .. } => PyValueError::new_err(other.to_string()),
+    })?;
+    let rows = rows.iter().map(|row| row_to_python(py, row)).collect::<PyResult<_>>()?;
+    Ok((rows, only_in_reference))
+}
+
+fn row_to_python<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("result", &row.result)?;
+    dict.set_item("node", &row.node)?;
+    dict.set_item("op", &row.op)?;
+    dict.set_item("module", &row.module)?;
+    dict.set_item("source", &row.source)?;
+    dict.set_item("max_abs", row.max_abs)?;
+    dict.set_item("relative", row.relative())?;
+    dict.set_item("snr_db", row.snr_db)?;
+    dict.set_item("shapes", row.shapes.clone())?;
+    Ok(dict)
+}
