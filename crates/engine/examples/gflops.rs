@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushlight_engine::{Activation, Conv2d, Engine, Gemm, Isa, Tail, conv2d, gemm, pack};
+use rushlight_engine::{Activation, Conv2d, Engine, Gemm, Isa, Tail, conv2d, depthwise2d, gemm, pack};
 
 /// Time spent on each case.
 const BUDGET: Duration = Duration::from_millis(150);
@@ -25,7 +25,34 @@ fn main() {
         let flops = 2 * conv.out_h() * conv.out_w() * conv.out_c * conv.in_c * conv.kernel[0] * conv.kernel[1];
         row(&filter, &format!("conv {name}"), &engines, flops, convolution(conv));
     }
+    for &(name, size, channels, kernel, stride) in DEPTHWISE {
+        let conv = Conv2d {
+            stride: [stride; 2],
+            padding: [[kernel / 2; 2]; 2],
+            groups: channels,
+            ..Conv2d::new([1, size, size, channels], channels, [kernel; 2])
+        };
+        let flops = 2 * conv.out_h() * conv.out_w() * channels * kernel * kernel;
+        let name = format!("depthwise {kernel}x{kernel}/{stride} {channels} {size} {name}");
+        row(&filter, &name, &engines, flops, depthwise(conv));
+    }
 }
+
+/// Size, channels, kernel and stride.
+const DEPTHWISE: &[(&str, usize, usize, usize, usize)] = &[
+    ("MobileNetV2", 112, 32, 3, 1),
+    ("MobileNetV2", 112, 96, 3, 2),
+    ("MobileNetV2", 56, 144, 3, 1),
+    ("MobileNetV2", 28, 192, 3, 1),
+    ("MobileNetV2", 28, 192, 3, 2),
+    ("MobileNetV2", 14, 384, 3, 1),
+    ("MobileNetV2", 14, 576, 3, 2),
+    ("MobileNetV2", 7, 960, 3, 1),
+    ("MobileNetV3", 28, 120, 5, 1),
+    ("MobileNetV3", 56, 72, 5, 2),
+    ("MobileNetV3", 7, 960, 5, 1),
+    ("ConvNeXt", 56, 96, 7, 1),
+];
 
 /// m (pixels or tokens), n (outputs), k.
 const GEMMS: &[(&str, [usize; 3])] = &[
@@ -122,4 +149,11 @@ fn convolution(conv: Conv2d) -> impl FnMut(&Engine) {
     let packed = pack::conv2d_f32(&conv, |o, i, h, w| (o * 31 + i * 17 + h * 5 + w) as f32 % 7.0 - 3.0);
     let mut out = vec![0.0; conv.out_h() * conv.out_w() * conv.out_c];
     move |engine| conv2d(engine, &conv, &input, &packed, &mut out, &RELU).expect("sizes agree")
+}
+
+fn depthwise(conv: Conv2d) -> impl FnMut(&Engine) {
+    let input = numbers(conv.in_h * conv.in_w * conv.in_c);
+    let weights = numbers(conv.in_c * conv.kernel[0] * conv.kernel[1]);
+    let mut out = vec![0.0; conv.out_h() * conv.out_w() * conv.out_c];
+    move |engine| depthwise2d(engine, &conv, &input, &weights, &mut out, &RELU).expect("sizes agree")
 }

@@ -1,8 +1,10 @@
 //! Convolutions over feature maps with channels last.
 
+mod depthwise;
 mod direct;
 mod window;
 
+pub use depthwise::depthwise2d;
 pub use direct::conv2d;
 
 use crate::error::{Error, at_least, positive, size};

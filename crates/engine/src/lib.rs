@@ -23,7 +23,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use conv::{Conv2d, conv2d};
+pub use conv::{Conv2d, conv2d, depthwise2d};
 pub use error::Error;
 pub use gemm::{Gemm, gemm};
 pub use isa::Isa;

@@ -81,27 +81,41 @@ struct Fixed<'a, const R: usize, const P: usize>(Tile<'a>);
 impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
     type Out = ();
 
+    // Sums stay in registers only if each access to them is in a loop of known length over indices, which is unrolled
+    // before the array is taken apart: no iterators here, and ragged columns through a copy.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let tile = self.0;
+        let is_ragged = tile.columns < P * LANES;
         // Lanes of each panel that are columns of the output.
-        let lanes: [usize; P] = core::array::from_fn(|p| (tile.columns - p * LANES).min(LANES));
+        let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);
+        let out = |r: usize, p: usize| tile.out.wrapping_add(r * tile.out_stride + p * LANES);
 
         let mut sums = [[s.splat(0.0); P]; R];
         if !tile.is_first {
-            for (r, row) in sums.iter_mut().enumerate() {
-                for (p, sum) in row.iter_mut().enumerate() {
-                    let from = tile.out.wrapping_add(r * tile.out_stride + p * LANES);
-                    // SAFETY: `run_on` asks for the tile's part of the output.
-                    *sum = unsafe { load(s, from, lanes[p]) };
+            if is_ragged {
+                let mut copy = sums;
+                for (r, row) in copy.iter_mut().enumerate() {
+                    for (p, sum) in row.iter_mut().enumerate() {
+                        // SAFETY: `run_on` asks for the tile's part of the output.
+                        *sum = unsafe { s.load_part(out(r, p), lanes(p)) };
+                    }
+                }
+                sums = copy;
+            } else {
+                for r in 0..R {
+                    for p in 0..P {
+                        // SAFETY: likewise.
+                        sums[r][p] = unsafe { s.load(out(r, p)) };
+                    }
                 }
             }
         } else if !tile.bias.is_null() {
             for p in 0..P {
                 // SAFETY: there is a bias for each column.
-                let bias = unsafe { load(s, tile.bias.wrapping_add(p * LANES), lanes[p]) };
-                for row in &mut sums {
-                    row[p] = bias;
+                let bias = unsafe { s.load_part(tile.bias.wrapping_add(p * LANES), lanes(p)) };
+                for r in 0..R {
+                    sums[r][p] = bias;
                 }
             }
         }
@@ -127,45 +141,38 @@ impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
         }
 
         let is_plain = tile.is_last && tile.steps.is_plain;
-        if is_plain && !tile.steps.residual.is_null() {
-            for (r, row) in sums.iter_mut().enumerate() {
-                for (p, sum) in row.iter_mut().enumerate() {
-                    let from = tile.residual.wrapping_add(r * tile.residual_stride + p * LANES);
-                    // SAFETY: the residual has the output's shape.
-                    *sum = s.add(*sum, unsafe { load(s, from, lanes[p]) });
-                }
-            }
-        }
-        if is_plain {
-            let (min, max) = (s.splat(tile.steps.min), s.splat(tile.steps.max));
-            for sum in sums.iter_mut().flatten() {
-                *sum = s.min(max, s.max(min, *sum));
-            }
-        }
-        for (r, row) in sums.iter().enumerate() {
-            for (p, &sum) in row.iter().enumerate() {
-                let to = tile.out.wrapping_add(r * tile.out_stride + p * LANES);
-                if lanes[p] == LANES {
+        let has_residual = is_plain && !tile.steps.residual.is_null();
+        let (min, max) = if is_plain { (tile.steps.min, tile.steps.max) } else { (f32::NEG_INFINITY, f32::INFINITY) };
+        let (min, max) = (s.splat(min), s.splat(max));
+        let residual = |r: usize, p: usize| tile.residual.wrapping_add(r * tile.residual_stride + p * LANES);
+        if is_ragged {
+            let copy = sums;
+            for (r, row) in copy.iter().enumerate() {
+                for (p, &sum) in row.iter().enumerate() {
+                    let mut sum = sum;
+                    if has_residual {
+                        // SAFETY: the residual has the output's shape.
+                        sum = s.add(sum, unsafe { s.load_part(residual(r, p), lanes(p)) });
+                    }
                     // SAFETY: `run_on` asks for the tile's part of the output.
-                    unsafe { s.store(to, sum) };
-                } else {
-                    // SAFETY: likewise.
-                    unsafe { s.store_part(to, lanes[p], sum) };
+                    unsafe { s.store_part(out(r, p), lanes(p), s.min(max, s.max(min, sum))) };
+                }
+            }
+            return;
+        }
+        if has_residual {
+            for r in 0..R {
+                for p in 0..P {
+                    // SAFETY: the residual has the output's shape.
+                    sums[r][p] = s.add(sums[r][p], unsafe { s.load(residual(r, p)) });
                 }
             }
         }
-    }
-}
-
-/// # Safety
-/// `n` floats are readable at `from`.
-#[inline(always)]
-unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
-    if n == LANES {
-        // SAFETY: the caller vouches for 16 floats.
-        unsafe { s.load(from) }
-    } else {
-        // SAFETY: the caller vouches for `n` floats.
-        unsafe { s.load_part(from, n) }
+        for r in 0..R {
+            for p in 0..P {
+                // SAFETY: `run_on` asks for the tile's part of the output.
+                unsafe { s.store(out(r, p), s.min(max, s.max(min, sums[r][p]))) };
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Conv2d, conv2d, pack};
+use crate::{Conv2d, conv2d, depthwise2d, pack};
 
 /// Weights are OIHW.
 fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
@@ -110,6 +110,39 @@ fn conv2d_agrees_with_f64() {
                 weights[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]
             });
             conv2d(engine, conv, input, &packed, out, tail).unwrap();
+        });
+    }
+}
+
+#[test]
+fn depthwise2d_agrees_with_f64() {
+    let mut numbers = Numbers(3);
+    let engines: Vec<Engine> = engines().collect();
+    let mut shapes: Vec<Conv2d> = (0..100)
+        .map(|_| {
+            let conv = random(&mut numbers);
+            let channels = numbers.one_of(&[1, 3, 15, 16, 17, 24, 33, 70, 200]);
+            let stride = channels + numbers.below(3);
+            Conv2d { in_c: channels, out_c: channels, groups: channels, in_stride: stride, out_stride: stride, ..conv }
+        })
+        .collect();
+    for (kernel, stride) in [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1), (7, 2)] {
+        for size in [1, 7, 14, 15, 16, 17] {
+            let channels = numbers.one_of(&[16, 24, 32, 40]);
+            shapes.push(Conv2d {
+                stride: [stride; 2],
+                padding: [[kernel / 2; 2]; 2],
+                groups: channels,
+                ..Conv2d::new([1, size, size, channels], channels, [kernel; 2])
+            });
+        }
+    }
+    for conv in &shapes {
+        check(conv, &mut numbers, &engines, |engine, input, weights, out, tail| {
+            let [kernel_h, kernel_w] = conv.kernel;
+            let packed =
+                pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
+            depthwise2d(engine, conv, input, &packed, out, tail).unwrap();
         });
     }
 }
