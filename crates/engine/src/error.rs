@@ -12,6 +12,8 @@ pub enum Error {
     Mismatch { what: &'static str, expected: usize, got: usize },
     /// A size is zero where it may not be, or products of sizes do not fit in `usize`.
     Size { what: &'static str },
+    /// A number that must be below `size` is not: a row to gather, a register, the position of an operand.
+    Index { what: &'static str, index: i64, size: usize },
     /// This machine does not have the instruction set.
     Unavailable(Isa),
 }
@@ -21,6 +23,7 @@ impl fmt::Display for Error {
         match self {
             Error::Mismatch { what, expected, got } => write!(f, "{what}: expected at least {expected}, got {got}"),
             Error::Size { what } => write!(f, "{what}: not a possible size"),
+            Error::Index { what, index, size } => write!(f, "{what}: {index} is not below {size}"),
             Error::Unavailable(isa) => write!(f, "this machine does not have {isa}"),
         }
     }

@@ -12,22 +12,40 @@
 extern crate alloc;
 
 mod arch;
+mod attention;
 mod conv;
+mod copy;
+mod elementwise;
 mod error;
+mod gather;
 mod gemm;
 mod isa;
+mod normalise;
 pub mod pack;
 mod pool;
+mod pooling;
 mod product;
+mod reduce;
+mod resize;
+mod softmax;
 mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use attention::{Attention, MaskStrides, Strides, attention, attention_scratch};
 pub use conv::{Conv2d, conv2d, depthwise2d};
+pub use copy::{Copy, copy, fill};
+pub use elementwise::{Binary, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;
+pub use gather::{Indices, gather};
 pub use gemm::{Gemm, gemm};
 pub use isa::Isa;
+pub use normalise::{Normalise, normalise};
 pub use pool::Pool;
+pub use pooling::{Mean, Pool2d, pool2d};
+pub use reduce::{Fold, reduce};
+pub use resize::{Resize, ResizeMode, resize};
+pub use softmax::softmax;
 pub use tail::{Activation, Residual, Tail};
 
 use arch::Level;

@@ -1,0 +1,145 @@
+//! Scaled dot-product attention without a matrix of scores.
+
+use crate::Engine;
+use crate::error::{Error, at_least, size};
+
+/// `y = softmax(q k^T * scale + mask) v` for each batch and head.
+///
+/// Each head of `q` and `y` has `rows` queries, each of `k` and `v` has `keys`; queries and keys have `depth` floats,
+/// values and results `value_depth`. The `heads` of `q` share the `groups` of `k` and `v`: head h reads group
+/// `h / (heads / groups)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    pub batch: usize,
+    pub heads: usize,
+    /// Heads of keys and values, of which `heads` is a multiple.
+    pub groups: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub depth: usize,
+    pub value_depth: usize,
+    pub scale: f32,
+    /// Whether query m sees the keys 0 to m only.
+    pub causal: bool,
+    pub q: Strides,
+    pub k: Strides,
+    pub v: Strides,
+    pub y: Strides,
+    /// Of what is added to the scores, if anything is.
+    pub mask: Option<MaskStrides>,
+}
+
+/// Floats between batches, heads and rows; the floats of a row are contiguous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    pub batch: usize,
+    pub head: usize,
+    pub row: usize,
+}
+
+/// Floats between batches, heads and queries of a mask, 0 where it is broadcast; the keys are contiguous.
+pub type MaskStrides = Strides;
+
+/// Floats that [`attention`] needs for scratch.
+pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
+    engine.threads().saturating_mul(attention.keys)
+}
+
+/// Computes attention. A query all of whose scores are -inf, or that sees no key, gives zeros.
+///
+/// # Errors
+/// When a slice is too short, the heads are not a multiple of the groups, or rows of the result would overlap.
+pub fn attention(
+    engine: &Engine,
+    attention: &Attention,
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    mask: Option<&[f32]>,
+    y: &mut [f32],
+    scratch: &mut [f32],
+) -> Result<(), Error> {
+    let a = attention;
+    if !a.check(engine, q, k, v, mask, y, scratch)? {
+        return Ok(());
+    }
+    for batch in 0..a.batch {
+        for head in 0..a.heads {
+            let group = head / (a.heads / a.groups);
+            for row in 0..a.rows {
+                let at = |s: Strides, head: usize, row: usize| s.batch * batch + s.head * head + s.row * row;
+                let q = &q[at(a.q, head, row)..][..a.depth];
+                let y = &mut y[at(a.y, head, row)..][..a.value_depth];
+                let keys = if a.causal { a.keys.min(row + 1) } else { a.keys };
+                let scores = &mut scratch[..keys];
+                for (key, score) in scores.iter_mut().enumerate() {
+                    let k = &k[at(a.k, group, key)..][..a.depth];
+                    *score = q.iter().zip(k).map(|(q, k)| q * k).sum::<f32>() * a.scale;
+                    if let (Some(mask), Some(strides)) = (mask, a.mask) {
+                        *score += mask[at(strides, head, row) + key];
+                    }
+                }
+                let max = scores.iter().fold(f32::NEG_INFINITY, |a, &b| if a.is_nan() || a > b { a } else { b });
+                y.fill(0.0);
+                if max == f32::NEG_INFINITY {
+                    continue;
+                }
+                let mut sum = 0.0;
+                for (key, score) in scores.iter().enumerate() {
+                    let p = libm::expf(score - max);
+                    sum += p;
+                    let v = &v[at(a.v, group, key)..][..a.value_depth];
+                    y.iter_mut().zip(v).for_each(|(y, v)| *y += p * v);
+                }
+                y.iter_mut().for_each(|y| *y /= sum);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Attention {
+    /// Whether there is anything to do.
+    fn check(
+        &self,
+        engine: &Engine,
+        q: &[f32],
+        k: &[f32],
+        v: &[f32],
+        mask: Option<&[f32]>,
+        y: &[f32],
+        scratch: &[f32],
+    ) -> Result<bool, Error> {
+        if self.batch == 0 || self.heads == 0 || self.rows == 0 || self.value_depth == 0 {
+            return Ok(false);
+        }
+        if self.groups == 0 || !self.heads.is_multiple_of(self.groups) {
+            return Err(Error::Mismatch { what: "heads", expected: self.groups, got: self.heads });
+        }
+        let reach = |what, strides: Strides, heads: usize, rows: usize, width: usize| {
+            if rows == 0 || width == 0 {
+                return Ok(0);
+            }
+            let sizes = [self.batch, heads, rows];
+            let last = crate::elementwise::reach(what, &sizes, &[strides.batch, strides.head, strides.row])?;
+            last.checked_add(width - 1).ok_or(Error::Size { what })
+        };
+        at_least("q", q.len(), reach("q strides", self.q, self.heads, self.rows, self.depth)?)?;
+        at_least("k", k.len(), reach("k strides", self.k, self.groups, self.keys, self.depth)?)?;
+        at_least("v", v.len(), reach("v strides", self.v, self.groups, self.keys, self.value_depth)?)?;
+        at_least("y", y.len(), reach("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
+        match (self.mask, mask) {
+            (None, None) => {}
+            (Some(strides), Some(mask)) => {
+                at_least("mask", mask.len(), reach("mask strides", strides, self.heads, self.rows, self.keys)?)?;
+            }
+            (strides, _) => {
+                let got = usize::from(strides.is_none());
+                return Err(Error::Mismatch { what: "mask", expected: 1 - got, got });
+            }
+        }
+        size("scratch", &[engine.threads(), self.keys])?;
+        at_least("scratch", scratch.len(), attention_scratch(engine, self))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,76 @@
+//! Rows of a table, picked by integers.
+
+use crate::Engine;
+use crate::error::{Error, at_least, size};
+
+/// Integers of either width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Indices<'a> {
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+}
+
+impl<'a> From<&'a [i32]> for Indices<'a> {
+    fn from(indices: &'a [i32]) -> Self {
+        Indices::I32(indices)
+    }
+}
+
+impl<'a> From<&'a [i64]> for Indices<'a> {
+    fn from(indices: &'a [i64]) -> Self {
+        Indices::I64(indices)
+    }
+}
+
+impl Indices<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Indices::I32(indices) => indices.len(),
+            Indices::I64(indices) => indices.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn get(&self, i: usize) -> i64 {
+        match self {
+            Indices::I32(indices) => indices[i].into(),
+            Indices::I64(indices) => indices[i],
+        }
+    }
+}
+
+/// Row `i` of `y`, of `columns` floats, becomes row `indices[i]` of `table`, which has as many rows as it holds.
+///
+/// # Errors
+/// [`Error::Index`] for an index that is negative or not below the table's rows, in which case nothing is written; or
+/// when `y` is too short or the table has a part of a row.
+pub fn gather<'a>(
+    engine: &Engine,
+    columns: usize,
+    table: &[f32],
+    indices: impl Into<Indices<'a>>,
+    y: &mut [f32],
+) -> Result<(), Error> {
+    let indices = indices.into();
+    at_least("y", y.len(), size("y", &[indices.len(), columns])?)?;
+    if columns == 0 {
+        return Ok(());
+    }
+    let rows = table.len() / columns;
+    for i in 0..indices.len() {
+        let index = indices.get(i);
+        if usize::try_from(index).is_ok_and(|index| index < rows) {
+            continue;
+        }
+        return Err(Error::Index { what: "index", index, size: rows });
+    }
+    let _ = engine;
+    for (i, y) in y.chunks_exact_mut(columns).take(indices.len()).enumerate() {
+        let row = indices.get(i) as usize;
+        y.copy_from_slice(&table[row * columns..][..columns]);
+    }
+    Ok(())
+}
