@@ -1,18 +1,32 @@
 //! `rushlight inspect`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rushlight::{MethodMeta, ValueInfo};
+use rushlight::compiler::front::pte::lift;
+use rushlight::compiler::graph::text::Detail;
+use rushlight::compiler::{Bytes, CompileOptions, Stage, advance, import_pt2};
+use rushlight::format::Program;
+use rushlight::{Error, MethodMeta, ValueInfo, open_shared};
 use rushlight_devtools::describe;
+use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
+use serde_json::json;
 
 use crate::arguments::Model;
 use crate::failure::Failure;
 use crate::output;
 
-/// Shows what a program holds. Nothing is loaded or run.
+/// Shows what a program holds, or the graph of a model. Nothing is run.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight inspect model.pte                              methods, inputs, outputs, operators, memory
+  rushlight inspect model.pte --memory --html memory.html  which tensor is where in planned memory, and when
+  rushlight inspect model.pt2                              the graph as text: operators, types, lines of Python
+  rushlight inspect model.pt2 --html graph.html            a page to zoom, search and open modules in
+  rushlight inspect model.pt2 --stage final --json         what the compiler writes to the program
+  rushlight inspect model.pte --graph                      the graph that a program is lifted back to")]
 pub struct Inspect {
     #[command(flatten)]
     model: Model,
@@ -22,12 +36,40 @@ pub struct Inspect {
     json: bool,
 
     /// Draw which tensors are where in planned memory, and when
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "graph", "stage"])]
     memory: bool,
 
-    /// Write the drawing as a web page instead
-    #[arg(long, value_name = "FILE", requires = "memory")]
+    /// Show the graph of a .pte file, too; of a .pt2 file it is always shown
+    #[arg(long)]
+    graph: bool,
+
+    /// How far the graph is compiled
+    #[arg(long, value_enum, value_name = "STAGE")]
+    stage: Option<GraphStage>,
+
+    /// Write the drawing of the memory or of the graph as a web page
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum GraphStage {
+    /// As it was exported, or lifted from a program
+    Imported,
+    /// Functional and simplified, of operators that kernels have
+    Canonical,
+    /// What the compiler writes to the program
+    Final,
+}
+
+impl From<GraphStage> for Stage {
+    fn from(stage: GraphStage) -> Self {
+        match stage {
+            GraphStage::Imported => Self::Imported,
+            GraphStage::Canonical => Self::Canonical,
+            GraphStage::Final => Self::Final,
+        }
+    }
 }
 
 /// Columns of the drawing, which leave room for its axis in a terminal of 80.
@@ -35,26 +77,61 @@ const WIDTH: usize = 66;
 
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
+        let bytes = open_shared(&self.model.model)?;
+        // Archives of torch.export are zip files.
+        let is_exported = bytes.starts_with(b"PK\x03\x04");
+        if is_exported && self.memory {
+            return Err(Failure::Other("only a .pte file has a memory plan: compile the model first".to_owned()));
+        }
+        if is_exported || self.graph || self.stage.is_some() || (self.html.is_some() && !self.memory) {
+            return self.graph(&bytes, is_exported);
+        }
+        drop(bytes);
         let module = self.model.load()?;
         let program = module.program().parsed();
         if self.json {
             output::print_json(&describe::program(&program));
-            return Ok(());
-        }
-        if self.memory {
+        } else if self.memory {
             let maps: Vec<MemoryMap> = program.methods().map(|method| MemoryMap::of(&method)).collect();
             if let Some(path) = &self.html {
-                let name = self.model.model.file_name().unwrap_or_default().to_string_lossy();
-                let page = memory::html(&name, &maps);
-                return output::write_file(path, |bytes| {
-                    bytes.extend_from_slice(page.as_bytes());
-                    Ok(())
-                });
+                return write_page(path, &memory::html(&self.name(), &maps));
             }
             let texts: Vec<String> = maps.iter().map(|map| memory::text(map, WIDTH)).collect();
             output::print(texts.join("\n").trim_end());
-            return Ok(());
+        } else {
+            self.print_program(&program);
         }
+        Ok(())
+    }
+
+    /// The name of the file.
+    fn name(&self) -> String {
+        self.model.model.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn graph(&self, bytes: &Bytes, is_exported: bool) -> Result<(), Failure> {
+        let options = CompileOptions::default();
+        let mut model = if is_exported {
+            import_pt2(&[("forward", bytes.clone())], options.import)
+        } else {
+            let external: Result<Vec<Bytes>, _> = self.model.data.iter().map(open_shared).collect();
+            lift(bytes, &external?)
+        }
+        .map_err(Error::from)?;
+        let stage = self.stage.map_or(Stage::Imported, Stage::from);
+        advance(&mut model, &options, stage).map_err(Error::from)?;
+        if self.json {
+            output::print_json(&json!(ModelView::of(&model)));
+        } else if let Some(path) = &self.html {
+            return write_page(path, &graph::html(&self.name(), &ModelView::of(&model)));
+        } else {
+            let (text, _) = model.to_text(Detail::Review).map_err(Error::from)?;
+            output::print(text.trim_end());
+        }
+        Ok(())
+    }
+
+    fn print_program(&self, program: &Program<'_>) {
         let header = if program.header().is_some() { "extended header" } else { "no extended header" };
         output::print(&format!(
             "{}  {}, version {}, {header}",
@@ -72,8 +149,14 @@ impl Inspect {
         for plan in program.methods() {
             print_method(&MethodMeta::of(&plan));
         }
-        Ok(())
     }
+}
+
+fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    output::write_file(path, |bytes| {
+        bytes.extend_from_slice(page.as_bytes());
+        Ok(())
+    })
 }
 
 fn print_method(meta: &MethodMeta) {

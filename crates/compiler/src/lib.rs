@@ -19,4 +19,6 @@ mod pipeline;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
-pub use pipeline::{CompileOptions, Compiled, ConstantResult, compile, compile_pt2, compile_pte};
+pub use pipeline::{
+    CompileOptions, Compiled, ConstantResult, Stage, advance, compile, compile_pt2, compile_pte, import_pt2,
+};

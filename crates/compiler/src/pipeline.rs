@@ -30,6 +30,17 @@ pub struct CompileOptions {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
+/// How far a model is on its way to a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// As the front end made it.
+    Imported,
+    /// Functional, simplified, of operators that kernels have: what backends are offered.
+    Canonical,
+    /// What is written to the program.
+    Final,
+}
+
 /// What a method returns that only returns constants.
 #[derive(Clone, Debug)]
 pub enum ConstantResult {
@@ -55,6 +66,14 @@ pub struct Compiled {
 /// # Errors
 /// What [`import`] and the passes find.
 pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Result<Compiled, Error> {
+    compile(import_pt2(programs, options.import)?, options)
+}
+
+/// Reads `.pt2` archives into one model, each as a method of the given name.
+///
+/// # Errors
+/// What [`import`] finds.
+pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<Model, Error> {
     let mut archives = Vec::with_capacity(programs.len());
     for (method, bytes) in programs {
         archives.push((*method, Archive::parse(bytes.clone()).map_err(Error::from)?));
@@ -64,7 +83,7 @@ pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Resu
         sources.push((*method, archive.model().map_err(Error::from)?));
     }
     let programs: Vec<_> = sources.iter().map(|(method, source)| (*method, source)).collect();
-    compile(import(&programs, options.import)?, options)
+    import(&programs, options)
 }
 
 /// Compiles a `.pte` program again. `external` are the `.ptd` files with its external tensors.
@@ -80,19 +99,34 @@ pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -
 /// # Errors
 /// What the passes and backends find.
 pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
-    for (name, values) in &options.constant_methods {
-        let literals = values.iter().map(|value| value.literal(&mut model)).collect();
-        model.constant_methods.insert(name.clone(), literals);
-    }
-    run(&canonical(&options.backends), &mut model)?;
-    if !options.keep_nodes {
-        run(&simplifying(), &mut model)?;
-    }
-    run(&options.passes, &mut model)?;
-    let report = partition(&mut model, &options.backends)?;
-    run(&lowering(), &mut model)?;
+    let report = advance(&mut model, options, Stage::Final)?;
     let Emitted { program, external, debug } = emit(&model, &options.emit)?;
     Ok(Compiled { program, external, debug, report })
+}
+
+/// Takes a model that a front end made as far as a stage.
+///
+/// # Errors
+/// What the passes and backends find.
+pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Result<Report, Error> {
+    for (name, values) in &options.constant_methods {
+        let literals = values.iter().map(|value| value.literal(model)).collect();
+        model.constant_methods.insert(name.clone(), literals);
+    }
+    if stage == Stage::Imported {
+        return Ok(Report::default());
+    }
+    run(&canonical(&options.backends), model)?;
+    if !options.keep_nodes {
+        run(&simplifying(), model)?;
+    }
+    run(&options.passes, model)?;
+    if stage == Stage::Canonical {
+        return Ok(Report::default());
+    }
+    let report = partition(model, &options.backends)?;
+    run(&lowering(), model)?;
+    Ok(report)
 }
 
 fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {

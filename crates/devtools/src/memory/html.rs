@@ -1,6 +1,7 @@
 //! The memory map as a web page without any other file.
 
 use super::{ArenaMap, MemoryMap};
+use crate::markup::escaped;
 use crate::units::bytes;
 
 const STYLE: &str = "
@@ -103,20 +104,4 @@ fn draw(map: &MemoryMap, arena: &ArenaMap, page: &mut String) {
 /// The same colour for the same operator.
 fn hue(operator: &str) -> u32 {
     operator.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte))) % 360
-}
-
-/// Text that means itself in HTML, also in attributes.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(character),
-        }
-    }
-    out
 }
