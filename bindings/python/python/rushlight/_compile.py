@@ -97,7 +97,8 @@ class Report(NamedTuple):
             lines.append(f"  … and {len(left) - _SHOWN} more in report.nodes")
         return lines
 
-    __repr__ = __str__
+    def __repr__(self):
+        return str(self)
 
 
 class Program:

@@ -255,10 +255,24 @@ pub struct SourceFrame {
 }
 
 impl Origin {
-    /// `file:line in function: code` of the innermost frame.
+    /// The innermost frame of the model's own code: lines of PyTorch's modules are the same for every layer. Where there
+    /// is no other, one of these.
+    pub fn frame(&self) -> Option<&SourceFrame> {
+        self.frames.iter().rev().find(|frame| !frame.is_torch()).or(self.frames.last())
+    }
+
+    /// `file:line in function: code` of [`frame`](Self::frame).
     pub fn line(&self) -> Option<String> {
-        let frame = self.frames.last()?;
+        let frame = self.frame()?;
         Some(format!("{}:{} in {}: {}", frame.file, frame.line, frame.function, frame.code))
+    }
+}
+
+impl SourceFrame {
+    /// Whether the file is one of an installed PyTorch, or of its modules wherever it is.
+    fn is_torch(&self) -> bool {
+        let path: Vec<&str> = self.file.split(['/', '\\']).collect();
+        path.windows(2).any(|pair| matches!(pair, ["site-packages" | "dist-packages", "torch"] | ["torch", "nn"]))
     }
 }
 
@@ -599,5 +613,22 @@ impl fmt::Display for MemoryFormat {
             Self::ChannelsLast => "channels_last",
             Self::ChannelsLast3d => "channels_last_3d",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_the_models_own_where_there_are_any() {
+        let frame = |file: &str, line| SourceFrame { file: file.into(), line, ..SourceFrame::default() };
+        let torch = [frame("/usr/lib/torch/nn/modules/linear.py", 2), frame("C:\\site-packages\\torch\\_ops.py", 3)];
+        let origin = |frames: &[SourceFrame]| Origin { frames: frames.into(), ..Origin::default() };
+        assert_eq!(origin(&torch).frame(), torch.last());
+        let mut frames = vec![frame("main.py", 9), frame("/home/me/torch/model.py", 1)];
+        frames.extend(torch);
+        assert_eq!(origin(&frames).frame().map(|frame| frame.line), Some(1));
+        assert_eq!(origin(&[]).line(), None);
     }
 }

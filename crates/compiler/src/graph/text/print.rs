@@ -258,7 +258,7 @@ impl Method<'_, '_, '_> {
     /// The comment that says where a node comes from.
     fn origin(&mut self, node: &Node) -> String {
         let origin = &self.graph.origins[node.origin];
-        let frame = origin.frames.last();
+        let frame = origin.frame();
         let place = frame.map_or(String::new(), |frame| {
             let file = frame.file.rsplit(['/', '\\']).next().unwrap_or_default();
             format!("{file}:{}", frame.line)
