@@ -126,7 +126,8 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
         return Error::new(Code::NotFound, format!("the program needs the backend `{id}`, which is not registered"))
             .site(site)
             .help(
-                "register the backend, or export the model without its partitioner: Rushlight runs portable programs",
+                "register it (`ModuleBuilder::backend`, in Python `rushlight.register_backend`), or export the model \
+                 without its partitioner",
             );
     }
     result.site(format!("{site}, backend `{id}`"))
