@@ -176,7 +176,8 @@ impl<'a, 'f> Method<'a, 'f> {
         for index in &self.plan.outputs {
             let place = self.tensor_model(*index).ok().and_then(|_| self.place(*index).ok().flatten());
             let mut rest = updates.iter().skip(leading);
-            let Some(found) = rest.position(|(input, _)| place.is_some() && self.place(*input).ok() == Some(place)) else {
+            let Some(found) = rest.position(|(input, _)| place.is_some() && self.place(*input).ok() == Some(place))
+            else {
                 break;
             };
             updates.swap(leading, leading + found);
