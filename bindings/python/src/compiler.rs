@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
+use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::partition::Entry;
 use rushlight::compiler::{Bytes, ConstantResult};
@@ -62,7 +63,11 @@ pub struct Request<'py> {
     plan_inputs: bool,
     plan_outputs: bool,
     stack_traces: bool,
+    /// Patterns of names, each with a file or none, and the most bytes of a file.
+    external_weights: Option<ExternalRules>,
 }
+
+type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 
 /// Compiles exported programs, each to a method.
 #[pyfunction]
@@ -89,6 +94,8 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     options.emit.plan_inputs = request.plan_inputs;
     options.emit.plan_outputs = request.plan_outputs;
     options.emit.stack_traces = request.stack_traces;
+    options.emit.external_weights =
+        request.external_weights.map(|(rules, max_bytes)| ExternalWeights { rules, max_bytes });
     let compiled = py.detach(|| compiler.compile());
     if let Some(failure) = failures.iter().find_map(|failure| failure.take(py)) {
         return Err(failure);
@@ -102,6 +109,12 @@ impl Compiled {
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = error::map(py, py.detach(|| self.inner.to_bytes()))?;
         Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Names and bytes of the `.ptd` files.
+    fn external_data<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
+        let files = error::map(py, py.detach(|| self.inner.external_data()))?;
+        Ok(files.into_iter().map(|(name, bytes)| (name, PyBytes::new(py, &bytes))).collect())
     }
 
     /// Writes the file and returns its size in bytes.

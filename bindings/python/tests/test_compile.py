@@ -109,6 +109,38 @@ def test_every_kind_of_source_gives_the_same_file(cnn, tmp_path):
     close(rushlight.load(files[0])(x), program(x))
 
 
+def test_weights_in_files_of_their_own(cnn, tmp_path):
+    model, x, inside = cnn
+    expected = inside(x)
+    program = rushlight.compile(torch.export.export(model, (x,)), external_weights=True)
+    close(program(x), expected)
+    assert list(program.external_data) == ["model.ptd"] and len(program.buffer) < len(inside.buffer)
+    program.save(tmp_path / "net.pte")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.ptd", "net.pte"]
+    assert (tmp_path / "net.ptd").read_bytes() == program.external_data["model.ptd"]
+    close(rushlight.load(tmp_path / "net.pte", data=tmp_path / "net.ptd")(x), expected)
+    with pytest.raises(rushlight.Error, match="external data"):
+        rushlight.load(tmp_path / "net.pte")(x)
+
+    from executorch.extension.pybindings import portable_lib
+
+    module = portable_lib._load_for_executorch(str(tmp_path / "net.pte"), str(tmp_path / "net.ptd"))
+    close(module.forward((x,))[0], expected)
+
+    files = {"head.*": "head.ptd", "*": True}
+    by_name = rushlight.export(model, (x,), external_weights=files, external_weights_max_bytes=1200)
+    names = list(by_name.external_data)
+    parts = len(names) - 1
+    assert "head.ptd" in names and parts > 1 and f"model-{parts:05}-of-{parts:05}.ptd" in names
+    close(by_name(x), expected)
+    with pytest.raises(rushlight.Error, match="cannot be the name"):
+        rushlight.export(model, (x,), external_weights="../head.ptd")
+    with pytest.raises(TypeError, match="has to be a str or True"):
+        rushlight.export(model, (x,), external_weights={"*": 7})
+    with pytest.raises(ValueError, match="there are none"):
+        rushlight.export(model, (x,), external_weights_max_bytes=7)
+
+
 def test_dynamic_shapes():
     model = Batched().eval()
     shapes = {"x": {0: torch.export.Dim("batch", min=1, max=16)}}

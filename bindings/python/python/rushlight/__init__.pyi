@@ -1,5 +1,5 @@
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import Any, Callable, Iterator, Literal, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
 
 __version__: str
 
@@ -104,6 +104,8 @@ class Program:
     @property
     def buffer(self) -> bytes: ...
     @property
+    def external_data(self) -> dict[str, bytes]: ...
+    @property
     def report(self) -> Report: ...
     def __call__(self, *inputs: Any) -> Any: ...
     def run(self, method: str, *inputs: Any) -> Any: ...
@@ -127,6 +129,7 @@ class _Tensor(Protocol):
 _Array = Union[_Tensor, bytes, bytearray, memoryview]
 _Constant = Union[int, float, bool, str, None, _Array]
 _ConstantMethods = Mapping[str, Union[_Constant, Sequence[_Constant]]]
+_ExternalWeights = Union[bool, str, None, Mapping[str, Union[str, Literal[True]]]]
 
 class SymInt(NamedTuple):
     expr: str
@@ -202,6 +205,8 @@ def compile(
     plan_inputs: bool = True,
     plan_outputs: bool = True,
     stack_traces: bool = False,
+    external_weights: _ExternalWeights = False,
+    external_weights_max_bytes: Optional[int] = None,
 ) -> Program: ...
 def export(
     model: Any,
@@ -216,6 +221,8 @@ def export(
     plan_inputs: bool = True,
     plan_outputs: bool = True,
     stack_traces: bool = False,
+    external_weights: _ExternalWeights = False,
+    external_weights_max_bytes: Optional[int] = None,
 ) -> Program: ...
 
 class ComparisonRow(NamedTuple):

@@ -104,15 +104,19 @@ class Report(NamedTuple):
 class Program:
     """A compiled program: what a .pte file will hold. It can be tried at once by calling it."""
 
-    __slots__ = ("_buffer", "_core", "_loaded")
+    __slots__ = ("_buffer", "_core", "_external_data", "_loaded")
 
     def __init__(self, core):
         self._core = core
         self._buffer = None
+        self._external_data = None
         self._loaded = None
 
     def save(self, path):
-        """Writes the .pte file and returns its size in bytes. A failure leaves what was there before."""
+        """Writes the .pte file, and beside it those of external weights. Returns the size of the .pte file in bytes.
+
+        A failure leaves what was there before.
+        """
         return self._core.save(path)
 
     @property
@@ -121,6 +125,13 @@ class Program:
         if self._buffer is None:
             self._buffer = self._core.to_bytes()
         return self._buffer
+
+    @property
+    def external_data(self):
+        """A dict of the .ptd files of external weights: names, as beside a program `model.pte`, to bytes."""
+        if self._external_data is None:
+            self._external_data = dict(self._core.external_data())
+        return self._external_data
 
     @property
     def report(self):
@@ -151,7 +162,7 @@ class Program:
     def _module(self):
         # Loaded once, so that state stays between calls.
         if self._loaded is None:
-            self._loaded = Module(_rushlight.Module(self.buffer, None))
+            self._loaded = Module(_rushlight.Module(self.buffer, list(self.external_data.values()) or None))
         return self._loaded
 
     def __repr__(self):
@@ -167,6 +178,8 @@ def compile(
     plan_inputs=True,
     plan_outputs=True,
     stack_traces=False,
+    external_weights=False,
+    external_weights_max_bytes=None,
 ):
     """Compiles exported programs to a program that runs without PyTorch. Itself needs no torch.
 
@@ -181,6 +194,11 @@ def compile(
     without inputs that return these.
     `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.
     `stack_traces`: whether the file tells for each instruction the Python line that it comes from.
+    `external_weights`: weights that are not in the program but in .ptd files, which `rushlight.load` takes as `data` and
+    `save` writes beside the program. True for all, in a file called as the program; the name of a file; or a dict of
+    patterns of weights' names, in which `*` is any text, to names of files, or True for one called as the program: the
+    first that fits counts, and weights that fit none stay inside.
+    `external_weights_max_bytes`: a file that would have more bytes of weights becomes several.
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
@@ -200,6 +218,7 @@ def compile(
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
                 "stack_traces": stack_traces,
+                "external_weights": _external_rules(external_weights, external_weights_max_bytes),
             }
         )
     )
@@ -218,6 +237,8 @@ def export(
     plan_inputs=True,
     plan_outputs=True,
     stack_traces=False,
+    external_weights=False,
+    external_weights_max_bytes=None,
 ):
     """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
 
@@ -249,6 +270,8 @@ def export(
         plan_inputs=plan_inputs,
         plan_outputs=plan_outputs,
         stack_traces=stack_traces,
+        external_weights=external_weights,
+        external_weights_max_bytes=external_weights_max_bytes,
     )
 
 
@@ -270,6 +293,19 @@ def register_op(name, function, *, inputs=None):
     if inputs is None:
         inputs = _parameters(name, function)
     _rushlight.register_op(name, function, inputs)
+
+
+def _external_rules(weights, max_bytes):
+    """Patterns, each with the name of a file or None for the program's, and the most bytes of a file."""
+    if weights is None or weights is False:
+        if max_bytes is not None:
+            raise ValueError("external_weights_max_bytes divides external weights, and there are none")
+        return None
+    rules = weights if isinstance(weights, Mapping) else {"*": weights}
+    for pattern, file in rules.items():
+        if file is not True and not isinstance(file, str):
+            raise TypeError(f"the file of the weights {pattern!r} has to be a str or True, got a {type(file).__name__}")
+    return [(pattern, None if file is True else file) for pattern, file in rules.items()], max_bytes
 
 
 def _parameters(name, function):
