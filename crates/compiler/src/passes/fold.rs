@@ -112,8 +112,10 @@ impl Folder<'_> {
             .iter()
             .map(|value| Some((graph.values[*value].name.as_str(), graph.ty(*value).as_tensor()?)))
             .collect::<Option<_>>()?;
+        // A transposed weight is still that weight: users know it by this name in files of weights.
+        let source = if let [(_, only)] = inputs { Some(only.name.as_str()) } else { None };
         let empty = |(name, ty): &(&str, &TensorType)| Constant {
-            name: (*name).into(),
+            name: source.unwrap_or(name).into(),
             ty: TensorType::clone(ty),
             data: ConstantData::Zeros,
         };
@@ -315,6 +317,11 @@ mod tests {
         assert_eq!(numbers(&outputs[1]), [3.0, 7.0, 11.0]);
         assert_eq!(numbers(&outputs[2])[..4], [1.0, 2.0, 3.0, 5.0]);
         assert_eq!(numbers(&outputs[3]), [3.0, 7.0, 11.0, 3.0, 7.0, 11.0]);
+        let name = m.model.constants.iter().next().map(|(_, constant)| constant.name.clone());
+        assert!(
+            outputs.iter().all(|output| Some(&output.name) == name.as_ref()),
+            "a view has the name of its constant"
+        );
     }
 
     #[test]
