@@ -167,6 +167,7 @@ def test_nodes_and_parts_show_the_graph(mlp):
     line = inspect.getsourcelines(Mlp.forward)[1] + 1
     assert nodes["aten::addmm"].source.startswith(f"{__file__}:{line} in forward: y = self.down")
     assert nodes["aten::split_with_sizes_copy"].args["split_sizes"] == [2, 4]
+    assert str(nodes["aten::relu"]) == "aten::relu(getitem_1: float32[3, 4]) -> relu_1: float32[3, 4]"
     part = backend.parts[0]
     assert part.method == "forward" and "aten::addmm" in part.text and str(part) == part.text
     assert set(part.inputs).isdisjoint(part.constants)

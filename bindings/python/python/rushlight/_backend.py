@@ -60,6 +60,9 @@ class Node(NamedTuple):
     module: str
     source: Optional[str]
 
+    def __str__(self):
+        return f"{self.op}({', '.join(map(str, self.inputs))}) -> {', '.join(map(str, self.outputs))}"
+
 
 class Constants(Mapping):
     """The constants of a part by their `Value`. Each is read when it is asked for, as a `rushlight.Tensor`."""
