@@ -1,5 +1,9 @@
-//! Matrix products with packed weights.
+//! Matrix products: with packed weights, and between two matrices that both come at run time.
 #![allow(unsafe_code)]
+
+mod batched;
+
+pub use batched::{Matmul, matmul, matmul_scratch};
 
 use core::mem::MaybeUninit;
 

@@ -33,12 +33,12 @@ mod tail;
 mod tests;
 
 pub use attention::{Attention, MaskStrides, Strides, attention, attention_scratch};
-pub use conv::{Conv2d, conv2d, depthwise2d};
+pub use conv::{Conv2d, Conv3d, ConvTranspose2d, conv_transpose2d, conv2d, conv3d, depthwise2d};
 pub use copy::{Copy, copy, fill};
 pub use elementwise::{Binary, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;
 pub use gather::{Indices, gather};
-pub use gemm::{Gemm, gemm};
+pub use gemm::{Gemm, Matmul, gemm, matmul, matmul_scratch};
 pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
 pub use pool::Pool;

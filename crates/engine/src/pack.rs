@@ -6,7 +6,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::Conv2d;
+use crate::{Conv2d, Conv3d, ConvTranspose2d};
 
 /// Columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
@@ -51,9 +51,7 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
 
 /// Floats of the packed weights of a convolution; `None` if that does not fit in `usize`.
 pub fn conv2d_f32_len(conv: &Conv2d) -> Option<usize> {
-    let groups = conv.groups.max(1);
-    let k = conv.kernel[0].checked_mul(conv.kernel[1])?.checked_mul(conv.in_c / groups)?;
-    matrix_f32_len(k, conv.out_c / groups)?.checked_mul(groups)
+    conv3d_f32_len(&conv.in_3d())
 }
 
 /// Packs the weights of a convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` (OIHW) and addressed by
@@ -62,22 +60,89 @@ pub fn conv2d_f32_len(conv: &Conv2d) -> Option<usize> {
 /// # Panics
 /// When the packed weights do not fit in memory.
 pub fn conv2d_f32(conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
+    conv3d_f32(&conv.in_3d(), |o, i, [_, h, w]| get(o, i, h, w))
+}
+
+/// Floats of the packed weights of a convolution over volumes; `None` if that does not fit in `usize`.
+pub fn conv3d_f32_len(conv: &Conv3d) -> Option<usize> {
+    let taps = conv.kernel.iter().try_fold(1usize, |product, &size| product.checked_mul(size))?;
+    grouped_len(conv.groups, taps, conv.in_c, conv.out_c)
+}
+
+/// Packs the weights of a convolution over volumes, of shape `[out_c, in_c / groups, kernel_d, kernel_h, kernel_w]` and
+/// addressed by `get(o, i, [d, h, w])`: one packed matrix a group, with rows in the order (d, h, w, i).
+///
+/// # Panics
+/// When the packed weights do not fit in memory.
+pub fn conv3d_f32(conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> f32) -> Vec<f32> {
+    let [kernel_d, kernel_h, kernel_w] = conv.kernel;
+    let taps = kernel_d * kernel_h * kernel_w;
+    let mut packed = Vec::with_capacity(conv3d_f32_len(conv).expect("weights fit in memory"));
+    extend_grouped(&mut packed, conv.groups, taps, conv.in_c, conv.out_c, |o, i, tap| {
+        get(o, i, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h, tap % kernel_w])
+    });
+    packed
+}
+
+/// Floats of the packed weights of a transposed convolution; `None` if that does not fit in `usize`.
+pub fn conv_transpose2d_f32_len(conv: &ConvTranspose2d) -> Option<usize> {
+    let mut len = 0usize;
+    for phase_h in conv.phases(0) {
+        for phase_w in conv.phases(1) {
+            let taps = phase_h.taps.checked_mul(phase_w.taps)?;
+            len = len.checked_add(grouped_len(conv.groups, taps, conv.in_c, conv.out_c)?)?;
+        }
+    }
+    Some(len)
+}
+
+/// Packs the weights of a transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed by
+/// `get(i, o, h, w)`. For each phase of the output, height before width, the taps that it sees follow one another as the
+/// weights of a convolution.
+///
+/// # Panics
+/// When the packed weights do not fit in memory.
+pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
-    let [kernel_h, kernel_w] = conv.kernel;
-    let k = kernel_h * kernel_w * channels;
-    let mut packed = vec![0.0; conv2d_f32_len(conv).expect("weights fit in memory")];
-    let one = matrix_f32_len(k, columns).unwrap_or(0);
-    if one == 0 {
-        return packed;
-    }
-    for (group, matrix) in packed.chunks_exact_mut(one).enumerate() {
-        matrix_f32_into(matrix, k, columns, |k, n| {
-            let (tap, channel) = (k / channels, k % channels);
-            get(group * columns + n, channel, tap / kernel_w, tap % kernel_w)
-        });
+    let mut packed = Vec::with_capacity(conv_transpose2d_f32_len(conv).expect("weights fit in memory"));
+    for phase_h in conv.phases(0) {
+        for phase_w in conv.phases(1) {
+            let taps = phase_h.taps * phase_w.taps;
+            extend_grouped(&mut packed, groups, taps, conv.in_c, conv.out_c, |o, i, tap| {
+                let h = phase_h.first_tap + tap / phase_w.taps * phase_h.tap_step;
+                let w = phase_w.first_tap + tap % phase_w.taps * phase_w.tap_step;
+                get(o / columns * channels + i, o % columns, h, w)
+            });
+        }
     }
     packed
+}
+
+fn grouped_len(groups: usize, taps: usize, in_c: usize, out_c: usize) -> Option<usize> {
+    let groups = groups.max(1);
+    matrix_f32_len(taps.checked_mul(in_c / groups)?, out_c / groups)?.checked_mul(groups)
+}
+
+/// Appends one packed matrix a group with rows in the order (tap, input channel of the group), from `get(o, i, tap)`.
+fn extend_grouped(
+    packed: &mut Vec<f32>,
+    groups: usize,
+    taps: usize,
+    in_c: usize,
+    out_c: usize,
+    get: impl Fn(usize, usize, usize) -> f32,
+) {
+    let groups = groups.max(1);
+    let (channels, columns) = (in_c / groups, out_c / groups);
+    let Some(one) = matrix_f32_len(taps * channels, columns) else { return };
+    for group in 0..groups {
+        let start = packed.len();
+        packed.resize(start + one, 0.0);
+        matrix_f32_into(&mut packed[start..], taps * channels, columns, |k, n| {
+            get(group * columns + n, k % channels, k / channels)
+        });
+    }
 }
 
 /// Orders the weights of a depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` and addressed by `get(c, h, w)`,

@@ -10,7 +10,7 @@ mod tile;
 use core::mem::MaybeUninit;
 
 use crate::Engine;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Job, LANES, Level, Simd};
 use crate::tail::Steps;
 
 use tile::Tile;
@@ -105,11 +105,24 @@ impl<R: Rows> Product<'_, R> {
         });
     }
 
-    /// How the output is cut into tasks.
-    fn cut(&self, engine: &Engine) -> Cut {
+    /// Computes all of it in this thread.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub(crate) unsafe fn run_here(&self, level: Level) {
+        if self.lines == 0 || self.rows_per_line == 0 || self.groups == 0 || self.columns == 0 {
+            return;
+        }
+        // One task a group.
+        for task in 0..self.groups {
+            level.run(Block { product: self, cut: self.whole(), task });
+        }
+    }
+
+    /// A task for each group.
+    fn whole(&self) -> Cut {
         let panels = self.columns.div_ceil(LANES);
-        let (tile_rows, tile_panels) = engine.level.tile();
-        let whole = Cut {
+        Cut {
             groups: self.groups,
             lines: self.lines,
             line_chunk: self.lines,
@@ -117,10 +130,16 @@ impl<R: Rows> Product<'_, R> {
             row_chunk: self.rows_per_line,
             panels,
             panel_chunk: panels,
-        };
-        let threads = engine.threads();
+        }
+    }
+
+    /// How the output is cut into tasks.
+    fn cut(&self, engine: &Engine) -> Cut {
+        let (tile_rows, tile_panels) = engine.level.tile();
+        let whole = self.whole();
+        let (threads, panels) = (engine.threads(), whole.panels);
         if threads == 1 {
-            return Cut { line_chunk: whole.lines, ..whole };
+            return whole;
         }
         let k = self.rows.taps() * self.rows.depth();
         let flops = 2.0 * self.lines as f64 * self.rows_per_line as f64 * self.columns as f64 * k as f64;

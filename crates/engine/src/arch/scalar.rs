@@ -2,19 +2,19 @@
 
 use super::{Job, LANES, Simd};
 
-/// Portable code with a register tile of `R` rows and `P` panels.
+/// Portable code.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable<const R: usize, const P: usize>(());
+pub(crate) struct Scalar(());
 
-pub(crate) type Scalar = Portable<2, 1>;
-
-#[cfg(test)]
-pub(crate) type WideScalar = Portable<14, 2>;
-
-impl<const R: usize, const P: usize> Portable<R, P> {
+impl Scalar {
     pub(crate) const fn new() -> Self {
         Self(())
     }
+}
+
+#[inline(never)]
+fn enter<S: Simd, J: Job>(simd: S, job: J) -> J::Out {
+    job.run(simd)
 }
 
 #[inline(always)]
@@ -26,15 +26,15 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     lanes
 }
 
-impl<const R: usize, const P: usize> Simd for Portable<R, P> {
+impl Simd for Scalar {
     type V = [f32; LANES];
 
-    const ROWS: usize = R;
-    const PANELS: usize = P;
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
-        job.run(self)
+        enter(self, job)
     }
 
     #[inline(always)]
@@ -107,5 +107,68 @@ impl<const R: usize, const P: usize> Simd for Portable<R, P> {
     #[inline(always)]
     fn exp2i(self, n: Self::V) -> Self::V {
         each(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
+    }
+}
+
+/// The tile of AVX-512 in portable code, for tests on machines without AVX-512.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub(crate) struct WideScalar(Scalar);
+
+#[cfg(test)]
+impl WideScalar {
+    pub(crate) const fn new() -> Self {
+        Self(Scalar::new())
+    }
+}
+
+/// Methods of [`WideScalar`] that call those of [`Scalar`], out of line for the sake of compile time.
+#[cfg(test)]
+macro_rules! forward {
+    ($($name:ident($($argument:ident),+);)+) => {
+        $(#[inline(never)]
+        fn $name(self, $($argument: Self::V),+) -> Self::V {
+            self.0.$name($($argument),+)
+        })+
+    };
+}
+
+#[cfg(test)]
+impl Simd for WideScalar {
+    type V = [f32; LANES];
+
+    const ROWS: usize = 14;
+    const PANELS: usize = 2;
+
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        enter(self, job)
+    }
+
+    fn splat(self, x: f32) -> Self::V {
+        self.0.splat(x)
+    }
+
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.load(from) }
+    }
+
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.store(to, v) };
+    }
+
+    forward! {
+        add(a, b);
+        sub(a, b);
+        mul(a, b);
+        div(a, b);
+        fma(a, b, c);
+        max(bound, v);
+        min(bound, v);
+        abs(v);
+        copysign(v, sign);
+        select_less(a, b, yes, no);
+        exp2i(n);
     }
 }

@@ -29,7 +29,7 @@ pub fn depthwise2d(
     out: &mut [f32],
     tail: &Tail,
 ) -> Result<(), Error> {
-    let (pixels, ..) = conv.check(input, out)?;
+    let pixels = conv.in_3d().check(input, out)?;
     for (what, channels) in [("groups", conv.groups), ("output channels", conv.out_c)] {
         if channels != conv.in_c {
             return Err(Error::Mismatch { what, expected: conv.in_c, got: channels });
@@ -229,22 +229,13 @@ impl Span<'_> {
         }
     }
 
-    /// Calls `each` with the first channel and the number of channels of each vector. With enough channels the last
-    /// vector overlaps the one before, whose results it computes again.
+    /// The first channel and the number of channels of each vector. With enough channels the last vector overlaps the one
+    /// before, whose results are computed again.
     #[inline(always)]
-    fn vectors(&self, mut each: impl FnMut(usize, usize)) {
+    fn vectors(&self) -> impl Iterator<Item = (usize, usize)> {
         let Range { start, end } = self.block.channels;
-        if end - start < LANES {
-            return each(start, end - start);
-        }
-        let mut channel = start;
-        while channel + LANES <= end {
-            each(channel, LANES);
-            channel += LANES;
-        }
-        if channel < end {
-            each(end - LANES, LANES);
-        }
+        let n = (end - start).min(LANES);
+        (0..(end - start).div_ceil(LANES)).map(move |i| ((start + i * LANES).min(end - n), n))
     }
 
     #[inline(always)]
@@ -304,7 +295,7 @@ impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K,
     fn run<S: Simd>(self, s: S) {
         let span = self.span;
         let pixel = span.block.depthwise.conv.in_stride;
-        span.vectors(|channel, n| {
+        for (channel, n) in span.vectors() {
             let mut sums = [span.bias(s, channel, n); T];
             for tap_y in span.taps_y.clone() {
                 let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
@@ -327,7 +318,7 @@ impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K,
             for t in 0..T {
                 span.store(s, self.x + t, channel, n, sums[t]);
             }
-        });
+        }
     }
 }
 
@@ -346,7 +337,7 @@ impl Job for Pixel<'_> {
         let span = self.span;
         let conv = span.block.depthwise.conv;
         let tap_stride = conv.dilation[1] * conv.in_stride;
-        span.vectors(|channel, n| {
+        for (channel, n) in span.vectors() {
             let mut sum = span.bias(s, channel, n);
             if !self.taps_x.is_empty() {
                 for tap_y in span.taps_y.clone() {
@@ -363,7 +354,7 @@ impl Job for Pixel<'_> {
                 }
             }
             span.store(s, self.x, channel, n, sum);
-        });
+        }
     }
 }
 
@@ -382,7 +373,7 @@ mod tests {
             (1, 1, 1, 1, 0),
             (5, 2, 1, 1, 3),
         ] {
-            let out = super::super::out_size(size, kernel, stride, [padding; 2], dilation);
+            let out = super::super::shape::out_size(size, kernel, stride, [padding; 2], dilation);
             let is_inside = |x: usize, tap: usize| (x * stride + tap * dilation).wrapping_sub(padding) < size;
             let whole = inside(size, out, kernel, stride, dilation, padding);
             for x in 0..out {

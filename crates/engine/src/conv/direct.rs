@@ -1,8 +1,8 @@
 //! Convolution as a product over pointers to the window's pixels, without a copy of the input.
 #![allow(unsafe_code)]
 
-use super::Conv2d;
 use super::window::Window;
+use super::{Conv2d, Conv3d};
 use crate::error::{Error, at_least};
 use crate::gemm::Matrix;
 use crate::product::{Place, Product, Rows};
@@ -20,38 +20,53 @@ pub fn conv2d(
     out: &mut [f32],
     tail: &Tail,
 ) -> Result<(), Error> {
-    let (pixels, in_c, out_c) = conv.check(input, out)?;
-    let weights = crate::pack::conv2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
+    conv3d(engine, &conv.in_3d(), input, packed, out, tail)
+}
+
+/// Computes `out = tail(convolution of input)` over volumes, with weights packed by
+/// [`pack::conv3d_f32`](crate::pack::conv3d_f32).
+///
+/// # Errors
+/// When a slice is too short, or a size is zero or too large.
+pub fn conv3d(
+    engine: &Engine,
+    conv: &Conv3d,
+    input: &[f32],
+    packed: &[f32],
+    out: &mut [f32],
+    tail: &Tail,
+) -> Result<(), Error> {
+    let pixels = conv.check(input, out)?;
+    let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
     tail.check(pixels, conv.out_c)?;
-    let is_pointwise = conv.kernel == [1, 1] && conv.stride == [1, 1] && conv.padding == [[0; 2]; 2];
+    let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {
-        let rows = Matrix { data: input, stride: conv.in_stride, depth: in_c };
+        let rows = Matrix { data: input, stride: conv.in_stride, depth: conv.in_c };
         // SAFETY: the sizes were checked above.
-        unsafe { product(conv, &rows, pixels, out_c, packed, out, tail).run(engine) };
+        unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
         return Ok(());
     }
     let rows = Window {
         input,
-        in_size: [1, conv.in_h, conv.in_w],
-        out_size: [1, conv.out_h(), conv.out_w()],
-        kernel: [1, conv.kernel[0], conv.kernel[1]],
-        stride: [1, conv.stride[0], conv.stride[1]],
-        dilation: [1, conv.dilation[0] as isize, conv.dilation[1] as isize],
-        shift: [0, -(conv.padding[0][0] as isize), -(conv.padding[1][0] as isize)],
+        in_size: conv.in_size,
+        out_size: conv.out_size(),
+        kernel: conv.kernel,
+        stride: conv.stride,
+        dilation: conv.dilation.map(|dilation| dilation as isize),
+        shift: conv.padding.map(|[before, _]| -(before as isize)),
         pixel: conv.in_stride,
-        channels: in_c,
+        channels: conv.in_c / conv.groups,
     };
     // SAFETY: the sizes were checked above.
-    unsafe { product(conv, &rows, pixels, out_c, packed, out, tail).run(engine) };
+    unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
     Ok(())
 }
 
 fn product<'a, R: Rows>(
-    conv: &Conv2d,
+    conv: &Conv3d,
     rows: &'a R,
     pixels: usize,
-    columns: usize,
     packed: &'a [f32],
     out: &mut [f32],
     tail: &Tail,
@@ -61,7 +76,7 @@ fn product<'a, R: Rows>(
         lines: 1,
         rows_per_line: pixels,
         groups: conv.groups,
-        columns,
+        columns: conv.out_c / conv.groups,
         packed,
         out: out.as_mut_ptr(),
         out_stride: conv.out_stride,

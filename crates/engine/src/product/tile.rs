@@ -48,15 +48,15 @@ impl Tile<'_> {
         macro_rules! by_rows {
             ($panels:literal: $($rows:literal)*) => {
                 match self.rows {
-                    // The condition is known when the instruction set is: taller tiles cost it nothing.
-                    $($rows if $rows <= S::ROWS => s.vectorize(Fixed::<$rows, $panels>(self)),)*
+                    // Tiles taller than this instruction set's are never compiled.
+                    $($rows => if const { $rows <= S::ROWS } { s.vectorize(Fixed::<$rows, $panels>(self)) },)*
                     _ => debug_assert!(false, "no tile has {} rows", self.rows),
                 }
             };
         }
         if self.panels == 1 {
             by_rows!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-        } else if S::PANELS == 2 {
+        } else if const { S::PANELS == 2 } {
             by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
         }
         if self.is_last && !self.steps.is_plain {

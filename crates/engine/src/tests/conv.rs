@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Conv2d, conv2d, depthwise2d, pack};
+use crate::{Conv2d, Conv3d, ConvTranspose2d, conv_transpose2d, conv2d, conv3d, depthwise2d, pack};
 
 /// Weights are OIHW.
 fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
@@ -144,5 +144,130 @@ fn depthwise2d_agrees_with_f64() {
                 pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
             depthwise2d(engine, conv, input, &packed, out, tail).unwrap();
         });
+    }
+}
+
+#[test]
+fn conv3d_agrees_with_f64() {
+    let mut numbers = Numbers(4);
+    for _ in 0..30 {
+        let groups = numbers.one_of(&[1, 1, 2]);
+        let conv = Conv3d {
+            batch: 1 + numbers.below(2),
+            in_size: [0; 3].map(|_| 1 + numbers.below(6)),
+            in_c: groups * numbers.one_of(&[1, 3, 17]),
+            out_c: groups * numbers.one_of(&[1, 15, 18]),
+            kernel: [0; 3].map(|_| 1 + numbers.below(3)),
+            stride: [0; 3].map(|_| 1 + numbers.below(2)),
+            padding: [[0; 2]; 3].map(|_| [numbers.below(3), numbers.below(3)]),
+            dilation: [0; 3].map(|_| 1 + numbers.below(2)),
+            groups,
+            in_stride: groups * 17,
+            out_stride: groups * 18,
+        };
+        let [out_d, out_h, out_w] = conv.out_size();
+        let pixels = conv.batch * out_d * out_h * out_w;
+        let (group_in, group_out) = (conv.in_c / groups, conv.out_c / groups);
+        let [in_d, in_h, in_w] = conv.in_size;
+        let [kernel_d, kernel_h, kernel_w] = conv.kernel;
+        let taps = kernel_d * kernel_h * kernel_w;
+        let input = numbers.vector(conv.batch * in_d * in_h * in_w * conv.in_stride);
+        let weights = numbers.vector(conv.out_c * group_in * taps);
+        let weight = |o: usize, i: usize, [d, h, w]: [usize; 3]| {
+            weights[(((o * group_in + i) * kernel_d + d) * kernel_h + h) * kernel_w + w]
+        };
+        let mut expected = Vec::new();
+        for pixel in 0..pixels {
+            let place = [pixel / out_w / out_h % out_d, pixel / out_w % out_h, pixel % out_w];
+            let image = pixel / (out_w * out_h * out_d).max(1);
+            for o in 0..conv.out_c {
+                let mut sum = 0.0;
+                for tap in 0..taps {
+                    let tap = [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h, tap % kernel_w];
+                    let at: [usize; 3] = core::array::from_fn(|axis| {
+                        (place[axis] * conv.stride[axis] + tap[axis] * conv.dilation[axis])
+                            .wrapping_sub(conv.padding[axis][0])
+                    });
+                    if at.iter().zip(conv.in_size).any(|(&at, size)| at >= size) {
+                        continue;
+                    }
+                    let at = (((image * in_d + at[0]) * in_h + at[1]) * in_w + at[2]) * conv.in_stride;
+                    for i in 0..group_in {
+                        sum += f64::from(input[at + o / group_out * group_in + i]) * f64::from(weight(o, i, tap));
+                    }
+                }
+                expected.push(sum);
+            }
+        }
+        let packed = pack::conv3d_f32(&conv, weight);
+        for engine in engines() {
+            let mut out = vec![0.0; pixels * conv.out_stride];
+            conv3d(&engine, &conv, &input, &packed, &mut out, &Tail::default()).unwrap();
+            let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
+            assert_close(&got, &expected, taps * group_in, &(&engine, conv));
+        }
+    }
+}
+
+#[test]
+fn conv_transpose2d_agrees_with_f64() {
+    let mut numbers = Numbers(5);
+    for _ in 0..80 {
+        let groups = numbers.one_of(&[1, 1, 2]);
+        let conv = ConvTranspose2d {
+            batch: 1 + numbers.below(2),
+            in_h: 1 + numbers.below(7),
+            in_w: 1 + numbers.below(9),
+            in_c: groups * numbers.one_of(&[1, 3, 17]),
+            out_c: groups * numbers.one_of(&[1, 15, 18]),
+            kernel: [0; 2].map(|_| 1 + numbers.below(5)),
+            stride: [0; 2].map(|_| 1 + numbers.below(4)),
+            padding: [[0; 2]; 2].map(|_| [numbers.below(3), numbers.below(3)]),
+            output_padding: [0; 2].map(|_| numbers.below(3)),
+            dilation: [0; 2].map(|_| 1 + numbers.below(3)),
+            groups,
+            in_stride: groups * 17,
+            out_stride: groups * 18 + 1,
+        };
+        let (out_h, out_w) = (conv.out_h(), conv.out_w());
+        let pixels = conv.batch * out_h * out_w;
+        let (group_in, group_out) = (conv.in_c / groups, conv.out_c / groups);
+        let [kernel_h, kernel_w] = conv.kernel;
+        let input = numbers.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+        let weights = numbers.vector(conv.in_c * group_out * kernel_h * kernel_w);
+        let weight =
+            |i: usize, o: usize, h: usize, w: usize| weights[((i * group_out + o) * kernel_h + h) * kernel_w + w];
+        // Each input pixel is spread over the output.
+        let mut expected = vec![0.0; pixels * conv.out_c];
+        for pixel in 0..conv.batch * conv.in_h * conv.in_w {
+            let (image, in_y, in_x) = (pixel / conv.in_w / conv.in_h, pixel / conv.in_w % conv.in_h, pixel % conv.in_w);
+            for tap in 0..kernel_h * kernel_w {
+                let (h, w) = (tap / kernel_w, tap % kernel_w);
+                let y = (in_y * conv.stride[0] + h * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+                let x = (in_x * conv.stride[1] + w * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+                if y >= out_h || x >= out_w {
+                    continue;
+                }
+                for o in 0..conv.out_c {
+                    let group = o / group_out;
+                    for i in group * group_in..(group + 1) * group_in {
+                        let product =
+                            f64::from(input[pixel * conv.in_stride + i]) * f64::from(weight(i, o % group_out, h, w));
+                        expected[((image * out_h + y) * out_w + x) * conv.out_c + o] += product;
+                    }
+                }
+            }
+        }
+        let tail = OwnedTail::random(&mut numbers, pixels, conv.out_c);
+        for (i, value) in expected.iter_mut().enumerate() {
+            *value = tail.apply(i / conv.out_c, i % conv.out_c, *value);
+        }
+        let packed = pack::conv_transpose2d_f32(&conv, weight);
+        for engine in engines() {
+            let mut out = vec![f32::NAN; pixels * conv.out_stride];
+            conv_transpose2d(&engine, &conv, &input, &packed, &mut out, &tail.tail()).unwrap();
+            let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
+            assert_close(&got, &expected, group_in * kernel_h * kernel_w, &(&engine, conv));
+        }
     }
 }

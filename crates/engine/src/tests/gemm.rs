@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Error, Gemm, gemm, pack};
+use crate::{Error, Gemm, Matmul, gemm, matmul, matmul_scratch, pack};
 
 fn reference(g: &Gemm, a: &[f32], b: &[f32], tail: &OwnedTail) -> Vec<f64> {
     let mut c = Vec::with_capacity(g.m * g.n);
@@ -90,4 +90,64 @@ fn refuses_short_slices() {
     assert!(gemm(&engine, &huge, &a, &packed, &mut c, &Tail::default()).is_err());
     let huge = Gemm { k: usize::MAX / 2, ..g };
     assert!(gemm(&engine, &huge, &a, &packed, &mut c, &Tail::default()).is_err());
+}
+
+#[test]
+fn batches_agree_with_f64() {
+    let mut numbers = Numbers(6);
+    let engines: Vec<Engine> = engines().collect();
+    for round in 0..60 {
+        let batch = [1 + numbers.below(3), 1 + numbers.below(4)];
+        let [m, n, k] = [0; 3].map(|_| numbers.one_of(&[1, 3, 7, 16, 17, 33]));
+        // As of heads in attention: rows of all heads side by side, then images.
+        let b_is_transposed = round % 2 == 0;
+        let (b_rows, b_columns) = if b_is_transposed { (n, k) } else { (k, n) };
+        let heads = batch[1];
+        let mut shape = Matmul {
+            batch,
+            scale: 0.5,
+            a_stride: heads * k,
+            b_stride: heads * b_columns,
+            c_stride: heads * n,
+            a_batch: [m * heads * k, k],
+            b_batch: [b_rows * heads * b_columns, b_columns],
+            c_batch: [m * heads * n, n],
+            residual_batch: [0, m * n],
+            ..Matmul::new(1, m, n, k, b_is_transposed)
+        };
+        if numbers.below(3) == 0 {
+            shape.b_batch = [0, 0];
+        }
+        let a = numbers.vector(batch[0] * m * heads * k);
+        let b = numbers.vector(batch[0] * b_rows * heads * b_columns);
+        let mut tail = OwnedTail::random(&mut numbers, heads * m, n);
+        if let Some((_, stride)) = &mut tail.residual {
+            *stride = n;
+        }
+        let mut expected = vec![0.0; batch[0] * m * heads * n];
+        for (x, y) in (0..batch[0]).flat_map(|x| (0..heads).map(move |y| (x, y))) {
+            for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
+                let a = &a[x * shape.a_batch[0] + y * shape.a_batch[1] + row * shape.a_stride..];
+                let b = &b[x * shape.b_batch[0] + y * shape.b_batch[1]..];
+                let b_of = |i: usize| {
+                    if b_is_transposed { b[column * shape.b_stride + i] } else { b[i * shape.b_stride + column] }
+                };
+                let sum: f64 = (0..k).map(|i| f64::from(a[i]) * f64::from(b_of(i)) * 0.5).sum();
+                let at = x * shape.c_batch[0] + y * shape.c_batch[1] + row * shape.c_stride + column;
+                expected[at] = tail.apply(y * m + row, column, sum);
+            }
+        }
+        for engine in &engines {
+            let mut c = vec![f32::NAN; expected.len()];
+            let mut scratch = vec![f32::NAN; matmul_scratch(engine, &shape).unwrap()];
+            matmul(engine, &shape, &a, &b, &mut c, &tail.tail(), &mut scratch).unwrap();
+            assert_close(&c, &expected, k, &(engine, shape));
+        }
+        let overlapping = Matmul { c_batch: [shape.c_batch[0], n - 1], ..shape };
+        if heads > 1 {
+            let mut c = vec![0.0; expected.len()];
+            let mut scratch = vec![0.0; matmul_scratch(&engines[0], &shape).unwrap()];
+            assert!(matmul(&engines[0], &overlapping, &a, &b, &mut c, &tail.tail(), &mut scratch).is_err());
+        }
+    }
 }

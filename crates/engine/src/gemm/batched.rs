@@ -1,0 +1,214 @@
+//! Products of two matrices that come at run time, in batches: the right one is packed into lent memory first.
+
+use super::Matrix;
+use crate::arch::LANES;
+use crate::error::{Error, at_least, size};
+use crate::product::{Place, Product};
+use crate::tail::Residual;
+use crate::{Engine, Tail};
+
+/// A batch of products `c = tail(scale * a b)` with `a` of `m` rows and `k` columns, and `b` of `k` rows and `n` columns, or
+/// of `n` rows and `k` columns when it is transposed.
+///
+/// The batch has two dimensions, such as images and heads. All strides are in floats. A batch stride of 0 repeats a
+/// matrix, except for `c`, whose matrices may interleave but not overlap. The residual, with its own stride between rows,
+/// has a batch stride too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Matmul {
+    pub batch: [usize; 2],
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub scale: f32,
+    pub b_is_transposed: bool,
+    /// Between the beginnings of rows, as they lie in memory.
+    pub a_stride: usize,
+    pub b_stride: usize,
+    pub c_stride: usize,
+    pub a_batch: [usize; 2],
+    pub b_batch: [usize; 2],
+    pub c_batch: [usize; 2],
+    pub residual_batch: [usize; 2],
+}
+
+impl Matmul {
+    /// `batch` products of dense matrices, one after the other.
+    pub const fn new(batch: usize, m: usize, n: usize, k: usize, b_is_transposed: bool) -> Self {
+        Self {
+            batch: [1, batch],
+            m,
+            n,
+            k,
+            scale: 1.0,
+            b_is_transposed,
+            a_stride: k,
+            b_stride: if b_is_transposed { k } else { n },
+            c_stride: n,
+            a_batch: [0, m * k],
+            b_batch: [0, k * n],
+            c_batch: [0, m * n],
+            residual_batch: [0, m * n],
+        }
+    }
+
+    fn offset(strides: [usize; 2], index: [usize; 2]) -> usize {
+        strides[0] * index[0] + strides[1] * index[1]
+    }
+
+    /// That `got` floats hold a matrix of `rows` rows for each index of the batch.
+    fn check(&self, what: &'static str, rows: [usize; 3], batch: [usize; 2], got: usize) -> Result<(), Error> {
+        let [rows, columns, stride] = rows;
+        if rows == 0 || columns == 0 || self.batch.contains(&0) {
+            return Ok(());
+        }
+        let mut expected = crate::error::span(what, rows, columns, stride)?;
+        for axis in 0..2 {
+            let skip = size(what, &[self.batch[axis] - 1, batch[axis]])?;
+            expected = expected.checked_add(skip).ok_or(Error::Size { what })?;
+        }
+        at_least(what, got, expected)
+    }
+
+    /// That no two elements of `c` have the same place: each dimension, from the smallest stride on, steps over all that
+    /// the smaller ones reach.
+    fn check_disjoint(&self) -> Result<(), Error> {
+        let mut dimensions =
+            [(self.c_stride, self.m), (self.c_batch[0], self.batch[0]), (self.c_batch[1], self.batch[1])];
+        dimensions.sort_unstable();
+        let mut reach = self.n;
+        for (stride, count) in dimensions {
+            if count > 1 {
+                at_least("c batch stride", stride, reach)?;
+                reach += stride * (count - 1); // `check` found that this fits.
+            }
+        }
+        Ok(())
+    }
+
+    fn packed_len(&self) -> Option<usize> {
+        crate::pack::matrix_f32_len(self.k, self.n)
+    }
+
+    /// Packs columns `panel * 16..` of `b`, which begins with the matrix.
+    fn pack_panel(&self, b: &[f32], panel: usize, packed: &mut [f32]) {
+        let column = panel * LANES;
+        let columns = (self.n - column).min(LANES);
+        for (k, lanes) in packed.chunks_exact_mut(LANES).enumerate() {
+            if self.b_is_transposed {
+                for (lane, value) in lanes.iter_mut().take(columns).enumerate() {
+                    *value = b[(column + lane) * self.b_stride + k] * self.scale;
+                }
+            } else {
+                let row = &b[k * self.b_stride + column..][..columns];
+                for (value, &from) in lanes.iter_mut().zip(row) {
+                    *value = from * self.scale;
+                }
+            }
+            lanes[columns..].fill(0.0);
+        }
+    }
+}
+
+/// Floats of scratch memory for [`matmul`]; `None` if that does not fit in `usize`.
+pub fn matmul_scratch(engine: &Engine, matmul: &Matmul) -> Option<usize> {
+    matmul.packed_len()?.checked_mul(engine.threads())
+}
+
+/// Computes a batch of products.
+///
+/// # Errors
+/// When a slice is too short or matrices of the output would overlap.
+pub fn matmul(
+    engine: &Engine,
+    matmul: &Matmul,
+    a: &[f32],
+    b: &[f32],
+    c: &mut [f32],
+    tail: &Tail,
+    scratch: &mut [f32],
+) -> Result<(), Error> {
+    let &Matmul { batch, m, n, k, .. } = matmul;
+    let b_rows = if matmul.b_is_transposed { [n, k] } else { [k, n] };
+    matmul.check("a", [m, k, matmul.a_stride], matmul.a_batch, a.len())?;
+    matmul.check("b", [b_rows[0], b_rows[1], matmul.b_stride], matmul.b_batch, b.len())?;
+    matmul.check("c", [m, n, matmul.c_stride], matmul.c_batch, c.len())?;
+    if let Some(Residual { data, stride }) = tail.residual {
+        matmul.check("residual", [m, n, stride], matmul.residual_batch, data.len())?;
+    }
+    Tail { residual: None, ..*tail }.check(m, n)?;
+    let products = size("batch", &batch)?;
+    if products == 0 || m == 0 || n == 0 {
+        return Ok(());
+    }
+    matmul.check_disjoint()?;
+    let needed = matmul_scratch(engine, matmul).ok_or(Error::Size { what: "scratch" })?;
+    at_least("scratch", scratch.len(), needed)?;
+
+    let c = Shared(c.as_mut_ptr());
+    let run = |index: usize, packed: &[f32], here: bool| {
+        let index = [index / batch[1], index % batch[1]];
+        let mut steps = tail.steps();
+        if tail.residual.is_some() {
+            steps.residual = steps.residual.wrapping_add(Matmul::offset(matmul.residual_batch, index));
+        }
+        let data = &a[Matmul::offset(matmul.a_batch, index).min(a.len())..];
+        let rows = Matrix { data, stride: matmul.a_stride, depth: k };
+        let product = Product {
+            rows: &rows,
+            lines: 1,
+            rows_per_line: m,
+            groups: 1,
+            columns: n,
+            packed,
+            out: c.at(Matmul::offset(matmul.c_batch, index)),
+            out_stride: matmul.c_stride,
+            place: Place::DENSE,
+            steps,
+        };
+        if here {
+            // SAFETY: the sizes were checked above, and matrices of the output do not overlap.
+            unsafe { product.run_here(engine.level) };
+        } else {
+            // SAFETY: likewise.
+            unsafe { product.run(engine) };
+        }
+    };
+    let b_of = |index: usize| &b[Matmul::offset(matmul.b_batch, [index / batch[1], index % batch[1]]).min(b.len())..];
+
+    let one = needed / engine.threads();
+    let panel = k * LANES;
+    let slots = Shared(scratch.as_mut_ptr());
+    if products >= 2 * engine.threads() {
+        engine.pool.run_with_slot(products, |slot, index| {
+            // SAFETY: the scratch memory has `one` floats for each slot, and no two tasks have a slot at the same time.
+            let packed = unsafe { core::slice::from_raw_parts_mut(slots.at(slot * one), one) };
+            for (i, packed) in packed.chunks_exact_mut(panel.max(1)).enumerate() {
+                matmul.pack_panel(b_of(index), i, packed);
+            }
+            run(index, packed, true);
+        });
+        return Ok(());
+    }
+    for index in 0..products {
+        engine.pool.run(n.div_ceil(LANES), |i| {
+            // SAFETY: the panels are disjoint parts of the scratch memory.
+            let packed = unsafe { core::slice::from_raw_parts_mut(slots.at(i * panel), panel) };
+            matmul.pack_panel(b_of(index), i, packed);
+        });
+        run(index, &scratch[..one], false);
+    }
+    Ok(())
+}
+
+/// Memory of which tasks take disjoint parts.
+#[derive(Clone, Copy)]
+struct Shared(*mut f32);
+
+// SAFETY: only pointers are made from it; each use says why the parts are disjoint.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn at(&self, offset: usize) -> *mut f32 {
+        self.0.wrapping_add(offset)
+    }
+}
