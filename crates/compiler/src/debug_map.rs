@@ -12,12 +12,17 @@ pub fn to_bytes(maps: &[MethodMap]) -> Vec<u8> {
     let mut maps = maps.to_vec();
     for origin in maps.iter_mut().flat_map(|map| &mut map.instructions).flatten() {
         if let Some(source) = &mut origin.source {
-            let path_end = source.find(".py:").unwrap_or(0);
-            let folder = source.get(..path_end).and_then(|path| path.rfind(['/', '\\'])).map_or(0, |at| at + 1);
-            source.drain(..folder);
+            *source = without_folder(source).to_owned();
         }
     }
     serde_json::to_vec(&maps).unwrap_or_default()
+}
+
+/// A line of source, `file:line in function: code`, without the folder of its file.
+pub fn without_folder(source: &str) -> &str {
+    let path_end = source.find(".py:").unwrap_or(0);
+    let folder = source.get(..path_end).and_then(|path| path.rfind(['/', '\\'])).map_or(0, |at| at + 1);
+    source.get(folder..).unwrap_or(source)
 }
 
 /// The maps of a program, by method; nothing if it has none that can be read.

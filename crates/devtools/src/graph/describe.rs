@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rushlight_compiler::debug_map::without_folder;
 use rushlight_compiler::graph::types::dtype_name;
 use rushlight_compiler::graph::{
     Arg, BlockId, Def, Graph, Input, Layout, Model, NodeId, Op, Target, Type, Update, ValueId,
@@ -73,7 +74,7 @@ impl Writer<'_> {
             view.arguments.extend(self.model.delegates.get(id).map(|d| ("backend".into(), d.backend.clone())));
         }
         group_of(&origin.module, group).clone_into(&mut view.group);
-        view.source = origin.line().map(|line| without_folder(&line));
+        view.source = origin.line().map(|line| without_folder(&line).to_owned());
         for (index, arg) in node.args.iter().enumerate() {
             self.take(arg, &mut view);
             if !matches!(arg, Arg::Block(_)) {
@@ -223,11 +224,4 @@ fn part(op: &Op, position: usize) -> &'static str {
         (Op::While, 0) => "condition",
         _ => "body",
     }
-}
-
-/// A line of source without the folder of its file, which is the exporting machine's.
-fn without_folder(line: &str) -> String {
-    let file_end = line.find(".py:").unwrap_or(0);
-    let folder = line.get(..file_end).and_then(|file| file.rfind(['/', '\\'])).map_or(0, |at| at + 1);
-    line.get(folder..).unwrap_or(line).to_owned()
 }
