@@ -224,6 +224,7 @@ impl From<rushlight_compiler::Error> for Error {
             ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
             ErrorKind::Unsupported => Code::NotSupported,
             ErrorKind::Type => Code::InvalidType,
+            ErrorKind::Output => Code::InvalidArgument,
             ErrorKind::Backend => Code::DelegateInvalidCompatibility,
             _ => Code::Internal,
         };

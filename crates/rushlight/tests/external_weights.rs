@@ -80,6 +80,8 @@ fn a_failure_leaves_nothing_behind() {
     let folder = folder("failure");
     let same = compiled(Some(named("model.pte"))).save(folder.join("model.pte"));
     assert_eq!(same.expect_err("two files of one name").code(), Code::InvalidArgument);
+    let outside = Compiler::new().method("forward", MODEL).external_weights(named("../weights.ptd")).compile();
+    assert_eq!(outside.expect_err("a name with a folder").code(), Code::InvalidArgument);
     // A folder is where the program should go.
     std::fs::create_dir(folder.join("taken.pte")).expect("a folder");
     let taken: Result<u64, Error> = compiled(Some(named("weights.ptd"))).save(folder.join("taken.pte"));

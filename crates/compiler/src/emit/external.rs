@@ -59,7 +59,7 @@ impl ExternalWeights {
         match self.rules.iter().filter_map(|(_, file)| file.as_deref()).find(|file| !is_file_name(file)) {
             None => Ok(()),
             Some(file) => Err(Error::new(
-                ErrorKind::Input,
+                ErrorKind::Output,
                 format!("`{}` cannot be the name of a .ptd file", file.escape_debug()),
             )
             .expected("a name without a folder: the file is written beside the program")),
