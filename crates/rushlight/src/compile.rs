@@ -118,7 +118,8 @@ impl Compiler {
     ///
     /// # Errors
     /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`. The error names the node and its line of Python.
+    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`, and for file
+    /// names that weights cannot have. The error names the node and its line of Python.
     pub fn compile(self) -> Result<CompiledProgram, Error> {
         if self.methods.is_empty() {
             return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
