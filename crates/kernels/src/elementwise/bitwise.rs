@@ -9,9 +9,9 @@ use crate::support::tile::scalar_as;
 /// `bitwise_not.out(Tensor self, *, Tensor(a!) out)`: logical for bool.
 pub const BITWISE_NOT_OUT: Op = Op::new("aten::bitwise_not.out", 2, bitwise_not_out);
 
-/// `$f` takes two values and the number of bits that the common type has, and whether it is signed.
+/// `$zip` makes a kernel of `$f`, which takes two values and the number of bits that the common type has, and whether it is signed.
 macro_rules! bitwise {
-    ($OUT:ident, $SCALAR_OUT:ident, $tensor:ident, $scalar:ident, $out:literal, $scalar_out:literal, $f:path) => {
+    ($OUT:ident, $SCALAR_OUT:ident, $tensor:ident, $scalar:ident, $out:literal, $scalar_out:literal, $zip:ident($f:path)) => {
         #[doc = concat!("`", $out, "(Tensor self, Tensor other, *, Tensor(a!) out)`.")]
         pub const $OUT: Op = Op::new(concat!("aten::", $out), 3, $tensor);
         #[doc = concat!("`", $scalar_out, "(Tensor self, Scalar other, *, Tensor(a!) out)`.")]
@@ -23,7 +23,7 @@ macro_rules! bitwise {
             let mut out = out_broadcast(cx, 2, &a, &b, common)?;
             let width = width(common);
             compute!(INT, common, C => {
-                binary(&a, &b, &mut out, (common, common, common), &zip(move |x: C, y: C| $f(x, y, width)))
+                binary(&a, &b, &mut out, (common, common, common), &$zip(move |x: C, y: C| $f(x, y, width)))
             })
         }
 
@@ -47,7 +47,7 @@ bitwise!(
     bitwise_and_scalar_out,
     "bitwise_and.Tensor_out",
     "bitwise_and.Scalar_out",
-    Bits::and
+    zip(Bits::and)
 );
 bitwise!(
     BITWISE_OR_TENSOR_OUT,
@@ -56,7 +56,7 @@ bitwise!(
     bitwise_or_scalar_out,
     "bitwise_or.Tensor_out",
     "bitwise_or.Scalar_out",
-    Bits::or
+    zip(Bits::or)
 );
 bitwise!(
     BITWISE_XOR_TENSOR_OUT,
@@ -65,7 +65,7 @@ bitwise!(
     bitwise_xor_scalar_out,
     "bitwise_xor.Tensor_out",
     "bitwise_xor.Scalar_out",
-    Bits::xor
+    zip(Bits::xor)
 );
 bitwise!(
     BITWISE_LEFT_SHIFT_TENSOR_OUT,
@@ -74,7 +74,7 @@ bitwise!(
     bitwise_left_shift_tensor_scalar_out,
     "bitwise_left_shift.Tensor_out",
     "bitwise_left_shift.Tensor_Scalar_out",
-    Bits::left
+    zip(Bits::left)
 );
 bitwise!(
     BITWISE_RIGHT_SHIFT_TENSOR_OUT,
@@ -83,7 +83,7 @@ bitwise!(
     bitwise_right_shift_tensor_scalar_out,
     "bitwise_right_shift.Tensor_out",
     "bitwise_right_shift.Tensor_Scalar_out",
-    Bits::right
+    zip_right(Bits::right)
 );
 
 pub const OPS: &[Op] = &[
@@ -129,6 +129,25 @@ trait Bits: Sized {
     fn left(self, count: Self, width: Width) -> Self;
     /// Negative counts and those beyond the width leave the sign.
     fn right(self, count: Self, width: Width) -> Self;
+    /// For counts of [`are_short`](Self::are_short).
+    fn right_short(self, count: Self) -> Self;
+    /// True if all counts are less than the width of `Self`.
+    fn are_short(counts: &[Self]) -> bool;
+}
+
+/// A kernel from [`Bits::right`], which is only called where counts are not short.
+#[inline(always)]
+fn zip_right<C: Bits + Copy>(right: impl Fn(C, C) -> C) -> impl Fn(&[C], &[C], &mut [C]) {
+    const CHUNK: usize = 64;
+    move |a, counts, out| {
+        for ((out, a), counts) in out.chunks_mut(CHUNK).zip(a.chunks(CHUNK)).zip(counts.chunks(CHUNK)) {
+            if C::are_short(counts) {
+                zip(C::right_short)(a, counts, out);
+            } else {
+                zip(&right)(a, counts, out);
+            }
+        }
+    }
 }
 
 macro_rules! bits {
@@ -155,6 +174,14 @@ macro_rules! bits {
                 let most = <$t>::from(width.bits) - <$t>::from(width.signed);
                 let most = most.min(<$t>::BITS as $t - 1);
                 self.wrapping_shr((if count < 0 || count > most { most } else { count }) as u32)
+            }
+            #[inline(always)]
+            fn right_short(self, count: Self) -> Self {
+                self.wrapping_shr(count as u32)
+            }
+            #[inline(always)]
+            fn are_short(counts: &[Self]) -> bool {
+                (0..<$t>::from(<$t>::BITS as u8)).contains(&counts.iter().fold(0, |all, count| all | count))
             }
         }
     };
