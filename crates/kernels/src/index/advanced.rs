@@ -3,6 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorList, TensorMut};
 
 use super::indexing::{Indexing, Strides};
+use super::rows::Rows;
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::shape::{Dims, broadcast_strides, numel};
@@ -23,9 +24,23 @@ pub const OPS: OpGroup = &[INDEX_TENSOR_OUT, INDEX_PUT_OUT, INDEX_PUT_];
 fn index(cx: &KernelContext<'_>) -> Result<()> {
     let (input, list, mut out) = (cx.tensor(0)?, cx.optional_tensors(1)?, cx.out(2)?);
     same_dtype(input.dtype(), &out, 2)?;
+    if input.is_contiguous()
+        && let Some(index) = only(&list)?
+        && let Some(rows) = Rows::new(input.sizes(), input.dtype().size(), &index, true)
+    {
+        out.resize(&Rows::sizes(input.sizes(), &index)?).map_err(|e| e.arg(2))?;
+        if out.is_contiguous() {
+            return rows.take(out.bytes_mut(), input.bytes()).map_err(|e| e.arg(1));
+        }
+    }
     let plan = Indexing::new(input.sizes(), &list).map_err(|e| e.arg(1))?;
     out.resize(&plan.result_sizes()?).map_err(|e| e.arg(2))?;
     plan.take(&mut out, input).map_err(|e| e.arg(1))
+}
+
+/// The index of the first dimension, if there are no others.
+fn only<'a>(list: &TensorList<'a>) -> Result<Option<Tensor<'a>>> {
+    if list.len() == 1 { list.get_optional(0) } else { Ok(None) }
 }
 
 fn index_put(cx: &KernelContext<'_>) -> Result<()> {
@@ -45,6 +60,15 @@ fn put(out: &mut TensorMut<'_>, list: &TensorList<'_>, values: Tensor<'_>, accum
     if values.dtype() != out.dtype() {
         let detail = Detail::Dtype { expected: out.dtype().name(), got: values.dtype() };
         return Err(Error::from(detail).arg(2));
+    }
+    if !accumulate
+        && out.is_contiguous()
+        && values.is_contiguous()
+        && let Some(index) = only(list)?
+        && *values.sizes() == *Rows::sizes(out.sizes(), &index)?
+        && let Some(rows) = Rows::new(out.sizes(), out.dtype().size(), &index, true)
+    {
+        return rows.put(out.bytes_mut(), values.bytes()).map_err(|e| e.arg(1));
     }
     let (sizes, strides) = (Dims::from_slice(out.sizes())?, Dims::from_slice(out.strides())?);
     let plan = Indexing::new(&sizes, list).map_err(|e| e.arg(1))?;

@@ -7,6 +7,7 @@ pub mod embedding_bag;
 pub mod gather;
 mod indexing;
 pub mod mask;
+mod rows;
 pub mod scatter_reduce;
 pub mod select;
 

@@ -3,6 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
 
 use super::indexing::Indexing;
+use super::rows::Rows;
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::index::Indices;
 use crate::support::shape::{Dims, normalize_dim};
@@ -51,6 +52,9 @@ fn index_select(cx: &KernelContext<'_>) -> Result<()> {
         copy.src_offset = position.wrapping_mul(input.strides()[dim]);
         return copy.run(&mut out, input);
     }
+    if dim == 0 && take_rows(&mut out, input, &index).map_err(|e| e.arg(2))? {
+        return Ok(());
+    }
     Indexing::along(input.sizes(), dim, &index)?.take(&mut out, input).map_err(|e| e.arg(2))
 }
 
@@ -60,9 +64,22 @@ fn embedding(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::from(Detail::Rank { expected: "2", got: weight.rank() }).arg(0));
     }
     same_dtype(weight.dtype(), &out, 5)?;
+    out.resize(&Rows::sizes(weight.sizes(), &index)?).map_err(|e| e.arg(5))?;
+    if take_rows(&mut out, weight, &index).map_err(|e| e.arg(1))? {
+        return Ok(());
+    }
     let plan = Indexing::along(weight.sizes(), 0, &index).map_err(|e| e.arg(1))?;
-    out.resize(&plan.result_sizes()?).map_err(|e| e.arg(5))?;
     plan.take(&mut out, weight).map_err(|e| e.arg(1))
+}
+
+/// Copies the rows along the first dimension that `index` names, if all tensors are contiguous; else false.
+fn take_rows(out: &mut TensorMut<'_>, input: Tensor<'_>, index: &Tensor<'_>) -> Result<bool> {
+    if !input.is_contiguous() || !out.is_contiguous() {
+        return Ok(false);
+    }
+    let Some(rows) = Rows::new(input.sizes(), input.dtype().size(), index, false) else { return Ok(false) };
+    rows.take(out.bytes_mut(), input.bytes())?;
+    Ok(true)
 }
 
 fn select_scatter(cx: &KernelContext<'_>) -> Result<()> {
