@@ -154,22 +154,23 @@ where
         let mut transform = Transform::<F, N>::new(half, Direction::Forward, work);
         let scale_half = factor.mul(F::from_f64(0.5));
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            for (l, &[from, _]) in lines.iter().enumerate() {
-                for (i, [re, im]) in transform.lines().iter_mut().enumerate() {
-                    re[l] = values[from + 2 * i * from_step];
-                    im[l] = values[from + (2 * i + 1) * from_step];
-                }
-            }
+            load_pairs(values, lines, from_step, n, transform.lines());
             let result = transform.run();
-            for (k, &turn) in turned.iter().enumerate() {
-                let (at, mirror) = (if k == half { 0 } else { k }, if k == 0 { 0 } else { half - k });
-                let (value, mirrored) = (result[at], conjugate(result[mirror]));
+            for (k, &turn) in turned.iter().enumerate().take(half / 2 + 1) {
+                let mirror = half - k;
+                let (value, mirrored) = (result[k], conjugate(result[if k == 0 { 0 } else { mirror }]));
                 // -i times the difference belongs to the odd elements.
-                let odd = turn_left(subtract(value, mirrored), F::ZERO.sub(F::ONE));
-                let sum = scale(add(add(value, mirrored), multiply(odd, turn)), scale_half);
-                write(lines, to_step, k, sum);
-                if n - k < kept && k > 0 {
-                    write(lines, to_step, n - k, conjugate(sum));
+                let odd = multiply(turn_left(subtract(value, mirrored), F::ZERO.sub(F::ONE)), turn);
+                let even = add(value, mirrored);
+                let sums = [
+                    (k, scale(add(even, odd), scale_half)),
+                    (mirror, scale(conjugate(subtract(even, odd)), scale_half)),
+                ];
+                for (k, sum) in sums {
+                    write(lines, to_step, k, sum);
+                    if n - k < kept && k > 0 {
+                        write(lines, to_step, n - k, conjugate(sum));
+                    }
                 }
             }
         })?;
@@ -258,16 +259,18 @@ where
         turns(turned, n, 1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            for (k, (slot, &turn)) in transform.lines().iter_mut().zip(&*turned).enumerate() {
-                let (value, mirrored) = (read(lines, from_step, k), conjugate(read(lines, from_step, half - k)));
-                let odd = multiply(subtract(value, mirrored), turn);
-                *slot = add(add(value, mirrored), turn_left(odd, F::ONE));
-            }
-            for (i, [re, im]) in transform.run().iter().enumerate() {
-                for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
-                    (target[to + 2 * i * to_step], target[to + (2 * i + 1) * to_step]) = (*re, *im);
+            let slots = transform.lines();
+            for (k, &turn) in turned.iter().enumerate().take(half / 2 + 1) {
+                let mirror = half - k;
+                let (value, mirrored) = (read(lines, from_step, k), conjugate(read(lines, from_step, mirror)));
+                let odd = turn_left(multiply(subtract(value, mirrored), turn), F::ONE);
+                let even = add(value, mirrored);
+                if k > 0 {
+                    slots[mirror] = conjugate(subtract(even, odd));
                 }
+                slots[k] = add(even, odd);
             }
+            store_pairs(transform.run(), target, lines, to_step, n);
         })
     } else {
         let mut transform = Transform::<F, N>::new(n, Direction::Backward, work);
@@ -284,6 +287,56 @@ where
                 }
             }
         })
+    }
+}
+
+/// Reads lines of `n` real numbers, an even number, as half as many complex ones.
+fn load_pairs<F: Real, const N: usize>(
+    values: &[F],
+    lines: &[[usize; 2]],
+    step: usize,
+    n: usize,
+    slots: &mut [Lanes<F, N>],
+) {
+    if let ([a, b, c, d], 1, LANES) = (lines, step, N) {
+        let [a, b, c, d] = [a, b, c, d].map(|&[from, _]| values[from..][..n].as_chunks::<2>().0);
+        for ([re, im], (((a, b), c), d)) in slots.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
+            re.copy_from_slice(&[a[0], b[0], c[0], d[0]]);
+            im.copy_from_slice(&[a[1], b[1], c[1], d[1]]);
+        }
+        return;
+    }
+    for (l, &[from, _]) in lines.iter().enumerate() {
+        for (i, [re, im]) in slots.iter_mut().enumerate() {
+            re[l] = values[from + 2 * i * step];
+            im[l] = values[from + (2 * i + 1) * step];
+        }
+    }
+}
+
+/// Writes complex numbers as lines of `n` real ones, twice as many.
+fn store_pairs<F: Real, const N: usize>(
+    slots: &[Lanes<F, N>],
+    target: &mut [F],
+    lines: &[[usize; 2]],
+    step: usize,
+    n: usize,
+) {
+    if let ([a, b, c, d], 1) = (lines, step)
+        && let Ok([a, b, c, d]) = target.get_disjoint_mut([a, b, c, d].map(|&[_, to]| to..to + n))
+    {
+        let [a, b, c, d] = [a, b, c, d].map(|line| line.as_chunks_mut::<2>().0);
+        for ([re, im], (((a, b), c), d)) in slots.iter().zip(a.iter_mut().zip(b).zip(c).zip(d)) {
+            if let (&[a0, b0, c0, d0], &[a1, b1, c1, d1]) = (&re[..], &im[..]) {
+                (*a, *b, *c, *d) = ([a0, a1], [b0, b1], [c0, c1], [d0, d1]);
+            }
+        }
+        return;
+    }
+    for (i, [re, im]) in slots.iter().enumerate() {
+        for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
+            (target[to + 2 * i * step], target[to + (2 * i + 1) * step]) = (*re, *im);
+        }
     }
 }
 
