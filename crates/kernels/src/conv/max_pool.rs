@@ -166,6 +166,11 @@ where
                 let start = |planes: &Planes| planes.plane(n, channel) + planes.row(0, y);
                 let values = values.get(start(&from)..).unwrap_or_default();
                 let indices = indices.get(start(&index_from)..).unwrap_or_default();
+                if is_flat && from.strides[2] == 1 && index_from.strides[2] == 1 {
+                    let plane = target.get_mut(..height * width).unwrap_or_default();
+                    scatter_row(&indices[..from.space[2]], values, plane)?;
+                    continue;
+                }
                 for x in 0..from.space[2] {
                     let index = indices[x * index_from.strides[2]];
                     if index == -1 {
@@ -180,6 +185,21 @@ where
                     target[place] = add(target[place], values[x * from.strides[2]]);
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the gradients of a row to the elements of a plane that the indices name; -1 names none.
+fn scatter_row<T: Number>(indices: &[i64], values: &[T], plane: &mut [T]) -> Result<()>
+where
+    T::Acc: Accumulator,
+{
+    for (&index, &value) in indices.iter().zip(values) {
+        match usize::try_from(index).ok().and_then(|place| plane.get_mut(place)) {
+            Some(to) => *to = add(*to, value),
+            None if index == -1 => {}
+            None => return Err(Error::from(Detail::Index { index, size: plane.len() }).arg(7)),
         }
     }
     Ok(())

@@ -138,9 +138,18 @@ fn search_run<C: Bounded, F: Order<C>>(
 fn search_tile<C: Bounded, F: Order<C>>(tile: &[C], start: usize, best: &mut C, at: &mut i64) {
     let [extremum] = fold_block::<C, F, 1>(tile, C::ZERO);
     if F::beats(extremum, *best) {
-        let found = tile.iter().position(|&x| x == extremum || x.is_nan());
-        (*best, *at) = (extremum, (start + found.unwrap_or(0)) as i64);
+        (*best, *at) = (extremum, (start + find(tile, extremum)) as i64);
     }
+}
+
+/// The position of the first element that is `extremum` or NaN.
+fn find<C: Bounded>(tile: &[C], extremum: C) -> usize {
+    const CHUNK: usize = 16;
+    let is_it = |x: &C| (*x == extremum) | x.is_nan();
+    // Chunks without it are passed by vector code.
+    let found = |chunk: &[C; CHUNK]| chunk.iter().fold(0u32, |found, x| found | u32::from(is_it(x))) != 0;
+    let start = tile.as_chunks().0.iter().position(found).unwrap_or(tile.len() / CHUNK) * CHUNK;
+    start + tile[start..].iter().position(is_it).unwrap_or(0)
 }
 
 fn search_columns<C: Bounded, F: Order<C>>(

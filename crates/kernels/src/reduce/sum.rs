@@ -4,7 +4,7 @@ use rushlight_runtime::{Complex, Detail, Error, KernelContext, Op, Result, Scala
 
 use crate::support::access::{Reader, Writer, dispatch_accumulator};
 use crate::support::number::Arithmetic;
-use crate::support::reduce::{DimSet, Fold, Product, Sum, check_dtype, reduce, resize_reduced};
+use crate::support::reduce::{DimSet, Fold, Product, Sum, check_dtype, reduce, resize_reduced, sum_i32};
 use crate::support::tile::Compute;
 
 /// `sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out)`
@@ -34,6 +34,10 @@ fn sum_int_list_out(cx: &KernelContext<'_>) -> Result<()> {
     resize_reduced(&mut out, &input, dims, keepdim, 4)?;
     if input.dtype().is_complex() {
         return complex_sum(&input, dims, out, keepdim);
+    }
+    if (input.dtype(), out.dtype()) == (ScalarType::Int, ScalarType::Long) && sum_i32(&input, dims, &mut out, keepdim)?
+    {
+        return Ok(());
     }
     fold_cast::<Sum>(&input, dims, out, keepdim)
 }

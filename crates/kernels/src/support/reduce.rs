@@ -413,6 +413,22 @@ pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
     })
 }
 
+/// Sums `i32` numbers into `i64` ones where each group is one short run, in their order; else false, and nothing is done.
+pub(crate) fn sum_i32(input: &Tensor<'_>, dims: DimSet, out: &mut TensorMut<'_>, keepdim: bool) -> Result<bool> {
+    let strides = dims.reduced_strides(input.rank(), out.strides(), keepdim)?;
+    let nest = Nest::new(input.sizes(), [input.strides(), &strides], dims)?;
+    let Some(run) = nest.equal_runs() else { return Ok(false) };
+    for (group, sum) in input.as_slice::<i32>()?.chunks_exact(run).zip(out.as_mut_slice::<i64>()?) {
+        *sum = 0;
+        for block in group.chunks(BLOCK) {
+            // The halves of so few numbers add up within 32 bits, so that none need to be widened.
+            let (low, high) = block.iter().fold((0, 0), |(low, high), x| (low + (x & 0xffff), high + (x >> 16)));
+            *sum += i64::from(low) + (i64::from(high) << 16);
+        }
+    }
+    Ok(true)
+}
+
 /// Means and sums of squared deviations from the mean of the groups that [`measure`](Self::measure) saw last.
 pub(crate) struct Moments<C> {
     means: [[C; COLUMNS]; 1],
