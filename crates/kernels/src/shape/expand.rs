@@ -78,12 +78,11 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
     if repeats.rank() != 1 {
         return Err(Error::from(Detail::Rank { expected: "1", got: repeats.rank() }).arg(0));
     }
-    let mut total = 0usize;
-    for count in (0..repeats.numel()).filter_map(|i| counts.get(i)) {
-        let grown = usize::try_from(count).ok().and_then(|n| total.checked_add(n));
-        let expected = "numbers that are not negative, and not too many";
-        total = grown.ok_or_else(|| Error::from(Detail::Value { what: "repeats", expected, got: count }).arg(0))?;
-    }
+    let total = match counts {
+        Indices::Long(counts) => total(counts),
+        Indices::Int(counts) => total(counts),
+    };
+    let total = total.map_err(|e| e.arg(0))?;
     if let Some(got) = output_size.filter(|&size| usize::try_from(size) != Ok(total)) {
         let expected = "the sum of the repeats";
         return Err(Error::from(Detail::Value { what: "output size", expected, got }).arg(1));
@@ -94,6 +93,18 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
         Indices::Int(counts) => interleave(counts, out.as_mut_slice()?),
     }
     Ok(())
+}
+
+/// The sum of the counts.
+fn total<T: Number>(counts: &[T]) -> Result<usize> {
+    let mut total = 0usize;
+    for count in counts {
+        let count = count.to_i64();
+        let grown = usize::try_from(count).ok().and_then(|n| total.checked_add(n));
+        let expected = "numbers that are not negative, and not too many";
+        total = grown.ok_or(Detail::Value { what: "repeats", expected, got: count })?;
+    }
+    Ok(total)
 }
 
 /// Writes each position of `counts` as often as the count there says.
