@@ -1,6 +1,7 @@
 // ExecuTorch's side of the benchmarks: a process that loads programs into the C++ runtime of the executorch wheel and
 // times them on request, one command a line, one answer a line:
 //
+//   library FILE             loads a library that registers more kernels, or one that such a library needs: "ok"
 //   load PROGRAM INPUTS      loads `forward`, with one thread; INPUTS holds the bytes of its input tensors, one after
 //                            the other: "ok"
 //   time CALLS NANOSECONDS   executes it at least so often and so long, the inputs set anew before each: the median of
@@ -12,6 +13,8 @@
 // What fails is answered with "error" and the reason.
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/module/module.h>
+
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <chrono>
@@ -199,6 +202,10 @@ std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) 
   if (command == "load") {
     session.reset();
     session = std::make_unique<Session>(first, second);
+    return "ok";
+  }
+  if (command == "library") {
+    if (!dlopen(first.c_str(), RTLD_LAZY | RTLD_GLOBAL)) throw std::runtime_error(dlerror());
     return "ok";
   }
   if (!session) throw std::runtime_error("nothing is loaded");

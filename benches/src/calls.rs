@@ -21,14 +21,14 @@ impl Call {
     }
 }
 
-/// All calls, in the file's order.
-pub fn all() -> Result<Vec<Call>> {
+/// The calls whose line contains `filter`, in the file's order.
+pub fn all(filter: Option<&str>) -> Result<Vec<Call>> {
     let mut family = String::new();
     let mut calls = Vec::new();
     for (number, line) in include_str!("../operators.txt").lines().enumerate() {
         if let Some(comment) = line.strip_prefix("# ") {
             comment.clone_into(&mut family);
-        } else if !line.is_empty() && !line.starts_with('#') {
+        } else if !line.is_empty() && !line.starts_with('#') && filter.is_none_or(|filter| line.contains(filter)) {
             calls.push(call(line, &family).with_context(|| format!("operators.txt:{}", number + 1))?);
         }
     }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_program_of_every_call_loads() {
-        for call in all().unwrap() {
+        for call in all(None).unwrap() {
             let program = write(&call.case, PLACEMENT).unwrap();
             let inputs: Vec<_> = program.inputs.iter().map(|&t| t.into()).collect();
             with_session(&program.bytes, &inputs, |_| Ok(())).unwrap_or_else(|e| panic!("{}: {e:#}", call.case.name));

@@ -56,7 +56,14 @@ const OPTIMIZED: &[&str] = &[
 pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
     let mut peer = Peer::start(worker)?;
     let mut rows = Vec::new();
-    for call in calls::all()?.into_iter().filter(|call| filter.is_none_or(|f| call.case.name.contains(f))) {
+    let mut has_llama = false;
+    for call in calls::all(filter)? {
+        // All of PyTorch comes with them, so nothing else shall be measured afterwards.
+        if is_llama(&call.case.op) && !has_llama {
+            has_llama = true;
+            let libraries = std::env::var("EXECUTORCH_LLAMA").unwrap_or_default();
+            libraries.split(':').filter(|library| !library.is_empty()).try_for_each(|library| peer.library(library))?;
+        }
         let outcome = measure(&call, &mut peer)?;
         println!("{}", line(&call, &outcome));
         rows.push((call, outcome));
@@ -115,8 +122,13 @@ fn line(call: &Call, outcome: &Outcome) -> String {
     }
 }
 
+fn is_llama(op: &str) -> bool {
+    op.starts_with("llama::")
+}
+
 fn library(op: &str) -> &'static str {
     match op {
+        op if is_llama(op) => "custom",
         op if OPTIMIZED.contains(&op) => "optimized",
         op if op.starts_with("quantized_decomposed::") => "quantized",
         _ => "portable",
@@ -145,7 +157,8 @@ fn section(rows: &[(Call, Outcome)]) -> String {
         "\n\nEach line is a program of one operator that both runtimes load. The times are microseconds of its execution, \
          medians of {ROUNDS} rounds in which the two take turns of {} ms ({MORE_ROUNDS} rounds where the first were \
          slower than theirs). *Library* is the one of the wheel's that has their kernel: `optimized` are kernels with \
-         vector instructions that the wheel registers in place of portable ones. The ratio says how many times as long \
+         vector instructions that the wheel registers in place of portable ones, `custom` those for large language models. \
+         The ratio says how many times as long \
          they take.\n\n\
          {} calls, {slower} of them slower than theirs. Geometric mean of the ratios: {all:.2}; of those against \
          portable kernels {only_portable:.2}.\n",

@@ -32,6 +32,11 @@ impl Peer {
         Ok(Self { process, commands, answers, folder })
     }
 
+    /// Loads a library that registers kernels, or one that such a library needs.
+    pub fn library(&mut self, library: &str) -> Result<()> {
+        self.ask(&format!("library {library}")).map(|_| ())
+    }
+
     /// Loads the program's `forward` and sets its inputs.
     pub fn load<'b>(&mut self, program: &[u8], inputs: impl IntoIterator<Item = &'b [u8]>) -> Result<()> {
         let (program_file, inputs_file) = (self.folder.join("program.pte"), self.folder.join("inputs.bin"));

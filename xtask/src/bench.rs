@@ -16,6 +16,7 @@ pub fn run_kind(kind: Option<&str>, filter: Option<&str>) -> Result<()> {
     let start = |arguments: &[&str], python: Option<&Path>| {
         let mut bench = command("cargo", &["run", "--quiet", "--release", "-p", "rushlight-benches", "--"]);
         bench.args(arguments).env("EXECUTORCH_WORKER", &worker).env("MODELS", &models).env("VERSIONS", versions()?);
+        bench.env("EXECUTORCH_LLAMA", llama_libraries()?);
         bench.env("DOCUMENT", root().join("docs/benchmarks.md")).env("PYTHON", venv_python());
         if let Some(python) = python {
             bench.env("PYTHONPATH", python);
@@ -69,8 +70,18 @@ fn worker() -> Result<PathBuf> {
     {
         compile.arg(format!("-l{name}"));
     }
+    compile.arg("-ldl");
     run(&mut compile)?;
     Ok(worker)
+}
+
+/// The library of the kernels for large language models, after the interpreter that its PyTorch needs.
+fn llama_libraries() -> Result<String> {
+    let find = "import importlib.util as u, os, sysconfig as s; \
+                print(os.path.join(s.get_config_var('LIBDIR'), s.get_config_var('LDLIBRARY')) + ':' + os.path.join(\
+                u.find_spec('executorch').submodule_search_locations[0], \
+                'extension/llm/custom_ops/libcustom_ops_aot_lib.so'))";
+    Ok(output(&mut command(venv_python(), &["-c", find]))?.trim().to_owned())
 }
 
 /// A folder with Rushlight's Python package as users get it, apart from the environment of the tests.
