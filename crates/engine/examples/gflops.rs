@@ -1,11 +1,14 @@
 //! GFLOP/s of products and convolutions at the shapes of common models.
 //!
 //! `cargo run --release -p rushlight-engine --example gflops [-- FILTER]`, with `RUSHLIGHT_ISA` to choose an instruction
-//! set. The best of many short repetitions counts, so that other work on the machine disturbs little.
+//! set. Rates of Winograd's algorithm count the multiplications that it saves; a star marks its choice. The best of many short repetitions counts, so that other work on the machine disturbs little.
 
 use std::time::{Duration, Instant};
 
-use rushlight_engine::{Activation, Conv2d, Engine, Gemm, Isa, Tail, conv2d, depthwise2d, gemm, pack};
+use rushlight_engine::{
+    Activation, Conv2d, Engine, Gemm, Isa, Tail, Winograd, conv2d, conv2d_winograd, conv2d_winograd_scratch,
+    depthwise2d, gemm, pack,
+};
 
 /// Time spent on each case.
 const BUDGET: Duration = Duration::from_millis(150);
@@ -24,6 +27,10 @@ fn main() {
     for (name, conv) in convolutions() {
         let flops = 2 * conv.out_h() * conv.out_w() * conv.out_c * conv.in_c * conv.kernel[0] * conv.kernel[1];
         row(&filter, &format!("conv {name}"), &engines, flops, convolution(conv));
+        for form in [Winograd::F2, Winograd::F4].into_iter().filter(|_| Winograd::supports(&conv)) {
+            let chosen = if Winograd::choose(&conv) == Some(form) { "*" } else { "" };
+            row(&filter, &format!("conv {name} {form:?}{chosen}"), &engines, flops, winograd(form, conv));
+        }
     }
     for &(name, size, channels, kernel, stride) in DEPTHWISE {
         let conv = Conv2d {
@@ -156,4 +163,15 @@ fn depthwise(conv: Conv2d) -> impl FnMut(&Engine) {
     let weights = numbers(conv.in_c * conv.kernel[0] * conv.kernel[1]);
     let mut out = vec![0.0; conv.out_h() * conv.out_w() * conv.out_c];
     move |engine| depthwise2d(engine, &conv, &input, &weights, &mut out, &RELU).expect("sizes agree")
+}
+
+fn winograd(form: Winograd, conv: Conv2d) -> impl FnMut(&Engine) {
+    let input = numbers(conv.in_h * conv.in_w * conv.in_c);
+    let packed = pack::winograd_f32(form, &conv, |o, i, h, w| (o * 31 + i * 17 + h * 5 + w) as f32 % 7.0 - 3.0);
+    let mut out = vec![0.0; conv.out_h() * conv.out_w() * conv.out_c];
+    let mut scratch = Vec::new();
+    move |engine| {
+        scratch.resize(conv2d_winograd_scratch(engine, form, &conv).expect("sizes fit"), 0.0);
+        conv2d_winograd(engine, form, &conv, &input, &packed, &mut out, &RELU, &mut scratch).expect("sizes agree");
+    }
 }

@@ -5,8 +5,10 @@ mod direct;
 mod shape;
 mod transposed;
 mod window;
+mod winograd;
 
 pub use depthwise::depthwise2d;
 pub use direct::{conv2d, conv3d};
 pub use shape::{Conv2d, Conv3d};
 pub use transposed::{ConvTranspose2d, conv_transpose2d};
+pub use winograd::{Winograd, conv2d_winograd, conv2d_winograd_scratch};

@@ -33,7 +33,10 @@ mod tail;
 mod tests;
 
 pub use attention::{Attention, MaskStrides, Strides, attention, attention_scratch};
-pub use conv::{Conv2d, Conv3d, ConvTranspose2d, conv_transpose2d, conv2d, conv3d, depthwise2d};
+pub use conv::{
+    Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
+    conv3d, depthwise2d,
+};
 pub use copy::{Copy, copy, fill};
 pub use elementwise::{Binary, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;

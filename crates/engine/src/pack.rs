@@ -6,7 +6,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::{Conv2d, Conv3d, ConvTranspose2d};
+use crate::{Conv2d, Conv3d, ConvTranspose2d, Winograd};
 
 /// Columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
@@ -114,6 +114,35 @@ pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, u
                 let w = phase_w.first_tap + tap % phase_w.taps * phase_w.tap_step;
                 get(o / columns * channels + i, o % columns, h, w)
             });
+        }
+    }
+    packed
+}
+
+/// Floats of the packed weights of a convolution by Winograd's algorithm; `None` if that does not fit in `usize`.
+pub fn winograd_f32_len(form: Winograd, conv: &Conv2d) -> Option<usize> {
+    matrix_f32_len(conv.in_c, conv.out_c)?.checked_mul(form.points())
+}
+
+/// Transforms and packs the weights of a 3x3 convolution for [`conv2d_winograd`](crate::conv2d_winograd), addressed by
+/// `get(o, i, h, w)`: a packed matrix of input by output channels for each position of a transformed tile.
+///
+/// # Panics
+/// When the packed weights do not fit in memory.
+pub fn winograd_f32(form: Winograd, conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
+    let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
+    let mut packed = vec![0.0; winograd_f32_len(form, conv).expect("weights fit in memory")];
+    let width = form.points().isqrt();
+    for o in 0..conv.out_c {
+        for i in 0..conv.in_c {
+            let rows = [0, 1, 2].map(|h| form.transform_filter([0, 1, 2].map(|w| f64::from(get(o, i, h, w)))));
+            for x in 0..width {
+                let column = form.transform_filter(rows.map(|row| row[x]));
+                for y in 0..width {
+                    let at = (y * width + x) * one + (o / PANEL * conv.in_c + i) * PANEL + o % PANEL;
+                    packed[at] = column[y] as f32;
+                }
+            }
         }
     }
     packed

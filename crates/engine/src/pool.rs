@@ -32,6 +32,11 @@ mod inline {
         pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
             (0..tasks).for_each(task);
         }
+
+        /// Runs `task(0, 0)` to `task(0, tasks - 1)`.
+        pub(crate) fn run_with_slot(&self, tasks: usize, task: impl Fn(usize, usize) + Sync) {
+            (0..tasks).for_each(|index| task(0, index));
+        }
     }
 }
 

@@ -152,6 +152,26 @@ pub(crate) struct Steps {
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the steps.
 unsafe impl Sync for Steps {}
 
+impl Steps {
+    /// All steps but the bias, for the sums of `n` neighbouring columns whose residual, if there is one, is at `residual`.
+    ///
+    /// # Safety
+    /// If there is a residual, `n` floats of it are readable.
+    #[inline(always)]
+    pub(crate) unsafe fn apply<S: Simd>(&self, s: S, sum: S::V, residual: *const f32, n: usize) -> S::V {
+        if self.residual.is_null() {
+            return self.activation.apply(s, sum);
+        }
+        // SAFETY: the caller vouches for it.
+        let residual = unsafe { s.load_part(residual, n) };
+        if self.residual_first {
+            self.activation.apply(s, s.add(sum, residual))
+        } else {
+            s.add(self.activation.apply(s, sum), residual)
+        }
+    }
+}
+
 /// The steps after the bias, applied to sums that were just stored.
 pub(crate) struct Finish<'a> {
     pub(crate) steps: &'a Steps,
@@ -179,8 +199,6 @@ impl Job for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let has_residual = !self.steps.residual.is_null();
-        let (before, after) = (has_residual && self.steps.residual_first, has_residual && !self.steps.residual_first);
         for row in 0..self.rows {
             let out = self.out.wrapping_add(row * self.out_stride);
             let residual = self.residual.wrapping_add(row * self.residual_stride);
@@ -188,16 +206,9 @@ impl Job for Finish<'_> {
                 let n = (self.columns - column).min(LANES);
                 let (out, residual) = (out.wrapping_add(column), residual.wrapping_add(column));
                 // SAFETY: `run_on` asks for these floats.
-                let mut v = unsafe { s.load_part(out, n) };
-                if before {
-                    // SAFETY: likewise.
-                    v = s.add(v, unsafe { s.load_part(residual, n) });
-                }
-                v = self.steps.activation.apply(s, v);
-                if after {
-                    // SAFETY: likewise.
-                    v = s.add(v, unsafe { s.load_part(residual, n) });
-                }
+                let v = unsafe { s.load_part(out, n) };
+                // SAFETY: likewise.
+                let v = unsafe { self.steps.apply(s, v, residual, n) };
                 // SAFETY: likewise.
                 unsafe { s.store_part(out, n, v) };
             }

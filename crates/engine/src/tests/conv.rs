@@ -1,5 +1,8 @@
 use super::*;
-use crate::{Conv2d, Conv3d, ConvTranspose2d, conv_transpose2d, conv2d, conv3d, depthwise2d, pack};
+use crate::{
+    Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
+    conv3d, depthwise2d, pack,
+};
 
 /// Weights are OIHW.
 fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
@@ -52,11 +55,13 @@ fn random(numbers: &mut Numbers) -> Conv2d {
     }
 }
 
-/// Runs a convolution on every engine and compares with f64, between threads bit for bit.
+/// Runs a convolution on every engine and compares with f64, whose `slack` times the usual rounding it may be off, and
+/// between threads bit for bit.
 fn check(
     conv: &Conv2d,
     numbers: &mut Numbers,
     engines: &[Engine],
+    slack: f64,
     run: impl Fn(&Engine, &[f32], &[f32], &mut [f32], &Tail),
 ) {
     let (group_in, pixels) = (conv.in_c / conv.groups, conv.batch * conv.out_h() * conv.out_w());
@@ -71,7 +76,7 @@ fn check(
         run(engine, &input, &weights, &mut out, &tail.tail());
         let rows = out.chunks_exact(conv.out_stride);
         let got: Vec<f32> = rows.clone().flat_map(|row| &row[..conv.out_c]).copied().collect();
-        assert_close(&got, &expected, taps * group_in, &(engine, conv, tail.activation));
+        assert_close(&got, &expected, slack * rounding(taps * group_in), &(engine, conv, tail.activation));
         assert!(
             rows.flat_map(|row| &row[conv.out_c..]).all(|x| x.is_nan()),
             "{engine:?} {conv:?} wrote between pixels"
@@ -104,7 +109,7 @@ fn conv2d_agrees_with_f64() {
     stem.padding = [[3, 3]; 2];
     shapes.extend([by_taps, within, first_layer, stem, Conv2d::new([1, 20, 20, 33], 40, [1, 1])]);
     for conv in &shapes {
-        check(conv, &mut numbers, &engines, |engine, input, weights, out, tail| {
+        check(conv, &mut numbers, &engines, 1.0, |engine, input, weights, out, tail| {
             let group_in = conv.in_c / conv.groups;
             let packed = pack::conv2d_f32(conv, |o, i, h, w| {
                 weights[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]
@@ -138,7 +143,7 @@ fn depthwise2d_agrees_with_f64() {
         }
     }
     for conv in &shapes {
-        check(conv, &mut numbers, &engines, |engine, input, weights, out, tail| {
+        check(conv, &mut numbers, &engines, 1.0, |engine, input, weights, out, tail| {
             let [kernel_h, kernel_w] = conv.kernel;
             let packed =
                 pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
@@ -204,7 +209,7 @@ fn conv3d_agrees_with_f64() {
             let mut out = vec![0.0; pixels * conv.out_stride];
             conv3d(&engine, &conv, &input, &packed, &mut out, &Tail::default()).unwrap();
             let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
-            assert_close(&got, &expected, taps * group_in, &(&engine, conv));
+            assert_close(&got, &expected, rounding(taps * group_in), &(&engine, conv));
         }
     }
 }
@@ -267,7 +272,87 @@ fn conv_transpose2d_agrees_with_f64() {
             let mut out = vec![f32::NAN; pixels * conv.out_stride];
             conv_transpose2d(&engine, &conv, &input, &packed, &mut out, &tail.tail()).unwrap();
             let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
-            assert_close(&got, &expected, group_in * kernel_h * kernel_w, &(&engine, conv));
+            assert_close(&got, &expected, rounding(group_in * kernel_h * kernel_w), &(&engine, conv));
         }
+    }
+}
+
+#[test]
+fn winograd_agrees_with_f64() {
+    let mut numbers = Numbers(7);
+    let engines: Vec<Engine> = engines().collect();
+    for round in 0..60 {
+        let mut conv = random(&mut numbers);
+        let channels = [16, 17, 31, 33, 48, 64];
+        (conv.in_c, conv.out_c) = (numbers.one_of(&channels), numbers.one_of(&channels));
+        (conv.in_stride, conv.out_stride) = (conv.in_c + numbers.below(2), conv.out_c + numbers.below(2));
+        (conv.kernel, conv.stride, conv.dilation, conv.groups) = ([3; 2], [1; 2], [1; 2], 1);
+        if conv.out_h() == 0 || conv.out_w() == 0 {
+            continue;
+        }
+        let form = [Winograd::F2, Winograd::F4][round % 2];
+        let slack = if form == Winograd::F2 { 1.5 } else { 4.0 };
+        check(&conv, &mut numbers, &engines, slack, |engine, input, weights, out, tail| {
+            let packed = pack::winograd_f32(form, &conv, |o, i, h, w| weights[((o * conv.in_c + i) * 3 + h) * 3 + w]);
+            let mut scratch = vec![f32::NAN; conv2d_winograd_scratch(engine, form, &conv).unwrap()];
+            conv2d_winograd(engine, form, &conv, input, &packed, out, tail, &mut scratch).unwrap();
+        });
+    }
+}
+
+/// The greatest error of a network of 3x3 convolutions, each with ReLU, relative to the greatest output.
+fn error_of_a_network(layers: usize, channels: usize, form: Option<Winograd>) -> f64 {
+    let mut numbers = Numbers(8);
+    let conv = Conv2d { padding: [[1; 2]; 2], ..Conv2d::new([1, 12, 12, channels], channels, [3, 3]) };
+    let (engine, relu) = (Engine::new(1), Tail { activation: Activation::RELU, ..Tail::default() });
+    // Keeps the activations' scale from layer to layer.
+    let scale = (6.0 / (9.0 * channels as f32)).sqrt();
+    let mut got = numbers.vector(12 * 12 * channels);
+    let mut exact: Vec<f64> = got.iter().copied().map(f64::from).collect();
+    for _ in 0..layers {
+        let weights: Vec<f32> = numbers.vector(channels * channels * 9).iter().map(|w| w * scale).collect();
+        let get = |o: usize, i: usize, h: usize, w: usize| weights[((o * channels + i) * 3 + h) * 3 + w];
+        let mut out = vec![0.0; got.len()];
+        match form {
+            None => conv2d(&engine, &conv, &got, &pack::conv2d_f32(&conv, get), &mut out, &relu).unwrap(),
+            Some(form) => {
+                let packed = pack::winograd_f32(form, &conv, get);
+                let mut scratch = vec![0.0; conv2d_winograd_scratch(&engine, form, &conv).unwrap()];
+                conv2d_winograd(&engine, form, &conv, &got, &packed, &mut out, &relu, &mut scratch).unwrap();
+            }
+        }
+        got = out;
+        let mut next = vec![0.0f64; exact.len()];
+        for (pixel, sums) in next.chunks_mut(channels).enumerate() {
+            for tap in 0..9 {
+                let (y, x) = ((pixel / 12 + tap / 3).wrapping_sub(1), (pixel % 12 + tap % 3).wrapping_sub(1));
+                if y < 12 && x < 12 {
+                    let from = &exact[(y * 12 + x) * channels..][..channels];
+                    for (o, sum) in sums.iter_mut().enumerate() {
+                        *sum += from
+                            .iter()
+                            .enumerate()
+                            .map(|(i, a)| a * f64::from(get(o, i, tap / 3, tap % 3)))
+                            .sum::<f64>();
+                    }
+                }
+            }
+            sums.iter_mut().for_each(|sum| *sum = sum.max(0.0));
+        }
+        exact = next;
+    }
+    let greatest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+    let error = got.iter().zip(&exact).map(|(&got, exact)| (f64::from(got) - exact).abs()).fold(0.0, f64::max);
+    error / greatest
+}
+
+#[test]
+fn winograd_stays_precise_through_a_deep_network() {
+    let (layers, channels) = (16, 64);
+    let direct = error_of_a_network(layers, channels, None);
+    for (form, bound) in [(Winograd::F2, 3e-6), (Winograd::F4, 1e-5)] {
+        let error = error_of_a_network(layers, channels, Some(form));
+        println!("{form:?}: {error:.1e}, direct: {direct:.1e}");
+        assert!(error < bound, "{form:?}: {error:e}, direct: {direct:e}");
     }
 }

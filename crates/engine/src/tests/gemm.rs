@@ -43,7 +43,7 @@ fn agrees_with_f64() {
             gemm(engine, &g, &a, &packed, &mut c, &tail.tail()).unwrap();
             let rows = c.chunks_exact(g.c_stride);
             let got: Vec<f32> = rows.clone().flat_map(|row| &row[..n]).copied().collect();
-            assert_close(&got, &expected, k, &(engine, g, tail.activation));
+            assert_close(&got, &expected, rounding(k), &(engine, g, tail.activation));
             assert!(rows.flat_map(|row| &row[n..]).all(|x| x.is_nan()), "{engine:?} {g:?} wrote between rows");
             match &single {
                 Some((isa, single)) if *isa == engine.isa() && engine.threads() > 1 => {
@@ -141,7 +141,7 @@ fn batches_agree_with_f64() {
             let mut c = vec![f32::NAN; expected.len()];
             let mut scratch = vec![f32::NAN; matmul_scratch(engine, &shape).unwrap()];
             matmul(engine, &shape, &a, &b, &mut c, &tail.tail(), &mut scratch).unwrap();
-            assert_close(&c, &expected, k, &(engine, shape));
+            assert_close(&c, &expected, rounding(k), &(engine, shape));
         }
         let overlapping = Matmul { c_batch: [shape.c_batch[0], n - 1], ..shape };
         if heads > 1 {
