@@ -20,6 +20,10 @@ use crate::Isa;
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
 
+/// The bits of sqrt(1/2), and those of a number's mantissa.
+const SQRT_HALF: u32 = core::f32::consts::FRAC_1_SQRT_2.to_bits();
+const MANTISSA: u32 = (1 << 23) - 1;
+
 /// An instruction set: a token that exists only where the processor has it.
 ///
 /// Rounding is to nearest. Operations follow IEEE 754 except where they say otherwise.
@@ -86,8 +90,90 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn copysign(self, v: Self::V, sign: Self::V) -> Self::V;
     /// `yes` where `a < b`, else `no`, which includes NaN.
     fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
-    /// 2 to the power of `n`, for integral `n` from -126 to 127.
-    fn exp2i(self, n: Self::V) -> Self::V;
+    /// `yes` where `a == b`, else `no`, which includes NaN.
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    fn sqrt(self, v: Self::V) -> Self::V;
+    fn floor(self, v: Self::V) -> Self::V;
+    fn ceil(self, v: Self::V) -> Self::V;
+    fn trunc(self, v: Self::V) -> Self::V;
+    /// The nearest integer, ties to even.
+    fn round(self, v: Self::V) -> Self::V;
+    /// `v * 2^n` for integral `n`, if both `v` and the result are normal numbers.
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V;
+    /// A positive normal number as (m, n) with `v = m * 2^n`, `n` integral and `m` from sqrt(1/2) to sqrt(2).
+    fn split(self, v: Self::V) -> (Self::V, Self::V);
+
+    /// The first 16 floats, or fewer and zeros.
+    #[inline(always)]
+    fn read(self, from: &[f32]) -> Self::V {
+        if from.len() >= LANES {
+            // SAFETY: there are 16 floats.
+            unsafe { self.load(from.as_ptr()) }
+        } else {
+            // SAFETY: there are as many floats as the slice has.
+            unsafe { self.load_part(from.as_ptr(), from.len()) }
+        }
+    }
+
+    /// Writes the first 16 floats, or fewer if there are fewer.
+    #[inline(always)]
+    fn write(self, to: &mut [f32], v: Self::V) {
+        if to.len() >= LANES {
+            // SAFETY: there are 16 floats.
+            unsafe { self.store(to.as_mut_ptr(), v) };
+        } else {
+            // SAFETY: there are as many floats as the slice has.
+            unsafe { self.store_part(to.as_mut_ptr(), to.len(), v) };
+        }
+    }
+
+    /// The greater; NaN where either is.
+    #[inline(always)]
+    fn maximum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.max(a, b), a)
+    }
+
+    /// The lesser; NaN where either is.
+    #[inline(always)]
+    fn minimum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.min(a, b), a)
+    }
+
+    #[inline(always)]
+    fn lanes(self, v: Self::V) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the array has 16 floats.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        lanes
+    }
+
+    /// The sum of all lanes: of pairs, then of pairs of these, and so on.
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        let mut lanes = self.lanes(v);
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+        }
+        lanes[0]
+    }
+
+    /// Writes 8 columns of 8 rows as rows: `to[j * to_stride + i] = from[i * from_stride + j]`.
+    ///
+    /// # Safety
+    /// At `from` are 8 rows of 8 readable floats, at `to` as many writable ones.
+    #[inline(always)]
+    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller vouches for all of it.
+                let x = unsafe { *from.wrapping_add(i * from_stride + j) };
+                // SAFETY: likewise.
+                unsafe { *to.wrapping_add(j * to_stride + i) = x };
+            }
+        }
+    }
 }
 
 /// Something to compute with any instruction set.

@@ -138,6 +138,15 @@ impl Attention {
                 return Err(Error::Mismatch { what: "mask", expected: 1 - got, got });
             }
         }
+        // Rows of the result are written by several threads.
+        let y = self.y;
+        let mut dims = [(y.batch, self.batch), (y.head, self.heads), (y.row, self.rows)];
+        dims.sort_unstable();
+        let mut inside = self.value_depth;
+        for (stride, size) in dims.into_iter().filter(|(_, size)| *size > 1) {
+            at_least("y strides", stride, inside)?;
+            inside += (size - 1) * stride;
+        }
         size("scratch", &[engine.threads(), self.keys])?;
         at_least("scratch", scratch.len(), attention_scratch(engine, self))?;
         Ok(true)

@@ -1,7 +1,14 @@
 //! Programs of elementwise instructions, with broadcasting.
 
+mod functions;
+mod tile;
+
+use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
+use crate::split::Output;
 use crate::{Activation, Engine};
+
+use tile::{TILE, Tiles};
 
 /// The most dimensions of a tensor here.
 pub const MAX_DIMS: usize = 16;
@@ -127,113 +134,71 @@ pub fn elementwise(
     y: &mut [f32],
 ) -> Result<(), Error> {
     let elements = check(instructions, dims, operands, y)?;
-    let _ = engine;
-    let mut registers = [0.0f32; REGISTERS];
-    for (i, y) in y[..elements].iter_mut().enumerate() {
-        let read = |operand: Operand, registers: &[f32; REGISTERS]| match operand {
-            Operand::Register(r) => registers[r as usize],
-            Operand::Number(x) => x,
-            Operand::Tensor(t) => {
-                let (mut rest, mut at) = (i, 0);
-                for (d, &size) in dims.iter().enumerate().rev() {
-                    at += rest % size * operands[t as usize].strides[d];
-                    rest /= size;
-                }
-                operands[t as usize].data[at]
-            }
-        };
-        for instruction in instructions {
-            let (to, value) = match *instruction {
-                Instruction::Unary { to, function, x } => (to, unary(function, read(x, &registers))),
-                Instruction::Binary { to, function, a, b } => {
-                    (to, binary(function, read(a, &registers), read(b, &registers)))
-                }
-                Instruction::Select { to, condition, a, b } => {
-                    (to, if read(condition, &registers) == 0.0 { read(b, &registers) } else { read(a, &registers) })
-                }
-                Instruction::Activate { to, activation, x } => {
-                    struct One(Activation, f32);
-                    impl crate::arch::Job for One {
-                        type Out = f32;
-                        #[inline(always)]
-                        fn run<S: crate::arch::Simd>(self, s: S) -> f32 {
-                            let mut lanes = [0.0; 16];
-                            // SAFETY: 16 floats.
-                            #[allow(unsafe_code)]
-                            unsafe {
-                                s.store(lanes.as_mut_ptr(), self.0.apply(s, s.splat(self.1)));
-                            }
-                            lanes[0]
-                        }
-                    }
-                    (to, engine.level.run(One(activation, read(x, &registers))))
-                }
-            };
-            registers[to as usize] = value;
-            *y = value;
-        }
+    if elements == 0 {
+        return Ok(());
     }
+    let plan = Plan::new(dims, operands);
+    let tiles = Tiles { plan: &plan, instructions, operands, y: Output::new(y) };
+    let least = LEAST.div_ceil(plan.rows * plan.unit);
+    engine.for_ranges(plan.tiles(), least, |range| engine.level.run(tiles.range(range)));
     Ok(())
 }
 
-fn unary(function: Unary, x: f32) -> f32 {
-    let truth = |t: bool| f32::from(u8::from(t));
-    match function {
-        Unary::Identity => x,
-        Unary::Neg => -x,
-        Unary::Abs => x.abs(),
-        Unary::Sqrt => libm::sqrtf(x),
-        Unary::Rsqrt => 1.0 / libm::sqrtf(x),
-        Unary::Reciprocal => 1.0 / x,
-        Unary::Square => x * x,
-        Unary::Exp => libm::expf(x),
-        Unary::Log => libm::logf(x),
-        Unary::Sin => libm::sinf(x),
-        Unary::Cos => libm::cosf(x),
-        Unary::Tanh => libm::tanhf(x),
-        Unary::Sigmoid => 1.0 / (1.0 + libm::expf(-x)),
-        Unary::Erf => libm::erff(x),
-        Unary::Floor => libm::floorf(x),
-        Unary::Ceil => libm::ceilf(x),
-        Unary::Round => libm::rintf(x),
-        Unary::Trunc => libm::truncf(x),
-        Unary::Not => truth(x == 0.0),
-        Unary::IsNan => truth(x.is_nan()),
-        Unary::Log1p => libm::log1pf(x),
-        Unary::Expm1 => libm::expm1f(x),
-    }
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 16 << 10;
+
+/// How the result is cut into tiles: the innermost dimensions that fit together are whole, and a tile has several rows of
+/// them along the next dimension, in which all operands advance by a constant.
+struct Plan {
+    /// Sizes, after dimensions that are contiguous in all operands became one.
+    sizes: [usize; MAX_DIMS],
+    /// The innermost of the original dimensions of each.
+    axes: [usize; MAX_DIMS],
+    rank: usize,
+    /// The dimension along which tiles have rows.
+    row: usize,
+    /// Elements of a row: of the dimensions inside of it.
+    unit: usize,
+    /// Rows of a tile.
+    rows: usize,
 }
 
-fn binary(function: Binary, a: f32, b: f32) -> f32 {
-    let truth = |t: bool| f32::from(u8::from(t));
-    match function {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Max => {
-            if a.is_nan() || a > b {
-                a
+impl Plan {
+    fn new(dims: &[usize], operands: &[Source<'_>]) -> Self {
+        let (mut sizes, mut axes) = ([1; MAX_DIMS], [0; MAX_DIMS]);
+        let mut rank = 0;
+        for (axis, &size) in dims.iter().enumerate().filter(|(_, size)| **size != 1) {
+            let continues = |operand: &Source| operand.strides[axes[rank - 1]] == operand.strides[axis] * size;
+            if rank > 0 && operands.iter().all(continues) {
+                sizes[rank - 1] *= size;
+                axes[rank - 1] = axis;
             } else {
-                b
+                sizes[rank] = size;
+                axes[rank] = axis;
+                rank += 1;
             }
         }
-        Binary::Min => {
-            if a.is_nan() || a < b {
-                a
-            } else {
-                b
-            }
+        let rank = rank.max(1);
+        let (mut row, mut unit) = (rank - 1, 1);
+        while row > 0 && unit * sizes[row] <= TILE {
+            unit *= sizes[row];
+            row -= 1;
         }
-        Binary::Pow => libm::powf(a, b),
-        Binary::Eq => truth(a == b),
-        Binary::Ne => truth(a != b),
-        Binary::Lt => truth(a < b),
-        Binary::Le => truth(a <= b),
-        Binary::Gt => truth(a > b),
-        Binary::Ge => truth(a >= b),
-        Binary::And => truth(a != 0.0 && b != 0.0),
-        Binary::Or => truth(a != 0.0 || b != 0.0),
+        let tiles = sizes[row].div_ceil(TILE / unit);
+        let mut rows = sizes[row].div_ceil(tiles);
+        if unit == 1 {
+            rows = rows.next_multiple_of(LANES);
+        }
+        Self { sizes, axes, rank, row, unit, rows }
+    }
+
+    /// Tiles along the dimension of rows.
+    fn tiles_per_row(&self) -> usize {
+        self.sizes[self.row].div_ceil(self.rows)
+    }
+
+    fn tiles(&self) -> usize {
+        self.sizes[..self.row].iter().product::<usize>() * self.tiles_per_row()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Rows of a table, picked by integers.
+#![allow(unsafe_code)]
 
 use crate::Engine;
 use crate::error::{Error, at_least, size};
+use crate::split::Output;
 
 /// Integers of either width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +69,17 @@ pub fn gather<'a>(
         }
         return Err(Error::Index { what: "index", index, size: rows });
     }
-    let _ = engine;
-    for (i, y) in y.chunks_exact_mut(columns).take(indices.len()).enumerate() {
-        let row = indices.get(i) as usize;
-        y.copy_from_slice(&table[row * columns..][..columns]);
-    }
+    let y = Output::new(y);
+    engine.for_ranges(indices.len(), LEAST.div_ceil(columns), |range| {
+        // SAFETY: ranges of rows are disjoint.
+        let y = unsafe { y.slice(range.start * columns..range.end * columns) };
+        for (i, y) in range.zip(y.chunks_exact_mut(columns)) {
+            let row = indices.get(i) as usize;
+            y.copy_from_slice(&table[row * columns..][..columns]);
+        }
+    });
     Ok(())
 }
+
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 16 << 10;

@@ -17,6 +17,7 @@ mod conv;
 mod copy;
 mod elementwise;
 mod error;
+mod fold;
 mod gather;
 mod gemm;
 mod isa;
@@ -28,6 +29,7 @@ mod product;
 mod reduce;
 mod resize;
 mod softmax;
+mod split;
 mod tail;
 #[cfg(test)]
 mod tests;

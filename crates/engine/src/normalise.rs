@@ -1,7 +1,11 @@
 //! Layer norm and RMS norm of rows.
+#![allow(unsafe_code)]
 
 use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::fold;
+use crate::split::Output;
 
 /// Rows of `columns`, each normalised by itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,19 +39,75 @@ pub fn normalise(
             at_least(what, parameter.len(), columns)?;
         }
     }
-    let _ = engine;
     if elements == 0 {
         return Ok(());
     }
-    for (x, y) in x[..elements].chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
-        let n = columns as f32;
-        let mean = if centred { x.iter().sum::<f32>() / n } else { 0.0 };
-        let square = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / n;
-        let scale = 1.0 / libm::sqrtf(square + eps);
-        for (i, (y, x)) in y.iter_mut().zip(x).enumerate() {
-            let scaled = (x - mean) * scale * weight.map_or(1.0, |weight| weight[i]);
-            *y = scaled + bias.map_or(0.0, |bias| bias[i]);
+    let y = Output::new(y);
+    engine.for_ranges(rows, LEAST.div_ceil(columns), |rows| {
+        let elements = rows.start * columns..rows.end * columns;
+        // SAFETY: ranges of rows are disjoint.
+        let y = unsafe { y.slice(elements.clone()) };
+        let (weight, bias) = (weight.map(|weight| &weight[..columns]), bias.map(|bias| &bias[..columns]));
+        engine.level.run(Rows { columns, eps, centred, x: &x[elements], weight, bias, y });
+    });
+    Ok(())
+}
+
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 8 << 10;
+
+struct Rows<'a> {
+    columns: usize,
+    eps: f32,
+    centred: bool,
+    x: &'a [f32],
+    weight: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl Job for Rows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let n = self.columns as f64;
+        for (x, y) in self.x.chunks_exact(self.columns).zip(self.y.chunks_exact_mut(self.columns)) {
+            let mean = if self.centred { (fold::sum(s, x, 0.0, |x| x) / n) as f32 } else { 0.0 };
+            let centre = s.splat(mean);
+            let square = |x| {
+                let x = s.sub(x, centre);
+                s.mul(x, x)
+            };
+            let variance = (fold::sum(s, x, mean, square) / n) as f32;
+            let deviation = s.sqrt(s.splat(variance + self.eps));
+            let scale = s.div(s.splat(1.0), deviation);
+            let scaled = |x| s.mul(s.sub(x, centre), scale);
+            match (self.weight, self.bias) {
+                (Some(weight), Some(bias)) => {
+                    each(s, x, y, [weight, bias], |x, [weight, bias]| s.fma(scaled(x), weight, bias));
+                }
+                (Some(weight), None) => each(s, x, y, [weight], |x, [weight]| s.mul(scaled(x), weight)),
+                (None, Some(bias)) => each(s, x, y, [bias], |x, [bias]| s.add(scaled(x), bias)),
+                (None, None) => fold::map(s, x, y, scaled),
+            }
         }
     }
-    Ok(())
+}
+
+/// Writes `f` of each vector of `x` and of the parameters, which are as long, to `y`.
+#[inline(always)]
+fn each<S: Simd, const N: usize>(
+    s: S,
+    x: &[f32],
+    y: &mut [f32],
+    parameters: [&[f32]; N],
+    f: impl Fn(S::V, [S::V; N]) -> S::V,
+) {
+    let mut at = 0;
+    fold::map(s, x, y, |x| {
+        let v = f(x, parameters.map(|parameter| s.read(&parameter[at..])));
+        at += LANES;
+        v
+    });
 }

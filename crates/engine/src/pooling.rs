@@ -1,7 +1,10 @@
 //! The greatest or the mean of windows.
+#![allow(unsafe_code)]
 
 use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, positive, size};
+use crate::split::Output;
 
 /// Windows that slide over a feature map `[batch, in_h, in_w, channels]`, to `[batch, out_h, out_w, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,46 +42,136 @@ pub struct Mean {
 /// When a slice is too short, or a size is zero or too large.
 pub fn pool2d(engine: &Engine, pool: &Pool2d, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
     pool.check(x, y)?;
-    let _ = engine;
-    let &Pool2d { batch, in_h, in_w, channels, out_h, out_w, kernel, stride, padding, dilation, mean } = pool;
-    for image in 0..batch {
-        for oy in 0..out_h {
-            for ox in 0..out_w {
-                let at = ((image * out_h + oy) * out_w + ox) * channels;
-                let y = &mut y[at..at + channels];
-                y.fill(if mean.is_some() { 0.0 } else { f32::NEG_INFINITY });
-                let mut inside = 0;
-                let mut counted = 0;
-                for kh in 0..kernel[0] {
-                    for kw in 0..kernel[1] {
-                        let (iy, ix) = (oy * stride[0] + kh * dilation[0], ox * stride[1] + kw * dilation[1]);
-                        if iy < in_h + padding[0][0] + padding[0][1] && ix < in_w + padding[1][0] + padding[1][1] {
-                            counted += 1;
-                        }
-                        let (iy, ix) = (iy.wrapping_sub(padding[0][0]), ix.wrapping_sub(padding[1][0]));
-                        if iy >= in_h || ix >= in_w {
-                            continue;
-                        }
-                        inside += 1;
-                        let x = &x[((image * in_h + iy) * in_w + ix) * channels..][..channels];
-                        for (y, &x) in y.iter_mut().zip(x) {
-                            *y = match mean {
-                                Some(_) => *y + x,
-                                None if x > *y || x.is_nan() => x,
-                                None => *y,
-                            };
-                        }
+    if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
+        return Ok(());
+    }
+    let line = pool.out_w * pool.channels;
+    let y = Output::new(y);
+    let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
+        // SAFETY: ranges of lines are disjoint.
+        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
+        engine.level.run(Lines { pool, x, y, first: lines.start });
+    });
+    Ok(())
+}
+
+/// Elements of windows for which a task is worth handing over.
+const LEAST: usize = 32 << 10;
+
+/// Lines of the output.
+struct Lines<'a> {
+    pool: &'a Pool2d,
+    x: &'a [f32],
+    y: &'a mut [f32],
+    /// The first line, among those of all images.
+    first: usize,
+}
+
+/// The part of a window that is inside, along one axis.
+#[derive(Clone, Copy)]
+struct Taps {
+    first: usize,
+    count: usize,
+    /// How many count if padding does.
+    padded: usize,
+}
+
+impl Pool2d {
+    #[inline]
+    fn taps(&self, axis: usize, out: usize) -> Taps {
+        let size = if axis == 0 { self.in_h } else { self.in_w };
+        let [before, after] = self.padding[axis];
+        let (kernel, dilation) = (self.kernel[axis], self.dilation[axis]);
+        let start = out * self.stride[axis];
+        // Taps at positions below an end, counted from the beginning of the padding.
+        let below = |end: usize| end.saturating_sub(start).div_ceil(dilation).min(kernel);
+        let skipped = below(before);
+        let inside = below(before + size).saturating_sub(skipped);
+        let first = (start + skipped * dilation).saturating_sub(before);
+        Taps { first, count: inside, padded: below(before + size + after) }
+    }
+}
+
+impl Job for Lines<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let pool = self.pool;
+        for (line, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
+            let (image, out_y) = ((self.first + line) / pool.out_h, (self.first + line) % pool.out_h);
+            let rows = pool.taps(0, out_y);
+            let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
+            for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
+                let columns = pool.taps(1, out_x);
+                let window = Window { pool, x, rows, columns };
+                match pool.mean {
+                    None => window.fold(s, y, f32::NEG_INFINITY, 1.0, |a, b| s.maximum(a, b)),
+                    Some(mean) => {
+                        let inside = rows.count * columns.count;
+                        let count = if mean.count_padding { rows.padded * columns.padded } else { inside };
+                        let divisor = mean.divisor.unwrap_or(count).max(1) as f32;
+                        window.fold(s, y, 0.0, divisor, |a, b| s.add(a, b));
                     }
-                }
-                if let Some(mean) = mean {
-                    let count = if mean.count_padding { counted } else { inside };
-                    let divisor = mean.divisor.unwrap_or(count).max(1) as f32;
-                    y.iter_mut().for_each(|y| *y /= divisor);
                 }
             }
         }
     }
-    Ok(())
+}
+
+/// The window of one output pixel.
+struct Window<'a> {
+    pool: &'a Pool2d,
+    /// The image.
+    x: &'a [f32],
+    rows: Taps,
+    columns: Taps,
+}
+
+impl Window<'_> {
+    /// Folds the window's pixels channel by channel, and divides.
+    #[inline(always)]
+    fn fold<S: Simd>(&self, s: S, y: &mut [f32], start: f32, divisor: f32, step: impl Fn(S::V, S::V) -> S::V) {
+        let mut channel = 0;
+        while y.len() - channel >= 4 * LANES {
+            self.vectors::<S, 4>(s, channel, &mut y[channel..], start, divisor, &step);
+            channel += 4 * LANES;
+        }
+        while channel < y.len() {
+            self.vectors::<S, 1>(s, channel, &mut y[channel..], start, divisor, &step);
+            channel += LANES;
+        }
+    }
+
+    /// `V` vectors of channels.
+    #[inline(always)]
+    fn vectors<S: Simd, const V: usize>(
+        &self,
+        s: S,
+        channel: usize,
+        y: &mut [f32],
+        start: f32,
+        divisor: f32,
+        step: &impl Fn(S::V, S::V) -> S::V,
+    ) {
+        let pool = self.pool;
+        let mut folded = [s.splat(start); V];
+        for row in 0..self.rows.count {
+            let in_y = self.rows.first + row * pool.dilation[0];
+            for column in 0..self.columns.count {
+                let in_x = self.columns.first + column * pool.dilation[1];
+                let x = &self.x[(in_y * pool.in_w + in_x) * pool.channels..][..pool.channels];
+                for v in 0..V {
+                    folded[v] = step(folded[v], s.read(&x[channel + v * LANES..]));
+                }
+            }
+        }
+        for v in 0..V {
+            let folded = if divisor == 1.0 { folded[v] } else { s.div(folded[v], s.splat(divisor)) };
+            s.write(&mut y[v * LANES..], folded);
+        }
+    }
 }
 
 impl Pool2d {

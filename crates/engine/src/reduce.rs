@@ -1,7 +1,11 @@
 //! Sums, means and extremes over a dimension.
+#![allow(unsafe_code)]
 
 use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::fold;
+use crate::split::Output;
 
 /// What a reduction computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,17 +35,150 @@ pub fn reduce(
 ) -> Result<(), Error> {
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;
-    let _ = engine;
-    for o in 0..outer {
-        for i in 0..inner {
-            let elements = (0..reduced).map(|r| x[(o * reduced + r) * inner + i]);
-            y[o * inner + i] = match fold {
-                Fold::Sum => elements.map(f64::from).sum::<f64>() as f32,
-                Fold::Mean => (elements.map(f64::from).sum::<f64>() / reduced as f64) as f32,
-                Fold::Max => elements.fold(f32::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b }),
-                Fold::Min => elements.fold(f32::INFINITY, |a, b| if a.is_nan() || a < b { a } else { b }),
+    if outer * inner == 0 {
+        return Ok(());
+    }
+    let y = Output::new(y);
+    if inner == 1 {
+        engine.for_ranges(outer, LEAST.div_ceil(reduced.max(1)), |rows| {
+            // SAFETY: ranges of rows are disjoint.
+            let y = unsafe { y.slice(rows.clone()) };
+            engine.level.run(Rows { fold, reduced, x: &x[rows.start * reduced..rows.end * reduced], y });
+        });
+        return Ok(());
+    }
+    let blocks = inner.div_ceil(BLOCK);
+    engine.for_ranges(outer * blocks, LEAST.div_ceil(reduced.max(1) * inner.min(BLOCK)), |range| {
+        for index in range {
+            let (outer, first) = (index / blocks, index % blocks * BLOCK);
+            let last = inner.min(first + BLOCK);
+            // SAFETY: blocks are disjoint.
+            let y = unsafe { y.slice(outer * inner + first..outer * inner + last) };
+            let x = &x[outer * reduced * inner..][..reduced * inner];
+            engine.level.run(Columns { fold, reduced, stride: inner, x: x.get(first..).unwrap_or(&[]), y });
+        }
+    });
+    Ok(())
+}
+
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 16 << 10;
+
+/// Columns that are folded side by side in registers.
+const BLOCK: usize = 4 * LANES;
+
+impl Fold {
+    /// Of nothing.
+    fn start(self) -> f32 {
+        match self {
+            Fold::Sum | Fold::Mean => 0.0,
+            Fold::Max => f32::NEG_INFINITY,
+            Fold::Min => f32::INFINITY,
+        }
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(self, s: S, a: S::V, b: S::V) -> S::V {
+        match self {
+            Fold::Sum | Fold::Mean => s.add(a, b),
+            Fold::Max => s.maximum(a, b),
+            Fold::Min => s.minimum(a, b),
+        }
+    }
+}
+
+/// Rows, each folded to one number.
+struct Rows<'a> {
+    fold: Fold,
+    reduced: usize,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Job for Rows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (row, y) in self.y.iter_mut().enumerate() {
+            let x = &self.x[row * self.reduced..][..self.reduced];
+            *y = match self.fold {
+                Fold::Sum => fold::sum(s, x, 0.0, |x| x) as f32,
+                Fold::Mean => (fold::sum(s, x, 0.0, |x| x) / self.reduced as f64) as f32,
+                Fold::Max => extreme(s, x, Fold::Max, |a, b| a > b),
+                Fold::Min => extreme(s, x, Fold::Min, |a, b| a < b),
             };
         }
     }
-    Ok(())
+}
+
+#[inline(always)]
+fn extreme<S: Simd>(s: S, x: &[f32], fold: Fold, wins: impl Fn(f32, f32) -> bool) -> f32 {
+    let step = |a, b| fold.step(s, a, b);
+    let lanes = s.lanes(fold::fold(s, x, fold.start(), fold.start(), step, step));
+    lanes.into_iter().fold(fold.start(), |a, b| if a.is_nan() || wins(a, b) { a } else { b })
+}
+
+/// Up to [`BLOCK`] columns, each folded to one number.
+struct Columns<'a> {
+    fold: Fold,
+    reduced: usize,
+    /// Floats between rows.
+    stride: usize,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Columns<'_> {
+    /// `V` vectors of columns, from the first column on.
+    #[inline(always)]
+    fn vectors<S: Simd, const V: usize>(&mut self, s: S, fold: Fold, first: usize) {
+        /// Rows that are summed in f32 before their sums are.
+        const ROWS: usize = 128;
+        let width = (self.y.len() - first).min(V * LANES);
+        let mut totals = [s.splat(fold.start()); V];
+        let mut row = 0;
+        while row < self.reduced {
+            let end = self.reduced.min(row + ROWS);
+            let mut sums = [s.splat(fold.start()); V];
+            for row in row..end {
+                let x = &self.x[row * self.stride + first..][..width];
+                for v in 0..V {
+                    sums[v] = fold.step(s, sums[v], s.read(&x[v * LANES..]));
+                }
+            }
+            for v in 0..V {
+                totals[v] = fold.step(s, totals[v], sums[v]);
+            }
+            row = end;
+        }
+        let count = s.splat(self.reduced as f32);
+        for v in 0..V {
+            let total = if self.fold == Fold::Mean { s.div(totals[v], count) } else { totals[v] };
+            s.write(&mut self.y[first + v * LANES..], total);
+        }
+    }
+
+    #[inline(always)]
+    fn all<S: Simd>(&mut self, s: S, fold: Fold) {
+        if self.y.len() == BLOCK {
+            return self.vectors::<S, 4>(s, fold, 0);
+        }
+        for first in (0..self.y.len()).step_by(LANES) {
+            self.vectors::<S, 1>(s, fold, first);
+        }
+    }
+}
+
+impl Job for Columns<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        match self.fold {
+            Fold::Sum | Fold::Mean => self.all(s, Fold::Sum),
+            Fold::Max => self.all(s, Fold::Max),
+            Fold::Min => self.all(s, Fold::Min),
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! Feature maps in another size.
+#![allow(unsafe_code)]
 
 use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, positive, size};
+use crate::split::Output;
 
 /// A feature map `[batch, in_h, in_w, channels]`, to `[batch, out_h, out_w, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,7 +35,7 @@ pub enum ResizeMode {
 /// # Errors
 /// When a slice is too short, or the input has no pixel and the output has.
 pub fn resize(engine: &Engine, resize: &Resize, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
-    let &Resize { batch, in_h, in_w, channels, out_h, out_w, mode, .. } = resize;
+    let &Resize { batch, in_h, in_w, channels, out_h, out_w, .. } = resize;
     at_least("x", x.len(), size("x", &[batch, in_h, in_w, channels])?)?;
     let elements = size("y", &[batch, out_h, out_w, channels])?;
     at_least("y", y.len(), elements)?;
@@ -41,28 +44,57 @@ pub fn resize(engine: &Engine, resize: &Resize, x: &[f32], y: &mut [f32]) -> Res
     }
     positive("input height", in_h)?;
     positive("input width", in_w)?;
-    let _ = engine;
-    let pixel = |image: usize, y: usize, x: usize| ((image * in_h + y) * in_w + x) * channels;
-    for image in 0..batch {
-        for oy in 0..out_h {
-            let [top, bottom] = resize.sources(0, oy);
-            for ox in 0..out_w {
-                let [left, right] = resize.sources(1, ox);
-                let y = &mut y[((image * out_h + oy) * out_w + ox) * channels..][..channels];
+    let line = out_w * channels;
+    let y = Output::new(y);
+    engine.for_ranges(batch * out_h, LEAST.div_ceil(line), |lines| {
+        // SAFETY: ranges of lines are disjoint.
+        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
+        engine.level.run(Lines { resize, x, y, first: lines.start });
+    });
+    Ok(())
+}
+
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 8 << 10;
+
+/// Lines of the output.
+struct Lines<'a> {
+    resize: &'a Resize,
+    x: &'a [f32],
+    y: &'a mut [f32],
+    /// The first line, among those of all images.
+    first: usize,
+}
+
+impl Job for Lines<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let &Resize { in_h, in_w, channels, out_h, out_w, mode, .. } = self.resize;
+        for (line, y) in self.y.chunks_exact_mut(out_w * channels).enumerate() {
+            let (image, out_y) = ((self.first + line) / out_h, (self.first + line) % out_h);
+            let [top, bottom] = self.resize.sources(0, out_y);
+            let x = &self.x[image * in_h * in_w * channels..];
+            for (out_x, y) in y.chunks_exact_mut(channels).enumerate() {
+                let [left, right] = self.resize.sources(1, out_x);
+                let pixel = |y: usize, w: usize| &x[(y * in_w + w) * channels..][..channels];
                 if mode == ResizeMode::Nearest {
-                    y.copy_from_slice(&x[pixel(image, top.0, left.0)..][..channels]);
+                    y.copy_from_slice(pixel(top.0, left.0));
                     continue;
                 }
-                for (c, y) in y.iter_mut().enumerate() {
-                    let at = |y: usize, w: usize| x[pixel(image, y, w) + c];
-                    let upper = left.1 * at(top.0, left.0) + right.1 * at(top.0, right.0);
-                    let lower = left.1 * at(bottom.0, left.0) + right.1 * at(bottom.0, right.0);
-                    *y = top.1 * upper + bottom.1 * lower;
+                let corners = [(top, left), (top, right), (bottom, left), (bottom, right)];
+                let pixels = corners.map(|(vertical, horizontal)| pixel(vertical.0, horizontal.0));
+                let [top, bottom, left, right] = [top, bottom, left, right].map(|(_, weight)| s.splat(weight));
+                for (i, y) in y.chunks_mut(LANES).enumerate() {
+                    let [a, b, c, d] = pixels.map(|pixel| s.read(&pixel[i * LANES..]));
+                    let upper = s.fma(right, b, s.mul(left, a));
+                    let lower = s.fma(right, d, s.mul(left, c));
+                    s.write(y, s.fma(bottom, lower, s.mul(top, upper)));
                 }
             }
         }
     }
-    Ok(())
 }
 
 impl Resize {

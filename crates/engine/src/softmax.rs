@@ -1,7 +1,11 @@
 //! Softmax of rows.
+#![allow(unsafe_code)]
 
 use crate::Engine;
+use crate::arch::{Job, LANES, Simd, math};
 use crate::error::{Error, at_least, size};
+use crate::fold;
+use crate::split::Output;
 
 /// `y = exp(x) / sum(exp(x))` of each row, or its logarithm. A row with NaN, with inf, or of -inf alone gives NaN.
 ///
@@ -11,16 +15,56 @@ pub fn softmax(engine: &Engine, rows: usize, columns: usize, log: bool, x: &[f32
     let elements = size("x", &[rows, columns])?;
     at_least("x", x.len(), elements)?;
     at_least("y", y.len(), elements)?;
-    let _ = engine;
     if elements == 0 {
         return Ok(());
     }
-    for (x, y) in x[..elements].chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
-        let max = x.iter().fold(f32::NEG_INFINITY, |a, &b| if a.is_nan() || a > b { a } else { b });
-        let sum: f32 = x.iter().map(|x| libm::expf(x - max)).sum();
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = if log { x - max - libm::logf(sum) } else { libm::expf(x - max) / sum };
+    let y = Output::new(y);
+    engine.for_ranges(rows, LEAST.div_ceil(columns), |rows| {
+        let elements = rows.start * columns..rows.end * columns;
+        // SAFETY: ranges of rows are disjoint.
+        let y = unsafe { y.slice(elements.clone()) };
+        engine.level.run(Rows { columns, log, x: &x[elements], y });
+    });
+    Ok(())
+}
+
+/// Elements for which a task is worth handing over.
+const LEAST: usize = 4 << 10;
+
+struct Rows<'a> {
+    columns: usize,
+    log: bool,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Job for Rows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (x, y) in self.x.chunks_exact(self.columns).zip(self.y.chunks_exact_mut(self.columns)) {
+            let max = fold::max(s, x);
+            let shift = s.splat(max);
+            fold::map(s, x, y, |x| math::exp(s, s.sub(x, shift)));
+            let sum = fold::sum(s, y, 0.0, |y| y) as f32;
+            if self.log {
+                let log = s.lanes(math::log(s, s.splat(sum)))[0];
+                let log = s.splat(log);
+                fold::map(s, x, y, |x| s.sub(s.sub(x, shift), log));
+            } else {
+                scale(s, y, 1.0 / sum);
+            }
         }
     }
-    Ok(())
+}
+
+/// Multiplies all of `y`.
+#[inline(always)]
+fn scale<S: Simd>(s: S, y: &mut [f32], factor: f32) {
+    let factor = s.splat(factor);
+    for y in y.chunks_mut(LANES) {
+        let v = s.mul(s.read(y), factor);
+        s.write(y, v);
+    }
 }

@@ -1,7 +1,12 @@
 //! Every instruction set of this machine against loops in f64, over awkward shapes.
 
+mod attention;
 mod conv;
+mod copy;
+mod elementwise;
 mod gemm;
+mod rows;
+mod windows;
 
 use crate::arch::Level;
 use crate::{Activation, Engine, Isa, Residual, Tail};
@@ -138,5 +143,33 @@ fn assert_close(got: &[f32], expected: &[f64], bound: f64, what: &dyn std::fmt::
     for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(got) - expected).abs();
         assert!(error <= bound * expected.abs().max(1.0), "{what:?}, element {i}: got {got}, expected {expected}");
+    }
+}
+
+/// Runs something on every engine; agrees within `bound(expected)`, with infinities and NaN where they are expected, and
+/// bit for bit between numbers of threads.
+#[track_caller]
+fn assert_agrees(
+    what: &dyn std::fmt::Debug,
+    expected: &[f64],
+    bound: impl Fn(f64) -> f64,
+    run: impl Fn(&Engine) -> Vec<f32>,
+) {
+    let mut single: Option<(Isa, Vec<f32>)> = None;
+    for engine in engines() {
+        let got = run(&engine);
+        assert_eq!(got.len(), expected.len(), "{engine:?} {what:?}");
+        for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+            let is_close = (f64::from(got) - expected).abs() <= bound(expected);
+            let is_same = f64::from(got) == expected || (got.is_nan() && expected.is_nan());
+            assert!(is_close || is_same, "{engine:?} {what:?}, element {i}: got {got}, expected {expected}");
+        }
+        match &single {
+            Some((isa, single)) if *isa == engine.isa() && engine.threads() > 1 => {
+                let is_same = single.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(is_same, "{engine:?} {what:?} depends on the number of threads");
+            }
+            _ => single = Some((engine.isa(), got)),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Job, Simd};
+use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// AVX2 and FMA.
 #[derive(Clone, Copy)]
@@ -161,13 +161,118 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn exp2i(self, n: Self::V) -> Self::V {
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        halves!(
+            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[0], b[0])),
+            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[1], b[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: Self::V) -> Self::V {
+        halves!(_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1]))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn round(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
         #[target_feature(enable = "avx2")]
         #[inline]
-        fn half(n: __m256) -> __m256 {
-            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        fn half(v: __m256, n: __m256) -> __m256 {
+            let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponent))
         }
-        halves!(half(n[0]), half(n[1]))
+        halves!(half(v[0], n[0]), half(v[1], n[1]))
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn half(v: __m256) -> (__m256, __m256) {
+            let sqrt_half = _mm256_set1_epi32(SQRT_HALF.cast_signed());
+            let steps = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
+            let mantissa = _mm256_and_si256(steps, _mm256_set1_epi32(MANTISSA.cast_signed()));
+            let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(mantissa, sqrt_half));
+            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(steps)))
+        }
+        let [low, high] = halves!(half(v[0]), half(v[1]));
+        ([low.0, high.0], [low.1, high.1])
+    }
+
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn sum(v: [__m256; 2]) -> f32 {
+            let eight = _mm256_add_ps(v[0], v[1]);
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+        // SAFETY: as for `vectorize`.
+        unsafe { sum(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: as for `vectorize`; the caller vouches for the memory.
+        unsafe { transpose8(from, from_stride, to, to_stride) };
+    }
+}
+
+/// [`Simd::transpose8`], for AVX-512 too.
+///
+/// # Safety
+/// As there.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) unsafe fn transpose8(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    // Four floats of row i in the low half, of row i + 4 in the high one: what remains are 4 by 4 transposes in each half.
+    let both = |i: usize, column: usize| {
+        let row = from.wrapping_add(i * from_stride + column);
+        // SAFETY: the caller vouches for 8 rows of 8 floats.
+        let low = unsafe { _mm_loadu_ps(row) };
+        // SAFETY: likewise.
+        let high = unsafe { _mm_loadu_ps(row.wrapping_add(4 * from_stride)) };
+        _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
+    };
+    for column in [0, 4] {
+        let rows = [both(0, column), both(1, column), both(2, column), both(3, column)];
+        let (low01, high01) = (_mm256_unpacklo_ps(rows[0], rows[1]), _mm256_unpackhi_ps(rows[0], rows[1]));
+        let (low23, high23) = (_mm256_unpacklo_ps(rows[2], rows[3]), _mm256_unpackhi_ps(rows[2], rows[3]));
+        let columns = [
+            _mm256_shuffle_ps::<0x44>(low01, low23),
+            _mm256_shuffle_ps::<0xee>(low01, low23),
+            _mm256_shuffle_ps::<0x44>(high01, high23),
+            _mm256_shuffle_ps::<0xee>(high01, high23),
+        ];
+        for (j, v) in columns.into_iter().enumerate() {
+            // SAFETY: the caller vouches for 8 rows of 8 floats.
+            unsafe { _mm256_storeu_ps(to.wrapping_add((column + j) * to_stride), v) };
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Job, Simd};
+use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has.
 #[derive(Clone, Copy)]
@@ -135,13 +135,67 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn exp2i(self, n: __m512) -> __m512 {
+    fn select_equal(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: __m512) -> __m512 {
+        with!(_mm512_sqrt_ps(v))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn round(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: __m512, n: __m512) -> __m512 {
         #[target_feature(enable = "avx512f")]
         #[inline]
-        fn power(n: __m512) -> __m512 {
-            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        fn ldexp(v: __m512, n: __m512) -> __m512 {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_cvtps_epi32(n));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), exponent))
         }
-        with!(power(n))
+        with!(ldexp(v, n))
+    }
+
+    #[inline(always)]
+    fn split(self, v: __m512) -> (__m512, __m512) {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn split(v: __m512) -> (__m512, __m512) {
+            let sqrt_half = _mm512_set1_epi32(SQRT_HALF.cast_signed());
+            let steps = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
+            let mantissa = _mm512_and_si512(steps, _mm512_set1_epi32(MANTISSA.cast_signed()));
+            let mantissa = _mm512_castsi512_ps(_mm512_add_epi32(mantissa, sqrt_half));
+            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(steps)))
+        }
+        with!(split(v))
+    }
+
+    #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        with!(_mm512_reduce_add_ps(v))
+    }
+
+    #[inline(always)]
+    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        with!(super::avx2::transpose8(from, from_stride, to, to_stride));
     }
 }

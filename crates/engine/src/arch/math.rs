@@ -3,7 +3,7 @@
 //!
 //! NaN gives NaN everywhere.
 
-use super::Simd;
+use super::{LANES, Simd};
 
 /// Horner's rule: `c[0] + x * (c[1] + x * …)`.
 #[inline(always)]
@@ -22,20 +22,30 @@ fn round<S: Simd>(s: S, x: S::V) -> S::V {
     s.sub(s.add(x, shift), shift)
 }
 
+/// ln of the least normal number and of the greatest number.
+const LEAST: f32 = -87.336_54;
+const GREATEST: f32 = 88.722_83;
+
+/// ln 2 in two parts (Cody and Waite): the first has trailing zeros, so that its product with an exponent is exact.
+const LN_2_HIGH: f32 = 0.693_359_4;
+const LN_2_LOW: f32 = -2.121_944_4e-4;
+
+/// (n, r) with `x = n ln 2 + r`, n integral and r of half of ln 2 at most.
+#[inline(always)]
+fn reduce<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
+    let n = round(s, s.mul(x, s.splat(core::f32::consts::LOG2_E)));
+    let r = s.fma(n, s.splat(-LN_2_HIGH), x);
+    (n, s.fma(n, s.splat(-LN_2_LOW), r))
+}
+
 /// e to the power of `x`. Error: 2 ULP. Results below the least normal number are 0.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
-    const LEAST: f32 = -87.336_54; // ln of the least normal number
-    const GREATEST: f32 = 88.722_83; // ln of the greatest number
     let bounded = s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x));
-    let n = round(s, s.mul(bounded, s.splat(core::f32::consts::LOG2_E)));
-    // ln 2 in two parts (Cody and Waite): the first has trailing zeros, so that its product with n is exact.
-    let r = s.fma(n, s.splat(-0.693_359_4), bounded);
-    let r = s.fma(n, s.splat(2.121_944_4e-4), r);
+    let (n, r) = reduce(s, bounded);
     let p = polynomial(s, r, [EXP_0, EXP_1, EXP_2, EXP_3, EXP_4]);
     let p = s.add(s.fma(s.mul(r, r), p, r), s.splat(1.0));
-    // n may be 128, which `exp2i` cannot do.
-    let scaled = s.mul(s.mul(p, s.exp2i(s.sub(n, s.splat(1.0)))), s.splat(2.0));
+    let scaled = s.ldexp(p, n);
     let scaled = s.select_less(x, s.splat(LEAST), s.splat(0.0), scaled);
     s.select_less(s.splat(GREATEST), x, s.splat(f32::INFINITY), scaled)
 }
@@ -74,6 +84,115 @@ pub(crate) fn erf<S: Simd>(s: S, x: S::V) -> S::V {
     s.select_less(magnitude, s.splat(0.93), small, s.copysign(large, x))
 }
 
+/// exp(x) - 1. Error: 3 ULP; -1 where exp(x) is below 2^-126.
+#[inline(always)]
+pub(crate) fn expm1<S: Simd>(s: S, x: S::V) -> S::V {
+    let bounded = s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x));
+    let (n, r) = reduce(s, bounded);
+    // exp(r) - 1, which 2^n - 1 completes to 2^n exp(r) - 1. As n may be 128, half of all that.
+    let p = polynomial(s, r, [EXP_0, EXP_1, EXP_2, EXP_3, EXP_4]);
+    let p = s.fma(s.mul(r, r), p, r);
+    let half = s.ldexp(s.splat(1.0), s.max(s.splat(-126.0), s.sub(n, s.splat(1.0))));
+    let halved = s.fma(p, half, s.sub(half, s.splat(0.5)));
+    s.select_less(s.splat(GREATEST), x, s.splat(f32::INFINITY), s.add(halved, halved))
+}
+
+/// The natural logarithm. Error: 2 ULP. Of 0 it is -inf, of negative numbers NaN.
+#[inline(always)]
+pub(crate) fn log<S: Simd>(s: S, x: S::V) -> S::V {
+    let (zero, infinity) = (s.splat(0.0), s.splat(f32::INFINITY));
+    let least = s.splat(f32::MIN_POSITIVE);
+    let normal = s.select_less(x, least, s.mul(x, s.splat(8_388_608.0)), x);
+    let shift = s.select_less(x, least, s.splat(-23.0), zero);
+    let (m, n) = s.split(normal);
+    let n = s.add(n, shift);
+    let f = s.sub(m, s.splat(1.0));
+    let square = s.mul(f, f);
+    let p = polynomial(s, f, [LOG_0, LOG_1, LOG_2, LOG_3, LOG_4, LOG_5, LOG_6, LOG_7]);
+    let p = s.fma(s.mul(p, f), square, s.mul(n, s.splat(LN_2_LOW)));
+    let y = s.add(s.fma(s.splat(-0.5), square, p), f);
+    let y = s.fma(n, s.splat(LN_2_HIGH), y);
+    let y = s.select_equal(x, zero, s.splat(f32::NEG_INFINITY), y);
+    let y = s.select_less(x, infinity, y, x);
+    s.select_less(x, zero, s.splat(f32::NAN), y)
+}
+
+/// log(1 + x). Error: 3 ULP.
+#[inline(always)]
+pub(crate) fn log1p<S: Simd>(s: S, x: S::V) -> S::V {
+    let one = s.splat(1.0);
+    let u = s.add(one, x);
+    // What rounding took from 1 + x, to the first order.
+    let correction = s.div(s.sub(x, s.sub(u, one)), u);
+    let y = log(s, u);
+    let corrected = s.add(y, correction);
+    let y = s.select_less(u, s.splat(f32::INFINITY), corrected, y);
+    s.select_equal(u, s.splat(0.0), s.splat(f32::NEG_INFINITY), y)
+}
+
+/// The sine of radians. Error: 2 ULP.
+#[inline(always)]
+pub(crate) fn sin<S: Simd>(s: S, x: S::V) -> S::V {
+    let y = wave(s, x, s.splat(0.0));
+    // The sine of the least numbers is the number, and of -0 it is -0.
+    let y = s.select_less(s.abs(x), s.splat(1e-4), x, y);
+    exactly_beyond(s, x, y, libm::sinf)
+}
+
+/// The cosine of radians. Error: 2 ULP.
+#[inline(always)]
+pub(crate) fn cos<S: Simd>(s: S, x: S::V) -> S::V {
+    exactly_beyond(s, x, wave(s, x, s.splat(1.0)), libm::cosf)
+}
+
+/// |x| up to which quarters of a turn are taken off with little error.
+const MOST_RADIANS: f32 = 8192.0;
+
+/// sin(x + quarters * pi / 2) for |x| up to [`MOST_RADIANS`].
+#[inline(always)]
+fn wave<S: Simd>(s: S, x: S::V, quarters: S::V) -> S::V {
+    let n = round(s, s.mul(x, s.splat(core::f32::consts::FRAC_2_PI)));
+    // pi / 2 in four parts, the first three of 11 bits, so that their products with n are exact.
+    let r = s.fma(n, s.splat(-1.570_312_5), x);
+    let r = s.fma(n, s.splat(-4.837_513e-4), r);
+    let r = s.fma(n, s.splat(-7.549_533_6e-8), r);
+    let r = s.fma(n, s.splat(-2.563_344e-12), r);
+    let square = s.mul(r, r);
+    let sine = polynomial(s, square, [SIN_0, SIN_1, SIN_2, SIN_3]);
+    let sine = s.fma(s.mul(sine, square), r, r);
+    let cosine = polynomial(s, square, [COS_0, COS_1, COS_2]);
+    let cosine = s.fma(cosine, s.mul(square, square), s.fma(square, s.splat(-0.5), s.splat(1.0)));
+    let n = s.add(n, quarters);
+    let quadrant = s.sub(n, s.mul(s.splat(4.0), s.floor(s.mul(n, s.splat(0.25)))));
+    let half = s.mul(quadrant, s.splat(0.5));
+    let y = s.select_equal(s.floor(half), half, sine, cosine);
+    s.select_less(quadrant, s.splat(2.0), y, s.sub(s.splat(0.0), y))
+}
+
+/// `y`, but `f(x)` where |x| is above [`MOST_RADIANS`].
+#[inline(always)]
+fn exactly_beyond<S: Simd>(s: S, x: S::V, y: S::V, f: fn(f32) -> f32) -> S::V {
+    let beyond = s.select_less(s.splat(MOST_RADIANS), s.abs(x), s.splat(1.0), s.splat(0.0));
+    if s.sum(beyond) == 0.0 {
+        return y;
+    }
+    let (x, mut y, beyond) = (s.lanes(x), s.lanes(y), s.lanes(beyond));
+    for i in 0..LANES {
+        if beyond[i] != 0.0 {
+            y[i] = f(x[i]);
+        }
+    }
+    s.read(&y)
+}
+
+/// `a` to the power of `b`, with the error of `libm`: 1 ULP.
+#[inline(always)]
+pub(crate) fn pow<S: Simd>(s: S, a: S::V, b: S::V) -> S::V {
+    let (a, b) = (s.lanes(a), s.lanes(b));
+    let powers: [f32; LANES] = core::array::from_fn(|i| libm::powf(a[i], b[i]));
+    s.read(&powers)
+}
+
 const EXP_0: f32 = 4.9999994e-1;
 const EXP_1: f32 = 1.666652e-1;
 const EXP_2: f32 = 4.1668393e-2;
@@ -97,3 +216,18 @@ const ERFC_3: f32 = 2.3762075e-2;
 const ERFC_4: f32 = -3.642465e-3;
 const ERFC_5: f32 = 3.228054e-4;
 const ERFC_6: f32 = -1.1231466e-5;
+const LOG_0: f32 = 3.333333e-1;
+const LOG_1: f32 = -2.5000823e-1;
+const LOG_2: f32 = 2.0001227e-1;
+const LOG_3: f32 = -1.6623355e-1;
+const LOG_4: f32 = 1.4201763e-1;
+const LOG_5: f32 = -1.3160199e-1;
+const LOG_6: f32 = 1.276154e-1;
+const LOG_7: f32 = -7.634407e-2;
+const SIN_0: f32 = -1.6666667e-1;
+const SIN_1: f32 = 8.333329e-3;
+const SIN_2: f32 = -1.9839335e-4;
+const SIN_3: f32 = 2.7183041e-6;
+const COS_0: f32 = 4.1666646e-2;
+const COS_1: f32 = -1.3887367e-3;
+const COS_2: f32 = 2.4438377e-5;

@@ -2,7 +2,7 @@
 
 use core::arch::aarch64::*;
 
-use super::{Job, Simd};
+use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// Advanced SIMD, part of every 64-bit Arm target with floating point.
 #[derive(Clone, Copy)]
@@ -109,7 +109,96 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn exp2i(self, n: Self::V) -> Self::V {
-        quarters!(|i| vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n[i]), vdupq_n_s32(127)))))
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        quarters!(|i| vbslq_f32(vceqq_f32(a[i], b[i]), yes[i], no[i]))
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: Self::V) -> Self::V {
+        quarters!(|i| vsqrtq_f32(v[i]))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: Self::V) -> Self::V {
+        quarters!(|i| vrndmq_f32(v[i]))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: Self::V) -> Self::V {
+        quarters!(|i| vrndpq_f32(v[i]))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: Self::V) -> Self::V {
+        quarters!(|i| vrndq_f32(v[i]))
+    }
+
+    #[inline(always)]
+    fn round(self, v: Self::V) -> Self::V {
+        quarters!(|i| vrndnq_f32(v[i]))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
+        quarters!(|i| {
+            let exponent = vshlq_n_s32::<23>(vcvtnq_s32_f32(n[i]));
+            vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(v[i]), exponent))
+        })
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        #[target_feature(enable = "neon")]
+        #[inline]
+        fn quarter(v: float32x4_t) -> (float32x4_t, float32x4_t) {
+            let sqrt_half = vdupq_n_s32(SQRT_HALF.cast_signed());
+            let steps = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
+            let mantissa = vandq_s32(steps, vdupq_n_s32(MANTISSA.cast_signed()));
+            let mantissa = vreinterpretq_f32_s32(vaddq_s32(mantissa, sqrt_half));
+            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(steps)))
+        }
+        let parts = quarters!(|i| quarter(v[i]));
+        (parts.map(|part| part.0), parts.map(|part| part.1))
+    }
+
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        #[target_feature(enable = "neon")]
+        #[inline]
+        fn sum(v: [float32x4_t; 4]) -> f32 {
+            vaddvq_f32(vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3])))
+        }
+        // SAFETY: as for `vectorize`.
+        unsafe { sum(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        /// The same for 4 rows of 4.
+        #[target_feature(enable = "neon")]
+        #[inline]
+        unsafe fn transpose4(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+            // SAFETY: the caller vouches for 4 rows of 4 floats.
+            let row = |i: usize| unsafe { vld1q_f32(from.wrapping_add(i * from_stride)) };
+            let rows = [row(0), row(1), row(2), row(3)];
+            let pair = |a, b| (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
+            let ((even01, odd01), (even23, odd23)) = (pair(rows[0], rows[1]), pair(rows[2], rows[3]));
+            let columns = [
+                vtrn1q_f64(even01, even23),
+                vtrn1q_f64(odd01, odd23),
+                vtrn2q_f64(even01, even23),
+                vtrn2q_f64(odd01, odd23),
+            ];
+            for (j, v) in columns.into_iter().enumerate() {
+                // SAFETY: the caller vouches for 4 rows of 4 floats.
+                unsafe { vst1q_f32(to.wrapping_add(j * to_stride), vreinterpretq_f32_f64(v)) };
+            }
+        }
+        for (i, j) in [(0, 0), (0, 4), (4, 0), (4, 4)] {
+            let from = from.wrapping_add(i * from_stride + j);
+            let to = to.wrapping_add(j * to_stride + i);
+            // SAFETY: as for `vectorize`; the caller vouches for the memory.
+            unsafe { transpose4(from, from_stride, to, to_stride) };
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Portable code, which the compiler vectorises as far as the target's baseline allows.
 
-use super::{Job, LANES, Simd};
+use super::{Job, LANES, MANTISSA, SQRT_HALF, Simd};
 
 /// Portable code.
 #[derive(Clone, Copy)]
@@ -32,7 +32,6 @@ impl Simd for Scalar {
     const ROWS: usize = 2;
     const PANELS: usize = 1;
 
-    #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)
     }
@@ -105,8 +104,44 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn exp2i(self, n: Self::V) -> Self::V {
-        each(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        each(|i| if a[i] == b[i] { yes[i] } else { no[i] })
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: Self::V) -> Self::V {
+        each(|i| libm::sqrtf(v[i]))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: Self::V) -> Self::V {
+        each(|i| libm::floorf(v[i]))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: Self::V) -> Self::V {
+        each(|i| libm::ceilf(v[i]))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: Self::V) -> Self::V {
+        each(|i| libm::truncf(v[i]))
+    }
+
+    #[inline(always)]
+    fn round(self, v: Self::V) -> Self::V {
+        each(|i| libm::rintf(v[i]))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
+        each(|i| f32::from_bits(v[i].to_bits().wrapping_add((n[i] as i32 as u32) << 23)))
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        let steps = |i: usize| v[i].to_bits().wrapping_sub(SQRT_HALF);
+        (each(|i| f32::from_bits((steps(i) & MANTISSA) + SQRT_HALF)), each(|i| ((steps(i) as i32) >> 23) as f32))
     }
 }
 
@@ -169,6 +204,16 @@ impl Simd for WideScalar {
         abs(v);
         copysign(v, sign);
         select_less(a, b, yes, no);
-        exp2i(n);
+        select_equal(a, b, yes, no);
+        sqrt(v);
+        floor(v);
+        ceil(v);
+        trunc(v);
+        round(v);
+        ldexp(v, n);
+    }
+
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        self.0.split(v)
     }
 }

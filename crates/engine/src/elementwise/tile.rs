@@ -1,0 +1,210 @@
+//! Tiles of elements that stay in the first-level cache while all instructions run on them.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use super::functions::{Apply, Input};
+use super::{Instruction, MAX_DIMS, Operand, Plan, REGISTERS, Source};
+use crate::arch::{Job, LANES, Simd};
+use crate::split::Output;
+
+/// The most elements of a tile.
+pub(super) const TILE: usize = 512;
+
+/// Operands that are broadcast are spread out into a tile. As many as this keep it from tile to tile as long as it is the
+/// same; others are spread out by each instruction.
+const KEPT: usize = 8;
+
+/// The most operands of an instruction.
+const INPUTS: usize = 3;
+
+/// A program on its operands. All was checked.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) instructions: &'a [Instruction],
+    pub(super) operands: &'a [Source<'a>],
+    pub(super) y: Output<'a>,
+}
+
+impl<'a> Tiles<'a> {
+    /// A task of some of the tiles.
+    pub(super) fn range(self, range: Range<usize>) -> Run<'a> {
+        Run { tiles: self, range }
+    }
+}
+
+pub(super) struct Run<'a> {
+    tiles: Tiles<'a>,
+    range: Range<usize>,
+}
+
+type Memory = [MaybeUninit<f32>; TILE];
+
+/// What a task works in.
+struct Scratch {
+    registers: [Memory; REGISTERS],
+    kept: [Memory; KEPT],
+    /// The first element and the number of elements that each kept tile was made for.
+    made_for: [(usize, usize); KEPT],
+    spread: [Memory; INPUTS],
+    numbers: [[f32; LANES]; INPUTS],
+}
+
+impl Job for Run<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let empty = [MaybeUninit::uninit(); TILE];
+        let mut scratch = Scratch {
+            registers: [empty; REGISTERS],
+            kept: [empty; KEPT],
+            made_for: [(0, 0); KEPT],
+            spread: [empty; INPUTS],
+            numbers: [[0.0; LANES]; INPUTS],
+        };
+        for index in self.range.clone() {
+            let tile = self.tiles.tile(index);
+            for (i, instruction) in self.tiles.instructions.iter().enumerate() {
+                let is_last = i + 1 == self.tiles.instructions.len();
+                self.tiles.step(s, &tile, instruction, is_last, &mut scratch);
+            }
+        }
+    }
+}
+
+/// Where a tile is.
+struct Tile {
+    /// Its position in the dimensions outside of the rows.
+    outer: [usize; MAX_DIMS],
+    first_row: usize,
+    rows: usize,
+    /// Its first element in the result, and how many it has.
+    first: usize,
+    elements: usize,
+}
+
+impl Tiles<'_> {
+    #[inline]
+    fn tile(&self, index: usize) -> Tile {
+        let plan = self.plan;
+        let mut outer = [0; MAX_DIMS];
+        let per_row = plan.tiles_per_row();
+        let (mut rest, tile) = if plan.row == 0 { (0, index) } else { (index / per_row, index % per_row) };
+        let first_row = tile * plan.rows;
+        let first = (rest * plan.sizes[plan.row] + first_row) * plan.unit;
+        for dim in (0..plan.row).rev() {
+            outer[dim] = rest % plan.sizes[dim];
+            rest /= plan.sizes[dim];
+        }
+        let rows = plan.rows.min(plan.sizes[plan.row] - first_row);
+        Tile { outer, first_row, rows, first, elements: rows * plan.unit }
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(&self, s: S, tile: &Tile, instruction: &Instruction, is_last: bool, scratch: &mut Scratch) {
+        let zero = Operand::Number(0.0);
+        let (to, function, operands) = match *instruction {
+            Instruction::Unary { to, function, x } => (to, Apply::Unary(function), [x, zero, zero]),
+            Instruction::Binary { to, function, a, b } => (to, Apply::Binary(function), [a, b, zero]),
+            Instruction::Select { to, condition, a, b } => (to, Apply::Select, [condition, a, b]),
+            Instruction::Activate { to, activation, x } => (to, Apply::Activate(activation), [x, zero, zero]),
+        };
+        let mut inputs = [Input::NONE; INPUTS];
+        for i in 0..function.operands() {
+            inputs[i] = self.input(tile, operands[i], i, scratch);
+        }
+        let to = if is_last { self.y.at(tile.first) } else { scratch.registers[usize::from(to)].as_mut_ptr().cast() };
+        // SAFETY: registers, kept and spread tiles have 512 floats, of which the tile's have been written; slices were
+        // checked to hold all elements; tiles of the result are disjoint.
+        unsafe { function.run_on(s, inputs, to, tile.elements) };
+    }
+
+    /// Where an instruction finds an operand; the `position`-th that it has.
+    #[inline(always)]
+    fn input(&self, tile: &Tile, operand: Operand, position: usize, scratch: &mut Scratch) -> Input {
+        match operand {
+            Operand::Register(register) => Input::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
+            Operand::Number(x) => Input::number(x, &mut scratch.numbers[position]),
+            Operand::Tensor(index) => {
+                let source = &self.operands[usize::from(index)];
+                let plan = self.plan;
+                let stride = |dim: usize| source.strides[plan.axes[dim]];
+                let mut at = tile.first_row * stride(plan.row);
+                for dim in 0..plan.row {
+                    at += tile.outer[dim] * stride(dim);
+                }
+                let mut dense = 1;
+                let (mut is_dense, mut is_number) = (true, true);
+                for dim in (plan.row..plan.rank).rev() {
+                    is_dense &= stride(dim) == dense;
+                    is_number &= stride(dim) == 0;
+                    dense *= plan.sizes[dim];
+                }
+                if is_dense || (tile.elements == 1) {
+                    return Input::memory(source.data.as_ptr().wrapping_add(at));
+                }
+                if is_number {
+                    return Input::number(source.data[at], &mut scratch.numbers[position]);
+                }
+                let index = usize::from(index);
+                if index >= KEPT {
+                    self.spread(tile, source, at, &mut scratch.spread[position]);
+                    return Input::memory(scratch.spread[position].as_ptr().cast());
+                }
+                let (made_at, made) = scratch.made_for[index];
+                if made_at != at || made < tile.elements {
+                    self.spread(tile, source, at, &mut scratch.kept[index]);
+                    scratch.made_for[index] = (at, tile.elements);
+                }
+                Input::memory(scratch.kept[index].as_ptr().cast())
+            }
+        }
+    }
+
+    /// Writes the elements of a tile that are read through strides one after the other.
+    fn spread(&self, tile: &Tile, source: &Source<'_>, at: usize, to: &mut Memory) {
+        let plan = self.plan;
+        let stride = |dim: usize| source.strides[plan.axes[dim]];
+        let inner = plan.rank - 1;
+        let (run, step) =
+            if inner == plan.row { (tile.rows, stride(inner)) } else { (plan.sizes[inner], stride(inner)) };
+        // Rows that are all the same are copies of the first.
+        let repeats = plan.row < inner && stride(plan.row) == 0;
+        let elements = if repeats { plan.unit } else { tile.elements };
+        let mut index = [0; MAX_DIMS];
+        let mut from = at;
+        for to in to[..elements].chunks_exact_mut(run) {
+            match step {
+                0 => to.fill(MaybeUninit::new(source.data[from])),
+                1 => {
+                    for (to, &x) in to.iter_mut().zip(&source.data[from..from + run]) {
+                        *to = MaybeUninit::new(x);
+                    }
+                }
+                _ => {
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = MaybeUninit::new(source.data[from + i * step]);
+                    }
+                }
+            }
+            for dim in (plan.row..inner).rev() {
+                index[dim] += 1;
+                from += stride(dim);
+                if dim == plan.row || index[dim] < plan.sizes[dim] {
+                    break;
+                }
+                from -= index[dim] * stride(dim);
+                index[dim] = 0;
+            }
+        }
+        let mut written = elements;
+        while written < tile.elements {
+            let more = written.min(tile.elements - written);
+            to.copy_within(..more, written);
+            written += more;
+        }
+    }
+}

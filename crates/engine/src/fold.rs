@@ -1,0 +1,64 @@
+//! Folds of floats that lie one after the other, in an order that depends on their number alone.
+
+use crate::arch::{LANES, Simd};
+
+/// Vectors that are folded side by side, so that none waits for the one before.
+const SIDE: usize = 4;
+
+/// Folds vectors of `x` into `start` with `step`, in four strands that `join` makes one. Lanes beyond the end are `fill`.
+#[inline(always)]
+pub(crate) fn fold<S: Simd>(
+    s: S,
+    x: &[f32],
+    start: f32,
+    fill: f32,
+    step: impl Fn(S::V, S::V) -> S::V,
+    join: impl Fn(S::V, S::V) -> S::V,
+) -> S::V {
+    let mut strands = [s.splat(start); SIDE];
+    let (blocks, rest) = x.as_chunks::<{ SIDE * LANES }>();
+    for block in blocks {
+        for i in 0..SIDE {
+            strands[i] = step(strands[i], s.read(&block[i * LANES..]));
+        }
+    }
+    let (vectors, rest) = rest.as_chunks::<LANES>();
+    for vector in vectors {
+        strands[0] = step(strands[0], s.read(vector));
+    }
+    if !rest.is_empty() {
+        let mut lanes = [fill; LANES];
+        lanes[..rest.len()].copy_from_slice(rest);
+        strands[1] = step(strands[1], s.read(&lanes));
+    }
+    join(join(strands[0], strands[1]), join(strands[2], strands[3]))
+}
+
+/// The sum of `f(x)`, where `f(fill)` is 0. Blocks are summed in f32, their sums in f64.
+#[inline(always)]
+pub(crate) fn sum<S: Simd>(s: S, x: &[f32], fill: f32, f: impl Fn(S::V) -> S::V) -> f64 {
+    const BLOCK: usize = 2048;
+    let block = |x| f64::from(s.sum(fold(s, x, 0.0, fill, |sum, x| s.add(sum, f(x)), |a, b| s.add(a, b))));
+    x.chunks(BLOCK).map(block).sum()
+}
+
+/// The greatest; which of the numbers counts where there is NaN is not said.
+#[inline(always)]
+pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let greater = |a, b| s.max(a, b);
+    let lanes = s.lanes(fold(s, x, f32::NEG_INFINITY, f32::NEG_INFINITY, greater, greater));
+    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Writes `f` of each vector of `x` to `y`, which is as long.
+#[inline(always)]
+pub(crate) fn map<S: Simd>(s: S, x: &[f32], y: &mut [f32], mut f: impl FnMut(S::V) -> S::V) {
+    let (x, x_rest) = x.as_chunks::<LANES>();
+    let (y, y_rest) = y.as_chunks_mut::<LANES>();
+    for (x, y) in x.iter().zip(y) {
+        s.write(y, f(s.read(x)));
+    }
+    if !x_rest.is_empty() {
+        s.write(y_rest, f(s.read(x_rest)));
+    }
+}

@@ -1,0 +1,176 @@
+use super::*;
+use crate::{Attention, Error, Strides, attention, attention_scratch};
+
+struct Tensors {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    mask: Option<Vec<f32>>,
+    /// Floats of the result.
+    y: usize,
+}
+
+fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
+    let mut y = vec![f64::NAN; tensors.y];
+    for batch in 0..a.batch {
+        for head in 0..a.heads {
+            for row in 0..a.rows {
+                let group = head * a.groups / a.heads;
+                let at = |s: Strides, head: usize, row: usize| batch * s.batch + head * s.head + row * s.row;
+                let mut scores = Vec::new();
+                for key in 0..if a.causal { a.keys.min(row + 1) } else { a.keys } {
+                    let products = (0..a.depth).map(|d| {
+                        f64::from(tensors.q[at(a.q, head, row) + d]) * f64::from(tensors.k[at(a.k, group, key) + d])
+                    });
+                    let mut score = products.sum::<f64>() * f64::from(a.scale);
+                    if let (Some(mask), Some(strides)) = (&tensors.mask, a.mask) {
+                        score += f64::from(mask[at(strides, head, row) + key]);
+                    }
+                    scores.push(score);
+                }
+                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+                for d in 0..a.value_depth {
+                    let values = scores
+                        .iter()
+                        .enumerate()
+                        .map(|(key, score)| (score - max).exp() * f64::from(tensors.v[at(a.v, group, key) + d]));
+                    let is_empty = max == f64::NEG_INFINITY;
+                    y[at(a.y, head, row) + d] = if is_empty { 0.0 } else { values.sum::<f64>() / sum };
+                }
+            }
+        }
+    }
+    y
+}
+
+/// Strides of `[batch, heads, rows, width]` or `[batch, rows, heads, width]`, and the floats that they span.
+fn layout(numbers: &mut Numbers, [batch, heads, rows, width]: [usize; 4]) -> (Strides, usize) {
+    let gap = numbers.one_of(&[0, 0, 3]);
+    let strides = if numbers.below(2) == 0 {
+        Strides { batch: heads * rows * (width + gap), head: rows * (width + gap), row: width + gap }
+    } else {
+        Strides { batch: heads * rows * (width + gap), head: width + gap, row: heads * (width + gap) }
+    };
+    (strides, batch * heads * rows * (width + gap))
+}
+
+fn random(numbers: &mut Numbers, a: &mut Attention) -> Tensors {
+    let (q, q_len) = layout(numbers, [a.batch, a.heads, a.rows, a.depth]);
+    let (k, k_len) = layout(numbers, [a.batch, a.groups, a.keys, a.depth]);
+    let (v, v_len) = layout(numbers, [a.batch, a.groups, a.keys, a.value_depth]);
+    let (y, y_len) = layout(numbers, [a.batch, a.heads, a.rows, a.value_depth]);
+    (a.q, a.k, a.v, a.y) = (q, k, v, y);
+    let mask = (numbers.below(2) == 0).then(|| {
+        let whole = Strides { batch: a.heads * a.rows * a.keys, head: a.rows * a.keys, row: a.keys };
+        let by_head = Strides { batch: 0, ..whole };
+        let strides = numbers.one_of(&[whole, by_head, Strides { batch: 0, head: 0, row: a.keys }]);
+        a.mask = Some(strides);
+        let mut mask = numbers.vector(a.batch * a.heads * a.rows * a.keys);
+        // Some keys are hidden; from some rows, all.
+        mask.iter_mut().filter(|x| **x > 0.7).for_each(|x| *x = f32::NEG_INFINITY);
+        mask.chunks_mut(a.keys.max(1)).step_by(5).for_each(|row| row.fill(f32::NEG_INFINITY));
+        mask
+    });
+    let vector = |numbers: &mut Numbers, n| numbers.vector(n).iter().map(|x| x * 2.0).collect::<Vec<f32>>();
+    Tensors { q: vector(numbers, q_len), k: vector(numbers, k_len), v: numbers.vector(v_len), mask, y: y_len }
+}
+
+const NONE: Strides = Strides { batch: 0, head: 0, row: 0 };
+
+fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> Attention {
+    Attention {
+        batch,
+        heads,
+        groups: heads,
+        rows,
+        keys,
+        depth,
+        value_depth: depth,
+        scale: 1.0 / (depth.max(1) as f32).sqrt(),
+        causal: false,
+        q: NONE,
+        k: NONE,
+        v: NONE,
+        y: NONE,
+        mask: None,
+    }
+}
+
+#[test]
+fn agrees_with_f64() {
+    let mut numbers = Numbers(12);
+    let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
+    cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
+    for _ in 0..80 {
+        let heads = numbers.one_of(&[1, 2, 4, 6]);
+        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(&[1, 8, 15, 16, 17, 32, 64, 80]));
+        a.rows = numbers.one_of(&[1, 2, 5, 13, 15, 17, 33]);
+        a.keys = numbers.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
+        a.groups = if heads.is_multiple_of(2) && numbers.below(2) == 0 { heads / 2 } else { heads };
+        a.causal = numbers.below(3) == 0;
+        if numbers.below(3) == 0 {
+            a.value_depth = numbers.one_of(&[1, 16, 33]);
+        }
+        cases.push(a);
+    }
+    for mut a in cases {
+        let tensors = random(&mut numbers, &mut a);
+        assert_agrees(
+            &a,
+            &exact(&a, &tensors),
+            |_| 5e-6,
+            |engine| {
+                let mut y = vec![f32::NAN; tensors.y];
+                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
+                let Tensors { q, k, v, mask, .. } = &tensors;
+                attention(engine, &a, q, k, v, mask.as_deref(), &mut y, &mut scratch).unwrap();
+                y
+            },
+        );
+    }
+}
+
+#[test]
+fn no_keys_give_zeros_and_nan_spreads() {
+    for engine in engines() {
+        let mut a = plain(1, 1, 2, 0, 4);
+        a.y.row = 4;
+        let mut y = [1.0; 8];
+        let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
+        attention(&engine, &a, &[0.0; 4], &[], &[], None, &mut y, &mut scratch).unwrap();
+        assert_eq!(y, [0.0; 8]);
+        let mut a = plain(1, 1, 1, 3, 1);
+        let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
+        let mut y = [0.0];
+        (a.k.row, a.v.row) = (1, 1);
+        attention(&engine, &a, &[f32::NAN], &[1.0; 3], &[1.0; 3], None, &mut y, &mut scratch).unwrap();
+        assert!(y[0].is_nan(), "{engine:?}");
+    }
+}
+
+#[test]
+fn refuses_short_slices() {
+    let engine = Engine::new(1);
+    let mut a = plain(1, 2, 3, 4, 5);
+    let dense = |rows: usize| Strides { batch: 2 * rows * 5, head: rows * 5, row: 5 };
+    (a.q, a.k, a.v, a.y) = (dense(3), dense(4), dense(4), dense(3));
+    let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
+    let (q, k) = ([0.0; 30], [0.0; 40]);
+    let mut run = |a: &Attention, q: &[f32], k: &[f32], mask: Option<&[f32]>, y: usize, scratch_less: usize| {
+        let len = scratch.len() - scratch_less;
+        attention(&engine, a, q, k, &[0.0; 40], mask, &mut vec![0.0; y], &mut scratch[..len])
+    };
+    let mismatch = |what, expected, got| Err(Error::Mismatch { what, expected, got });
+    assert_eq!(run(&a, &q, &k, None, 30, 0), Ok(()));
+    assert_eq!(run(&a, &q[1..], &k, None, 30, 0), mismatch("q", 30, 29));
+    assert_eq!(run(&a, &q, &k[1..], None, 30, 0), mismatch("k", 40, 39));
+    assert_eq!(run(&a, &q, &k, None, 29, 0), mismatch("y", 30, 29));
+    assert_eq!(run(&a, &q, &k, Some(&[0.0; 40]), 30, 0), mismatch("mask", 0, 1));
+    assert_eq!(run(&Attention { groups: 3, ..a }, &q, &k, None, 30, 0), mismatch("heads", 3, 2));
+    assert!(matches!(run(&a, &q, &k, None, 30, 1), Err(Error::Mismatch { what: "scratch", .. })));
+    let masked = Attention { mask: Some(Strides { batch: 0, head: 0, row: 4 }), ..a };
+    assert_eq!(run(&masked, &q, &k, Some(&[0.0; 11]), 30, 0), mismatch("mask", 12, 11));
+    let overlapping = Attention { y: Strides { row: 4, ..a.y }, ..a };
+    assert_eq!(run(&overlapping, &q, &k, None, 30, 0), mismatch("y strides", 5, 4));
+}

@@ -1,0 +1,306 @@
+use super::*;
+use crate::{Binary, Error, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise};
+
+/// Functions with their greatest error in ULP, as their documentation says.
+const UNARY: &[(Unary, f64)] = &[
+    (Unary::Identity, 0.0),
+    (Unary::Neg, 0.0),
+    (Unary::Abs, 0.0),
+    (Unary::Sqrt, 0.5),
+    (Unary::Rsqrt, 1.5),
+    (Unary::Reciprocal, 0.5),
+    (Unary::Square, 0.5),
+    (Unary::Exp, 2.0),
+    (Unary::Log, 2.0),
+    (Unary::Sin, 2.0),
+    (Unary::Cos, 2.0),
+    (Unary::Tanh, 2.0),
+    (Unary::Sigmoid, 4.0),
+    (Unary::Erf, 2.0),
+    (Unary::Floor, 0.0),
+    (Unary::Ceil, 0.0),
+    (Unary::Round, 0.0),
+    (Unary::Trunc, 0.0),
+    (Unary::Not, 0.0),
+    (Unary::IsNan, 0.0),
+    (Unary::Log1p, 3.0),
+    (Unary::Expm1, 3.0),
+];
+
+const BINARY: &[Binary] = &[
+    Binary::Add,
+    Binary::Sub,
+    Binary::Mul,
+    Binary::Div,
+    Binary::Max,
+    Binary::Min,
+    Binary::Pow,
+    Binary::Eq,
+    Binary::Ne,
+    Binary::Lt,
+    Binary::Le,
+    Binary::Gt,
+    Binary::Ge,
+    Binary::And,
+    Binary::Or,
+];
+
+fn truth(x: bool) -> f64 {
+    f64::from(u8::from(x))
+}
+
+fn unary(function: Unary, x: f64) -> f64 {
+    match function {
+        Unary::Identity => x,
+        Unary::Neg => -x,
+        Unary::Abs => x.abs(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => 1.0 / x.sqrt(),
+        Unary::Reciprocal => 1.0 / x,
+        Unary::Square => x * x,
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Tanh => x.tanh(),
+        Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Unary::Erf => libm::erf(x),
+        Unary::Floor => x.floor(),
+        Unary::Ceil => x.ceil(),
+        Unary::Round => x.round_ties_even(),
+        Unary::Trunc => x.trunc(),
+        Unary::Not => truth(x == 0.0),
+        Unary::IsNan => truth(x.is_nan()),
+        Unary::Log1p => x.ln_1p(),
+        Unary::Expm1 => x.exp_m1(),
+    }
+}
+
+fn binary(function: Binary, a: f64, b: f64) -> f64 {
+    match function {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+        Binary::Max if a.is_nan() || b.is_nan() => f64::NAN,
+        Binary::Max => a.max(b),
+        Binary::Min if a.is_nan() || b.is_nan() => f64::NAN,
+        Binary::Min => a.min(b),
+        Binary::Pow => a.powf(b),
+        Binary::Eq => truth(a == b),
+        Binary::Ne => truth(a != b),
+        Binary::Lt => truth(a < b),
+        Binary::Le => truth(a <= b),
+        Binary::Gt => truth(a > b),
+        Binary::Ge => truth(a >= b),
+        Binary::And => truth(a != 0.0 && b != 0.0),
+        Binary::Or => truth(a != 0.0 || b != 0.0),
+    }
+}
+
+/// The distance from `x` to the next f32.
+fn ulp(x: f64) -> f64 {
+    let x = (x.abs() as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
+    f64::from(x) - f64::from(f32::from_bits(x.to_bits() - 1))
+}
+
+fn strides(of: &[usize]) -> [usize; MAX_DIMS] {
+    let mut strides = [0; MAX_DIMS];
+    strides[..of.len()].copy_from_slice(of);
+    strides
+}
+
+/// Every 30,011th f32, and the special ones.
+fn all_over() -> Vec<f32> {
+    let special =
+        [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.5, 2.5, -1.5];
+    (0..=u32::MAX).step_by(30_011).map(f32::from_bits).chain(special).collect()
+}
+
+#[test]
+fn unary_functions_have_the_stated_errors() {
+    let x = all_over();
+    for &(function, ulps) in UNARY {
+        let expected: Vec<f64> = x.iter().map(|&x| unary(function, f64::from(x))).collect();
+        let run = |engine: &Engine| {
+            let program = [Instruction::Unary { to: 0, function, x: Operand::Tensor(0) }];
+            let mut y = vec![0.0; x.len()];
+            elementwise(engine, &program, &[x.len()], &[Source { data: &x, strides: strides(&[1]) }], &mut y).unwrap();
+            y
+        };
+        // Results beyond the range of f32 may be either neighbour of the limit, and those below the least normal number 0.
+        let bound = |expected: f64| {
+            let least = if ulps > 1.5 { f64::from(f32::MIN_POSITIVE) } else { 0.0 };
+            if expected.abs() > f64::from(f32::MAX) { f64::INFINITY } else { (ulp(expected) * ulps).max(least) }
+        };
+        assert_agrees(&function, &expected, bound, run);
+    }
+}
+
+#[test]
+fn binary_functions_agree_with_f64() {
+    let mut numbers = Numbers(3);
+    let special = [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2.0, 0.5, -3.0];
+    let (mut a, mut b) = (numbers.vector(77), numbers.vector(77));
+    for x in special {
+        a.extend([x; 10]);
+        b.extend(special);
+    }
+    for &function in BINARY {
+        let expected: Vec<f64> =
+            a.iter().zip(&b).map(|(&a, &b)| binary(function, f64::from(a), f64::from(b))).collect();
+        let operands = [&a, &b].map(|data| Source { data, strides: strides(&[1]) });
+        assert_agrees(&function, &expected, ulp, |engine| {
+            let (a, b) = (Operand::Tensor(0), Operand::Tensor(1));
+            let mut y = vec![0.0; expected.len()];
+            let program = [Instruction::Binary { to: 0, function, a, b }];
+            elementwise(engine, &program, &[y.len()], &operands, &mut y).unwrap();
+            y
+        });
+    }
+}
+
+/// A program on one element.
+fn interpret(program: &[Instruction], operands: &[f32]) -> f64 {
+    let mut registers = [f64::NAN; crate::REGISTERS];
+    let mut last = 0.0;
+    for instruction in program {
+        let read = |operand: Operand| match operand {
+            Operand::Register(register) => registers[usize::from(register)],
+            Operand::Tensor(index) => f64::from(operands[usize::from(index)]),
+            Operand::Number(x) => f64::from(x),
+        };
+        let to;
+        (to, last) = match *instruction {
+            Instruction::Unary { to, function, x } => (to, unary(function, read(x))),
+            Instruction::Binary { to, function, a, b } => (to, binary(function, read(a), read(b))),
+            Instruction::Select { to, condition, a, b } => (to, if read(condition) == 0.0 { read(b) } else { read(a) }),
+            Instruction::Activate { to, activation, x } => (to, super::activation(activation, read(x))),
+        };
+        registers[usize::from(to)] = last;
+    }
+    last
+}
+
+/// A program of smooth functions whose values stay small, so that errors do too.
+fn random_program(numbers: &mut Numbers, operands: usize) -> Vec<Instruction> {
+    let mut written: Vec<u8> = Vec::new();
+    let mut program = Vec::new();
+    for _ in 0..=numbers.below(6) {
+        let mut operand = || match numbers.below(4) {
+            0 if !written.is_empty() => Operand::Register(numbers.one_of(&written)),
+            1 => Operand::Number(numbers.vector(1)[0]),
+            _ => Operand::Tensor(numbers.below(operands) as u8),
+        };
+        let (a, b, c) = (operand(), operand(), operand());
+        let to = numbers.below(crate::REGISTERS) as u8;
+        program.push(match numbers.below(4) {
+            0 => Instruction::Unary { to, function: numbers.one_of(&[Unary::Tanh, Unary::Sin, Unary::Neg]), x: a },
+            1 => Instruction::Binary { to, function: numbers.one_of(&[Binary::Add, Binary::Mul, Binary::Max]), a, b },
+            // A condition on what was not computed: rounding must not decide.
+            2 => Instruction::Select { to, condition: Operand::Tensor(0), a: b, b: c },
+            _ => Instruction::Activate { to, activation: numbers.one_of(&[Activation::RELU, Activation::Silu]), x: a },
+        });
+        written.push(to);
+    }
+    program
+}
+
+#[test]
+fn programs_broadcast_as_in_f64() {
+    let mut numbers = Numbers(4);
+    let shapes: &[&[usize]] = &[
+        &[],
+        &[1],
+        &[16],
+        &[513],
+        &[5000],
+        &[1, 1, 1],
+        &[7, 3],
+        &[40, 16],
+        &[3, 700],
+        &[2, 9, 5, 3],
+        &[2, 14, 15, 16],
+        &[3, 5, 24],
+        &[2, 3, 600, 4],
+        &[1, 70, 1, 11],
+        &[4, 1, 33, 2, 2],
+    ];
+    for round in 0..12 {
+        for dims in shapes {
+            let count = 1 + numbers.below(if round == 0 { 12 } else { 4 });
+            let mut owned: Vec<(Vec<f32>, [usize; MAX_DIMS])> = Vec::new();
+            for _ in 0..count {
+                // Some dimensions broadcast; the others in order or reversed, as a transposed tensor has them.
+                let kept: Vec<bool> = dims.iter().map(|_| numbers.below(3) > 0).collect();
+                let mut order: Vec<usize> = (0..dims.len()).filter(|&dim| kept[dim]).collect();
+                if numbers.below(4) > 0 {
+                    order.reverse();
+                }
+                let (mut strides, mut len) = ([0; MAX_DIMS], 1);
+                for dim in order {
+                    strides[dim] = len;
+                    len *= dims[dim];
+                }
+                owned.push((numbers.vector(len), strides));
+            }
+            for (data, _) in &mut owned {
+                data.iter_mut().step_by(3).for_each(|x| *x = x.round());
+            }
+            let operands: Vec<Source> =
+                owned.iter().map(|(data, strides)| Source { data, strides: *strides }).collect();
+            let program = random_program(&mut numbers, count);
+            let elements: usize = dims.iter().product();
+            let expected: Vec<f64> = (0..elements)
+                .map(|element| {
+                    let element: Vec<f32> = operands
+                        .iter()
+                        .map(|operand| {
+                            let (mut rest, mut at) = (element, 0);
+                            for (dim, size) in dims.iter().enumerate().rev() {
+                                at += rest % size * operand.strides[dim];
+                                rest /= size;
+                            }
+                            operand.data[at]
+                        })
+                        .collect();
+                    interpret(&program, &element)
+                })
+                .collect();
+            assert_agrees(
+                &(dims, &program),
+                &expected,
+                |expected| 2e-6 * expected.abs().max(1.0),
+                |engine| {
+                    let mut y = vec![f32::NAN; elements];
+                    elementwise(engine, &program, dims, &operands, &mut y).unwrap();
+                    y
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn refuses_what_is_not_there() {
+    let engine = Engine::new(1);
+    let data = [1.0; 4];
+    let operands = [Source { data: &data, strides: strides(&[2, 1]) }];
+    let run = |program: &[Instruction], dims: &[usize]| elementwise(&engine, program, dims, &operands, &mut [0.0; 4]);
+    let negated = |to, x| Instruction::Unary { to, function: Unary::Neg, x };
+    assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[2, 2]), Ok(()));
+    assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[0, 9]), Ok(()));
+    let index = |what, index, size| Err(Error::Index { what, index, size });
+    assert_eq!(run(&[negated(0, Operand::Tensor(1))], &[2, 2]), index("operand", 1, 1));
+    assert_eq!(run(&[negated(8, Operand::Tensor(0))], &[2, 2]), index("register", 8, 8));
+    assert_eq!(run(&[negated(0, Operand::Register(0))], &[2, 2]), index("register", 0, 0));
+    assert_eq!(run(&[], &[2, 2]), Err(Error::Size { what: "instructions" }));
+    assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[1; 17]), index("dimension", 16, 16));
+    let mismatch = |what, expected, got| Err(Error::Mismatch { what, expected, got });
+    assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[3, 2]), mismatch("y", 6, 4));
+    assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[1, 5]), mismatch("y", 5, 4));
+    assert_eq!(run(&[negated(0, Operand::Number(1.0))], &[2, usize::MAX]), Err(Error::Size { what: "y" }));
+    let narrow = [Source { data: &data[1..], strides: strides(&[2, 1]) }];
+    let program = [negated(0, Operand::Tensor(0))];
+    assert_eq!(elementwise(&engine, &program, &[2, 2], &narrow, &mut [0.0; 4]), mismatch("operand", 4, 3));
+}
