@@ -1,7 +1,14 @@
 //! Scaled dot-product attention without a matrix of scores.
+#![allow(unsafe_code)]
+
+mod task;
 
 use crate::Engine;
+use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
+use crate::split::Output;
+
+use task::{BLOCK, Room, Task};
 
 /// `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
@@ -42,7 +49,7 @@ pub type MaskStrides = Strides;
 
 /// Floats that [`attention`] needs for scratch.
 pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
-    engine.threads().saturating_mul(attention.keys)
+    Room::new(attention).len().saturating_mul(engine.threads())
 }
 
 /// Computes attention. A query all of whose scores are -inf, or that sees no key, gives zeros.
@@ -63,40 +70,25 @@ pub fn attention(
     if !a.check(engine, q, k, v, mask, y, scratch)? {
         return Ok(());
     }
-    for batch in 0..a.batch {
-        for head in 0..a.heads {
-            let group = head / (a.heads / a.groups);
-            for row in 0..a.rows {
-                let at = |s: Strides, head: usize, row: usize| s.batch * batch + s.head * head + s.row * row;
-                let q = &q[at(a.q, head, row)..][..a.depth];
-                let y = &mut y[at(a.y, head, row)..][..a.value_depth];
-                let keys = if a.causal { a.keys.min(row + 1) } else { a.keys };
-                let scores = &mut scratch[..keys];
-                for (key, score) in scores.iter_mut().enumerate() {
-                    let k = &k[at(a.k, group, key)..][..a.depth];
-                    *score = q.iter().zip(k).map(|(q, k)| q * k).sum::<f32>() * a.scale;
-                    if let (Some(mask), Some(strides)) = (mask, a.mask) {
-                        *score += mask[at(strides, head, row) + key];
-                    }
-                }
-                let max = scores.iter().fold(f32::NEG_INFINITY, |a, &b| if a.is_nan() || a > b { a } else { b });
-                y.fill(0.0);
-                if max == f32::NEG_INFINITY {
-                    continue;
-                }
-                let mut sum = 0.0;
-                for (key, score) in scores.iter().enumerate() {
-                    let p = libm::expf(score - max);
-                    sum += p;
-                    let v = &v[at(a.v, group, key)..][..a.value_depth];
-                    y.iter_mut().zip(v).for_each(|(y, v)| *y += p * v);
-                }
-                y.iter_mut().for_each(|y| *y /= sum);
-            }
-        }
-    }
+    let room = Room::new(a);
+    let pairs = a.batch * a.groups;
+    // With fewer pairs of batch and group than threads like, their rows are shared.
+    let most = a.rows.div_ceil(LEAST_ROWS);
+    let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(most) };
+    let (y, scratch) = (Output::new(y), Output::new(scratch));
+    engine.pool.run_with_slot(pairs * parts, |slot, task| {
+        let (pair, part) = (task / parts, task % parts);
+        let rows = part * a.rows / parts..(part + 1) * a.rows / parts;
+        // SAFETY: no two tasks have a slot at the same time.
+        let scratch = unsafe { scratch.slice(slot * room.len()..(slot + 1) * room.len()) };
+        let (batch, group) = (pair / a.groups, pair % a.groups);
+        engine.level.run(Task { attention: a, q, k, v, mask, y, room, scratch, batch, group, rows });
+    });
     Ok(())
 }
+
+/// Rows for which a task is worth packing the keys and values again.
+const LEAST_ROWS: usize = 64;
 
 impl Attention {
     /// Whether there is anything to do.
@@ -147,7 +139,10 @@ impl Attention {
             at_least("y strides", stride, inside)?;
             inside += (size - 1) * stride;
         }
-        size("scratch", &[engine.threads(), self.keys])?;
+        let rows = size("rows", &[self.heads / self.groups, self.rows, 2])?;
+        let widths = self.depth.checked_add(self.value_depth).and_then(|sum| sum.checked_add(LANES));
+        size("depth", &[widths.ok_or(Error::Size { what: "depth" })?, 2 * BLOCK, engine.threads()])?;
+        size("rows", &[rows, 2 * engine.threads()])?;
         at_least("scratch", scratch.len(), attention_scratch(engine, self))?;
         Ok(true)
     }

@@ -62,3 +62,13 @@ pub(crate) fn map<S: Simd>(s: S, x: &[f32], y: &mut [f32], mut f: impl FnMut(S::
         s.write(y_rest, f(s.read(x_rest)));
     }
 }
+
+/// Multiplies all of `y`.
+#[inline(always)]
+pub(crate) fn scale<S: Simd>(s: S, y: &mut [f32], factor: f32) {
+    let factor = s.splat(factor);
+    for y in y.chunks_mut(LANES) {
+        let v = s.mul(s.read(y), factor);
+        s.write(y, v);
+    }
+}

@@ -5,7 +5,7 @@
 //! level, and through panels and register tiles inside. Sums over K continue in the output between blocks.
 #![allow(unsafe_code)]
 
-mod tile;
+pub(crate) mod tile;
 
 use core::mem::MaybeUninit;
 

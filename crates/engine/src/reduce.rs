@@ -134,7 +134,7 @@ impl Columns<'_> {
     #[inline(always)]
     fn vectors<S: Simd, const V: usize>(&mut self, s: S, fold: Fold, first: usize) {
         /// Rows that are summed in f32 before their sums are.
-        const ROWS: usize = 128;
+        const ROWS: usize = 32;
         let width = (self.y.len() - first).min(V * LANES);
         let mut totals = [s.splat(fold.start()); V];
         let mut row = 0;

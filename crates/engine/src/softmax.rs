@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Engine;
-use crate::arch::{Job, LANES, Simd, math};
+use crate::arch::{Job, Simd, math};
 use crate::error::{Error, at_least, size};
 use crate::fold;
 use crate::split::Output;
@@ -53,18 +53,8 @@ impl Job for Rows<'_> {
                 let log = s.splat(log);
                 fold::map(s, x, y, |x| s.sub(s.sub(x, shift), log));
             } else {
-                scale(s, y, 1.0 / sum);
+                fold::scale(s, y, 1.0 / sum);
             }
         }
-    }
-}
-
-/// Multiplies all of `y`.
-#[inline(always)]
-fn scale<S: Simd>(s: S, y: &mut [f32], factor: f32) {
-    let factor = s.splat(factor);
-    for y in y.chunks_mut(LANES) {
-        let v = s.mul(s.read(y), factor);
-        s.write(y, v);
     }
 }

@@ -9,33 +9,33 @@ use crate::tail::{Finish, Steps};
 
 /// One tile of one block of K.
 #[derive(Clone, Copy)]
-pub(super) struct Tile<'a> {
+pub(crate) struct Tile<'a> {
     /// Where the rows' elements are: `[taps][pointer_stride]`, of which the first `rows` are this tile's.
-    pub(super) pointers: *const *const f32,
-    pub(super) pointer_stride: usize,
-    pub(super) rows: usize,
-    pub(super) taps: usize,
+    pub(crate) pointers: *const *const f32,
+    pub(crate) pointer_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) taps: usize,
     /// Contiguous elements of K a tap.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// The first panel at the block's first K, and the floats to the next panel.
-    pub(super) panel: *const f32,
-    pub(super) panel_stride: usize,
+    pub(crate) panel: *const f32,
+    pub(crate) panel_stride: usize,
     /// 1 or 2.
-    pub(super) panels: usize,
+    pub(crate) panels: usize,
     /// The tile's columns in the output, from `16 * panels - 15` to `16 * panels`.
-    pub(super) columns: usize,
-    pub(super) out: *mut f32,
-    pub(super) out_stride: usize,
+    pub(crate) columns: usize,
+    pub(crate) out: *mut f32,
+    pub(crate) out_stride: usize,
     /// Bias of the tile's first column, or null.
-    pub(super) bias: *const f32,
+    pub(crate) bias: *const f32,
     /// Residual of the tile's first row and column; read only if there is one.
-    pub(super) residual: *const f32,
-    pub(super) residual_stride: usize,
+    pub(crate) residual: *const f32,
+    pub(crate) residual_stride: usize,
     /// Whether this is the first block of K: sums start from the bias, not from what `out` has.
-    pub(super) is_first: bool,
+    pub(crate) is_first: bool,
     /// Whether this is the last block of K: the other steps follow.
-    pub(super) is_last: bool,
-    pub(super) steps: &'a Steps,
+    pub(crate) is_last: bool,
+    pub(crate) steps: &'a Steps,
 }
 
 impl Tile<'_> {
@@ -44,7 +44,7 @@ impl Tile<'_> {
     /// # Safety
     /// All pointers are valid for what the fields say, and nobody else reads or writes the tile's part of the output.
     #[inline(always)]
-    pub(super) unsafe fn run_on<S: Simd>(self, s: S) {
+    pub(crate) unsafe fn run_on<S: Simd>(self, s: S) {
         macro_rules! by_rows {
             ($panels:literal: $($rows:literal)*) => {
                 match self.rows {
