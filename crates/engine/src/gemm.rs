@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod batched;
+mod few_rows;
 
 pub use batched::{Matmul, matmul, matmul_scratch};
 
@@ -10,6 +11,8 @@ use core::mem::MaybeUninit;
 use crate::error::{Error, at_least, size, span};
 use crate::product::{Place, Pointers, Product, Rows};
 use crate::{Engine, Tail};
+
+use few_rows::{FewRows, TOO_MANY};
 
 /// `c = tail(a b)` with `a` of `m` rows and `k` columns, `b` of `k` rows and `n` columns. Rows of `a` and `c` begin
 /// `a_stride` and `c_stride` floats apart.
@@ -40,7 +43,26 @@ pub fn gemm(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f3
     let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
     at_least("packed weights", packed.len(), size("packed weights", &[k, columns])?)?;
     tail.check(m, n)?;
+    // SAFETY: the sizes were checked above.
+    unsafe { run(engine, gemm, a, packed, c, tail) };
+    Ok(())
+}
+
+/// Like [`gemm`](fn@gemm) without checks.
+///
+/// # Safety
+/// The slices, those of `tail` among them, have the sizes that the shape needs.
+pub(crate) unsafe fn run(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f32], tail: &Tail) {
+    let &Gemm { m, n, k, a_stride, c_stride } = gemm;
     let rows = Matrix { data: a, stride: a_stride, depth: k };
+    if m == 0 || n == 0 {
+        return;
+    }
+    if m < TOO_MANY {
+        // SAFETY: the caller vouches for the sizes.
+        unsafe { FewRows { gemm, a: rows, packed, c: c.as_mut_ptr(), steps: tail.steps() }.run(engine) };
+        return;
+    }
     let product = Product {
         rows: &rows,
         lines: 1,
@@ -53,9 +75,8 @@ pub fn gemm(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f3
         place: Place::DENSE,
         steps: tail.steps(),
     };
-    // SAFETY: the sizes were checked above.
+    // SAFETY: the caller vouches for the sizes.
     unsafe { product.run(engine) };
-    Ok(())
 }
 
 /// Rows of a matrix in memory. The length was checked.
@@ -77,7 +98,7 @@ impl Rows for Matrix<'_> {
     #[inline]
     fn point(&self, _: usize, first: usize, count: usize, _: (usize, usize), offset: usize, to: &mut Pointers) {
         let start = self.data.as_ptr().wrapping_add(first * self.stride + offset);
-        for (row, pointer) in to.iter_mut().take(count).enumerate() {
+        for (row, pointer) in to.pointers.iter_mut().take(count).enumerate() {
             *pointer = MaybeUninit::new(start.wrapping_add(row * self.stride));
         }
     }

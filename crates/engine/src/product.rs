@@ -21,16 +21,27 @@ pub(crate) trait Rows: Sync {
     fn taps(&self) -> usize;
     fn depth(&self) -> usize;
 
+    /// Floats that [`point`](Self::point) may copy for a row and all its taps, at most [`MAX_COPIES`].
+    fn copies(&self) -> usize {
+        0
+    }
+
     /// Writes the pointers of rows `first..first + count` for taps `tap..tap + taps`, from element `offset` of each tap
     /// on, as `[taps][count]`. Each is to at least `depth - offset` floats, at most [`MAX_DEPTH`] of which will be read.
     fn point(&self, group: usize, first: usize, count: usize, taps: (usize, usize), offset: usize, to: &mut Pointers);
 }
 
-/// Pointers into the left side.
-pub(crate) type Pointers = [MaybeUninit<*const f32>; MAX_POINTERS];
+/// Pointers into the left side, or to copies of parts of it.
+pub(crate) struct Pointers {
+    pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
+    pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],
+}
 
 /// What one block of rows and taps may need.
 pub(crate) const MAX_POINTERS: usize = 2048;
+
+/// Floats of copies that a block of rows may need.
+pub(crate) const MAX_COPIES: usize = 4096;
 
 /// The most elements of a tap that are read through one pointer.
 pub(crate) const MAX_DEPTH: usize = 512;
@@ -208,8 +219,11 @@ impl<R: Rows> Job for Block<'_, R> {
         let (group, lines) = (task / line_chunks, chunk(task % line_chunks, cut.line_chunk, cut.lines));
 
         let blocks = Blocks::new(product.rows.taps(), product.rows.depth());
-        let most_rows = blocks.most_rows(S::ROWS);
-        let mut pointers: Pointers = [const { MaybeUninit::uninit() }; MAX_POINTERS];
+        let most_rows = blocks.most_rows(S::ROWS, product.rows.copies());
+        let mut pointers = Pointers {
+            pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
+            copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
+        };
         for line in lines {
             let row_blocks = rows.len().div_ceil(most_rows);
             let row_block = rows.len().div_ceil(row_blocks).next_multiple_of(S::ROWS).min(most_rows);
@@ -251,10 +265,10 @@ impl Blocks {
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
 
-    /// Rows of a block: as many as the pointers and the cache allow, a multiple of `tile_rows`.
-    fn most_rows(&self, tile_rows: usize) -> usize {
+    /// Rows of a block: as many as the pointers, the copies of a row and the cache allow, a multiple of `tile_rows`.
+    fn most_rows(&self, tile_rows: usize, copies: usize) -> usize {
         let by_cache = BLOCK_ROWS_BYTES / (size_of::<f32>() * self.block_taps * self.block_depth);
-        let most = by_cache.min(MAX_POINTERS / self.block_taps);
+        let most = by_cache.min(MAX_POINTERS / self.block_taps).min(MAX_COPIES / copies.max(1));
         (most / tile_rows * tile_rows).max(tile_rows)
     }
 }
@@ -301,7 +315,7 @@ impl Part {
                 let rows = height + usize::from(index < taller);
                 let pixel = pixel + row * product.place.step;
                 let tile = Tile {
-                    pointers: pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
+                    pointers: pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
                     pointer_stride: self.count,
                     rows,
                     taps: self.taps,

@@ -1,12 +1,11 @@
 //! Convolution as a product over pointers to the window's pixels, without a copy of the input.
 #![allow(unsafe_code)]
 
-use super::window::Window;
+use super::window::{Lines, Window};
 use super::{Conv2d, Conv3d};
 use crate::error::{Error, at_least};
-use crate::gemm::Matrix;
 use crate::product::{Place, Product, Rows};
-use crate::{Engine, Tail};
+use crate::{Engine, Gemm, Tail};
 
 /// Computes `out = tail(convolution of input)` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
 ///
@@ -42,9 +41,10 @@ pub fn conv3d(
     tail.check(pixels, conv.out_c)?;
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {
-        let rows = Matrix { data: input, stride: conv.in_stride, depth: conv.in_c };
+        let (k, n) = (conv.in_c, conv.out_c);
+        let gemm = Gemm { m: pixels, n, k, a_stride: conv.in_stride, c_stride: conv.out_stride };
         // SAFETY: the sizes were checked above.
-        unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
         return Ok(());
     }
     let rows = Window {
@@ -58,8 +58,13 @@ pub fn conv3d(
         pixel: conv.in_stride,
         channels: conv.in_c / conv.groups,
     };
-    // SAFETY: the sizes were checked above.
-    unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
+    if Lines::fits(&rows, conv.groups) {
+        // SAFETY: the sizes were checked above.
+        unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
+    } else {
+        // SAFETY: likewise.
+        unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use crate::product::{Pointers, Rows, ZEROS};
+use crate::product::{MAX_COPIES, Pointers, Rows, ZEROS};
 
 /// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
 pub(crate) struct Window<'a> {
@@ -31,6 +31,45 @@ impl Window<'_> {
     }
 }
 
+type Pointer = MaybeUninit<*const f32>;
+
+impl Window<'_> {
+    /// Cuts the pointers of rows `first..` for one line of the kernel at each end of a line of the output. Calls `each` with
+    /// the piece, the first output position of the piece within its line, and the first pixel of the input line that the
+    /// kernel's line lies on, or `None` outside.
+    #[inline(always)]
+    fn lines(
+        &self,
+        first: usize,
+        [tap_d, tap_h]: [usize; 2],
+        to: &mut [Pointer],
+        mut each: impl FnMut(&mut [Pointer], usize, Option<usize>),
+    ) {
+        let [out_d, out_h, out_w] = self.out_size;
+        let [in_d, in_h, in_w] = self.in_size;
+        let [mut image, mut d, mut h] =
+            [first / out_w / out_h / out_d, first / out_w / out_h % out_d, first / out_w % out_h];
+        let mut w = first % out_w;
+        let mut to = to;
+        while !to.is_empty() {
+            let (piece, rest) = to.split_at_mut((out_w - w).min(to.len()));
+            let line = self.position(0, d, tap_d).zip(self.position(1, h, tap_h));
+            each(piece, w, line.map(|(z, y)| ((image * in_d + z) * in_h + y) * in_w));
+            to = rest;
+            w = 0;
+            h += 1;
+            if h == out_h {
+                h = 0;
+                d += 1;
+                if d == out_d {
+                    d = 0;
+                    image += 1;
+                }
+            }
+        }
+    }
+}
+
 impl Rows for Window<'_> {
     fn taps(&self) -> usize {
         self.kernel.iter().product()
@@ -50,45 +89,89 @@ impl Rows for Window<'_> {
         offset: usize,
         to: &mut Pointers,
     ) {
-        let [out_d, out_h, out_w] = self.out_size;
-        let [in_d, in_h, in_w] = self.in_size;
         let [_, kernel_h, kernel_w] = self.kernel;
+        let (in_w, stride) = (self.in_size[2], self.stride[2]);
         let channel = group * self.channels + offset;
-        let zeros = ZEROS.as_ptr();
-        let start = [first / out_w / out_h / out_d, first / out_w / out_h % out_d, first / out_w % out_h];
-        for (tap, to) in to.chunks_exact_mut(count).take(taps).enumerate() {
+        let zeros = MaybeUninit::new(ZEROS.as_ptr());
+        for (tap, to) in to.pointers.chunks_exact_mut(count).take(taps).enumerate() {
             let tap = first_tap + tap;
-            let (tap_d, tap_h, tap_w) = (tap / kernel_w / kernel_h, tap / kernel_w % kernel_h, tap % kernel_w);
-            let [mut image, mut d, mut h] = start;
-            let mut w = first % out_w;
-            let mut to = to;
-            while !to.is_empty() {
-                let (line, rest) = to.split_at_mut((out_w - w).min(to.len()));
-                match (self.position(0, d, tap_d), self.position(1, h, tap_h)) {
-                    (Some(in_z), Some(in_y)) => {
-                        let first_pixel = ((image * in_d + in_z) * in_h + in_y) * in_w;
-                        let base = self.input.as_ptr().wrapping_add(first_pixel * self.pixel + channel);
-                        let shift = (w * self.stride[2]) as isize + tap_w as isize * self.dilation[2] + self.shift[2];
-                        for (i, pointer) in line.iter_mut().enumerate() {
-                            let x = (shift + (i * self.stride[2]) as isize) as usize;
-                            let inside = base.wrapping_add(x.wrapping_mul(self.pixel));
-                            *pointer = MaybeUninit::new(if x < in_w { inside } else { zeros });
-                        }
-                    }
-                    _ => line.fill(MaybeUninit::new(zeros)),
+            let tap_w = tap % kernel_w;
+            self.lines(first, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h], to, |piece, w, line| {
+                let Some(pixel) = line else { return piece.fill(zeros) };
+                let base = self.input.as_ptr().wrapping_add(pixel * self.pixel + channel);
+                let start = (w * stride) as isize + tap_w as isize * self.dilation[2] + self.shift[2];
+                for (i, pointer) in piece.iter_mut().enumerate() {
+                    let x = (start + (i * stride) as isize) as usize;
+                    let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)));
+                    *pointer = if x < in_w { inside } else { zeros };
                 }
-                to = rest;
-                w = 0;
-                h += 1;
-                if h == out_h {
-                    h = 0;
-                    d += 1;
-                    if d == out_d {
-                        d = 0;
-                        image += 1;
+            });
+        }
+    }
+}
+
+/// A window over few channels, whose taps along a line are taken as one: they are contiguous when pixels are dense.
+pub(crate) struct Lines<'a>(pub(crate) Window<'a>);
+
+impl Lines<'_> {
+    /// Whether a window can be taken so, and it helps: as it does in the first layer of a network of images. Padding is
+    /// copied, so that there must not be much.
+    pub(crate) fn fits(window: &Window<'_>, groups: usize) -> bool {
+        let is_contiguous = groups == 1 && window.pixel == window.channels && window.dilation[2] == 1;
+        let is_small = window.channels <= 8 && window.taps() * window.channels <= MAX_COPIES / 16;
+        is_contiguous && is_small && window.kernel[2] > 1
+    }
+}
+
+impl Rows for Lines<'_> {
+    fn taps(&self) -> usize {
+        self.0.kernel[0] * self.0.kernel[1]
+    }
+
+    fn depth(&self) -> usize {
+        self.0.kernel[2] * self.0.channels
+    }
+
+    fn copies(&self) -> usize {
+        self.taps() * self.depth()
+    }
+
+    #[inline]
+    fn point(
+        &self,
+        _: usize,
+        first: usize,
+        count: usize,
+        (first_tap, taps): (usize, usize),
+        offset: usize,
+        to: &mut Pointers,
+    ) {
+        let Self(window) = self;
+        let [_, kernel_h, kernel_w] = window.kernel;
+        let (in_w, channels, stride) = (window.in_size[2], window.channels, window.stride[2]);
+        let zeros = MaybeUninit::new(ZEROS.as_ptr());
+        let mut copies = &mut to.copies[..];
+        for (tap, to) in to.pointers.chunks_exact_mut(count).take(taps).enumerate() {
+            let tap = first_tap + tap;
+            window.lines(first, [tap / kernel_h, tap % kernel_h], to, |piece, w, line| {
+                let Some(pixel) = line else { return piece.fill(zeros) };
+                let line = &window.input[pixel * channels..][..in_w * channels];
+                let start = (w * stride) as isize + window.shift[2];
+                for (i, pointer) in piece.iter_mut().enumerate() {
+                    let x = start + (i * stride) as isize;
+                    if x >= 0 && x as usize + kernel_w <= in_w {
+                        *pointer = MaybeUninit::new(line.as_ptr().wrapping_add(x as usize * channels + offset));
+                        continue;
                     }
+                    let (copy, rest) = core::mem::take(&mut copies).split_at_mut(kernel_w * channels);
+                    copies = rest;
+                    for (at, value) in copy.iter_mut().enumerate() {
+                        let from = x * channels as isize + at as isize;
+                        value.write(usize::try_from(from).ok().and_then(|from| line.get(from)).copied().unwrap_or(0.0));
+                    }
+                    *pointer = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
                 }
-            }
+            });
         }
     }
 }

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use core::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
+use core::f64;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -62,7 +63,8 @@ impl Winograd {
             let weights = (points * conv.in_c * conv.out_c) as f64 * 8.0;
             products + transforms + weights
         };
-        let direct = (conv.batch * conv.out_h() * conv.out_w() * 9 * conv.in_c) as f64 * conv.out_c as f64;
+        let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
+        let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * 8.0;
         let best = if cost(Winograd::F4) <= cost(Winograd::F2) { Winograd::F4 } else { Winograd::F2 };
         (cost(best) < 0.9 * direct).then_some(best)
     }
@@ -96,7 +98,7 @@ impl Winograd {
             Winograd::F4 => {
                 // Row p of the matrix is (1, p, p^2) over the product of p's differences from the other points.
                 let at = |p: f64, scale: f64| (g0 + p * g1 + p * p * g2) / scale;
-                let (a, b) = (0.5f64.sqrt(), 2f64.sqrt());
+                let (a, b) = (f64::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2);
                 [g0, at(a, -1.5), at(-a, -1.5), at(b, 6.0), at(-b, 6.0), g2]
             }
         }
@@ -313,7 +315,7 @@ impl Rows for Points {
     #[inline]
     fn point(&self, group: usize, first: usize, count: usize, _: (usize, usize), offset: usize, to: &mut Pointers) {
         let start = self.data.wrapping_add(first * self.tile + group * self.channels + offset);
-        for (row, pointer) in to.iter_mut().take(count).enumerate() {
+        for (row, pointer) in to.pointers.iter_mut().take(count).enumerate() {
             *pointer = MaybeUninit::new(start.wrapping_add(row * self.tile));
         }
     }

@@ -1,0 +1,125 @@
+//! Products with one to three rows on the left, which are as fast as the weights can be read.
+//!
+//! Panels are read from end to end, each once. A row has several sums, of every second or fourth K, so that additions do
+//! not wait for one another. Which sums there are depends on the number of rows alone, never on threads.
+#![allow(unsafe_code)]
+
+use core::ops::Range;
+
+use super::{Gemm, Matrix};
+use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
+use crate::tail::Steps;
+
+/// Rows from which on the tiles of [`product`](crate::product) take over.
+pub(super) const TOO_MANY: usize = 4;
+
+/// Multiplications below which a task is not worth handing over.
+const MIN_TASK: usize = 50_000;
+
+/// `c = tail(a b)` for fewer than [`TOO_MANY`] rows.
+pub(super) struct FewRows<'a> {
+    pub(super) gemm: &'a Gemm,
+    pub(super) a: Matrix<'a>,
+    pub(super) packed: &'a [f32],
+    pub(super) c: *mut f32,
+    pub(super) steps: Steps,
+}
+
+// SAFETY: tasks write disjoint columns of `c`, which `gemm` borrows exclusively.
+unsafe impl Sync for FewRows<'_> {}
+
+impl FewRows<'_> {
+    /// # Safety
+    /// The slices and `c` have the sizes that the shape and the steps need, and nobody else touches `c` meanwhile.
+    pub(super) unsafe fn run(&self, engine: &Engine) {
+        let panels = self.gemm.n.div_ceil(LANES);
+        let work = self.gemm.m as f64 * self.gemm.n as f64 * self.gemm.k as f64;
+        let tasks = if engine.threads() == 1 { 1 } else { (work / MIN_TASK as f64) as usize };
+        let chunk = panels.div_ceil(tasks.clamp(1, 4 * engine.threads())).max(1);
+        engine.pool.run(panels.div_ceil(chunk), |index| {
+            engine.level.run(Panels { few: self, panels: index * chunk..((index + 1) * chunk).min(panels) });
+        });
+    }
+}
+
+/// One task.
+struct Panels<'a> {
+    few: &'a FewRows<'a>,
+    panels: Range<usize>,
+}
+
+impl Job for Panels<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { few, panels } = self;
+        for panel in panels {
+            match few.gemm.m {
+                1 => s.vectorize(Panel::<1, 4> { few, panel }),
+                2 => s.vectorize(Panel::<2, 2> { few, panel }),
+                _ => s.vectorize(Panel::<3, 2> { few, panel }),
+            }
+        }
+    }
+}
+
+/// One panel times `R` rows, with `P` sums for each.
+struct Panel<'a, const R: usize, const P: usize> {
+    few: &'a FewRows<'a>,
+    panel: usize,
+}
+
+impl<const R: usize, const P: usize> Job for Panel<'_, R, P> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let FewRows { gemm, a, packed, c, steps } = self.few;
+        let (k, column) = (gemm.k, self.panel * LANES);
+        let lanes = (gemm.n - column).min(LANES);
+        let packed = packed.as_ptr().wrapping_add(self.panel * k * LANES);
+        let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
+        let mut sums = [[s.splat(0.0); P]; R];
+        let whole = k - k % P;
+        for first in (0..whole).step_by(P) {
+            for p in 0..P {
+                // SAFETY: the panel has 16 floats for each k.
+                let right = unsafe { s.load(packed.wrapping_add((first + p) * LANES)) };
+                for r in 0..R {
+                    // SAFETY: each row has k floats.
+                    let x = s.splat(unsafe { *left(r, first + p) });
+                    sums[r][p] = s.fma(x, right, sums[r][p]);
+                }
+            }
+        }
+        for k in whole..k {
+            // SAFETY: as above.
+            let right = unsafe { s.load(packed.wrapping_add(k * LANES)) };
+            for r in 0..R {
+                // SAFETY: as above.
+                let x = s.splat(unsafe { *left(r, k) });
+                sums[r][0] = s.fma(x, right, sums[r][0]);
+            }
+        }
+        let mut bias = s.splat(0.0);
+        if !steps.bias.is_null() {
+            // SAFETY: there is a bias for each column.
+            bias = unsafe { s.load_part(steps.bias.wrapping_add(column), lanes) };
+        }
+        let mut totals = [bias; R];
+        for r in 0..R {
+            for p in 0..P {
+                totals[r] = s.add(totals[r], sums[r][p]);
+            }
+        }
+        for (r, &total) in totals.iter().enumerate() {
+            let residual = steps.residual.wrapping_add(r * steps.residual_stride + column);
+            // SAFETY: the residual has the output's shape.
+            let v = unsafe { steps.apply(s, total, residual, lanes) };
+            // SAFETY: `FewRows::run` asks for the output, and this task alone has these columns.
+            unsafe { s.store_part(c.wrapping_add(r * gemm.c_stride + column), lanes, v) };
+        }
+    }
+}
