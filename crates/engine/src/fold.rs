@@ -1,4 +1,6 @@
 //! Folds of floats that lie one after the other, in an order that depends on their number alone.
+//!
+//! Closures that are passed here must be `#[inline(always)]`, like everything that uses vectors.
 
 use crate::arch::{LANES, Simd};
 
@@ -38,28 +40,45 @@ pub(crate) fn fold<S: Simd>(
 #[inline(always)]
 pub(crate) fn sum<S: Simd>(s: S, x: &[f32], fill: f32, f: impl Fn(S::V) -> S::V) -> f64 {
     const BLOCK: usize = 2048;
-    let block = |x| f64::from(s.sum(fold(s, x, 0.0, fill, |sum, x| s.add(sum, f(x)), |a, b| s.add(a, b))));
-    x.chunks(BLOCK).map(block).sum()
+    let mut total = 0.0;
+    for block in x.chunks(BLOCK) {
+        let sums = fold(
+            s,
+            block,
+            0.0,
+            fill,
+            #[inline(always)]
+            |sum, x| s.add(sum, f(x)),
+            #[inline(always)]
+            |a, b| s.add(a, b),
+        );
+        total += f64::from(s.sum(sums));
+    }
+    total
 }
 
 /// The greatest; which of the numbers counts where there is NaN is not said.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
-    let greater = |a, b| s.max(a, b);
-    let lanes = s.lanes(fold(s, x, f32::NEG_INFINITY, f32::NEG_INFINITY, greater, greater));
+    let greatest = fold(
+        s,
+        x,
+        f32::NEG_INFINITY,
+        f32::NEG_INFINITY,
+        #[inline(always)]
+        |a, b| s.max(a, b),
+        #[inline(always)]
+        |a, b| s.max(a, b),
+    );
+    let lanes = s.lanes(greatest);
     lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// Writes `f` of each vector of `x` to `y`, which is as long.
 #[inline(always)]
 pub(crate) fn map<S: Simd>(s: S, x: &[f32], y: &mut [f32], mut f: impl FnMut(S::V) -> S::V) {
-    let (x, x_rest) = x.as_chunks::<LANES>();
-    let (y, y_rest) = y.as_chunks_mut::<LANES>();
-    for (x, y) in x.iter().zip(y) {
+    for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
         s.write(y, f(s.read(x)));
-    }
-    if !x_rest.is_empty() {
-        s.write(y_rest, f(s.read(x_rest)));
     }
 }
 

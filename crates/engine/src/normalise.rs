@@ -73,23 +73,64 @@ impl Job for Rows<'_> {
     fn run<S: Simd>(self, s: S) {
         let n = self.columns as f64;
         for (x, y) in self.x.chunks_exact(self.columns).zip(self.y.chunks_exact_mut(self.columns)) {
-            let mean = if self.centred { (fold::sum(s, x, 0.0, |x| x) / n) as f32 } else { 0.0 };
-            let centre = s.splat(mean);
-            let square = |x| {
-                let x = s.sub(x, centre);
-                s.mul(x, x)
+            let sum = if self.centred {
+                fold::sum(
+                    s,
+                    x,
+                    0.0,
+                    #[inline(always)]
+                    |x| x,
+                )
+            } else {
+                0.0
             };
-            let variance = (fold::sum(s, x, mean, square) / n) as f32;
-            let deviation = s.sqrt(s.splat(variance + self.eps));
+            let mean = (sum / n) as f32;
+            let centre = s.splat(mean);
+            let squares = fold::sum(
+                s,
+                x,
+                mean,
+                #[inline(always)]
+                |x| {
+                    let x = s.sub(x, centre);
+                    s.mul(x, x)
+                },
+            );
+            let deviation = s.sqrt(s.splat((squares / n) as f32 + self.eps));
             let scale = s.div(s.splat(1.0), deviation);
-            let scaled = |x| s.mul(s.sub(x, centre), scale);
             match (self.weight, self.bias) {
-                (Some(weight), Some(bias)) => {
-                    each(s, x, y, [weight, bias], |x, [weight, bias]| s.fma(scaled(x), weight, bias));
-                }
-                (Some(weight), None) => each(s, x, y, [weight], |x, [weight]| s.mul(scaled(x), weight)),
-                (None, Some(bias)) => each(s, x, y, [bias], |x, [bias]| s.add(scaled(x), bias)),
-                (None, None) => fold::map(s, x, y, scaled),
+                (Some(weight), Some(bias)) => each(
+                    s,
+                    x,
+                    y,
+                    [weight, bias],
+                    #[inline(always)]
+                    |x, [weight, bias]| s.fma(s.mul(s.sub(x, centre), scale), weight, bias),
+                ),
+                (Some(weight), None) => each(
+                    s,
+                    x,
+                    y,
+                    [weight],
+                    #[inline(always)]
+                    |x, [weight]| s.mul(s.mul(s.sub(x, centre), scale), weight),
+                ),
+                (None, Some(bias)) => each(
+                    s,
+                    x,
+                    y,
+                    [bias],
+                    #[inline(always)]
+                    |x, [bias]| s.add(s.mul(s.sub(x, centre), scale), bias),
+                ),
+                (None, None) => each(
+                    s,
+                    x,
+                    y,
+                    [],
+                    #[inline(always)]
+                    |x, []| s.mul(s.sub(x, centre), scale),
+                ),
             }
         }
     }
@@ -105,9 +146,18 @@ fn each<S: Simd, const N: usize>(
     f: impl Fn(S::V, [S::V; N]) -> S::V,
 ) {
     let mut at = 0;
-    fold::map(s, x, y, |x| {
-        let v = f(x, parameters.map(|parameter| s.read(&parameter[at..])));
-        at += LANES;
-        v
-    });
+    fold::map(
+        s,
+        x,
+        y,
+        #[inline(always)]
+        |x| {
+            let mut values = [s.splat(0.0); N];
+            for i in 0..N {
+                values[i] = s.read(&parameters[i][at..]);
+            }
+            at += LANES;
+            f(x, values)
+        },
+    );
 }

@@ -107,12 +107,26 @@ impl Job for Lines<'_> {
                 let columns = pool.taps(1, out_x);
                 let window = Window { pool, x, rows, columns };
                 match pool.mean {
-                    None => window.fold(s, y, f32::NEG_INFINITY, 1.0, |a, b| s.maximum(a, b)),
+                    None => window.fold(
+                        s,
+                        y,
+                        f32::NEG_INFINITY,
+                        1.0,
+                        #[inline(always)]
+                        |a, b| s.maximum(a, b),
+                    ),
                     Some(mean) => {
                         let inside = rows.count * columns.count;
                         let count = if mean.count_padding { rows.padded * columns.padded } else { inside };
                         let divisor = mean.divisor.unwrap_or(count).max(1) as f32;
-                        window.fold(s, y, 0.0, divisor, |a, b| s.add(a, b));
+                        window.fold(
+                            s,
+                            y,
+                            0.0,
+                            divisor,
+                            #[inline(always)]
+                            |a, b| s.add(a, b),
+                        );
                     }
                 }
             }

@@ -103,8 +103,22 @@ impl Job for Rows<'_> {
         for (row, y) in self.y.iter_mut().enumerate() {
             let x = &self.x[row * self.reduced..][..self.reduced];
             *y = match self.fold {
-                Fold::Sum => fold::sum(s, x, 0.0, |x| x) as f32,
-                Fold::Mean => (fold::sum(s, x, 0.0, |x| x) / self.reduced as f64) as f32,
+                Fold::Sum => fold::sum(
+                    s,
+                    x,
+                    0.0,
+                    #[inline(always)]
+                    |x| x,
+                ) as f32,
+                Fold::Mean => {
+                    (fold::sum(
+                        s,
+                        x,
+                        0.0,
+                        #[inline(always)]
+                        |x| x,
+                    ) / self.reduced as f64) as f32
+                }
                 Fold::Max => extreme(s, x, Fold::Max, |a, b| a > b),
                 Fold::Min => extreme(s, x, Fold::Min, |a, b| a < b),
             };
@@ -114,8 +128,18 @@ impl Job for Rows<'_> {
 
 #[inline(always)]
 fn extreme<S: Simd>(s: S, x: &[f32], fold: Fold, wins: impl Fn(f32, f32) -> bool) -> f32 {
-    let step = |a, b| fold.step(s, a, b);
-    let lanes = s.lanes(fold::fold(s, x, fold.start(), fold.start(), step, step));
+    let start = fold.start();
+    let extremes = fold::fold(
+        s,
+        x,
+        start,
+        start,
+        #[inline(always)]
+        |a, b| fold.step(s, a, b),
+        #[inline(always)]
+        |a, b| fold.step(s, a, b),
+    );
+    let lanes = s.lanes(extremes);
     lanes.into_iter().fold(fold.start(), |a, b| if a.is_nan() || wins(a, b) { a } else { b })
 }
 

@@ -85,9 +85,14 @@ impl Job for Lines<'_> {
                 }
                 let corners = [(top, left), (top, right), (bottom, left), (bottom, right)];
                 let pixels = corners.map(|(vertical, horizontal)| pixel(vertical.0, horizontal.0));
-                let [top, bottom, left, right] = [top, bottom, left, right].map(|(_, weight)| s.splat(weight));
+                let (top, bottom) = (s.splat(top.1), s.splat(bottom.1));
+                let (left, right) = (s.splat(left.1), s.splat(right.1));
                 for (i, y) in y.chunks_mut(LANES).enumerate() {
-                    let [a, b, c, d] = pixels.map(|pixel| s.read(&pixel[i * LANES..]));
+                    let mut read = [top; 4];
+                    for (v, pixel) in read.iter_mut().zip(&pixels) {
+                        *v = s.read(&pixel[i * LANES..]);
+                    }
+                    let [a, b, c, d] = read;
                     let upper = s.fma(right, b, s.mul(left, a));
                     let lower = s.fma(right, d, s.mul(left, c));
                     s.write(y, s.fma(bottom, lower, s.mul(top, upper)));

@@ -46,12 +46,30 @@ impl Job for Rows<'_> {
         for (x, y) in self.x.chunks_exact(self.columns).zip(self.y.chunks_exact_mut(self.columns)) {
             let max = fold::max(s, x);
             let shift = s.splat(max);
-            fold::map(s, x, y, |x| math::exp(s, s.sub(x, shift)));
-            let sum = fold::sum(s, y, 0.0, |y| y) as f32;
+            fold::map(
+                s,
+                x,
+                y,
+                #[inline(always)]
+                |x| math::exp(s, s.sub(x, shift)),
+            );
+            let sum = fold::sum(
+                s,
+                y,
+                0.0,
+                #[inline(always)]
+                |y| y,
+            ) as f32;
             if self.log {
                 let log = s.lanes(math::log(s, s.splat(sum)))[0];
                 let log = s.splat(log);
-                fold::map(s, x, y, |x| s.sub(s.sub(x, shift), log));
+                fold::map(
+                    s,
+                    x,
+                    y,
+                    #[inline(always)]
+                    |x| s.sub(s.sub(x, shift), log),
+                );
             } else {
                 fold::scale(s, y, 1.0 / sum);
             }

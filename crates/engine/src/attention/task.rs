@@ -264,7 +264,13 @@ impl Block<'_> {
                 let power = math::exp(s, s.sub(s.read(scores), shift));
                 s.write(scores, power);
             }
-            let sum = fold::sum(s, scores, 0.0, |x| x) as f32;
+            let sum = fold::sum(
+                s,
+                scores,
+                0.0,
+                #[inline(always)]
+                |x| x,
+            ) as f32;
             if greatest[i] == max || self.first == 0 {
                 sums[i] += sum;
             } else {

@@ -73,20 +73,25 @@ impl Loop {
     /// Reads vectors of the first `N` inputs, and writes what `f` makes of them.
     #[inline(always)]
     fn each<S: Simd, const N: usize>(&self, s: S, f: impl Fn([S::V; N]) -> S::V) {
-        let mut at: [*const f32; N] = core::array::from_fn(|i| self.inputs[i].at);
+        let mut at = [core::ptr::null::<f32>(); N];
+        let mut x = [s.splat(0.0); N];
+        for i in 0..N {
+            at[i] = self.inputs[i].at;
+        }
         let mut to = self.to;
         let mut rest = self.n;
-        while rest > 0 {
+        loop {
             let is_whole = rest >= LANES;
-            let x = core::array::from_fn(|i| {
+            for i in 0..N {
                 if is_whole {
                     // SAFETY: `run_on` asks for the inputs.
-                    unsafe { s.load(at[i]) }
+                    x[i] = unsafe { s.load(at[i]) };
                 } else {
                     // SAFETY: likewise.
-                    unsafe { s.load_part(at[i], rest) }
+                    x[i] = unsafe { s.load_part(at[i], rest) };
                 }
-            });
+                at[i] = at[i].wrapping_add(self.inputs[i].step);
+            }
             let y = f(x);
             if !is_whole {
                 // SAFETY: `run_on` asks for the output.
@@ -95,11 +100,11 @@ impl Loop {
             }
             // SAFETY: likewise.
             unsafe { s.store(to, y) };
-            for i in 0..N {
-                at[i] = at[i].wrapping_add(self.inputs[i].step);
-            }
             to = to.wrapping_add(LANES);
             rest -= LANES;
+            if rest == 0 {
+                return;
+            }
         }
     }
 }
