@@ -1,4 +1,5 @@
-//! Level 0. Fast math over slices: matrix products, convolutions and their fused tails, for every instruction set.
+//! Level 0. Fast math over slices, for every instruction set: matrix products and convolutions with their fused tails,
+//! attention, elementwise programs, softmax and norms, pooling, reductions, and copies of all kinds.
 //!
 //! It knows nothing of graphs, tensors or files. An [`Engine`] is an instruction set and a [`Pool`] of threads; every
 //! function takes one, checks the sizes of its slices, and neither allocates nor locks. Scratch memory is lent by the
