@@ -1,8 +1,10 @@
 //! The matrix product behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
 //!
 //! `out = alpha * (a @ b) + addend`, computed in accumulators over the whole inner dimension and rounded once.
-//! Products with several rows keep 4 x 8 accumulators in registers and copy 64 x 8 pieces of `b` to the stack; products
-//! with few rows read `b` in the direction in which it lies in memory. No path needs more than about 8 KB of stack.
+//! Products with several rows keep 6 x 8 accumulators in registers and copy blocks of both operands to the stack, those
+//! of `a` with each element as often as a vector has lanes, because baseline instructions cannot multiply a vector by
+//! an element of another. Products with few rows read `b` in the direction in which it lies in memory. On 64-bit
+//! machines that takes up to 41 KB of stack (82 KB for 64-bit types), on others about 4 KB (7 KB).
 
 use rushlight_runtime::{Error, Result, Tensor, TensorMut};
 
@@ -105,13 +107,17 @@ pub(crate) struct Shape {
     pub(crate) n: usize,
 }
 
+/// Machines with vectors and large stacks get large blocks. Every element is summed in the same order either way.
+const LARGE: bool = cfg!(target_pointer_width = "64");
 /// Rows and columns of the accumulators that stay in registers.
-const MR: usize = 4;
+const MR: usize = 6;
 const NR: usize = 8;
-/// Length of the pieces that the inner dimension is cut into.
+/// Copies of each element of `a`.
+const WIDE: usize = if LARGE { 4 } else { 1 };
+/// Products with fewer rows do without blocks.
+const FEW: usize = 4;
+/// Length of the pieces that the inner dimension is cut into there.
 const KC: usize = 64;
-/// Row tiles that share one copied piece of `b`.
-const TILES: usize = 16;
 /// Columns that a product with few rows accumulates at once.
 const STRIP: usize = 128;
 
@@ -150,10 +156,12 @@ pub(crate) fn product<A: Accumulator>(
 fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
     if shape.m < 8 && b.layout.row == 1 && a.layout.col == 1 {
         dots(shape, a, b, out)
-    } else if shape.m < MR && b.layout.col == 1 {
+    } else if shape.m < FEW && b.layout.col == 1 {
         strips(shape, a, b, out)
+    } else if LARGE && shape.m * shape.n > 512 {
+        tiles::<A, 64, 11, 8>(shape, a, b, out)
     } else {
-        tiles(shape, a, b, out)
+        tiles::<A, 16, 4, 2>(shape, a, b, out)
     }
 }
 
@@ -212,61 +220,132 @@ impl<A: Accumulator> Output<'_, '_, A> {
         Ok(())
     }
 
-    /// As [`write`](Self::write), for the first `width` values of a row of a tile.
+    /// As [`write`](Self::write), for the first `height` rows and `width` columns of tiles that lie side by side.
     #[inline(always)]
-    fn write_row(&mut self, i: usize, j: usize, width: usize, sums: &mut [A; NR]) -> Result<()> {
-        if width == NR
-            && self.layout.col == 1
-            && self.alpha == A::ONE
-            && let (Memory::Native(out), Addend::None) = (&mut self.memory, &self.addend)
-            && let Some(to) = out.get_mut(self.layout.at(i, j)..).and_then(|to| to.first_chunk_mut())
-        {
-            *to = *sums;
-            return Ok(());
+    fn write_tile(
+        &mut self,
+        i: usize,
+        j: usize,
+        height: usize,
+        width: usize,
+        sums: &mut [[[A; NR]; MR]],
+    ) -> Result<()> {
+        let is_plain = self.layout.col == 1 && self.alpha == A::ONE;
+        for r in 0..height.min(MR) {
+            if is_plain && let (Memory::Native(out), Addend::None) = (&mut self.memory, &self.addend) {
+                let start = self.layout.at(i + r, j);
+                let (to, rest) = out.get_mut(start..start + width).unwrap_or_default().as_chunks_mut();
+                to.iter_mut().zip(&*sums).for_each(|(to, sums)| *to = sums[r]);
+                if let Some(sums) = sums.get(to.len()) {
+                    rest.copy_from_slice(&sums[r][..rest.len()]);
+                }
+            } else {
+                for (c, sums) in (0..width).step_by(NR).zip(sums.iter_mut()) {
+                    self.write(i + r, j + c, &mut sums[r][..NR.min(width - c)])?;
+                }
+            }
         }
-        self.write(i, j, &mut sums[..width])
+        Ok(())
     }
 }
 
-/// Many rows: register tiles over copied pieces of `b`.
-fn tiles<A: Accumulator>(
+/// Many rows: register tiles over copied blocks. `DEPTH` is the inner dimension of the blocks, `PANELS` how many
+/// panels of columns are copied at once and `TILES` how many row tiles share them.
+fn tiles<A: Accumulator, const DEPTH: usize, const TILES: usize, const PANELS: usize>(
     shape: Shape,
     a: Operand<'_, A>,
     b: Operand<'_, A>,
     out: &mut Output<'_, '_, A>,
 ) -> Result<()> {
     let Shape { m, k, n } = shape;
-    let mut panel = [[A::ZERO; NR]; KC];
-    let mut buffers = [[A::ZERO; KC]; MR];
-    // Some rows of `a` stay in the cache while all of `b` passes.
+    let mut block = [[[A::ZERO; NR]; DEPTH]; PANELS];
+    let mut tile = [[[A::ZERO; WIDE]; MR]; DEPTH];
+    let mut buffers = [[A::ZERO; DEPTH]; MR];
+    let mut sums = [[[[A::ZERO; NR]; MR]; PANELS]; TILES];
     for top in (0..m).step_by(TILES * MR) {
         let bottom = m.min(top + TILES * MR);
-        for j in (0..n).step_by(NR) {
-            let width = NR.min(n - j);
-            let mut sums = [[[A::ZERO; NR]; MR]; TILES];
-            for p in (0..k).step_by(KC) {
-                let depth = KC.min(k - p);
-                let panel = &mut panel[..depth];
-                copy_panel(&b, p, j, width, panel)?;
+        for left in (0..n).step_by(PANELS * NR) {
+            let width = (n - left).min(PANELS * NR);
+            let panels = width.div_ceil(NR);
+            for p in (0..k.max(1)).step_by(DEPTH) {
+                let depth = DEPTH.min(k - p);
+                copy_block(&b, p, left, width, depth, &mut block)?;
                 for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
-                    let [b0, b1, b2, b3] = &mut buffers;
-                    // Rows beyond the last repeat it; their sums are not used.
-                    let last = bottom - 1;
-                    let rows = [
-                        a.run(i, p, &mut b0[..depth])?,
-                        a.run(last.min(i + 1), p, &mut b1[..depth])?,
-                        a.run(last.min(i + 2), p, &mut b2[..depth])?,
-                        a.run(last.min(i + 3), p, &mut b3[..depth])?,
-                    ];
-                    multiply(sums, rows, panel);
+                    copy_tile(&a, p, i, bottom - 1, &mut buffers, &mut tile[..depth])?;
+                    for (sums, panel) in sums[..panels].iter_mut().zip(&block) {
+                        if p == 0 {
+                            *sums = [[A::ZERO; NR]; MR];
+                        }
+                        multiply(sums, &tile[..depth], &panel[..depth]);
+                    }
                 }
             }
             for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
-                for (i, sums) in (i..bottom).zip(sums) {
-                    out.write_row(i, j, width, sums)?;
-                }
+                out.write_tile(i, left, MR.min(bottom - i), width, &mut sums[..panels])?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Copies `depth` columns from `p` on of the rows from `i` on. Rows beyond the last repeat it; their sums are not used.
+#[inline(always)]
+fn copy_tile<A: Accumulator, const DEPTH: usize>(
+    a: &Operand<'_, A>,
+    p: usize,
+    i: usize,
+    last: usize,
+    buffers: &mut [[A; DEPTH]; MR],
+    tile: &mut [[[A; WIDE]; MR]],
+) -> Result<()> {
+    let [b0, b1, b2, b3, b4, b5] = buffers;
+    let depth = tile.len();
+    let rows = [
+        a.run(last.min(i), p, &mut b0[..depth])?,
+        a.run(last.min(i + 1), p, &mut b1[..depth])?,
+        a.run(last.min(i + 2), p, &mut b2[..depth])?,
+        a.run(last.min(i + 3), p, &mut b3[..depth])?,
+        a.run(last.min(i + 4), p, &mut b4[..depth])?,
+        a.run(last.min(i + 5), p, &mut b5[..depth])?,
+    ];
+    spread(rows, tile);
+    Ok(())
+}
+
+#[inline(never)]
+fn spread<A: Copy>(rows: [&[A]; MR], tile: &mut [[[A; WIDE]; MR]]) {
+    let [r0, r1, r2, r3, r4, r5] = rows;
+    let rows = r0.iter().zip(r1).zip(r2).zip(r3).zip(r4).zip(r5);
+    for (slot, (((((a, b), c), d), e), f)) in tile.iter_mut().zip(rows) {
+        *slot = [[*a; WIDE], [*b; WIDE], [*c; WIDE], [*d; WIDE], [*e; WIDE], [*f; WIDE]];
+    }
+}
+
+/// Copies rows `p..p + depth` and columns `left..left + width` of `b`, as panels.
+#[inline(always)]
+fn copy_block<A: Accumulator, const DEPTH: usize, const PANELS: usize>(
+    b: &Operand<'_, A>,
+    p: usize,
+    left: usize,
+    width: usize,
+    depth: usize,
+    block: &mut [[[A; NR]; DEPTH]; PANELS],
+) -> Result<()> {
+    if b.layout.col == 1
+        && width.is_multiple_of(NR)
+        && let Some(data) = b.native
+    {
+        for q in 0..depth.min(DEPTH) {
+            let start = b.layout.at(p + q, left);
+            let row = data.get(start..start + width).unwrap_or_default().as_chunks().0;
+            for (panel, values) in block.iter_mut().zip(row) {
+                panel[q] = *values;
+            }
+        }
+        return Ok(());
+    }
+    for (j, panel) in (left..left + width).step_by(NR).zip(block) {
+        copy_panel(b, p, j, NR.min(left + width - j), &mut panel[..depth])?;
     }
     Ok(())
 }
@@ -300,7 +379,7 @@ fn copy_panel<A: Accumulator>(
         }
         let mut buffer = [A::ZERO; KC];
         for c in 0..width {
-            let run = column.run(j + c, p, &mut buffer[..panel.len()])?;
+            let run = column.run(j + c, p, &mut buffer[..depth])?;
             panel.iter_mut().zip(run).for_each(|(row, value)| row[c] = *value);
         }
         return Ok(());
@@ -323,17 +402,16 @@ fn copy_panel<A: Accumulator>(
     Ok(())
 }
 
-/// Adds the product of four rows and a panel of the same depth.
-#[inline(always)]
-fn multiply<A: Accumulator>(sums: &mut [[A; NR]; MR], rows: [&[A]; MR], panel: &[[A; NR]]) {
+/// Adds the product of a row tile and a panel of the same depth. A function of its own, because the optimiser then
+/// keeps the accumulators in registers.
+#[inline(never)]
+fn multiply<A: Accumulator>(sums: &mut [[A; NR]; MR], tile: &[[[A; WIDE]; MR]], panel: &[[A; NR]]) {
     let mut acc = *sums;
-    let [r0, r1, r2, r3] = rows;
-    for ((((b, &x0), &x1), &x2), &x3) in panel.iter().zip(r0).zip(r1).zip(r2).zip(r3) {
-        for c in 0..NR {
-            acc[0][c] = acc[0][c].add(x0.mul(b[c]));
-            acc[1][c] = acc[1][c].add(x1.mul(b[c]));
-            acc[2][c] = acc[2][c].add(x2.mul(b[c]));
-            acc[3][c] = acc[3][c].add(x3.mul(b[c]));
+    for (a, b) in tile.iter().zip(panel) {
+        for r in 0..MR {
+            for c in 0..NR {
+                acc[r][c] = acc[r][c].add(a[r][c % WIDE].mul(b[c]));
+            }
         }
     }
     *sums = acc;
