@@ -97,6 +97,11 @@ fn repeat_interleave(cx: &KernelContext<'_>) -> Result<()> {
 
 /// The sum of the counts.
 fn total<T: Number>(counts: &[T]) -> Result<usize> {
+    // No count is larger than all their bits together.
+    let bits = counts.iter().fold(0, |bits, count| bits | count.to_i64());
+    if usize::try_from(bits).is_ok_and(|bits| bits.checked_mul(counts.len()).is_some()) {
+        return Ok(counts.iter().map(|count| count.to_i64() as usize).sum());
+    }
     let mut total = 0usize;
     for count in counts {
         let count = count.to_i64();
@@ -108,18 +113,17 @@ fn total<T: Number>(counts: &[T]) -> Result<usize> {
 }
 
 /// Writes each position of `counts` as often as the count there says.
-fn interleave<T: Number>(counts: &[T], out: &mut [T]) {
-    let mut start = 0;
+fn interleave<T: Number>(counts: &[T], mut out: &mut [T]) {
     for (i, count) in counts.iter().enumerate() {
-        let (value, end) = (T::from_i64(i as i64), start + count.to_i64() as usize);
-        // Four at a time: what that writes too much, the next runs overwrite.
-        while start < end {
-            match out[start..].first_chunk_mut::<4>() {
-                Some(run) => *run = [value; 4],
-                None => out[start..end].fill(value),
-            }
-            start += 4;
+        let (value, count) = (T::from_i64(i as i64), count.to_i64() as usize);
+        // Four at once, if that is enough: what that writes too much, the next runs overwrite.
+        if count <= 4
+            && let Some(run) = out.first_chunk_mut::<4>()
+        {
+            *run = [value; 4];
+        } else {
+            out[..count].fill(value);
         }
-        start = end;
+        out = &mut out[count..];
     }
 }
