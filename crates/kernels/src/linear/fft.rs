@@ -244,12 +244,11 @@ where
     let target = out.as_mut_slice::<F>()?;
     let n = sizes[last];
     let shapes = [input.sizes(), &sizes];
-    let read = |lines: &[[usize; 2]], step: usize, k: usize| {
-        let mut value = [[F::ZERO; N]; 2];
-        for (l, &[from, _]) in lines.iter().enumerate() {
-            let number = values[from + k * step];
-            // What is its own mirror image is real.
-            (value[0][l], value[1][l]) = (number.re, if k == 0 || 2 * k == n { F::ZERO } else { number.im });
+    let read = |lines: &Numbers<'_, F>, k: usize| {
+        let mut value = lines.get(k);
+        // What is its own mirror image is real.
+        if k == 0 || 2 * k == n {
+            value[1] = [F::ZERO; N];
         }
         scale(value, factor)
     };
@@ -259,10 +258,11 @@ where
         turns(turned, n, 1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
+            let numbers = Numbers::new(values, lines, from_step, half + 1);
             let slots = transform.lines();
             for (k, &turn) in turned.iter().enumerate().take(half / 2 + 1) {
                 let mirror = half - k;
-                let (value, mirrored) = (read(lines, from_step, k), conjugate(read(lines, from_step, mirror)));
+                let (value, mirrored) = (read(&numbers, k), conjugate(read(&numbers, mirror)));
                 let odd = turn_left(multiply(subtract(value, mirrored), turn), F::ONE);
                 let even = add(value, mirrored);
                 if k > 0 {
@@ -275,9 +275,10 @@ where
     } else {
         let mut transform = Transform::<F, N>::new(n, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
+            let numbers = Numbers::new(values, lines, from_step, n / 2 + 1);
             let slots = transform.lines();
             for k in 0..=n / 2 {
-                let value = read(lines, from_step, k);
+                let value = read(&numbers, k);
                 slots[if k == 0 { 0 } else { n - k }] = conjugate(value);
                 slots[k] = value;
             }
@@ -311,6 +312,44 @@ fn load_pairs<F: Real, const N: usize>(
             re[l] = values[from + 2 * i * step];
             im[l] = values[from + (2 * i + 1) * step];
         }
+    }
+}
+
+/// Lines of complex numbers that are read side by side.
+enum Numbers<'a, F> {
+    /// As many as there are lanes, each next to each other.
+    Slices([&'a [Complex<F>]; LANES]),
+    Strided(&'a [Complex<F>], &'a [[usize; 2]], usize),
+}
+
+impl<'a, F: Real> Numbers<'a, F> {
+    /// The first `len` numbers of each line.
+    fn new(values: &'a [Complex<F>], lines: &'a [[usize; 2]], step: usize, len: usize) -> Self {
+        match (lines, step) {
+            ([a, b, c, d], 1) => Self::Slices([a, b, c, d].map(|&[from, _]| &values[from..][..len])),
+            _ => Self::Strided(values, lines, step),
+        }
+    }
+
+    /// Number `k` of up to `N` lines.
+    #[inline(always)]
+    fn get<const N: usize>(&self, k: usize) -> Lanes<F, N> {
+        let [mut re, mut im] = [[F::ZERO; N]; 2];
+        match self {
+            Self::Slices(slices) if N == LANES => {
+                let [a, b, c, d] = slices.map(|line| line[k]);
+                re.copy_from_slice(&[a.re, b.re, c.re, d.re]);
+                im.copy_from_slice(&[a.im, b.im, c.im, d.im]);
+            }
+            Self::Slices(_) => {}
+            Self::Strided(values, lines, step) => {
+                for ((&[from, _], re), im) in lines.iter().zip(&mut re).zip(&mut im) {
+                    let number = values[from + k * step];
+                    (*re, *im) = (number.re, number.im);
+                }
+            }
+        }
+        [re, im]
     }
 }
 
