@@ -52,6 +52,13 @@ pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
     Room::new(attention).len().saturating_mul(engine.threads())
 }
 
+impl Attention {
+    /// Floats of scratch for each thread that suffice for these sizes and all smaller ones.
+    pub fn scratch_each(&self) -> usize {
+        Room::largest(self).len()
+    }
+}
+
 /// Computes attention. A query all of whose scores are -inf, or that sees no key, gives zeros.
 ///
 /// # Errors

@@ -39,7 +39,16 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new(attention: &Attention) -> Self {
         let blocks = attention.keys.div_ceil(BLOCK).max(1);
-        let block = attention.keys.div_ceil(blocks).next_multiple_of(LANES).max(LANES);
+        Self::of(attention, attention.keys.div_ceil(blocks))
+    }
+
+    /// Room for these sizes and all smaller ones, which may have larger blocks.
+    pub(super) fn largest(attention: &Attention) -> Self {
+        Self::of(attention, attention.keys.min(BLOCK))
+    }
+
+    fn of(attention: &Attention, keys: usize) -> Self {
+        let block = keys.next_multiple_of(LANES).max(LANES);
         let heads = attention.heads / attention.groups.max(1);
         Self {
             block,

@@ -301,10 +301,12 @@ impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K,
                 let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
                 let weights = span.weights(tap_y, 0).wrapping_add(channel);
                 let stride = span.block.depthwise.conv.in_c;
-                let weights: [S::V; K] = core::array::from_fn(|tap| {
+                let from = weights;
+                let mut weights = [s.splat(0.0); K];
+                for tap in 0..K {
                     // SAFETY: there is a weight for each tap and channel.
-                    unsafe { load(s, weights.wrapping_add(tap * stride), n) }
-                });
+                    weights[tap] = unsafe { load(s, from.wrapping_add(tap * stride), n) };
+                }
                 for i in 0..(T - 1) * STRIDE + K {
                     // SAFETY: the windows are inside the input, whose size was checked.
                     let v = unsafe { load(s, line.wrapping_add(i * pixel), n) };

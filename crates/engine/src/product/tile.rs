@@ -123,12 +123,18 @@ impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
         let mut panel = tile.panel;
         for tap in 0..tile.taps {
             let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
-            // SAFETY: there is a pointer for each row and tap.
-            let left: [*const f32; R] = core::array::from_fn(|r| unsafe { *pointers.wrapping_add(r) });
+            // Loops, since closures given to functions without the instruction set are not inlined.
+            let mut left = [core::ptr::null::<f32>(); R];
+            for r in 0..R {
+                // SAFETY: there is a pointer for each row and tap.
+                left[r] = unsafe { *pointers.wrapping_add(r) };
+            }
             for k in 0..tile.depth {
-                // SAFETY: each panel has 16 floats for each k of each tap.
-                let right: [S::V; P] =
-                    core::array::from_fn(|p| unsafe { s.load(panel.wrapping_add(p * tile.panel_stride)) });
+                let mut right = [s.splat(0.0); P];
+                for p in 0..P {
+                    // SAFETY: each panel has 16 floats for each k of each tap.
+                    right[p] = unsafe { s.load(panel.wrapping_add(p * tile.panel_stride)) };
+                }
                 for r in 0..R {
                     // SAFETY: each pointer is to `depth` floats.
                     let x = s.splat(unsafe { *left[r].wrapping_add(k) });
