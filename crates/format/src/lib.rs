@@ -33,6 +33,8 @@
 extern crate alloc;
 
 pub mod bundled;
+#[cfg(feature = "alloc")]
+pub mod cpu;
 pub mod ptd;
 pub mod pte;
 

@@ -1,0 +1,395 @@
+//! What a CPU program does.
+
+use alloc::vec::Vec;
+
+use super::{Size, TensorId};
+
+/// One operation: reads tensors, and writes one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Matmul(Matmul),
+    Convolution(Convolution),
+    Elementwise(Elementwise),
+    Pooling(Pooling),
+    Reduction(Reduction),
+    Softmax { x: TensorId, y: TensorId, log: bool },
+    Normalisation(Normalisation),
+    Copy(Copy),
+    Gather(Gather),
+    Attention(Attention),
+    Resize(Resize),
+}
+
+/// `y = tail(a x b)`. The rows of `a` are all its dimensions but the last.
+///
+/// With a packed `b` there is one matrix, `[K, N]` in panels. Otherwise `a` is `[batch…, M, K]` and `b` is `[batch…, K, N]`, or
+/// `[batch…, N, K]` if transposed, with as many batches, or with one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matmul {
+    pub a: TensorId,
+    pub b: TensorId,
+    pub y: TensorId,
+    pub packed: bool,
+    pub transposed: bool,
+    pub tail: Tail,
+}
+
+/// A convolution of pictures `[N, H, W, C]`, or of volumes `[N, D, H, W, C]` where `kernel` has three sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Convolution {
+    pub x: TensorId,
+    /// Packed panels, one matrix `[taps x C/groups, K/groups]` for each group; `[taps, C]` if depthwise.
+    pub w: TensorId,
+    pub y: TensorId,
+    pub kernel: Vec<u32>,
+    pub stride: Vec<u32>,
+    /// Zeros before and after.
+    pub padding: Vec<[u32; 2]>,
+    pub dilation: Vec<u32>,
+    pub groups: u32,
+    /// One filter for each channel, with as many outputs.
+    pub depthwise: bool,
+    /// Whether the weights are transformed for Winograd's algorithm, and for which of its forms.
+    pub winograd: Option<Winograd>,
+    pub tail: Tail,
+}
+
+/// The size of the tiles of Winograd's algorithm for windows of 3x3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Winograd {
+    /// Results of 2x2.
+    F2,
+    /// Results of 4x4.
+    F4,
+}
+
+/// What a product does to its results before they are stored: `bias` is added, then `residual` before or after the
+/// activation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tail {
+    /// One number for each column.
+    pub bias: Option<TensorId>,
+    /// Of the shape of the result.
+    pub residual: Option<TensorId>,
+    /// Whether the residual is added to the activation's result.
+    pub residual_last: bool,
+    pub activation: Activation,
+}
+
+/// A function of one number, with its parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    #[default]
+    None,
+    /// Between two bounds; `NaN` stays.
+    Clamp {
+        min: f32,
+        max: f32,
+    },
+    LeakyRelu {
+        slope: f32,
+    },
+    HardSwish,
+    HardSigmoid,
+    Sigmoid,
+    Silu,
+    Tanh,
+    Gelu,
+    GeluTanh,
+}
+
+/// Instructions on tiles of elements, in registers; the last one's result is stored. The operands have the rank of `y`,
+/// and its sizes or one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elementwise {
+    pub operands: Vec<TensorId>,
+    pub y: TensorId,
+    pub instructions: Vec<Instruction>,
+}
+
+/// A register of an elementwise step, below [`REGISTERS`](super::REGISTERS).
+pub type Register = u8;
+
+/// An operand of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    Register(Register),
+    /// A tensor, by its position in [`Elementwise::operands`].
+    Tensor(u8),
+    Number(f32),
+}
+
+/// One instruction: `register = function(operands)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Instruction {
+    Unary {
+        to: Register,
+        function: Unary,
+        x: Operand,
+    },
+    Binary {
+        to: Register,
+        function: Binary,
+        a: Operand,
+        b: Operand,
+    },
+    /// `a` where the condition is not zero, `b` elsewhere.
+    Select {
+        to: Register,
+        condition: Operand,
+        a: Operand,
+        b: Operand,
+    },
+    Activate {
+        to: Register,
+        activation: Activation,
+        x: Operand,
+    },
+}
+
+/// Functions of one number. Truth is 1 and 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    Identity,
+    Neg,
+    Abs,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Square,
+    Exp,
+    Log,
+    Sin,
+    Cos,
+    Tanh,
+    Sigmoid,
+    Erf,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Not,
+    IsNan,
+    Log1p,
+    Expm1,
+}
+
+/// Functions of two numbers. Truth is 1 and 0; `Max` and `Min` give `NaN` if either is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    Pow,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    And,
+    Or,
+}
+
+/// The greatest or the mean of windows of `[N, H, W, C]`. What lies outside does not count, unless `count_padding`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pooling {
+    pub kind: PoolingKind,
+    pub x: TensorId,
+    pub y: TensorId,
+    pub kernel: [u32; 2],
+    pub stride: [u32; 2],
+    /// Before and after, of height and width.
+    pub padding: [[u32; 2]; 2],
+    pub dilation: [u32; 2],
+    /// Of means: whether padding counts as zeros.
+    pub count_padding: bool,
+    /// Of means: what sums are divided by, if not by the number of elements.
+    pub divisor: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolingKind {
+    Max,
+    Mean,
+}
+
+/// A fold over the dimensions `first..first + count` of `x`. The tensor is `[outer, reduced, inner]`, and the result
+/// `[outer, inner]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reduction {
+    pub function: Fold,
+    pub x: TensorId,
+    pub y: TensorId,
+    pub first: u32,
+    pub count: u32,
+}
+
+/// What a [`Reduction`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    Sum,
+    Mean,
+    Max,
+    Min,
+}
+
+/// Rows of the last `dims` dimensions, with their mean taken out (`centred`) and divided by their root mean square; times
+/// `weight`, plus `bias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalisation {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub weight: Option<TensorId>,
+    pub bias: Option<TensorId>,
+    pub dims: u32,
+    pub eps: f32,
+    pub centred: bool,
+}
+
+/// Copies elements: `y[y_offset + i * y_strides] = x[x_offset + i * x_strides]` for every index `i` below `sizes`, as if
+/// both buffers had one dimension. Transposes, slices, concatenations and expansions are of this kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copy {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub sizes: Vec<Size>,
+    pub x_offset: Size,
+    pub x_strides: Vec<Size>,
+    pub y_offset: Size,
+    pub y_strides: Vec<Size>,
+    /// What the rest of `y` is filled with before, if anything.
+    pub fill: Option<f32>,
+}
+
+/// Rows of a table `[rows, width…]`, picked by integers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gather {
+    pub table: TensorId,
+    pub indices: TensorId,
+    pub y: TensorId,
+}
+
+/// `softmax(q k' * scale + mask) v`, with `q` of `[batch, heads, M, D]`, `k` and `v` of `[batch, groups, N, D]`, and `y` as `q`. Each
+/// is given by its strides, so that heads need not be outermost in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    pub q: TensorId,
+    pub k: TensorId,
+    pub v: TensorId,
+    /// Added to the scores; of `[batch or 1, heads or 1, M or 1, N]`.
+    pub mask: Option<TensorId>,
+    pub y: TensorId,
+    pub batch: Size,
+    pub heads: Size,
+    pub groups: Size,
+    /// `M`.
+    pub rows: Size,
+    /// `N`.
+    pub keys: Size,
+    /// `D` of queries and keys.
+    pub depth: Size,
+    /// `D` of values and results.
+    pub value_depth: Size,
+    pub scale: f32,
+    /// Whether a query sees the keys up to its own position only.
+    pub causal: bool,
+    /// Of `q`, `k`, `v` and `y`: the distances of batches, heads and rows.
+    pub strides: [[Size; 3]; 4],
+}
+
+/// A picture `[N, H, W, C]` in another size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resize {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub mode: ResizeMode,
+    pub align_corners: bool,
+    /// Output to input, where the caller gave a factor.
+    pub scales: [Option<f32>; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeMode {
+    Nearest,
+    Bilinear,
+}
+
+impl Step {
+    /// The tensor that is written.
+    pub fn output(&self) -> TensorId {
+        match self {
+            Self::Matmul(step) => step.y,
+            Self::Convolution(step) => step.y,
+            Self::Elementwise(step) => step.y,
+            Self::Pooling(step) => step.y,
+            Self::Reduction(step) => step.y,
+            Self::Softmax { y, .. } => *y,
+            Self::Normalisation(step) => step.y,
+            Self::Copy(step) => step.y,
+            Self::Gather(step) => step.y,
+            Self::Attention(step) => step.y,
+            Self::Resize(step) => step.y,
+        }
+    }
+
+    /// Visits the tensors that are read.
+    pub fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
+        match self {
+            Self::Matmul(Matmul { a, b, tail, .. }) => {
+                visit(*a);
+                visit(*b);
+                tail.for_each_input(visit);
+            }
+            Self::Convolution(Convolution { x, w, tail, .. }) => {
+                visit(*x);
+                visit(*w);
+                tail.for_each_input(visit);
+            }
+            Self::Elementwise(step) => step.operands.iter().for_each(|operand| visit(*operand)),
+            Self::Pooling(Pooling { x, .. })
+            | Self::Reduction(Reduction { x, .. })
+            | Self::Softmax { x, .. }
+            | Self::Copy(Copy { x, .. })
+            | Self::Resize(Resize { x, .. }) => visit(*x),
+            Self::Normalisation(step) => {
+                visit(step.x);
+                step.weight.into_iter().chain(step.bias).for_each(visit);
+            }
+            Self::Gather(step) => {
+                visit(step.table);
+                visit(step.indices);
+            }
+            Self::Attention(step) => {
+                [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(visit);
+            }
+        }
+    }
+
+    /// What kind of step it is, for profiles.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Matmul(_) => "matmul",
+            Self::Convolution(step) if step.depthwise => "depthwise convolution",
+            Self::Convolution(_) => "convolution",
+            Self::Elementwise(_) => "elementwise",
+            Self::Pooling(_) => "pooling",
+            Self::Reduction(_) => "reduction",
+            Self::Softmax { .. } => "softmax",
+            Self::Normalisation(_) => "normalisation",
+            Self::Copy(_) => "copy",
+            Self::Gather(_) => "gather",
+            Self::Attention(_) => "attention",
+            Self::Resize(_) => "resize",
+        }
+    }
+}
+
+impl Tail {
+    fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
+        self.bias.into_iter().chain(self.residual).for_each(visit);
+    }
+}
