@@ -31,6 +31,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-engine", 0),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),
+    ("rushlight-cpu", 2),
     ("rushlight-compiler", 3),
     ("rushlight", 4),
     ("rushlight-devtools", 5),

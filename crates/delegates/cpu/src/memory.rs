@@ -1,0 +1,195 @@
+//! Where tensors are.
+
+use rushlight_engine::Error as EngineError;
+use rushlight_format::cpu::{Buffer, CpuProgram, Size, TensorId};
+use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
+
+use crate::error::{damaged, of_engine};
+use crate::shapes::Shapes;
+
+/// Outputs that a program may have: they are gathered on the stack.
+pub(crate) const MAX_OUTPUTS: usize = 64;
+
+/// Floats that the arena's start is a multiple of: a cache line.
+const ALIGNMENT: usize = 16;
+
+/// The memory of intermediate results.
+pub(crate) struct Arena {
+    floats: Vec<f32>,
+    start: usize,
+}
+
+impl Arena {
+    pub fn new(len: u64) -> Result<Self> {
+        let floats = zeros(len.saturating_add(ALIGNMENT as u64))?;
+        let start = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
+        Ok(Self { floats, start })
+    }
+}
+
+/// So many zeros, or an error where memory does not hold them.
+pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
+    let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU back end"));
+    let len = usize::try_from(len).map_err(|_| too_large())?;
+    let mut floats = Vec::new();
+    floats.try_reserve_exact(len).map_err(|_| too_large())?;
+    floats.resize(len, 0.0);
+    Ok(floats)
+}
+
+/// What there is besides the arena.
+pub(crate) struct Memory<'m> {
+    buffers: Vec<Buffer>,
+    /// The buffer of each tensor.
+    tensors: Vec<u32>,
+    outputs: Vec<Vec<Size>>,
+    blobs: Vec<&'m [f32]>,
+    small: Vec<f32>,
+}
+
+impl<'m> Memory<'m> {
+    pub fn new(program: CpuProgram, blobs: Vec<&'m [f32]>) -> Self {
+        Self {
+            buffers: program.buffers,
+            tensors: program.tensors.iter().map(|tensor| tensor.buffer).collect(),
+            outputs: program.output_sizes,
+            blobs,
+            small: program.small,
+        }
+    }
+
+    fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
+        self.buffers.get(*self.tensors.get(tensor as usize)? as usize).copied()
+    }
+
+    /// How many elements the buffer of a tensor has, where that is known before a call.
+    pub fn capacity(&self, tensor: usize) -> Option<usize> {
+        match self.buffer(tensor as TensorId)? {
+            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok(),
+            Buffer::Blob(index) => self.blobs.get(index as usize).map(|blob| blob.len()),
+            Buffer::Input(_) | Buffer::Output(_) => None,
+        }
+    }
+
+    /// The outputs of a call, in the sizes that they have this time.
+    pub fn outputs<'c>(
+        &self,
+        context: &'c DelegateContext<'_>,
+        shapes: &Shapes,
+    ) -> Result<[Option<TensorMut<'c>>; MAX_OUTPUTS]> {
+        let mut outputs = [const { None }; MAX_OUTPUTS];
+        for ((index, sizes), slot) in self.outputs.iter().enumerate().zip(&mut outputs) {
+            let mut output = context.output(index)?;
+            let mut wanted = [0; rushlight_runtime::MAX_RANK];
+            for (size, wanted) in sizes.iter().zip(&mut wanted) {
+                *wanted = shapes.size(*size)?;
+            }
+            let wanted = wanted.get(..sizes.len()).ok_or_else(damaged)?;
+            if output.sizes() != wanted {
+                output.resize(wanted)?;
+            }
+            *slot = Some(output);
+        }
+        Ok(outputs)
+    }
+}
+
+/// What a step works with.
+pub(crate) struct Site<'s, 'o, 'c, 'm> {
+    pub context: &'s DelegateContext<'c>,
+    pub memory: &'s Memory<'m>,
+    pub shapes: &'s Shapes,
+    pub arena: &'s mut Arena,
+    pub outputs: &'s mut [Option<TensorMut<'o>>; MAX_OUTPUTS],
+    /// Memory for the engine's own use.
+    pub scratch: &'s mut [f32],
+}
+
+/// The tensors that a step may read while it writes one.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'s, 'c, 'm> {
+    context: &'s DelegateContext<'c>,
+    memory: &'s Memory<'m>,
+    pub shapes: &'s Shapes,
+    /// The arena before what is written, and after it.
+    before: &'s [f32],
+    after: &'s [f32],
+    after_start: usize,
+}
+
+impl<'c, 'm> Site<'_, '_, 'c, 'm> {
+    /// Splits memory into a tensor that is written, and everything that may be read meanwhile.
+    pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'c, 'm>)> {
+        self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
+    }
+
+    /// As [`split`](Self::split), with the memory for the engine's own use.
+    pub fn split_with_scratch(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'c, 'm>, &mut [f32])> {
+        let (offset, len) = self.shapes.window(written);
+        let Site { context, memory, shapes, arena, outputs, scratch } = self;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
+        match memory.buffer(written) {
+            Some(Buffer::Arena { offset: start, .. }) => {
+                let start = (start as usize).checked_add(offset).ok_or_else(damaged)?;
+                let (before, rest) = floats.split_at_mut_checked(start).ok_or_else(damaged)?;
+                let (output, after) = rest.split_at_mut_checked(len).ok_or_else(damaged)?;
+                Ok((output, Reader { context, memory, shapes, before, after, after_start: start + len }, scratch))
+            }
+            Some(Buffer::Output(index)) => {
+                let output = outputs.get_mut(index as usize).and_then(Option::as_mut).ok_or_else(damaged)?;
+                let end = offset.checked_add(len).ok_or_else(damaged)?;
+                let output = output.as_mut_slice::<f32>()?.get_mut(offset..end).ok_or_else(damaged)?;
+                let after_start = floats.len();
+                Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start }, scratch))
+            }
+            _ => Err(damaged()),
+        }
+    }
+}
+
+impl<'s> Reader<'s, '_, '_> {
+    /// A tensor of floats.
+    pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
+        let (offset, len) = self.shapes.window(tensor);
+        let window = |floats: &'s [f32], start: usize| {
+            let start = start.checked_add(offset)?;
+            floats.get(start..start.checked_add(len)?)
+        };
+        let found = match self.memory.buffer(tensor).ok_or_else(damaged)? {
+            Buffer::Arena { offset: start, .. } => {
+                let start = start as usize;
+                match start.checked_sub(self.after_start) {
+                    Some(start) => window(self.after, start),
+                    None => window(self.before, start),
+                }
+            }
+            Buffer::Blob(index) => self.memory.blobs.get(index as usize).and_then(|blob| window(blob, 0)),
+            Buffer::Small { offset: start, .. } => window(&self.memory.small, start as usize),
+            Buffer::Input(_) => window(self.input(tensor)?, 0),
+            Buffer::Output(_) => None,
+        };
+        found.ok_or_else(damaged)
+    }
+
+    /// An input of any type, whole.
+    pub fn input<T: Element>(&self, tensor: TensorId) -> Result<&'s [T]> {
+        match self.memory.buffer(tensor) {
+            Some(Buffer::Input(index)) => self.context.input(index as usize)?.as_slice::<T>(),
+            _ => Err(damaged()),
+        }
+    }
+
+    pub fn optional(&self, tensor: Option<TensorId>) -> Result<Option<&'s [f32]>> {
+        tensor.map(|tensor| self.floats(tensor)).transpose()
+    }
+
+    pub fn dims(&self, tensor: TensorId) -> &'s [usize] {
+        self.shapes.dims(tensor)
+    }
+}
+
+/// Gives the engine's errors their place.
+pub(crate) fn done(result: core::result::Result<(), EngineError>) -> Result<()> {
+    result.map_err(of_engine)
+}

@@ -1,0 +1,84 @@
+//! Steps in the engine's own terms, as far as that can be settled before a call.
+
+use rushlight_engine::{self as engine, Activation, Fold};
+use rushlight_format::cpu;
+
+use crate::steps::Elementwise;
+
+/// A step that is ready to run.
+pub(crate) enum Prepared {
+    Elementwise(Elementwise),
+    Other(Box<cpu::Step>),
+}
+
+impl Prepared {
+    pub fn new(step: &cpu::Step) -> Self {
+        match step {
+            cpu::Step::Elementwise(step) => Self::Elementwise(Elementwise {
+                operands: step.operands.clone(),
+                y: step.y,
+                instructions: step.instructions.iter().map(instruction).collect(),
+            }),
+            other => Self::Other(Box::new(other.clone())),
+        }
+    }
+}
+
+fn instruction(instruction: &cpu::Instruction) -> engine::Instruction {
+    use engine::Instruction;
+    match *instruction {
+        cpu::Instruction::Unary { to, function, x } => {
+            Instruction::Unary { to, function: unary(function), x: operand(x) }
+        }
+        cpu::Instruction::Binary { to, function, a, b } => {
+            Instruction::Binary { to, function: binary(function), a: operand(a), b: operand(b) }
+        }
+        cpu::Instruction::Select { to, condition, a, b } => {
+            Instruction::Select { to, condition: operand(condition), a: operand(a), b: operand(b) }
+        }
+        cpu::Instruction::Activate { to, activation: function, x } => {
+            Instruction::Activate { to, activation: activation(function), x: operand(x) }
+        }
+    }
+}
+
+fn operand(operand: cpu::Operand) -> engine::Operand {
+    match operand {
+        cpu::Operand::Register(register) => engine::Operand::Register(register),
+        cpu::Operand::Tensor(index) => engine::Operand::Tensor(index),
+        cpu::Operand::Number(number) => engine::Operand::Number(number),
+    }
+}
+
+/// The engine's name for each of the format's functions.
+macro_rules! same {
+    ($name:ident: $from:ty => $to:ty { $($variant:ident),* }) => {
+        pub(crate) fn $name(function: $from) -> $to {
+            match function { $( <$from>::$variant => <$to>::$variant ),* }
+        }
+    };
+}
+
+same!(unary: cpu::Unary => engine::Unary {
+    Identity, Neg, Abs, Sqrt, Rsqrt, Reciprocal, Square, Exp, Log, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Trunc,
+    Not, IsNan, Log1p, Expm1
+});
+same!(binary: cpu::Binary => engine::Binary {
+    Add, Sub, Mul, Div, Max, Min, Pow, Eq, Ne, Lt, Le, Gt, Ge, And, Or
+});
+same!(fold: cpu::Fold => Fold { Sum, Mean, Max, Min });
+
+pub(crate) fn activation(activation: cpu::Activation) -> Activation {
+    match activation {
+        cpu::Activation::None => Activation::None,
+        cpu::Activation::Clamp { min, max } => Activation::Clamp { min, max },
+        cpu::Activation::LeakyRelu { slope } => Activation::LeakyRelu { slope },
+        cpu::Activation::HardSwish => Activation::HardSwish,
+        cpu::Activation::HardSigmoid => Activation::HardSigmoid,
+        cpu::Activation::Sigmoid => Activation::Sigmoid,
+        cpu::Activation::Silu => Activation::Silu,
+        cpu::Activation::Tanh => Activation::Tanh,
+        cpu::Activation::Gelu => Activation::GeluErf,
+        cpu::Activation::GeluTanh => Activation::GeluTanh,
+    }
+}

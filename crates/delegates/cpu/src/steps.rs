@@ -1,0 +1,288 @@
+//! Steps as calls of the engine.
+
+use rushlight_engine::{
+    Conv2d, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, Residual, ResizeMode, Source, Strides, Tail,
+    Winograd,
+};
+use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
+use rushlight_runtime::{MAX_RANK, Result};
+
+use crate::error::damaged;
+use crate::memory::{Reader, Site, done};
+use crate::prepared::{Prepared, activation, fold};
+
+/// An elementwise step with the engine's instructions.
+pub(crate) struct Elementwise {
+    pub operands: Vec<TensorId>,
+    pub y: TensorId,
+    pub instructions: Vec<Instruction>,
+}
+
+impl Prepared {
+    pub fn run(&mut self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+        match self {
+            Self::Elementwise(step) => step.run(engine, site),
+            Self::Other(step) => run(step, engine, site),
+        }
+    }
+}
+
+impl Elementwise {
+    fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+        let (y, reader) = site.split(self.y)?;
+        let dims = reader.dims(self.y);
+        let mut sources = [Source { data: &[], strides: [0; rushlight_engine::MAX_DIMS] }; MAX_OPERANDS];
+        let sources = sources.get_mut(..self.operands.len()).ok_or_else(damaged)?;
+        for (operand, source) in self.operands.iter().zip(sources.iter_mut()) {
+            source.data = reader.floats(*operand)?;
+            let own = reader.dims(*operand);
+            if own.len() != dims.len() {
+                return Err(damaged());
+            }
+            let mut stride = 1;
+            for (dim, (size, whole)) in own.iter().zip(dims).enumerate().rev() {
+                let slot = source.strides.get_mut(dim).ok_or_else(damaged)?;
+                *slot = if size == whole { stride } else { 0 };
+                if size != whole && *size != 1 {
+                    return Err(damaged());
+                }
+                stride *= size;
+            }
+        }
+        done(rushlight_engine::elementwise(engine, &self.instructions, dims, sources, y))
+    }
+}
+
+fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    match step {
+        Step::Matmul(step) if step.packed => linear(step, engine, site),
+        Step::Convolution(step) => convolution(step, engine, site),
+        Step::Pooling(step) => pooling(step, engine, site),
+        Step::Reduction(step) => {
+            let (y, reader) = site.split(step.y)?;
+            let dims = reader.dims(step.x);
+            let (first, count) = (step.first as usize, step.count as usize);
+            let outer = dims.get(..first).ok_or_else(damaged)?.iter().product();
+            let reduced = dims.get(first..first.saturating_add(count)).ok_or_else(damaged)?.iter().product();
+            let inner = dims.get(first + count..).ok_or_else(damaged)?.iter().product();
+            let x = reader.floats(step.x)?;
+            done(rushlight_engine::reduce(engine, fold(step.function), outer, reduced, inner, x, y))
+        }
+        Step::Softmax { x, y, log } => {
+            let (out, reader) = site.split(*y)?;
+            let columns = reader.dims(*x).last().copied().unwrap_or(1);
+            let rows = out.len().checked_div(columns).unwrap_or(0);
+            done(rushlight_engine::softmax(engine, rows, columns, *log, reader.floats(*x)?, out))
+        }
+        Step::Normalisation(step) => {
+            let (y, reader) = site.split(step.y)?;
+            let dims = reader.dims(step.x);
+            let first = dims.len().checked_sub(step.dims as usize).ok_or_else(damaged)?;
+            let columns = dims.get(first..).ok_or_else(damaged)?.iter().product();
+            let rows = dims.get(..first).ok_or_else(damaged)?.iter().product();
+            let normalise = Normalise { rows, columns, eps: step.eps, centred: step.centred };
+            let (weight, bias) = (reader.optional(step.weight)?, reader.optional(step.bias)?);
+            done(rushlight_engine::normalise(engine, &normalise, reader.floats(step.x)?, weight, bias, y))
+        }
+        Step::Copy(step) => copy(step, engine, site),
+        Step::Gather(step) => gather(step, engine, site),
+        Step::Matmul(step) => batched(step, engine, site),
+        Step::Attention(step) => attention(step, engine, site),
+        Step::Resize(step) => resize(step, engine, site),
+        // Prepared in another form.
+        Step::Elementwise(_) => Err(damaged()),
+    }
+}
+
+fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Result<Tail<'s>> {
+    let residual = reader.optional(tail.residual)?.map(|data| Residual { data, stride: columns });
+    Ok(Tail {
+        bias: reader.optional(tail.bias)?,
+        residual,
+        residual_first: !tail.residual_last,
+        activation: activation(tail.activation),
+    })
+}
+
+fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let k = reader.dims(step.a).last().copied().unwrap_or(1);
+    let n = reader.dims(step.y).last().copied().unwrap_or(1);
+    let m = y.len().checked_div(n).unwrap_or(0);
+    let tail = tail(&step.tail, n, &reader)?;
+    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), reader.floats(step.a)?, reader.floats(step.b)?, y, &tail))
+}
+
+/// A product with a second matrix that is computed: it is packed first.
+fn batched(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let (a_dims, b_dims, y_dims) = (reader.dims(step.a), reader.dims(step.b), reader.dims(step.y));
+    let ([.., m, k], [.., n]) = (a_dims, y_dims) else { return Err(damaged()) };
+    let (m, k, n) = (*m, *k, *n);
+    let (a, b) = (reader.floats(step.a)?, reader.floats(step.b)?);
+    let own = |dims: &[usize]| dims.get(..dims.len().saturating_sub(2)).unwrap_or_default().iter().product::<usize>();
+    let batches = own(y_dims);
+    if (own(b_dims) != batches && own(b_dims) != 1) || own(a_dims) != batches {
+        return Err(damaged());
+    }
+    let mut matmul = Matmul::new(batches, m, n, k, step.transposed);
+    if own(b_dims) == 1 {
+        matmul.b_batch = [0, 0];
+    }
+    let tail = tail(&step.tail, n, &reader)?;
+    done(rushlight_engine::matmul(engine, &matmul, a, b, y, &tail, scratch))
+}
+
+fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let size = |size: Size| reader.shapes.size(size);
+    let strides = |[batch, head, row]: [Size; 3]| -> Result<Strides> {
+        Ok(Strides { batch: size(batch)?, head: size(head)?, row: size(row)? })
+    };
+    let [q, k, v, y_strides] = step.strides;
+    let (batch, heads, rows, keys) = (size(step.batch)?, size(step.heads)?, size(step.rows)?, size(step.keys)?);
+    let mask = match step.mask.map(|mask| reader.dims(mask)) {
+        Some([b, h, r, n]) => {
+            let fits = [(*b, batch), (*h, heads), (*r, rows)].iter().all(|(own, whole)| *own == 1 || own == whole);
+            if !fits || *n != keys {
+                return Err(damaged());
+            }
+            let stride = |own: usize, stride: usize| if own == 1 { 0 } else { stride };
+            Some(Strides { batch: stride(*b, h * r * n), head: stride(*h, r * n), row: stride(*r, *n) })
+        }
+        Some(_) => return Err(damaged()),
+        None => None,
+    };
+    let attention = rushlight_engine::Attention {
+        batch,
+        heads,
+        groups: size(step.groups)?,
+        rows,
+        keys,
+        depth: size(step.depth)?,
+        value_depth: size(step.value_depth)?,
+        scale: step.scale,
+        causal: step.causal,
+        q: strides(q)?,
+        k: strides(k)?,
+        v: strides(v)?,
+        y: strides(y_strides)?,
+        mask,
+    };
+    let (q, k, v) = (reader.floats(step.q)?, reader.floats(step.k)?, reader.floats(step.v)?);
+    done(rushlight_engine::attention(engine, &attention, q, k, v, reader.optional(step.mask)?, y, scratch))
+}
+
+fn resize(step: &cpu::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    let mode = match step.mode {
+        cpu::ResizeMode::Nearest => ResizeMode::Nearest,
+        cpu::ResizeMode::Bilinear => ResizeMode::Bilinear,
+    };
+    let (align_corners, scales) = (step.align_corners, step.scales);
+    let resize = rushlight_engine::Resize { batch, in_h, in_w, channels, out_h, out_w, mode, align_corners, scales };
+    done(rushlight_engine::resize(engine, &resize, reader.floats(step.x)?, y))
+}
+
+fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    let conv = Conv2d {
+        stride: pair(&step.stride)?,
+        padding: pads(&step.padding)?,
+        dilation: pair(&step.dilation)?,
+        groups: step.groups as usize,
+        ..Conv2d::new([batch, in_h, in_w, in_c], out_c, pair(&step.kernel)?)
+    };
+    let tail = tail(&step.tail, out_c, &reader)?;
+    let (x, w) = (reader.floats(step.x)?, reader.floats(step.w)?);
+    if y.len() != batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w()).saturating_mul(out_c) {
+        return Err(damaged());
+    }
+    done(match step.winograd {
+        Some(form) => {
+            let form = match form {
+                cpu::Winograd::F2 => Winograd::F2,
+                cpu::Winograd::F4 => Winograd::F4,
+            };
+            rushlight_engine::conv2d_winograd(engine, form, &conv, x, w, y, &tail, scratch)
+        }
+        None if step.depthwise => rushlight_engine::depthwise2d(engine, &conv, x, w, y, &tail),
+        None => rushlight_engine::conv2d(engine, &conv, x, w, y, &tail),
+    })
+}
+
+fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    let usize2 = |pair: [u32; 2]| pair.map(|size| size as usize);
+    let pool = Pool2d {
+        batch,
+        in_h,
+        in_w,
+        channels,
+        out_h,
+        out_w,
+        kernel: usize2(step.kernel),
+        stride: usize2(step.stride),
+        padding: step.padding.map(usize2),
+        dilation: usize2(step.dilation),
+        mean: (step.kind == cpu::PoolingKind::Mean)
+            .then(|| Mean { count_padding: step.count_padding, divisor: step.divisor.map(|divisor| divisor as usize) }),
+    };
+    done(rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y))
+}
+
+fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let shapes = site.shapes;
+    let list = |sizes: &[Size], to: &mut [usize; MAX_RANK]| -> Result<()> {
+        sizes.iter().zip(to).try_for_each(|(size, slot)| {
+            *slot = shapes.size(*size)?;
+            Ok(())
+        })
+    };
+    let rank = step.sizes.len();
+    let mut numbers = [[0; MAX_RANK]; 3];
+    let [sizes, x_strides, y_strides] = &mut numbers;
+    list(&step.sizes, sizes)?;
+    list(&step.x_strides, x_strides)?;
+    list(&step.y_strides, y_strides)?;
+    let [sizes, x_strides, y_strides] = numbers.each_ref().map(|list| list.get(..rank).unwrap_or_default());
+    let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
+    let (y, reader) = site.split(step.y)?;
+    if let Some(value) = step.fill {
+        done(rushlight_engine::fill(engine, y, value))?;
+    }
+    let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
+    done(rushlight_engine::copy(engine, &copy, reader.floats(step.x)?, y))
+}
+
+fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let columns = reader.dims(step.table).get(1..).unwrap_or_default().iter().product();
+    let table = reader.floats(step.table)?;
+    match reader.input::<i64>(step.indices) {
+        Ok(indices) => done(rushlight_engine::gather(engine, columns, table, indices, y)),
+        Err(_) => done(rushlight_engine::gather(engine, columns, table, reader.input::<i32>(step.indices)?, y)),
+    }
+}
+
+/// The sizes of a picture.
+fn picture(reader: &Reader<'_, '_, '_>, tensor: TensorId) -> Result<[usize; 4]> {
+    reader.dims(tensor).try_into().map_err(|_| damaged())
+}
+
+fn pair(sizes: &[u32]) -> Result<[usize; 2]> {
+    match sizes {
+        [height, width] => Ok([*height as usize, *width as usize]),
+        _ => Err(damaged()),
+    }
+}
+
+fn pads(pads: &[[u32; 2]]) -> Result<[[usize; 2]; 2]> {
+    match pads {
+        [height, width] => Ok([height.map(|size| size as usize), width.map(|size| size as usize)]),
+        _ => Err(damaged()),
+    }
+}
