@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod back;
 mod bytes;
 pub mod debug_map;
 pub mod emit;

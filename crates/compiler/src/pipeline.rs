@@ -124,6 +124,9 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Canonical {
         return Ok(Report::default());
     }
+    for backend in &options.backends {
+        run(&backend.prepare(), model)?;
+    }
     let report = partition(model, &options.backends)?;
     run(&lowering(), model)?;
     Ok(report)
@@ -166,7 +169,7 @@ fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
 fn simplifying() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(FoldBatchNorms),
-        Box::new(FoldConstants),
+        Box::new(FoldConstants::default()),
         Box::new(MergeConstants),
         Box::new(MergeCommonSubexpressions),
         Box::new(EliminateDeadCode),

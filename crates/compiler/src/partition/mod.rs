@@ -9,11 +9,13 @@ mod extract;
 mod levels;
 mod report;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::Bytes;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::graph::{BlockId, Graph, Model, NodeId, Op};
+use crate::passes::Pass;
 
 pub use report::{Entry, Fate, PORTABLE, Report};
 
@@ -30,13 +32,20 @@ pub trait Backend: fmt::Debug + Send {
         false
     }
 
+    /// Passes that put the graph in the form that the backend likes best, before it is asked. What they do stays, whoever
+    /// takes the nodes in the end.
+    fn prepare(&self) -> Vec<Box<dyn Pass>> {
+        Vec::new()
+    }
+
     /// Whether the backend takes a node. The graph is functional, and its tensors are contiguous.
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer;
 
     /// Compiles a part of a method.
     ///
     /// # Errors
-    /// What keeps the backend from compiling a part that it took; this ends the compilation.
+    /// `Unsupported` for a part that the backend cannot compile after all, which is left then; anything else ends the
+    /// compilation.
     fn compile(&self, part: &Part) -> Result<Payload, Error>;
 }
 
@@ -112,6 +121,8 @@ fn partition_block(
     report: &mut Report,
 ) -> Result<(), Error> {
     let nodes = graph.blocks[block].nodes.clone();
+    let first = report.entries.len();
+    let entries: HashMap<NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
     let mut takers = Vec::with_capacity(nodes.len());
     for node in &nodes {
         let mut reasons = Vec::new();
@@ -142,7 +153,15 @@ fn partition_block(
             let members = group.iter().filter(|index| key(index).1 == Some(taker));
             let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
             if !members.is_empty() {
-                result.push(extract::delegate(model, method, graph, &members, backend.as_ref())?);
+                match extract::delegate(model, method, graph, &members, backend.as_ref()) {
+                    Ok(node) => result.push(node),
+                    // What it cannot compile after all runs as if it had been left.
+                    Err(problem) if problem.kind() == ErrorKind::Unsupported => {
+                        report.give_back(&entries, &members, backend.name(), problem.message());
+                        result.extend(members);
+                    }
+                    Err(problem) => return Err(problem),
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Who took what, and why not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use crate::graph::{Graph, NodeId};
@@ -57,6 +57,20 @@ impl Entry {
 }
 
 impl Report {
+    /// Notes that a backend gave back nodes that it had taken. `entries` says where they are listed.
+    pub(super) fn give_back(
+        &mut self,
+        entries: &HashMap<NodeId, usize>,
+        nodes: &[NodeId],
+        backend: &str,
+        reason: &str,
+    ) {
+        for node in nodes {
+            let Some(entry) = entries.get(node).and_then(|index| self.entries.get_mut(*index)) else { continue };
+            entry.fate = Fate::Left { reasons: vec![(backend.into(), reason.into())] };
+        }
+    }
+
     /// How many nodes each backend took; those that none took under [`PORTABLE`].
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();

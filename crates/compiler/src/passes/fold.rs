@@ -21,15 +21,22 @@ use super::functionalise::{Layout, layouts};
 
 /// Replaces nodes whose arguments are all constant by constants, unless these would take much more room in the file
 /// than what they are computed from. The nodes are left dead.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FoldConstants;
+#[derive(Clone, Copy, Debug)]
+pub struct FoldConstants {
+    /// Results of up to this many bytes may take more room than the arguments.
+    pub small: usize,
+    /// All results together may take this many bytes more than all constants.
+    pub allowance: usize,
+}
 
-/// Results of up to this many bytes may take more room than the arguments.
-const SMALL: usize = 1 << 16;
+impl Default for FoldConstants {
+    fn default() -> Self {
+        Self { small: 1 << 16, allowance: 1 << 22 }
+    }
+}
+
 /// Results of more bytes than this are computed when they are written.
 const LAZY: usize = 1 << 18;
-/// All results together may take this many bytes more than all constants.
-const ALLOWANCE: usize = 1 << 22;
 /// Computations of content that depend on each other nest no deeper.
 const MAX_DEPTH: u32 = 16;
 
@@ -40,9 +47,9 @@ impl Pass for FoldConstants {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let held = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
-        let budget = held.fold(ALLOWANCE, usize::saturating_add);
+        let budget = held.fold(self.allowance, usize::saturating_add);
         let Model { methods, constants, schemas, .. } = model;
-        let mut folder = Folder { budget, schemas, depths: FxHashMap::default() };
+        let mut folder = Folder { small: self.small, budget, schemas, depths: FxHashMap::default() };
         for graph in methods.values_mut() {
             let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
             for block in graph.live_blocks() {
@@ -96,6 +103,7 @@ fn constant_inputs(
 }
 
 struct Folder<'s> {
+    small: usize,
     /// Bytes that results may still take.
     budget: usize,
     schemas: &'s Arc<Schemas>,
@@ -121,7 +129,7 @@ impl Folder<'_> {
         };
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
         let (taken, given) = (total(inputs.iter().map(|(_, input)| input))?, total(results.iter())?);
-        if given > taken.max(SMALL) || given > self.budget {
+        if given > taken.max(self.small) || given > self.budget {
             return None;
         }
         if !views(graph, node, inputs, &mut results) {
@@ -297,7 +305,7 @@ mod tests {
     }
 
     fn fold(m: &mut Method) -> Vec<String> {
-        m.after(&FoldConstants);
+        m.after(&FoldConstants::default());
         m.after(&EliminateDeadCode)
     }
 

@@ -8,6 +8,7 @@ mod fold;
 mod fold_batch_norm;
 mod functionalise;
 mod lower;
+mod raise_attention;
 mod symbolic;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -25,6 +26,7 @@ pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
+pub use raise_attention::RaiseAttention;
 pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.

@@ -1,0 +1,217 @@
+//! From nodes to steps.
+
+pub(super) mod elementwise;
+mod pooling;
+mod products;
+mod rows;
+pub(super) mod shapes;
+
+use std::collections::HashMap;
+
+use rushlight_format::ScalarType;
+use rushlight_format::cpu::{Copy, CpuProgram, Size, Step};
+
+use crate::Bytes;
+use crate::error::Error;
+use crate::graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
+use crate::partition::Part;
+
+use super::call::Call;
+use super::fuse::Fusion;
+use super::plan::Plan;
+use super::view::View;
+use super::{constants, error};
+
+/// Makes a program of a part, and the blobs that it names.
+pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+    let graph = part.graph()?;
+    let mut lowering = Lowering {
+        model: &part.model,
+        graph,
+        plan: Plan::new(&graph.symbols),
+        views: HashMap::new(),
+        constants: HashMap::new(),
+        fusion: Fusion::of(graph),
+    };
+    let mut inputs = Vec::new();
+    for input in &graph.inputs {
+        let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
+        let ty = graph.tensor(*value)?;
+        let view = lowering.plan.input(ty)?;
+        inputs.push((view.clone(), ty.dtype));
+        lowering.views.insert(*value, view);
+    }
+    for node in &graph.blocks[graph.body].nodes {
+        lowering.node(*node).map_err(|error| graph.locate(error, *node))?;
+    }
+    let mut outputs = Vec::with_capacity(graph.outputs.len());
+    for output in &graph.outputs {
+        let value = output.as_value().ok_or_else(|| error("an output that is no tensor"))?;
+        outputs.push(lowering.dense(value)?);
+    }
+    for view in &outputs {
+        // What several outputs show is copied to each.
+        let alone = outputs.iter().filter(|other| other.buffer == view.buffer).count() == 1;
+        lowering.plan.output(view, alone)?;
+    }
+    lowering.plan.finish(&inputs)
+}
+
+/// A part being lowered.
+pub(super) struct Lowering<'a> {
+    model: &'a Model,
+    graph: &'a Graph,
+    plan: Plan<'a>,
+    /// How the values that are there lie in memory.
+    views: HashMap<ValueId, View>,
+    /// Constants that are there, by what was made of them.
+    constants: HashMap<(ValueId, Vec<usize>), View>,
+    fusion: Fusion,
+}
+
+impl<'a> Lowering<'a> {
+    fn node(&mut self, id: NodeId) -> Result<(), Error> {
+        if self.fusion.inner.contains(&id) || self.fusion.absorbed.contains(&id) {
+            return Ok(());
+        }
+        // A product is computed where its tail ends.
+        let id = self.fusion.ends.get(&id).copied().unwrap_or(id);
+        let call = Call::new(self.graph, id);
+        match call.name() {
+            "aten::convolution" => self.convolution(id),
+            "aten::addmm" | "aten::mm" => self.linear(id),
+            "aten::bmm" => self.batched(&call),
+            "aten::scaled_dot_product_attention" => self.attention(&call),
+            "aten::max_pool2d_with_indices" | "aten::avg_pool2d" => self.pool(&call),
+            "aten::_adaptive_avg_pool2d" | "aten::mean.dim" | "aten::sum.dim_IntList" | "aten::amax" | "aten::amin" => {
+                self.reduce(&call)
+            }
+            "aten::_softmax" | "aten::_log_softmax" => self.softmax(&call),
+            "aten::native_layer_norm" => self.layer_norm(&call),
+            "aten::embedding" => self.embedding(&call),
+            _ if elementwise::takes(&call) => self.elementwise(id),
+            _ => self.shape(&call),
+        }
+    }
+
+    /// Where the line of Python of a step is; its name in profiles.
+    fn label(&self, call: &Call<'_>) -> String {
+        let name = call.result().map(|result| self.graph.values[result].name.clone());
+        name.unwrap_or_else(|_| call.name().to_owned())
+    }
+
+    fn constant_of(&self, value: ValueId) -> Option<&'a Constant> {
+        match self.graph.values[value].def {
+            Def::Constant(id) => Some(&self.model.constants[id]),
+            _ => None,
+        }
+    }
+
+    /// How a value lies in memory.
+    fn view(&mut self, value: ValueId) -> Result<View, Error> {
+        if let Some(view) = self.views.get(&value) {
+            return Ok(view.clone());
+        }
+        let rank = self.graph.tensor(value)?.rank();
+        let order: Vec<usize> = (0..rank).collect();
+        self.constant(value, &order)
+    }
+
+    /// A constant with its dimensions in some order in memory.
+    fn constant(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
+        let key = (value, order.to_vec());
+        if let Some(view) = self.constants.get(&key) {
+            return Ok(view.clone());
+        }
+        let constant = self
+            .constant_of(value)
+            .ok_or_else(|| error(format!("`{}` is used before it is computed", self.graph.values[value].name)))?;
+        let permuted = constant.permuted(order).unwrap_or_else(|| constant.clone());
+        let buffer = self.plan.constant(&constant.name, &constants::floats(&permuted)?);
+        let order = if constant.permuted(order).is_some() { order.to_vec() } else { (0..order.len()).collect() };
+        let view = View::ordered(buffer, constant.ty.shape.clone(), order);
+        self.constants.insert(key, view.clone());
+        Ok(view)
+    }
+
+    /// A value with its elements in row-major order.
+    fn dense(&mut self, value: ValueId) -> Result<View, Error> {
+        let rank = self.graph.tensor(value)?.rank();
+        self.in_order(value, &(0..rank).collect::<Vec<_>>())
+    }
+
+    /// A value with its dimensions in some order in memory.
+    fn in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
+        if self.constant_of(value).is_some() {
+            let view = self.constant(value, order)?;
+            return self.reordered(&view, order);
+        }
+        let view = self.view(value)?;
+        let reordered = self.reordered(&view, order)?;
+        if !view.is_in(order) && !self.constants.contains_key(&(value, order.to_vec())) {
+            // Others may want it in that order too.
+            self.constants.insert((value, order.to_vec()), reordered.clone());
+        }
+        Ok(reordered)
+    }
+
+    /// A view with its dimensions in some order in memory; copies if they are not.
+    fn reordered(&mut self, view: &View, order: &[usize]) -> Result<View, Error> {
+        if view.is_in(order) {
+            return Ok(View { order: order.to_vec(), ..view.clone() });
+        }
+        let to = self.plan.ordered(view.shape.clone(), order.to_vec())?;
+        self.copy("reorder", view, &to, None)?;
+        Ok(to)
+    }
+
+    /// A value that fills memory, in whichever order it is.
+    fn solid(&mut self, value: ValueId) -> Result<View, Error> {
+        let order = self.view(value)?.order;
+        self.in_order(value, &order)
+    }
+
+    /// Copies the elements of one view to another of the same shape; `fill` is what the rest of its buffer becomes.
+    fn copy(&mut self, name: &str, from: &View, to: &View, fill: Option<f32>) -> Result<(), Error> {
+        let plan = &mut self.plan;
+        // In the order of what is written.
+        let mut dims: Vec<usize> = to.order.clone();
+        dims.retain(|dim| !to.shape[*dim].is(1));
+        let all = |plan: &mut Plan<'_>, exprs: &[Expr]| {
+            dims.iter().map(|dim| plan.size(&exprs[*dim])).collect::<Result<Vec<_>, _>>()
+        };
+        let whole = plan.whole(to)?;
+        let copy = Copy {
+            x: plan.window(from, &[from.span()])?,
+            y: plan.window(&whole, &whole.shape)?,
+            sizes: all(plan, &to.shape)?,
+            x_offset: Size::Fixed(0),
+            x_strides: all(plan, &from.strides)?,
+            y_offset: plan.size(&to.offset)?,
+            y_strides: all(plan, &to.strides)?,
+            fill,
+        };
+        plan.step(name, Step::Copy(copy));
+        Ok(())
+    }
+
+    /// Rows of a table of constants.
+    fn embedding(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (table, indices) = (call.value("weight")?, call.value("indices")?);
+        let result = call.result()?;
+        let table = self.dense(table)?;
+        let table = self.plan.tensor(&table)?;
+        let ty = self.graph.tensor(indices)?;
+        let (view, dtype) = (self.solid(indices)?, ty.dtype);
+        let indices = self.plan.window_of(&view, &view.dims(), dtype)?;
+        let to = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
+        let y = self.plan.tensor(&to)?;
+        self.plan.step(self.label(call), Step::Gather(rushlight_format::cpu::Gather { table, indices, y }));
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    fn is_float(&self, value: ValueId) -> bool {
+        self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
+    }
+}

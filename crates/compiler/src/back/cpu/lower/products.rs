@@ -1,0 +1,223 @@
+//! Convolutions and matrix products.
+
+use rushlight_engine::{Conv2d, Winograd, pack};
+use rushlight_format::cpu::{self, Convolution, Matmul, Step, Tail};
+
+use crate::error::Error;
+use crate::graph::{Expr, NodeId, ValueId};
+
+use super::super::call::Call;
+use super::super::view::View;
+use super::super::{constants, error};
+use super::Lowering;
+
+/// Floats that blocks of tiles of Winograd's algorithm take for each thread, and the fewest tiles of one.
+const WINOGRAD_BLOCK: usize = 256 << 10;
+const WINOGRAD_TILES: usize = 24;
+
+impl Lowering<'_> {
+    pub(super) fn convolution(&mut self, id: NodeId) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let (input, weight) = (call.value("input")?, call.value("weight")?);
+        let shape = call.shape(input)?;
+        let rank = shape.len().saturating_sub(2);
+        let order = channels_last(shape.len());
+        let x = self.in_order(input, &order)?;
+        let constant = self.constant_of(weight).ok_or_else(|| call.missing("weight", "a constant"))?;
+        let sizes = constant.sizes()?;
+        let groups = call.int("groups").and_then(|groups| u32::try_from(groups).ok()).unwrap_or(1);
+        let channels = shape.get(1).and_then(Expr::as_int).ok_or_else(|| error("channels of unknown number"))?;
+        let depthwise = groups > 1 && i64::from(groups) == channels && sizes.first() == Some(&(channels as usize));
+        let list = |name: &str| call.sizes(name, rank).ok_or_else(|| call.missing(name, "sizes"));
+        let (mut stride, mut dilation) = (list("stride")?, list("dilation")?);
+        let mut padding: Vec<[u32; 2]> = list("padding")?.into_iter().map(|size| [size; 2]).collect();
+        let mut kernel: Vec<u32> = sizes.iter().skip(2).map(|size| *size as u32).collect();
+        let (mut x, is_line) = (x, rank == 1);
+        if is_line {
+            // A line is a picture of height 1.
+            kernel.insert(0, 1);
+            stride.insert(0, 1);
+            dilation.insert(0, 1);
+            padding.insert(0, [0; 2]);
+            x = as_picture(&x);
+        }
+        let winograd = winograd(
+            &x,
+            [channels, sizes.first().map_or(0, |size| *size as i64)],
+            groups,
+            &kernel,
+            &stride,
+            &padding,
+            &dilation,
+        );
+        let packed = match winograd {
+            Some((form, conv)) => {
+                // As much as the engine's blocks of tiles take for each thread.
+                self.plan.scratch(WINOGRAD_BLOCK.max(WINOGRAD_TILES * 36 * (conv.in_c + conv.out_c)));
+                constants::winograd(constant, form, &conv)?
+            }
+            None if depthwise => constants::depthwise(constant)?,
+            None => constants::convolution(constant, groups as usize)?,
+        };
+        let w = self.plan.constant(&constant.name, &packed);
+        let w = View::dense(w, vec![Expr::Int(packed.len() as i64)]);
+        let (tail, result) = self.tail(id, Some(&order))?;
+        let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
+        let picture = if is_line { as_picture(&y) } else { y.clone() };
+        let step = Convolution {
+            x: self.plan.tensor(&x)?,
+            w: self.plan.tensor(&w)?,
+            y: self.plan.tensor(&picture)?,
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            depthwise,
+            winograd: winograd.map(|(form, _)| match form {
+                Winograd::F2 => cpu::Winograd::F2,
+                Winograd::F4 => cpu::Winograd::F4,
+            }),
+            tail,
+        };
+        self.plan.step(self.label(&call), Step::Convolution(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    /// `addmm` and `mm`.
+    pub(super) fn linear(&mut self, id: NodeId) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let (a, b) = if call.name() == "aten::addmm" { ("mat1", "mat2") } else { ("self", "mat2") };
+        let (a, b) = (call.value(a)?, call.value(b)?);
+        let a = self.dense(a)?;
+        let (packed, b) = match self.constant_of(b) {
+            Some(constant) => {
+                let packed = constants::matrix(constant)?;
+                let buffer = self.plan.constant(&constant.name, &packed);
+                (true, View::dense(buffer, vec![Expr::Int(packed.len() as i64)]))
+            }
+            None => {
+                let b = self.dense(b)?;
+                self.packing(&b.shape)?;
+                (false, b)
+            }
+        };
+        let (tail, result) = self.tail(id, None)?;
+        let shape = self.graph.tensor(result)?.shape.clone();
+        let y = self.plan.dense(shape)?;
+        let matrix = call.shape(call.result()?)?.to_vec();
+        let step = Matmul {
+            a: self.plan.tensor(&a)?,
+            b: self.plan.tensor(&b)?,
+            y: self.plan.window(&y, &matrix)?,
+            packed,
+            transposed: false,
+            tail,
+        };
+        self.plan.step(self.label(&call), Step::Matmul(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    pub(super) fn batched(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (a, b, result) = (call.value("self")?, call.value("mat2")?, call.result()?);
+        let a = self.dense(a)?;
+        // Columns of keys lie one after the other: the product reads them so.
+        let transposed = self.constant_of(b).is_none() && self.view(b)?.is_in(&[0, 2, 1]);
+        let b = if transposed { self.in_order(b, &[0, 2, 1])? } else { self.dense(b)? };
+        self.packing(&b.shape)?;
+        let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
+        let step = Matmul {
+            a: self.plan.tensor(&a)?,
+            b: self.plan.tensor(&b)?,
+            y: self.plan.tensor(&y)?,
+            packed: false,
+            transposed,
+            tail: Tail::default(),
+        };
+        self.plan.step(self.label(call), Step::Matmul(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    /// Memory to pack a matrix that is computed.
+    fn packing(&mut self, shape: &[Expr]) -> Result<(), Error> {
+        let [.., k, n] = shape else { return Err(error("a matrix without two dimensions")) };
+        let len = pack::matrix_f32_len(self.plan.most(k)?, self.plan.most(n)?);
+        self.plan.scratch(len.ok_or_else(|| error("a matrix beyond all memory"))?);
+        Ok(())
+    }
+
+    /// What follows a product, whose result lies in memory in some order (row-major if `None`), and what comes out in the
+    /// end.
+    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<(Tail, ValueId), Error> {
+        let call = Call::new(self.graph, id);
+        let bias = match call.name() {
+            "aten::addmm" => call.optional("self"),
+            _ => call.optional("bias"),
+        };
+        let mut tail = Tail::default();
+        if let Some(bias) = bias {
+            let bias = self.dense(bias)?;
+            tail.bias = Some(self.plan.tensor(&bias)?);
+        }
+        let (residual, result) = match self.fusion.tails.get(&id) {
+            Some(nodes) => {
+                tail.activation = nodes.activation;
+                tail.residual_last = nodes.residual_last;
+                (nodes.residual, nodes.result)
+            }
+            None => (None, None),
+        };
+        if let Some(residual) = residual {
+            let residual = match order {
+                Some(order) => self.in_order(residual, order)?,
+                None => self.dense(residual)?,
+            };
+            tail.residual = Some(self.plan.tensor(&residual)?);
+        }
+        let result = match result {
+            Some(result) => result,
+            None => call.result()?,
+        };
+        Ok((tail, result))
+    }
+}
+
+/// The order of dimensions with channels innermost.
+pub(super) fn channels_last(rank: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rank).filter(|dim| *dim != 1).collect();
+    order.push(1);
+    order
+}
+
+/// Whether a convolution of known sizes is faster by Winograd's algorithm, and in which form.
+fn winograd(
+    x: &View,
+    [in_c, out_c]: [i64; 2],
+    groups: u32,
+    kernel: &[u32],
+    stride: &[u32],
+    padding: &[[u32; 2]],
+    dilation: &[u32],
+) -> Option<(Winograd, Conv2d)> {
+    let size = |index: usize| usize::try_from(x.shape.get(index)?.as_int()?).ok();
+    let pair = |list: &[u32]| Some([*list.first()? as usize, *list.get(1)? as usize]);
+    let (in_c, out_c) = (usize::try_from(in_c).ok()?, usize::try_from(out_c).ok()?);
+    let conv = Conv2d {
+        stride: pair(stride)?,
+        padding: [padding.first()?.map(|size| size as usize), padding.get(1)?.map(|size| size as usize)],
+        dilation: pair(dilation)?,
+        groups: groups as usize,
+        ..Conv2d::new([size(0)?, size(2)?, size(3)?, in_c], out_c, pair(kernel)?)
+    };
+    Winograd::choose(&conv).map(|form| (form, conv))
+}
+
+/// A line `[N, C, L]` as a picture `[N, C, 1, L]`.
+fn as_picture(line: &View) -> View {
+    let mut shape = line.shape.clone();
+    shape.insert(2, Expr::Int(1));
+    View { offset: line.offset.clone(), ..View::ordered(line.buffer, shape, vec![0, 2, 3, 1]) }
+}

@@ -1,0 +1,265 @@
+//! Operators that change how elements are arranged: where the arrangement in memory allows it they cost nothing.
+
+use crate::error::Error;
+use crate::graph::{Expr, ValueId};
+
+use super::super::call::{Call, dim};
+use super::super::error;
+use super::super::view::View;
+use super::Lowering;
+
+/// Whether an operator is computed here.
+pub(in super::super) fn takes(call: &Call<'_>) -> bool {
+    match call.name() {
+        "aten::view_copy"
+        | "aten::permute_copy"
+        | "aten::unsqueeze_copy"
+        | "aten::squeeze_copy.dims"
+        | "aten::squeeze_copy.dim"
+        | "aten::squeeze_copy"
+        | "aten::expand_copy"
+        | "aten::clone"
+        | "aten::cat"
+        | "aten::select_copy.int"
+        | "aten::split_with_sizes_copy"
+        | "aten::split_copy.Tensor" => true,
+        "aten::slice_copy.Tensor" => call.int("step").is_some_and(|step| step > 0) && slice_start(call).is_some(),
+        "aten::roll" => rolls(call).is_some(),
+        "aten::constant_pad_nd" => {
+            call.ints("pad").is_some_and(|pad| pad.iter().all(|size| *size >= 0)) && call.number("value").is_some()
+        }
+        _ => false,
+    }
+}
+
+/// The first index of a slice, if it can be said.
+fn slice_start(call: &Call<'_>) -> Option<Expr> {
+    let rank = call.shape(call.value("self").ok()?).ok()?.len();
+    let dim = dim(call.int("dim")?, rank)?;
+    let size = call.shape(call.value("self").ok()?).ok()?.get(dim)?.clone();
+    let start = match call.arg("start") {
+        None => Expr::Int(0),
+        Some(_) => call.expr("start")?,
+    };
+    Some(match (start.as_int(), size.as_int()) {
+        (Some(start), Some(size)) if start < 0 => Expr::Int((start + size).max(0)),
+        (Some(start), Some(size)) => Expr::Int(start.min(size)),
+        (Some(start), None) if start < 0 => size.add(start),
+        _ => start,
+    })
+}
+
+/// The dimensions that are rolled, and by how much; sizes are known.
+fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
+    let shape = call.shape(call.value("self").ok()?).ok()?;
+    let (shifts, dims) = (call.ints("shifts")?, call.ints("dims")?);
+    if shifts.len() != dims.len() || dims.is_empty() {
+        return None;
+    }
+    let roll = |(shift, index): (&i64, &i64)| {
+        let at = dim(*index, shape.len())?;
+        let size = shape.get(at)?.as_int().filter(|size| *size > 0)?;
+        Some((at, shift.rem_euclid(size)))
+    };
+    shifts.iter().zip(&dims).map(roll).collect()
+}
+
+impl Lowering<'_> {
+    pub(super) fn shape(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let result = call.result()?;
+        let shape = self.graph.tensor(result)?.shape.clone();
+        if call.name() == "aten::cat" {
+            return self.cat(call, result, &shape);
+        }
+        let input = call.value("self")?;
+        let view = match call.name() {
+            "aten::view_copy"
+            | "aten::unsqueeze_copy"
+            | "aten::squeeze_copy.dims"
+            | "aten::squeeze_copy.dim"
+            | "aten::squeeze_copy" => {
+                let view = self.view(input)?;
+                match view.reshaped(&shape) {
+                    Some(view) => view,
+                    None => {
+                        let dense = self.dense(input)?;
+                        dense.reshaped(&shape).ok_or_else(|| error("a dense tensor that cannot be reshaped"))?
+                    }
+                }
+            }
+            "aten::clone" | "aten::alias_copy" => self.view(input)?,
+            "aten::permute_copy" => {
+                let rank = shape.len();
+                let dims = call.ints("dims").unwrap_or_default();
+                let dims: Option<Vec<usize>> = dims.into_iter().map(|index| dim(index, rank)).collect();
+                self.view(input)?.permuted(&dims.ok_or_else(|| call.missing("dims", "dimensions"))?)
+            }
+            "aten::expand_copy" => return self.expand(input, result, shape),
+            "aten::constant_pad_nd" => return self.pad(call, input, result, shape),
+            "aten::select_copy.int" => {
+                let from = self.view(input)?;
+                let rank = from.shape.len();
+                let at = call.int("dim").and_then(|index| dim(index, rank));
+                let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+                let index = call.expr("index").ok_or_else(|| call.missing("index", "a number"))?;
+                let index =
+                    if index.as_int().is_some_and(|index| index < 0) { from.shape[at].add(index) } else { index };
+                let window = from.sliced(at, &index, &Expr::Int(1));
+                window.reshaped(&shape).ok_or_else(|| error("a selection that cannot be reshaped"))?
+            }
+            "aten::slice_copy.Tensor" => {
+                let from = self.view(input)?;
+                let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+                let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+                let start = slice_start(call).ok_or_else(|| call.missing("start", "a number"))?;
+                let mut view = from.sliced(at, &start, &shape[at]);
+                view.strides[at] = view.strides[at].mul(call.int("step").unwrap_or(1));
+                view
+            }
+            "aten::split_with_sizes_copy" | "aten::split_copy.Tensor" => return self.split(call, input),
+            "aten::roll" => return self.roll(call, input, result),
+            "aten::index_select" => return self.index_select(call, input, result, shape),
+            name => return Err(error(format!("`{name}` was taken, and cannot be lowered"))),
+        };
+        self.views.insert(result, view);
+        Ok(())
+    }
+
+    fn split(&mut self, call: &Call<'_>, input: ValueId) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let at = call.int("dim").and_then(|index| dim(index, from.shape.len()));
+        let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        let mut start = Expr::Int(0);
+        for result in &call.node.results {
+            let size = self.graph.tensor(*result)?.shape[at].clone();
+            let view = from.sliced(at, &start, &size);
+            start = start.add(size);
+            self.views.insert(*result, view);
+        }
+        Ok(())
+    }
+
+    fn expand(&mut self, input: ValueId, result: ValueId, shape: Vec<Expr>) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let missing = shape.len().saturating_sub(from.shape.len());
+        let mut padded = vec![Expr::Int(1); missing];
+        padded.extend(from.shape.iter().cloned());
+        let wide = from.reshaped(&padded).ok_or_else(|| error("an expansion of a tensor that cannot be reshaped"))?;
+        if padded == shape {
+            self.views.insert(result, wide);
+            return Ok(());
+        }
+        // The same elements again and again: nothing is copied until something needs them side by side.
+        let mut view = wide;
+        for (dim, size) in padded.iter().enumerate() {
+            if *size != shape[dim] {
+                view.strides[dim] = Expr::Int(0);
+            }
+        }
+        view.shape = shape;
+        self.views.insert(result, view);
+        Ok(())
+    }
+
+    fn pad(&mut self, call: &Call<'_>, input: ValueId, result: ValueId, shape: Vec<Expr>) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let pad = call.ints("pad").ok_or_else(|| call.missing("pad", "sizes"))?;
+        if pad.iter().all(|size| *size == 0) {
+            self.views.insert(result, from);
+            return Ok(());
+        }
+        let to = self.plan.ordered(shape, from.order.clone())?;
+        let mut middle = to.clone();
+        for (index, before) in pad.iter().step_by(2).enumerate() {
+            let dim = from.shape.len().checked_sub(index + 1).ok_or_else(|| call.missing("pad", "fewer sizes"))?;
+            middle = middle.sliced(dim, &Expr::Int(*before), &from.shape[dim]);
+        }
+        let value = call.number("value").unwrap_or(0.0) as f32;
+        self.copy(&self.label(call), &from, &middle, Some(value))?;
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    /// Pieces change places: two for each dimension that is rolled.
+    fn roll(&mut self, call: &Call<'_>, input: ValueId, result: ValueId) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let rolls = rolls(call).ok_or_else(|| call.missing("shifts", "numbers for known sizes"))?;
+        let to = self.plan.ordered(from.shape.clone(), from.order.clone())?;
+        let mut pieces = vec![(from, to.clone())];
+        for (at, shift) in rolls.into_iter().filter(|(_, shift)| *shift != 0) {
+            let halves = |(from, to): (View, View)| {
+                let size = from.shape[at].clone();
+                let (shift, rest) = (Expr::Int(shift), size.sub(shift));
+                let first = (from.sliced(at, &Expr::Int(0), &rest), to.sliced(at, &shift, &rest));
+                let last = (from.sliced(at, &rest, &shift), to.sliced(at, &Expr::Int(0), &shift));
+                [first, last]
+            };
+            pieces = pieces.into_iter().flat_map(halves).collect();
+        }
+        for (from, to) in pieces {
+            self.copy(&self.label(call), &from, &to, None)?;
+        }
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    fn cat(&mut self, call: &Call<'_>, result: ValueId, shape: &[Expr]) -> Result<(), Error> {
+        let inputs = call.values("tensors").ok_or_else(|| call.missing("tensors", "tensors"))?;
+        let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+        let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        // In the order of the first input that is computed.
+        let order = inputs.iter().find_map(|value| self.views.get(value)).map(|view| view.order.clone());
+        let order = order.filter(|order| order.len() == shape.len()).unwrap_or_else(|| (0..shape.len()).collect());
+        let to = self.plan.ordered(shape.to_vec(), order)?;
+        let mut start = Expr::Int(0);
+        for value in inputs {
+            let from = self.view(value)?;
+            if from.shape.len() != shape.len() {
+                // An empty tensor of one dimension goes with everything.
+                continue;
+            }
+            self.copy(&self.label(call), &from, &to.sliced(at, &start, &from.shape[at]), None)?;
+            start = start.add(from.shape[at].clone());
+        }
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    /// Indices that are known: one copy for each run of neighbours, or a gather of rows.
+    fn index_select(
+        &mut self,
+        call: &Call<'_>,
+        input: ValueId,
+        result: ValueId,
+        shape: Vec<Expr>,
+    ) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+        let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        let constant = self.constant_of(call.value("index")?).ok_or_else(|| call.missing("index", "a constant"))?;
+        let bytes = constant.read()?;
+        let size = constant.ty.dtype.size();
+        let mut runs: Vec<(i64, i64)> = Vec::new();
+        for index in bytes.chunks_exact(size) {
+            let index = match *index {
+                [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+                [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                _ => return Err(call.missing("index", "integers")),
+            };
+            match runs.last_mut() {
+                Some((start, len)) if *start + *len == index => *len += 1,
+                _ => runs.push((index, 1)),
+            }
+        }
+        let to = self.plan.ordered(shape, from.order.clone())?;
+        let mut written = 0;
+        for (start, len) in runs {
+            let size = Expr::Int(len);
+            let (from, to) = (from.sliced(at, &Expr::Int(start), &size), to.sliced(at, &Expr::Int(written), &size));
+            self.copy(&self.label(call), &from, &to, None)?;
+            written += len;
+        }
+        self.views.insert(result, to);
+        Ok(())
+    }
+}

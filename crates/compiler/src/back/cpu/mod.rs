@@ -1,0 +1,55 @@
+//! The CPU back end: turns the parts of a graph that it takes into a [`CpuProgram`], which `rushlight-cpu` runs.
+//!
+//! Activations are fused into the products before them, chains of elementwise operators into one step. Pictures are kept
+//! with their channels innermost, so that they are reordered only where they enter and leave; permutations, reshapes
+//! and slices along the outermost dimension change how memory is seen and cost nothing. Weights are packed here, once.
+
+mod call;
+mod constants;
+mod fuse;
+mod lower;
+mod offer;
+mod plan;
+mod view;
+
+use crate::error::{Error, ErrorKind};
+use crate::graph::{Graph, NodeId};
+use crate::partition::{Backend, Offer, Part, Payload};
+use crate::passes::{FoldConstants, Pass, RaiseAttention};
+
+use rushlight_format::cpu::CPU_BACKEND;
+
+/// The ahead-of-time half of the CPU back end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu;
+
+impl Backend for Cpu {
+    fn name(&self) -> &str {
+        CPU_BACKEND
+    }
+
+    fn keeps_whole(&self, op: &str) -> bool {
+        op == "aten::scaled_dot_product_attention"
+    }
+
+    fn prepare(&self) -> Vec<Box<dyn Pass>> {
+        // Masks and tables of biases are worth their room: nothing computes them again at each call.
+        vec![Box::new(RaiseAttention), Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 })]
+    }
+
+    fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
+        match offer::reason_to_leave(graph, node) {
+            None => Offer::Take,
+            Some(reason) => Offer::Leave(reason),
+        }
+    }
+
+    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+        let (program, named_data) = lower::lower(part)?;
+        Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
+    }
+}
+
+fn error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Backend, message)
+}

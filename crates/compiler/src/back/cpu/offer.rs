@@ -1,0 +1,113 @@
+//! Which nodes the back end takes.
+
+use rushlight_format::ScalarType;
+
+use crate::graph::{Expr, Graph, NodeId, ValueId};
+
+use super::call::{Call, dim};
+use super::lower::{elementwise, shapes};
+
+/// Constant indices of up to this number are taken.
+const MOST_INDICES: i64 = 256;
+
+/// Why a node is left to others; `None` if the back end takes it.
+pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
+    let call = Call::new(graph, node);
+    let name = call.name();
+    let is_integer = |dtype| matches!(dtype, ScalarType::Long | ScalarType::Int);
+    let tensors = || {
+        let mut values = Vec::new();
+        call.node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| values.push(value)));
+        values
+    };
+    let is_float = |value: &ValueId| graph.tensor(*value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
+    let indices = match name {
+        "aten::embedding" => call.optional("indices"),
+        "aten::index_select" => call.optional("index"),
+        _ => None,
+    };
+    for value in tensors() {
+        match graph.tensor(value) {
+            Ok(ty) if ty.dtype == ScalarType::Float => {}
+            Ok(ty) if Some(value) == indices && is_integer(ty.dtype) => {}
+            Ok(ty) => return Some(format!("an input of {}, and only f32 is computed", ty.dtype.name())),
+            Err(_) => return Some("a number that another operator computes".into()),
+        }
+    }
+    let used = used_results(graph, node);
+    if !used.iter().all(is_float) {
+        return Some("a result that is not f32".into());
+    }
+    let first_only = || used.iter().all(|value| Some(value) == call.node.results.first());
+    let rank = |param: &str| call.value(param).and_then(|value| call.shape(value)).map_or(0, <[_]>::len);
+    let constant = |param: &str| call.optional(param).is_none_or(|value| call.is_constant(value));
+    let fixed = |param: &str| {
+        let shape = call.value(param).and_then(|value| call.shape(value));
+        shape.is_ok_and(|shape| shape.iter().skip(1).all(Expr::is_static))
+    };
+    let one = |param: &str| call.number(param).is_none_or(|number| number == 1.0);
+    let fits = match name {
+        "aten::convolution" => {
+            let rank = rank("input");
+            (rank == 3 || rank == 4)
+                && constant("weight")
+                && constant("bias")
+                && fixed("input")
+                && !call.flag("transposed")
+        }
+        "aten::addmm" => constant("mat2") && constant("self") && rank("self") == 1 && one("alpha") && one("beta"),
+        "aten::mm" | "aten::bmm" => true,
+        "aten::_softmax" | "aten::_log_softmax" => {
+            call.int("dim").and_then(|index| dim(index, rank("self"))).is_some_and(|dim| dim + 1 == rank("self"))
+        }
+        "aten::native_layer_norm" => first_only(),
+        "aten::scaled_dot_product_attention" => {
+            let dropout = call.number("dropout_p").is_none_or(|rate| rate == 0.0);
+            let known = call.number("scale").is_some() || call.arg("scale").is_none();
+            dropout && known && ["query", "key", "value"].iter().all(|name| rank(name) == 4) && rank("attn_mask") <= 4
+        }
+        "aten::max_pool2d_with_indices" => first_only() && rank("self") == 4 && fixed("self"),
+        "aten::avg_pool2d" => rank("self") == 4 && fixed("self"),
+        "aten::mean.dim" | "aten::sum.dim_IntList" | "aten::amax" | "aten::amin" => {
+            rank("self") > 0 && call.arg("dtype").is_none()
+        }
+        "aten::_adaptive_avg_pool2d" => {
+            let shape = call.value("self").and_then(|value| call.shape(value)).unwrap_or_default();
+            call.ints("output_size").is_some_and(|sizes| sizes == [1, 1])
+                && shape.iter().rev().take(2).all(Expr::is_static)
+                && shape.len() > 2
+        }
+        "aten::embedding" => constant("weight") && rank("weight") == 2,
+        "aten::index_select" => {
+            // Each run of neighbouring indices becomes a copy.
+            let count = call.value("index").and_then(|index| call.shape(index));
+            let count = count.ok().and_then(|shape| shape.first().map_or(Some(1), Expr::as_int));
+            rank("self") > 0 && constant("index") && count.is_some_and(|count| count <= MOST_INDICES)
+        }
+        name => elementwise::takes(&call) || shapes::takes(&call) || name == "aten::alias_copy",
+    };
+    if fits {
+        return None;
+    }
+    Some(match name {
+        "aten::convolution" | "aten::addmm" | "aten::embedding" => {
+            format!("`{name}` in this form (such as with weights that are computed)")
+        }
+        name => format!("`{name}` in this form"),
+    })
+}
+
+/// The results of a node that anything uses.
+fn used_results(graph: &Graph, node: NodeId) -> Vec<ValueId> {
+    let results = &graph.nodes[node].results;
+    if results.len() == 1 {
+        return results.clone();
+    }
+    let mut used = Vec::new();
+    graph.for_each_use(&mut |value| {
+        if results.contains(&value) && !used.contains(&value) {
+            used.push(value);
+        }
+    });
+    used
+}

@@ -1,0 +1,357 @@
+//! The program being made: its memory, its sizes and its steps.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+
+use rushlight_format::ScalarType;
+use rushlight_format::cpu::{self, CpuProgram, Size, SizeOp, Step, TensorId};
+use rustc_hash::FxBuildHasher;
+
+use crate::Bytes;
+use crate::error::Error;
+use crate::graph::expr::Function;
+use crate::graph::{Expr, SymbolId, Symbols, TensorType};
+use crate::memory;
+
+use super::error;
+use super::view::View;
+
+/// Constants of up to this many floats are stored in the payload itself.
+const SMALL: usize = 1024;
+
+/// Bytes that tensors of the arena are aligned to: a cache line, and the widest vector.
+const ALIGNMENT: u64 = 64;
+
+/// A [`CpuProgram`] being made.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    symbols: &'a Symbols,
+    program: CpuProgram,
+    buffers: Vec<Memory>,
+    named_data: Vec<(String, Bytes)>,
+    computed: HashMap<Expr, u32>,
+    bound: HashMap<SymbolId, u32>,
+}
+
+/// What a buffer is.
+#[derive(Clone, Debug)]
+enum Memory {
+    Input(u32),
+    Output(u32),
+    Constant(cpu::Buffer),
+    /// Something computed, and the most elements that it has.
+    Computed {
+        shape: Vec<Expr>,
+        most: u64,
+    },
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(symbols: &'a Symbols) -> Self {
+        Self {
+            symbols,
+            program: CpuProgram::default(),
+            buffers: Vec::new(),
+            named_data: Vec::new(),
+            computed: HashMap::new(),
+            bound: HashMap::new(),
+        }
+    }
+
+    /// The next input.
+    pub fn input(&mut self, ty: &TensorType) -> Result<View, Error> {
+        let position = self.program.inputs.len() as u32;
+        self.buffers.push(Memory::Input(position));
+        let view = View::dense(self.buffers.len() - 1, ty.shape.clone());
+        // The dimensions say what the symbols are.
+        for (dim, size) in ty.shape.iter().enumerate() {
+            self.bind(size, SizeOp::Input { input: position, dim: dim as u32 });
+        }
+        self.program.inputs.push(u32::MAX);
+        let slot = self.program.inputs.len() - 1;
+        // Sizes may depend on the symbols of inputs that come later: the tensor is made in `finish`.
+        debug_assert_eq!(slot, position as usize);
+        Ok(view)
+    }
+
+    /// Lets an input's size stand for the symbol that it is, or that it is a multiple of plus a number.
+    fn bind(&mut self, size: &Expr, op: SizeOp) {
+        let Some((symbol, factor, offset)) = linear(size) else { return };
+        if self.bound.contains_key(&symbol) {
+            return;
+        }
+        let mut at = self.size_op(op);
+        if offset != 0 {
+            let offset = self.size_op(SizeOp::Fixed(-offset));
+            at = self.size_op(SizeOp::Add(at, offset));
+        }
+        if factor != 1 {
+            let factor = self.size_op(SizeOp::Fixed(factor));
+            at = self.size_op(SizeOp::FloorDiv(at, factor));
+        }
+        self.bound.insert(symbol, at);
+    }
+
+    fn size_op(&mut self, op: SizeOp) -> u32 {
+        self.program.sizes.push(op);
+        self.program.sizes.len() as u32 - 1
+    }
+
+    /// A size as the program has it.
+    pub fn size(&mut self, expr: &Expr) -> Result<Size, Error> {
+        match expr.as_int() {
+            Some(int) => u64::try_from(int).map(Size::Fixed).map_err(|_| error(format!("a size of {int}"))),
+            None => Ok(Size::Computed(self.compute(expr)?)),
+        }
+    }
+
+    fn compute(&mut self, expr: &Expr) -> Result<u32, Error> {
+        if let Some(known) = self.computed.get(expr) {
+            return Ok(*known);
+        }
+        let at = match expr {
+            Expr::Int(int) => self.size_op(SizeOp::Fixed(*int)),
+            Expr::Symbol(symbol) => self.bound.get(symbol).copied().ok_or_else(|| {
+                Error::unsupported(format!(
+                    "no input has the size `{}` that a shape depends on",
+                    self.symbols[*symbol].name
+                ))
+            })?,
+            Expr::Call(call) => {
+                let args = call.args.iter().map(|arg| self.compute(arg)).collect::<Result<Vec<_>, _>>()?;
+                let op = match call.function {
+                    Function::Add => SizeOp::Add,
+                    Function::Mul => SizeOp::Mul,
+                    Function::FloorDiv => SizeOp::FloorDiv,
+                    Function::Mod => SizeOp::Mod,
+                    Function::Max => SizeOp::Max,
+                    Function::Min => SizeOp::Min,
+                };
+                let mut args = args.into_iter();
+                let mut at = args.next().ok_or_else(|| error("a size without operands"))?;
+                for arg in args {
+                    at = self.size_op(op(at, arg));
+                }
+                at
+            }
+        };
+        self.computed.insert(expr.clone(), at);
+        Ok(at)
+    }
+
+    /// Memory for something computed.
+    pub fn buffer(&mut self, shape: &[Expr]) -> Result<usize, Error> {
+        let count = shape
+            .iter()
+            .try_fold(1u64, |count, size| count.checked_mul(u64::try_from(size.upper_bound(self.symbols)?).ok()?));
+        let count = count.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))?;
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most: count });
+        Ok(self.buffers.len() - 1)
+    }
+
+    /// A new dense tensor.
+    pub fn dense(&mut self, shape: Vec<Expr>) -> Result<View, Error> {
+        Ok(View::dense(self.buffer(&shape)?, shape))
+    }
+
+    /// A new tensor with its dimensions in some order in memory.
+    pub fn ordered(&mut self, shape: Vec<Expr>, order: Vec<usize>) -> Result<View, Error> {
+        Ok(View::ordered(self.buffer(&shape)?, shape, order))
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, name: &str, floats: &[f32]) -> usize {
+        let buffer = if floats.len() <= SMALL {
+            let offset = self.program.small.len() as u64;
+            self.program.small.extend_from_slice(floats);
+            cpu::Buffer::Small { offset, len: floats.len() as u64 }
+        } else {
+            let data = super::constants::bytes(floats);
+            let key = format!("rushlight.cpu/{name}/{:016x}", content_hash(&data));
+            let at = self.program.blobs.iter().position(|known| *known == key);
+            cpu::Buffer::Blob(at.unwrap_or_else(|| {
+                self.named_data.push((key.clone(), data));
+                self.program.blobs.push(key);
+                self.program.blobs.len() - 1
+            }) as u32)
+        };
+        self.buffers.push(Memory::Constant(buffer));
+        self.buffers.len() - 1
+    }
+
+    /// The tensor that a step sees: a view, with its dimensions in the order of memory.
+    pub fn tensor(&mut self, view: &View) -> Result<TensorId, Error> {
+        let dims = view.dims();
+        self.window(view, &dims)
+    }
+
+    /// The tensor at a view's place with other dimensions.
+    pub fn window(&mut self, view: &View, dims: &[Expr]) -> Result<TensorId, Error> {
+        self.window_of(view, dims, ScalarType::Float)
+    }
+
+    pub fn window_of(&mut self, view: &View, dims: &[Expr], dtype: ScalarType) -> Result<TensorId, Error> {
+        let offset = self.size(&view.offset)?;
+        let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
+        let tensor = cpu::Tensor { dtype, buffer: view.buffer as u32, offset, dims };
+        let known = self.program.tensors.iter().rposition(|known| *known == tensor);
+        Ok(known.unwrap_or_else(|| {
+            self.program.tensors.push(tensor);
+            self.program.tensors.len() - 1
+        }) as TensorId)
+    }
+
+    pub fn step(&mut self, name: impl Into<String>, step: Step) {
+        self.program.steps.push(step);
+        self.program.names.push(name.into());
+    }
+
+    /// All of the buffer of something computed, as one dimension.
+    pub fn whole(&mut self, view: &View) -> Result<View, Error> {
+        let Some(Memory::Computed { shape, .. }) = self.buffers.get(view.buffer) else {
+            return Err(error("a write to what is not computed"));
+        };
+        Ok(View::dense(view.buffer, vec![Expr::product(shape)]))
+    }
+
+    /// Asks for memory that a step needs for itself, for each thread.
+    pub fn scratch(&mut self, floats: usize) {
+        self.program.scratch = self.program.scratch.max(floats as u64);
+    }
+
+    /// The most that a size can be.
+    pub fn most(&self, size: &Expr) -> Result<usize, Error> {
+        let most = size.upper_bound(self.symbols).and_then(|most| usize::try_from(most).ok());
+        most.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
+    }
+
+    /// Whether a view is all of the memory of something computed, so that it can lie in the memory of an output.
+    fn is_whole(&self, view: &View) -> bool {
+        let count = Expr::product(&view.shape).upper_bound(self.symbols);
+        match self.buffers.get(view.buffer) {
+            Some(Memory::Computed { most, .. }) => {
+                view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*most)
+            }
+            _ => false,
+        }
+    }
+
+    /// The number of steps that read a buffer.
+    fn reads(&self, buffer: usize) -> usize {
+        let mut reads = 0;
+        let tensors = &self.program.tensors;
+        for step in &self.program.steps {
+            step.for_each_input(&mut |id| reads += usize::from(tensors[id as usize].buffer as usize == buffer));
+        }
+        reads
+    }
+
+    /// The next output. `view` is dense; `alone` if no other output shows the same buffer.
+    pub fn output(&mut self, view: &View, alone: bool) -> Result<(), Error> {
+        let position = self.program.outputs.len() as u32;
+        // What later steps read stays where they can.
+        if alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
+            self.buffers[view.buffer] = Memory::Output(position);
+        } else {
+            let count = [Expr::product(&view.shape)];
+            let x = self.window(view, &count)?;
+            self.buffers.push(Memory::Output(position));
+            let to = View::dense(self.buffers.len() - 1, count.to_vec());
+            let y = self.window(&to, &count)?;
+            let size = self.size(&count[0])?;
+            let (zero, one) = (Size::Fixed(0), Size::Fixed(1));
+            let copy = cpu::Copy {
+                x,
+                y,
+                sizes: vec![size],
+                x_offset: zero,
+                x_strides: vec![one],
+                y_offset: zero,
+                y_strides: vec![one],
+                fill: None,
+            };
+            self.step("output", Step::Copy(copy));
+        }
+        let buffer = self.buffers.iter().rposition(|memory| matches!(memory, Memory::Output(p) if *p == position));
+        let buffer = buffer.ok_or_else(|| error("an output without memory"))?;
+        let id = self.tensor(&View::dense(buffer, view.shape.clone()))?;
+        self.program.outputs.push(id);
+        let sizes = view.shape.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
+        self.program.output_sizes.push(sizes);
+        Ok(())
+    }
+
+    /// Finds a place for everything.
+    pub fn finish(mut self, inputs: &[(View, ScalarType)]) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+        for (position, (view, dtype)) in inputs.iter().enumerate() {
+            let id = self.window_of(view, &view.dims(), *dtype)?;
+            self.program.inputs[position] = id;
+        }
+        let mut uses: Vec<Option<(usize, usize)>> = vec![None; self.buffers.len()];
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let mut touch = |id: TensorId| {
+                let buffer = self.program.tensors[id as usize].buffer as usize;
+                let (first, last) = uses[buffer].get_or_insert((index, index));
+                *first = (*first).min(index);
+                *last = (*last).max(index);
+            };
+            touch(step.output());
+            step.for_each_input(&mut touch);
+        }
+        let mut planned = Vec::new();
+        let mut requests = Vec::new();
+        for (index, memory) in self.buffers.iter().enumerate() {
+            if let (Memory::Computed { most, .. }, Some((first, last))) = (memory, uses[index]) {
+                planned.push(index);
+                requests.push(memory::Buffer { alignment: ALIGNMENT, ..memory::Buffer::new(most * 4, first, last) });
+            }
+        }
+        let plan = memory::plan(&requests).map_err(|problem| error(problem.to_string()))?;
+        memory::check(&requests, &plan).map_err(|conflict| error(conflict.to_string()))?;
+        self.program.arena = plan.total().div_ceil(4);
+        let mut offsets = vec![0; self.buffers.len()];
+        planned.iter().zip(&plan.offsets).for_each(|(index, offset)| offsets[*index] = offset / 4);
+        let placed = |(index, memory): (usize, &Memory)| match memory {
+            Memory::Input(position) => cpu::Buffer::Input(*position),
+            Memory::Output(position) => cpu::Buffer::Output(*position),
+            Memory::Constant(buffer) => *buffer,
+            // What no step uses takes no memory.
+            Memory::Computed { .. } if uses[index].is_none() => cpu::Buffer::Arena { offset: 0, len: 0 },
+            Memory::Computed { most, .. } => cpu::Buffer::Arena { offset: offsets[index], len: *most },
+        };
+        self.program.buffers = self.buffers.iter().enumerate().map(placed).collect();
+        Ok((self.program, self.named_data))
+    }
+}
+
+/// `factor * symbol + offset`, if a size is that.
+fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
+    match size {
+        Expr::Int(_) => None,
+        Expr::Symbol(symbol) => Some((*symbol, 1, 0)),
+        Expr::Call(call) => match (call.function, call.args.as_slice()) {
+            (Function::Mul, [Expr::Int(factor), Expr::Symbol(symbol)]) if *factor > 0 => Some((*symbol, *factor, 0)),
+            (Function::Add, [a, b]) => {
+                let (expr, offset) = if let Expr::Int(offset) = a { (b, *offset) } else { (a, b.as_int()?) };
+                linear(expr).filter(|(.., inner)| *inner == 0).map(|(symbol, factor, _)| (symbol, factor, offset))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
+fn content_hash(bytes: &[u8]) -> u64 {
+    let mut lanes = [const { FxBuildHasher }; 4].map(|build| build.build_hasher());
+    let mut chunks = bytes.chunks_exact(32);
+    for chunk in &mut chunks {
+        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
+            lane.write_u64(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        }
+    }
+    let mut last = FxBuildHasher.build_hasher();
+    last.write(chunks.remainder());
+    lanes.iter().for_each(|lane| last.write_u64(lane.finish()));
+    last.write_usize(bytes.len());
+    last.finish()
+}

@@ -1,0 +1,3 @@
+//! The ahead-of-time halves of the backends that come with Rushlight.
+
+pub mod cpu;
