@@ -9,6 +9,9 @@ use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
 /// What one method may take, in bytes.
 const LIMIT: usize = 1 << 20;
 
+/// Instructions that are run of a method.
+const STEPS: u32 = 2_000;
+
 fuzz_target!(|data: &[u8]| {
     let Ok(mut block) = HeapBlock::new(data.len()) else { return };
     block.bytes_mut().copy_from_slice(data);
@@ -33,9 +36,11 @@ fuzz_target!(|data: &[u8]| {
                 None => Input::None,
             })
             .collect();
-        if let Ok(outputs) = method.execute(&inputs) {
-            for i in 0..outputs.len() {
-                let _ = outputs.get(i);
+        let Ok(mut execution) = method.start(&inputs, &mut []) else { continue };
+        // A loop may go on for the runtime's own limit of ten million instructions, which is no hang, but too long here.
+        for _ in 0..STEPS {
+            if !execution.step().is_ok_and(|more| more) {
+                break;
             }
         }
     }

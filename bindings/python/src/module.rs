@@ -82,9 +82,18 @@ fn call<'py, T: Send>(
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
     #[new]
-    #[pyo3(signature = (source, data = None))]
-    fn new(py: Python<'_>, source: &Bound<'_, PyAny>, data: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
-        let mut builder = builder();
+    #[pyo3(signature = (source, data = None, threads = None, lower = false))]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        data: Option<Vec<Bound<'_, PyAny>>>,
+        threads: Option<usize>,
+        lower: bool,
+    ) -> PyResult<Self> {
+        let mut builder = builder().lower(if lower { rushlight::Lower::Auto } else { rushlight::Lower::Off });
+        if let Some(threads) = threads {
+            builder = builder.threads(threads);
+        }
         for data in data.into_iter().flatten() {
             builder = match Source::of(&data)? {
                 Source::Path(path) => builder.external_data(path),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::{LoadMode, Module};
+use rushlight::{LoadMode, Lower, Module};
 
 use crate::failure::Failure;
 
@@ -17,9 +17,25 @@ pub struct Model {
     #[arg(long = "data", value_name = "FILE.ptd")]
     pub data: Vec<PathBuf>,
 
+    /// How many threads a call may use; as many as the machine runs at once by default
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// What is done with a portable program when it is loaded
+    #[arg(long, value_enum, default_value = "off")]
+    pub lower: LowerAt,
+
     /// How the file is brought into memory
     #[arg(long, value_enum, default_value = "mmap")]
     pub load_mode: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LowerAt {
+    /// It runs on the reference operators
+    Off,
+    /// It is compiled for this machine's CPU first
+    Auto,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -40,11 +56,22 @@ impl Model {
             Mode::Mmap => LoadMode::Mmap,
             Mode::MmapMlock => LoadMode::MmapMlock,
         };
-        let mut builder = Module::builder().mode(mode);
+        let lower = match self.lower {
+            LowerAt::Off => Lower::Off,
+            LowerAt::Auto => Lower::Auto,
+        };
+        let mut builder = Module::builder().mode(mode).lower(lower);
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
         for data in &self.data {
             builder = builder.external_data(data);
         }
-        Ok(builder.load(&self.model)?)
+        let module = builder.load(&self.model)?;
+        if let Some(reason) = module.not_lowered() {
+            eprintln!("warning: the program is not lowered: {reason}");
+        }
+        Ok(module)
     }
 }
 

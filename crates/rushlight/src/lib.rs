@@ -31,12 +31,16 @@ mod atomic;
 mod backends;
 #[cfg(feature = "compile")]
 mod compile;
+#[cfg(feature = "cpu")]
+mod cpu;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
 mod explain;
 #[cfg(feature = "std")]
 mod instance;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+mod lower;
 #[cfg(feature = "std")]
 mod meta;
 #[cfg(feature = "std")]
@@ -50,11 +54,15 @@ mod tensor;
 pub use backends::backend_names;
 #[cfg(feature = "compile")]
 pub use compile::{CompiledProgram, Compiler, open_shared};
+#[cfg(feature = "cpu")]
+pub use cpu::{StepTime, Steps};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::MethodInstance;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+pub use lower::Lower;
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]

@@ -25,9 +25,12 @@ pub struct Module {
     options: Options,
     methods: BTreeMap<String, MethodInstance>,
     arenas: Option<Arc<SharedArenas<'static>>>,
+    not_lowered: Option<Error>,
 }
 
 struct Options {
+    #[cfg(feature = "cpu")]
+    cpu: crate::cpu::Cpu,
     external_data: Vec<DataMap<'static>>,
     registry: &'static [&'static OpSet],
     backends: Vec<Arc<dyn Backend + Send>>,
@@ -38,6 +41,10 @@ struct Options {
 /// How to load a [`Module`].
 #[derive(Default)]
 pub struct ModuleBuilder {
+    #[cfg(all(feature = "compile", feature = "cpu"))]
+    lower: crate::lower::Lower,
+    #[cfg(feature = "cpu")]
+    cpu: crate::cpu::Cpu,
     mode: LoadMode,
     external_data: Vec<Source>,
     registry: Vec<&'static OpSet>,
@@ -119,6 +126,32 @@ impl ModuleBuilder {
         self
     }
 
+    /// How many threads a call may use, the caller's among them; 0 counts as 1. As many as the machine runs at once by
+    /// default. Only what was compiled for the CPU back end uses more than one.
+    #[cfg(feature = "cpu")]
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.cpu.threads = Some(threads.max(1));
+        self
+    }
+
+    /// What is done with a portable program: nothing by default. State of methods that share memory is not shared by a
+    /// lowered program.
+    #[cfg(all(feature = "compile", feature = "cpu"))]
+    #[must_use]
+    pub fn lower(mut self, lower: crate::lower::Lower) -> Self {
+        self.lower = lower;
+        self
+    }
+
+    /// Records how long each step of what was compiled for the CPU back end takes.
+    #[cfg(feature = "cpu")]
+    #[must_use]
+    pub fn profile_steps(mut self, steps: Arc<crate::cpu::Steps>) -> Self {
+        self.cpu.profile = Some(steps);
+        self
+    }
+
     /// Lets all methods use one set of planned buffers, sized for the largest: less memory, and state in planned
     /// memory is common to the methods.
     #[must_use]
@@ -156,17 +189,35 @@ impl ModuleBuilder {
     }
 
     fn build(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
+        #[cfg(not(all(feature = "compile", feature = "cpu")))]
         let program = Program::from_owned(bytes).map_err(|e| not_a_program(&e))?;
+        #[cfg(all(feature = "compile", feature = "cpu"))]
+        let mut program = Program::from_owned(bytes.clone()).map_err(|e| not_a_program(&e))?;
         let mut external_data = Vec::new();
+        #[cfg(all(feature = "compile", feature = "cpu"))]
+        let mut external_bytes = Vec::new();
         for data in self.external_data {
             let (bytes, site) = match data {
                 Source::File(path) => (source::open(&path, self.mode)?, format!("file `{}`", path.display())),
                 Source::Bytes(bytes) => (bytes, "external data".to_owned()),
             };
+            #[cfg(all(feature = "compile", feature = "cpu"))]
+            external_bytes.push(bytes.clone());
             external_data
                 .push(DataMap::from_owned(bytes).map_err(|e| {
                     Error::new(e.code, format!("not a well-formed .ptd file: {}", e.detail)).site(site)
                 })?);
+        }
+        #[cfg(not(all(feature = "compile", feature = "cpu")))]
+        let not_lowered = None;
+        #[cfg(all(feature = "compile", feature = "cpu"))]
+        let mut not_lowered = None;
+        #[cfg(all(feature = "compile", feature = "cpu"))]
+        if self.lower == crate::lower::Lower::Auto {
+            match crate::lower::lower(bytes, external_bytes) {
+                Ok(lowered) => program = Program::from_owned(lowered).map_err(|e| not_a_program(&e))?,
+                Err(reason) => not_lowered = Some(reason),
+            }
         }
         let registry = if self.registry.is_empty() {
             rushlight_kernels::ALL
@@ -177,13 +228,15 @@ impl ModuleBuilder {
             Vec::leak(sets)
         };
         let options = Options {
+            #[cfg(feature = "cpu")]
+            cpu: self.cpu,
             external_data,
             registry,
             backends: self.backends,
             share_memory: self.share_memory,
             memory_limit: self.memory_limit,
         };
-        Ok(Module { program, options, methods: BTreeMap::new(), arenas: None })
+        Ok(Module { program, options, methods: BTreeMap::new(), arenas: None, not_lowered })
     }
 }
 
@@ -215,6 +268,11 @@ impl Module {
     /// Options for loading.
     pub fn builder() -> ModuleBuilder {
         ModuleBuilder::default()
+    }
+
+    /// Why the program was not lowered, although that was asked for.
+    pub fn not_lowered(&self) -> Option<&Error> {
+        self.not_lowered.as_ref()
     }
 
     /// The program behind the module.
@@ -273,7 +331,15 @@ impl Module {
             memory = memory.with_shared_arenas(self.shared_arenas()?);
         }
         let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
-        let backends: Vec<&dyn Backend> = self.options.backends.iter().map(|b| &**b as &dyn Backend).collect();
+        #[cfg_attr(not(feature = "cpu"), allow(unused_mut, reason = "only the CPU back end is added"))]
+        let mut backends: Vec<&dyn Backend> = self.options.backends.iter().map(|b| &**b as &dyn Backend).collect();
+        #[cfg(feature = "cpu")]
+        let cpu;
+        #[cfg(feature = "cpu")]
+        if meta.backends.iter().any(|id| id == rushlight_format::cpu::CPU_BACKEND) {
+            cpu = self.options.cpu.backend()?.memory_limit(self.options.memory_limit.unwrap_or(usize::MAX));
+            backends.push(&cpu);
+        }
         let registry = self.registry();
         let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
         let method = Method::load(&self.program, name, memory, &options).map_err(|e| self.explain(&e, name))?;

@@ -57,9 +57,18 @@ struct Agreed {
 
 /// Compiles one of the two forms and makes the recorded calls. With RUSHLIGHT_SAVE, the program goes to a folder there
 /// beside the recorded calls, for other runtimes to run.
-fn compile_and_run(recording: &Recording, form: usize, label: &str, external: bool) -> Result<Agreed, String> {
+fn compile_and_run(
+    recording: &Recording,
+    form: usize,
+    label: &str,
+    external: bool,
+    backend: Option<&str>,
+) -> Result<Agreed, String> {
     let share_state = SHARED_STATE.contains(&recording.name.as_str());
     let mut compiler = Compiler::new().share_state(share_state);
+    if let Some(backend) = backend {
+        compiler = compiler.backend_named(backend).map_err(|e| e.to_string())?;
+    }
     for (method, files) in recording.exported() {
         compiler = compiler.method(method, &files[form]);
     }
@@ -134,7 +143,7 @@ fn compiled_models_give_the_recorded_results() {
         let mut cells = Vec::new();
         let mut plans = String::from("|");
         for (form, label) in ["exported", "decomposed"].iter().enumerate() {
-            let result = compile_and_run(recording, form, label, false);
+            let result = compile_and_run(recording, form, label, false, None);
             match (result, recording.unsupported()) {
                 (Ok(Agreed { calls, seconds, planned }), None) => {
                     cells.push(format!("{calls} calls agree"));
@@ -178,8 +187,30 @@ fn compiled_models_give_the_recorded_results() {
 #[ignore = "needs the generated models"]
 fn weights_outside_of_the_program_give_the_recorded_results() {
     for recording in recordings().iter().filter(|recording| EXTERNAL_WEIGHTS.contains(&recording.name.as_str())) {
-        let result = compile_and_run(recording, 1, "external", true);
+        let result = compile_and_run(recording, 1, "external", true, None);
         let agreed = result.unwrap_or_else(|error| panic!("{}: {error}", recording.name));
         println!("{}: {} calls agree", recording.name, agreed.calls);
     }
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn models_for_the_cpu_back_end_give_the_recorded_results() {
+    let mut failures = Vec::new();
+    let (mut programs, mut calls) = (0, 0);
+    for recording in recordings().iter().filter(|recording| recording.unsupported().is_none()) {
+        for (form, label) in ["exported-cpu", "decomposed-cpu"].iter().enumerate() {
+            match compile_and_run(recording, form, label, false, Some("cpu")) {
+                Ok(agreed) => {
+                    programs += 1;
+                    calls += agreed.calls;
+                }
+                Err(failure) => {
+                    failures.push(format!("{} {label}: {}", recording.name, failure.replace('\n', " | ")));
+                }
+            }
+        }
+    }
+    println!("{programs} programs, {calls} calls");
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }

@@ -68,6 +68,7 @@ def load(
     *,
     data: Union[None, _Source, Sequence[_Source]] = None,
     threads: Optional[int] = None,
+    lower: Literal["off", "auto"] = "off",
 ) -> Module: ...
 def operator_names() -> list[str]: ...
 

@@ -42,13 +42,15 @@ class Module:
         return f"rushlight.Module(methods={self.method_names})"
 
 
-def load(path_or_bytes, *, data=None, threads=None):
+def load(path_or_bytes, *, data=None, threads=None, lower="off"):
     """Loads a program.
 
     `path_or_bytes` is the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
     `data` is a .ptd file (path or bytes) with constants that the program does not hold, or a list of them.
-    `threads` is how many threads a call may use, at least 1. The reference operators use the calling thread alone,
-    so any number gives the same.
+    `threads` is how many threads a call may use, at least 1; as many as the machine runs at once by default. The
+    reference operators use the calling thread alone.
+    `lower` says what is done with a portable program: "off" runs it on the reference operators, "auto" compiles it
+    for this machine's CPU first.
 
     Raises rushlight.Error if the file cannot be read or is not a well-formed program.
     """
@@ -60,4 +62,6 @@ def load(path_or_bytes, *, data=None, threads=None):
         files = [data]
     else:
         files = list(data)
-    return Module(_Core(path_or_bytes, files))
+    if lower not in ("off", "auto"):
+        raise ValueError(f"lower must be 'off' or 'auto', got {lower!r}")
+    return Module(_Core(path_or_bytes, files, threads, lower == "auto"))
