@@ -231,3 +231,82 @@ const SIN_3: f32 = 2.7183041e-6;
 const COS_0: f32 = 4.1666646e-2;
 const COS_1: f32 = -1.3887367e-3;
 const COS_2: f32 = 2.4438377e-5;
+
+#[cfg(test)]
+mod tests {
+    use crate::Isa;
+    use crate::arch::{Job, LANES, Level, Simd};
+
+    #[derive(Clone, Copy, Debug)]
+    enum Function {
+        Exp,
+        Sigmoid,
+        Tanh,
+        Erf,
+    }
+
+    struct Apply<'a>(Function, &'a mut [f32; LANES]);
+
+    impl Job for Apply<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            // SAFETY: the array has 16 floats.
+            let x = unsafe { s.load(self.1.as_ptr()) };
+            let y = match self.0 {
+                Function::Exp => super::exp(s, x),
+                Function::Sigmoid => super::sigmoid(s, x),
+                Function::Tanh => super::tanh(s, x),
+                Function::Erf => super::erf(s, x),
+            };
+            // SAFETY: as above.
+            unsafe { s.store(self.1.as_mut_ptr(), y) };
+        }
+    }
+
+    /// The distance to the exact result, in units in the last place of it; 0 for results that may be flushed to zero.
+    fn ulp(got: f32, exact: f64) -> f64 {
+        if exact.abs() < f64::from(f32::MIN_POSITIVE) {
+            return if got.abs() <= f32::MIN_POSITIVE { 0.0 } else { f64::INFINITY };
+        }
+        if exact > f64::from(f32::MAX) {
+            return if got == f32::INFINITY || got == f32::MAX { 0.0 } else { f64::INFINITY };
+        }
+        let unit = 2f64.powi((exact.abs().log2().floor() as i32).max(-126) - 23);
+        (f64::from(got) - exact).abs() / unit
+    }
+
+    #[test]
+    fn functions_keep_their_bounds() {
+        let cases: [(Function, fn(f64) -> f64, f64); 4] = [
+            (Function::Exp, f64::exp, 2.0),
+            (Function::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 4.0),
+            (Function::Tanh, f64::tanh, 2.0),
+            (Function::Erf, libm::erf, 2.0),
+        ];
+        for level in Isa::available().filter_map(Level::of) {
+            for (function, exact, bound) in cases {
+                let mut worst = (0.0, 0.0);
+                // All exponents and signs, and some hundred thousand mantissas.
+                for start in (0..u32::MAX - LANES as u32 * 7919).step_by(LANES * 7919) {
+                    let inputs: [f32; LANES] = core::array::from_fn(|lane| f32::from_bits(start + lane as u32 * 7919));
+                    let mut lanes = inputs;
+                    level.run(Apply(function, &mut lanes));
+                    for (x, got) in inputs.into_iter().zip(lanes) {
+                        let error = if x.is_nan() {
+                            f64::from(u8::from(!got.is_nan())) * 1e9
+                        } else {
+                            ulp(got, exact(f64::from(x)))
+                        };
+                        if error > worst.0 {
+                            worst = (error, x);
+                        }
+                    }
+                }
+                assert!(worst.0 <= bound, "{level:?} {function:?}: {} ULP at {:e}", worst.0, worst.1);
+                println!("{level:?} {function:?}: {:.2} ULP at {:e}", worst.0, worst.1);
+            }
+        }
+    }
+}
