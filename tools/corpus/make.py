@@ -402,12 +402,12 @@ def record(name, build, out):
     return sum(map(len, files.values()))
 
 
-def main():
+def main(folder=VERSION):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "corpus")
     parser.add_argument("--only", type=lambda names: names.split(","), default=None)
     args = parser.parse_args()
-    out = args.out / VERSION
+    out = args.out / folder
     out.mkdir(parents=True, exist_ok=True)
     failed = []
     for name, build in PROGRAMS.items():

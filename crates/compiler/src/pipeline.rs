@@ -6,7 +6,7 @@ use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
-use crate::front::pte::lift;
+use crate::front::pte::{LiftOptions, lift};
 use crate::graph::{Constant, Literal, Model};
 use crate::ops;
 use crate::partition::{Backend, Report, partition};
@@ -19,6 +19,7 @@ use crate::passes::{
 #[derive(Debug, Default)]
 pub struct CompileOptions {
     pub import: ImportOptions,
+    pub lift: LiftOptions,
     pub emit: EmitOptions,
     /// Methods that take nothing and return constants, by name.
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
@@ -91,7 +92,7 @@ pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<
 /// # Errors
 /// What [`lift`] and the passes find.
 pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -> Result<Compiled, Error> {
-    compile(lift(file, external)?, options)
+    compile(lift(file, external, options.lift)?, options)
 }
 
 /// Compiles a model that a front end made.

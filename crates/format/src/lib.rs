@@ -37,6 +37,8 @@ pub mod bundled;
 pub mod cpu;
 pub mod ptd;
 pub mod pte;
+#[cfg(feature = "xnnpack")]
+pub mod xnnpack;
 
 #[cfg(feature = "alloc")]
 mod blob;

@@ -2,18 +2,19 @@
 
 use crate::flatbuf::Field;
 
-/// Names fields: number of the table, its name, and for each field a constant, its slot and its name. Slot 15,
+/// Names fields: number of the table, its name, and for each field a constant, its slot and its name. Slot 31,
 /// which no table reaches, stands for the table itself.
 macro_rules! schema {
-    ($($id:literal $table:literal: { $($constant:ident = $slot:literal $name:literal,)* })*) => {
+    ($names:ident $($id:literal $table:literal: { $($constant:ident = $slot:literal $name:literal,)* })*) => {
         $($(pub(crate) const $constant: Field = Field::new($id, $slot);)*)*
 
         /// The names of every field: of its table, and its own.
-        const NAMES: &[(Field, &str, &str)] = &[$($(($constant, $table, $name),)*)*];
+        pub(crate) const $names: &[(Field, &str, &str)] = &[$($(($constant, $table, $name),)*)*];
     };
 }
 
 schema! {
+    NAMES
     63 "file": {
         FILE_SIZE = 0 "size",
     }
@@ -42,7 +43,7 @@ schema! {
         PROGRAM_CONSTANT_SEGMENT = 5 "constant_segment",
         PROGRAM_MUTABLE_DATA_SEGMENTS = 6 "mutable_data_segments",
         PROGRAM_NAMED_DATA = 7 "named_data",
-        PROGRAM_ROOT = 15 "root",
+        PROGRAM_ROOT = 31 "root",
     }
     3 "SubsegmentOffsets": {
         SUBSEGMENT_SEGMENT_INDEX = 0 "segment_index",
@@ -180,7 +181,7 @@ schema! {
         FLAT_VERSION = 0 "version",
         FLAT_SEGMENTS = 1 "segments",
         FLAT_NAMED_DATA = 2 "named_data",
-        FLAT_ROOT = 15 "root",
+        FLAT_ROOT = 31 "root",
     }
     33 "NamedData": {
         ENTRY_KEY = 0 "key",
@@ -197,7 +198,7 @@ schema! {
         BUNDLE_VERSION = 0 "version",
         BUNDLE_SUITES = 1 "method_test_suites",
         BUNDLE_PROGRAM = 2 "program",
-        BUNDLE_ROOT = 15 "root",
+        BUNDLE_ROOT = 31 "root",
     }
     36 "BundledMethodTestSuite": {
         SUITE_METHOD_NAME = 0 "method_name",
@@ -219,9 +220,22 @@ schema! {
     }
 }
 
+#[cfg(feature = "xnnpack")]
+pub(crate) use schema;
+
+/// The names of the fields of payloads, which no microcontroller reads.
+#[cfg(not(feature = "xnnpack"))]
+const PAYLOADS: &[(Field, &str, &str)] = &[];
+#[cfg(feature = "xnnpack")]
+use crate::xnnpack::schema::NAMES as PAYLOADS;
+
 /// The names of a field's table and of the field.
 pub(crate) fn names(field: Field) -> (&'static str, &'static str) {
-    NAMES.iter().find(|(known, ..)| *known == field).map_or(("", ""), |(_, table, name)| (*table, *name))
+    NAMES
+        .iter()
+        .chain(PAYLOADS)
+        .find(|(known, ..)| *known == field)
+        .map_or(("", ""), |(_, table, name)| (*table, *name))
 }
 
 #[cfg(test)]
@@ -230,7 +244,7 @@ mod tests {
 
     #[test]
     fn no_two_fields_share_a_number() {
-        for (i, (field, table, name)) in NAMES.iter().enumerate() {
+        for (i, (field, table, name)) in NAMES.iter().chain(PAYLOADS).enumerate() {
             assert_eq!(names(*field), (*table, *name), "entry {i}");
         }
     }

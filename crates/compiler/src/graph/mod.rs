@@ -78,6 +78,8 @@ pub struct Delegate {
     pub backend: String,
     pub payload: Bytes,
     pub compile_specs: Vec<(String, Vec<u8>)>,
+    /// Why the nodes in it do not stand in the graph, if a front end was asked for that.
+    pub refusal: Option<Error>,
 }
 
 /// A value that a method returns as it is.

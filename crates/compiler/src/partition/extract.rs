@@ -29,7 +29,7 @@ pub(super) fn delegate(
             None => model.named_data.push((key, data)),
         }
     }
-    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs };
+    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs, refusal: None };
     let id = model.delegates.push(delegate);
     let origin = members.first().map(|node| graph.nodes[*node].origin);
     let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()));

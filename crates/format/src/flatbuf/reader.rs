@@ -12,13 +12,13 @@ use super::vector::{Element, Vector};
 pub(crate) struct Field(u16);
 
 impl Field {
-    /// `slot` is below 16.
+    /// `slot` is below 32.
     pub const fn new(table: u16, slot: u16) -> Self {
-        Self(table << 4 | slot)
+        Self(table << 5 | slot)
     }
 
     pub const fn slot(self) -> u16 {
-        self.0 & 15
+        self.0 & 31
     }
 
     /// An error of this field, found at byte `offset`.

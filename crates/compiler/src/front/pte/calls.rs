@@ -6,6 +6,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::pte::{ShapeDynamism, ValueModel};
 
 use crate::error::Error;
+use crate::front::xnnpack;
 use crate::graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
 use crate::ops::{self, Operands};
 
@@ -135,7 +136,7 @@ impl Method<'_, '_> {
     }
 
     /// Sizes that an operator's arguments must share: one that is a symbol becomes the other.
-    fn settle(&mut self, schema: &Schema, args: &[Arg]) -> Result<(), Error> {
+    pub(super) fn settle(&mut self, schema: &Schema, args: &[Arg]) -> Result<(), Error> {
         let shape = |method: &Self, index: usize| -> Vec<Expr> {
             let value = args.get(index).and_then(Arg::as_value);
             value.and_then(|value| method.graph.tensor(value).ok()).map_or_else(Vec::new, |ty| ty.shape.clone())
@@ -198,13 +199,13 @@ impl Method<'_, '_> {
     }
 
     /// Takes up what became of symbols in arguments that are not in the graph yet.
-    fn refresh(&self, args: &mut [Arg]) {
+    pub(super) fn refresh(&self, args: &mut [Arg]) {
         for arg in args {
             self.resolve(arg);
         }
     }
 
-    fn equal_shapes(&mut self, name: &str, inferred: &[Expr], planned: &[Expr]) -> Result<(), Error> {
+    pub(super) fn equal_shapes(&mut self, name: &str, inferred: &[Expr], planned: &[Expr]) -> Result<(), Error> {
         if inferred.len() != planned.len() {
             return Err(disagrees(name, inferred.len(), planned.len(), "dimensions"));
         }
@@ -276,16 +277,6 @@ impl Method<'_, '_> {
 
     /// A call of a delegate.
     pub(super) fn delegate(&mut self, index: u32, args: &[u32], at: usize) -> Result<(), Error> {
-        let id = match self.delegates.get(&index) {
-            Some(known) => *known,
-            None => {
-                let delegate = self.sources.delegate(&self.plan.name, index);
-                let delegate = delegate.ok_or_else(|| Error::invalid("a delegate without its payload"))?;
-                let id = self.model.delegates.push(delegate);
-                self.delegates.insert(index, id);
-                id
-            }
-        };
         let outs = self.accesses.get(at).map(|access| access.writes.clone()).unwrap_or_default();
         let given = args.get(..args.len().saturating_sub(outs.len())).unwrap_or_default();
         let mut bound = Vec::with_capacity(given.len());
@@ -293,6 +284,22 @@ impl Method<'_, '_> {
             let is_tensor = matches!(self.plan.values.get(*arg as usize), Some(ValueModel::Tensor(_)));
             bound.push(if is_tensor { self.read(*arg)?.into() } else { self.number(*arg)? });
         }
+        let id = match self.delegates.get(&index) {
+            Some(known) => *known,
+            None => {
+                let delegate = self.sources.delegate(&self.plan.name, index);
+                let mut delegate = delegate.ok_or_else(|| Error::invalid("a delegate without its payload"))?;
+                if self.sources.options.inline_xnnpack && delegate.backend == xnnpack::BACKEND {
+                    match self.inline(&delegate.payload, args, &bound, &outs) {
+                        Ok(()) => return Ok(()),
+                        Err(error) => delegate.refusal = Some(error),
+                    }
+                }
+                let id = self.model.delegates.push(delegate);
+                self.delegates.insert(index, id);
+                id
+            }
+        };
         self.store_planned(Op::Delegate(id), bound, &outs)
     }
 

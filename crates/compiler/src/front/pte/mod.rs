@@ -16,6 +16,7 @@
 mod accesses;
 mod calls;
 mod control;
+mod inline;
 mod liveness;
 mod method;
 mod numbers;
@@ -23,7 +24,8 @@ mod regions;
 mod scope;
 mod twins;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
 use rushlight_format::ScalarType;
 use rushlight_format::bundled::BundledProgram;
@@ -32,6 +34,7 @@ use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 
 use crate::Bytes;
 use crate::error::{Error, ErrorKind};
+use crate::front::part;
 
 use crate::graph::{
     Constant, ConstantData, ConstantId, Delegate, Model, State, StateId, TensorType, row_major_strides,
@@ -39,12 +42,26 @@ use crate::graph::{
 
 use method::Method;
 
+/// What becomes of parts of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiftOptions {
+    /// Whether what ExecuTorch lowered for XNNPACK becomes operators again. Delegates that cannot be translated stay, with
+    /// the reason in [`Delegate::refusal`].
+    pub inline_xnnpack: bool,
+}
+
+impl Default for LiftOptions {
+    fn default() -> Self {
+        Self { inline_xnnpack: true }
+    }
+}
+
 /// Lifts every method of a program. `external` are the `.ptd` files that hold its external tensors.
 ///
 /// # Errors
 /// `Input` for files that cannot be parsed, `Unsupported` for operators and jumps that have no functional form, and
 /// `InvalidProgram` for programs that contradict themselves; each with method and instruction.
-pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
+pub fn lift(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Result<Model, Error> {
     let damaged = |what: &str, error: &dyn std::fmt::Display| Error::new(ErrorKind::Input, format!("{what}: {error}"));
     let file = match BundledProgram::parse(file) {
         Ok(bundled) => part(file, bundled.program()).unwrap_or_else(|| file.clone()),
@@ -55,7 +72,8 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
     let tensors = external.iter().map(|bytes| parse(bytes)).collect::<Result<Vec<_>, _>>()?;
     let content = ProgramModel::from_program(&program);
     let external = external.iter().zip(tensors).collect();
-    let mut sources = Sources { file: &file, program, external, constants: HashMap::new(), states: HashMap::new() };
+    let (constants, states, inlined) = (HashMap::new(), HashMap::new(), RefCell::default());
+    let mut sources = Sources { options, file: &file, program, external, constants, states, inlined };
     let mut model = Model::default();
     for (key, data) in program.named_data() {
         let data = part(&file, data).unwrap_or_else(|| data.to_vec().into());
@@ -67,6 +85,10 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
         model.add_method(&plan.name, graph);
     }
     drop_external_tensors(&mut model, &content);
+    let inlined = sources.inlined.into_inner();
+    if model.delegates.iter().next().is_none() {
+        model.named_data.retain(|(key, _)| !inlined.contains(key));
+    }
     // A program may call operators with what they do not take.
     model.verify().map_err(|error| error.with_kind(ErrorKind::InvalidProgram))?;
     Ok(model)
@@ -75,7 +97,7 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
 /// Named data that tensors used has become constants; what is left is for delegates.
 fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     let values = content.methods.iter().flat_map(|plan| &plan.values);
-    let names: std::collections::HashSet<&str> = values
+    let names: HashSet<&str> = values
         .filter_map(|value| match value {
             rushlight_format::pte::ValueModel::Tensor(tensor) if tensor.storage == StorageModel::External => {
                 tensor.fully_qualified_name.as_deref()
@@ -86,20 +108,17 @@ fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     model.named_data.retain(|(key, _)| !names.contains(key.as_str()));
 }
 
-/// Bytes of the file as a part of it that shares its memory.
-fn part(file: &Bytes, bytes: &[u8]) -> Option<Bytes> {
-    let start = (bytes.as_ptr() as usize).checked_sub(file.as_ptr() as usize)?;
-    file.slice(start..start.checked_add(bytes.len())?)
-}
-
 /// Where the data of tensors comes from, and what was made of it for earlier methods.
 struct Sources<'f> {
+    options: LiftOptions,
     file: &'f Bytes,
     program: Program<'f>,
     external: Vec<(&'f Bytes, FlatTensor<'f>)>,
     constants: HashMap<ConstantKey, ConstantId>,
     /// State that methods may share.
     states: HashMap<SharedKey, StateId>,
+    /// Keys of named data that has become constants of inlined delegates.
+    inlined: RefCell<HashSet<String>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -195,7 +214,21 @@ impl Sources<'_> {
         let payload = self.program.delegate_data(spec.data)?;
         let payload = part(self.file, payload).unwrap_or_else(|| payload.to_vec().into());
         let compile_specs = spec.compile_specs().map(|spec| (spec.key.to_owned(), spec.value.to_vec())).collect();
-        Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs })
+        Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None })
+    }
+
+    /// Data that a delegate keeps under a name, which stays where it lies in its file.
+    fn named(&self, key: &str) -> Option<Bytes> {
+        let bytes = self.external(key)?;
+        self.inlined.borrow_mut().insert(key.to_owned());
+        Some(self.shared(bytes))
+    }
+
+    /// Bytes of one of the files, which share its memory.
+    fn shared(&self, bytes: &[u8]) -> Bytes {
+        let files = std::iter::once(self.file).chain(self.external.iter().map(|(file, _)| *file));
+        let shared = files.into_iter().find_map(|file| part(file, bytes).filter(|shared| **shared == *bytes));
+        shared.unwrap_or_else(|| bytes.to_vec().into())
     }
 
     /// The content of an external tensor.
@@ -209,9 +242,7 @@ impl Sources<'_> {
         let length = usize::try_from(tensor.nbytes()).ok();
         let bytes = length.and_then(|length| bytes.get(..length));
         let bytes = bytes.ok_or_else(|| Error::invalid("a tensor is larger than its data"))?;
-        let files = std::iter::once(self.file).chain(self.external.iter().map(|(file, _)| *file));
-        let shared = files.into_iter().find_map(|file| part(file, bytes).filter(|shared| **shared == *bytes));
-        let storage = shared.unwrap_or_else(|| bytes.to_vec().into());
+        let storage = self.shared(bytes);
         if tensor.dim_order.is_sorted() {
             return Ok(ConstantData::Dense(storage));
         }

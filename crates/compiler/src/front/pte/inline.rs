@@ -1,0 +1,154 @@
+//! Calls of delegates that become the operators in their payload.
+
+use rushlight_format::pte::ShapeDynamism;
+
+use crate::Bytes;
+use crate::error::Error;
+use crate::front::xnnpack::{self, Site};
+use crate::graph::{Arg, Constant, Op, Origin, TensorType, ValueId, bind};
+use crate::ops::{self, Operands};
+
+use super::method::Method;
+use super::static_type;
+
+impl Method<'_, '_> {
+    /// Puts the nodes of an XNNPACK payload in the place of its call. `given` are the arguments that it reads, `outs`
+    /// those that it writes.
+    ///
+    /// # Errors
+    /// Why it cannot; no node has been added then, and the call can stay.
+    pub(super) fn inline(&mut self, payload: &Bytes, args: &[u32], given: &[Arg], outs: &[u32]) -> Result<(), Error> {
+        let (before, origin) = (self.graph.blocks[self.block].nodes.len(), self.origin);
+        let results = self.translated(payload, args, given, outs);
+        self.origin = origin;
+        match results {
+            Ok(results) => {
+                results.into_iter().for_each(|(out, value)| self.write(out, value));
+                Ok(())
+            }
+            Err(error) => {
+                self.graph.blocks[self.block].nodes.truncate(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// The tensors that the payload writes, with their values.
+    fn translated(
+        &mut self,
+        payload: &Bytes,
+        args: &[u32],
+        given: &[Arg],
+        outs: &[u32],
+    ) -> Result<Vec<(u32, ValueId)>, Error> {
+        let mut inputs = Vec::with_capacity(given.len());
+        for (arg, value) in args.iter().zip(given) {
+            let Some(value) = value.as_value() else {
+                inputs.push(None);
+                continue;
+            };
+            // Payloads see tensors as they lie in memory.
+            let order: Vec<i64> = self.tensor_model(*arg)?.dim_order.iter().map(|dim| i64::from(*dim)).collect();
+            inputs.push(Some(self.ordered(value, &order)?));
+        }
+        let around = self.graph.origins.get(self.origin).cloned().unwrap_or_default();
+        let written = xnnpack::inline(&mut Inlining { method: self, inputs, around }, payload)?;
+        let mut results = Vec::with_capacity(written.len());
+        for (position, value) in written {
+            let out = args.get(position as usize).filter(|arg| outs.contains(arg));
+            let out = *out.ok_or_else(|| Error::invalid(format!("the delegate writes its argument {position}")))?;
+            results.push((out, self.as_planned(value, out)?));
+        }
+        match outs.iter().find(|out| !results.iter().any(|(written, _)| written == *out)) {
+            Some(out) => Err(Error::invalid(format!("the delegate does not write value {out}"))),
+            None => Ok(results),
+        }
+    }
+
+    /// A value that the payload gives, as the program plans its tensor.
+    fn as_planned(&mut self, value: ValueId, out: u32) -> Result<ValueId, Error> {
+        let tensor = self.tensor_model(out)?;
+        let mut value = self.cast_if_other(value, tensor.scalar_type)?;
+        let mut inverse = vec![0; tensor.dim_order.len()];
+        for (at, dim) in tensor.dim_order.iter().enumerate() {
+            if let Some(slot) = inverse.get_mut(usize::from(*dim)) {
+                *slot = at as i64;
+            }
+        }
+        let ty = self.graph.tensor(value)?;
+        // A payload has one dimension where the program has none.
+        if tensor.sizes.is_empty() && ty.numel().is(1) {
+            value = Method::one(self, "aten::view_copy", vec![value.into(), Arg::List(Vec::new())])?;
+        } else if ty.rank() == inverse.len() {
+            value = self.ordered(value, &inverse)?;
+        }
+        let (shape, planned) = (self.graph.tensor(value)?.shape.clone(), static_type(tensor).shape);
+        let is_static = tensor.shape_dynamism == ShapeDynamism::Static;
+        let fits = |(a, b): (&crate::graph::Expr, &crate::graph::Expr)| {
+            a.as_int().zip(b.as_int()).is_none_or(|(a, b)| if is_static { a == b } else { a <= b })
+        };
+        if shape.len() != planned.len() || !shape.iter().zip(&planned).all(fits) {
+            return Err(Error::invalid("the delegate gives a result of another size than the program plans")
+                .expected(format!("{:?}", tensor.sizes))
+                .got(format!("{shape:?}")));
+        }
+        if is_static {
+            self.equal_shapes(xnnpack::BACKEND, &shape, &planned)?;
+        }
+        Ok(value)
+    }
+
+    fn cast_if_other(&mut self, value: ValueId, dtype: rushlight_format::ScalarType) -> Result<ValueId, Error> {
+        if self.graph.tensor(value)?.dtype == dtype { Ok(value) } else { self.cast(value, dtype) }
+    }
+
+    /// A tensor with its dimensions in another order.
+    fn ordered(&mut self, value: ValueId, order: &[i64]) -> Result<ValueId, Error> {
+        if order.is_sorted() {
+            return Ok(value);
+        }
+        Method::one(self, "aten::permute_copy", vec![value.into(), Arg::from(order)])
+    }
+}
+
+/// The place of a call whose payload is translated.
+struct Inlining<'i, 'a, 'f> {
+    method: &'i mut Method<'a, 'f>,
+    inputs: Vec<Option<ValueId>>,
+    /// Where the call comes from.
+    around: Origin,
+}
+
+impl Site for Inlining<'_, '_, '_> {
+    fn input(&self, position: u32) -> Option<ValueId> {
+        self.inputs.get(position as usize).copied().flatten()
+    }
+
+    fn named(&self, key: &str) -> Option<Bytes> {
+        self.method.sources.named(key)
+    }
+
+    fn begin(&mut self, node: &str) {
+        let node = format!("{}, {node}", self.around.node);
+        self.method.origin = self.method.graph.origins.push(Origin { node, ..self.around.clone() });
+    }
+
+    fn tensor(&self, value: ValueId) -> Result<&TensorType, Error> {
+        self.method.graph.tensor(value)
+    }
+
+    fn constant(&mut self, constant: Constant) -> ValueId {
+        let id = self.method.model.constants.push(constant);
+        self.method.graph.constant(id, &self.method.model.constants)
+    }
+
+    fn call(&mut self, name: &str, args: Vec<Arg>, named: &[(&str, Arg)]) -> Result<Vec<ValueId>, Error> {
+        self.method.spend(1)?;
+        let schema = self.method.model.schemas.expect(name)?;
+        let mut args = bind(&schema, args, named)?;
+        self.method.settle(&schema, &args)?;
+        self.method.refresh(&mut args);
+        let types = ops::infer(&Operands::new(&schema, &args), &self.method.graph)?;
+        Ok(self.method.push_results(Op::Call(schema), args, types))
+    }
+}
