@@ -3,7 +3,7 @@
     python tools/corpus/make_xnnpack.py                    everything
     python tools/corpus/make_xnnpack.py --only conv,pool   some of it
 
-Together they have every node of the delegate's schema that its partitioner makes of float tensors. Files are described in
+Together they have every node of the delegate's schema that its partitioner makes of float tensors, and one is quantized. Files are described in
 `make.py`, whose environment for the newest generation this needs.
 """
 
@@ -223,6 +223,21 @@ def dynamic():
     layers = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.Softmax(-1))
     dynamic = ({0: Dim("batch", min=1, max=8)},)
     return delegated(layers, *[(uniform(n, 6),) for n in (3, 1, 8)], dynamic=dynamic)
+
+
+@program
+def quantized():
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    model, inputs = nn.Linear(6, 4).eval(), (uniform(2, 6),)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    prepared = prepare_pt2e(torch.export.export(model, inputs).module(), quantizer)
+    prepared(*inputs)
+    return Program(convert_pt2e(prepared), [inputs], partitioners=[XnnpackPartitioner()], tolerance=3e-2)
 
 
 def lower(built):

@@ -115,7 +115,7 @@ impl Inspect {
             import_pt2(&[("forward", bytes.clone())], options.import)
         } else {
             let external: Result<Vec<Bytes>, _> = self.model.data.iter().map(open_shared).collect();
-            lift(bytes, &external?, options.lift)
+            lift(bytes, &external?)
         }
         .map_err(Error::from)?;
         let stage = self.stage.map_or(Stage::Imported, Stage::from);

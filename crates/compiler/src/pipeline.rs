@@ -6,7 +6,7 @@ use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
 use crate::error::Error;
 use crate::front::pt2::{Archive, ImportOptions, import};
-use crate::front::pte::{LiftOptions, lift};
+use crate::front::pte::{LiftOptions, lift_with};
 use crate::graph::{Constant, Literal, Model};
 use crate::ops;
 use crate::partition::{Backend, Report, partition};
@@ -90,9 +90,9 @@ pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<
 /// Compiles a `.pte` program again. `external` are the `.ptd` files with its external tensors.
 ///
 /// # Errors
-/// What [`lift`] and the passes find.
+/// What [`lift_with`] and the passes find.
 pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -> Result<Compiled, Error> {
-    compile(lift(file, external, options.lift)?, options)
+    compile(lift_with(file, external, options.lift)?, options)
 }
 
 /// Compiles a model that a front end made.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use cap::Cap;
-use rushlight_compiler::front::pte::{LiftOptions, lift};
+use rushlight_compiler::front::pte::lift;
 use rushlight_compiler::{Bytes, CompileOptions, ErrorKind, compile};
 use rushlight_format::ScalarType;
 use rushlight_format::bundled::BundledProgram;
@@ -30,7 +30,7 @@ struct Outcomes {
 }
 
 fn try_file(bytes: Vec<u8>, outcomes: &mut Outcomes) {
-    let model = match lift(&Bytes::from(bytes), &[], LiftOptions::default()) {
+    let model = match lift(&Bytes::from(bytes), &[]) {
         Ok(model) => model,
         Err(error) => {
             assert!(!error.to_string().is_empty());

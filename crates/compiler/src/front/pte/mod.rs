@@ -56,12 +56,21 @@ impl Default for LiftOptions {
     }
 }
 
+/// Lifts every method of a program, with the default options. `external` are the `.ptd` files that hold its external
+/// tensors.
+///
+/// # Errors
+/// As [`lift_with`].
+pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
+    lift_with(file, external, LiftOptions::default())
+}
+
 /// Lifts every method of a program. `external` are the `.ptd` files that hold its external tensors.
 ///
 /// # Errors
 /// `Input` for files that cannot be parsed, `Unsupported` for operators and jumps that have no functional form, and
 /// `InvalidProgram` for programs that contradict themselves; each with method and instruction.
-pub fn lift(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Result<Model, Error> {
+pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Result<Model, Error> {
     let damaged = |what: &str, error: &dyn std::fmt::Display| Error::new(ErrorKind::Input, format!("{what}: {error}"));
     let file = match BundledProgram::parse(file) {
         Ok(bundled) => part(file, bundled.program()).unwrap_or_else(|| file.clone()),
