@@ -280,7 +280,7 @@ fn read_header<'a>(ctx: &Context<'a>) -> Option<Parts<'a>> {
         return None;
     }
     let region = |field, start: u64, size: u64, at: u32| {
-        let end = start.checked_add(size).unwrap_or(u64::MAX);
+        let end = start.saturating_add(size);
         let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
         let bytes = range.and_then(|(start, end)| payload.get(start..end));
         if bytes.is_none() {

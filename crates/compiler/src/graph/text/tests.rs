@@ -305,7 +305,12 @@ impl Draw {
         }
         let payload = (0..self.below(64)).map(|byte| byte as u8).collect::<Vec<u8>>();
         let compile_specs = vec![(self.name(), vec![1, 2])];
-        model.delegates.push(Delegate { backend: self.name(), payload: payload.clone().into(), compile_specs });
+        model.delegates.push(Delegate {
+            backend: self.name(),
+            payload: payload.clone().into(),
+            compile_specs,
+            refusal: None,
+        });
         model.named_data.push((self.name(), payload.into()));
         let literals =
             vec![Literal::None, Literal::Float(self.float()), Literal::Int(self.int()), Literal::Str(self.name())];
