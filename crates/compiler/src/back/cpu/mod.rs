@@ -1,4 +1,5 @@
-//! The CPU back end: turns the parts of a graph that it takes into a [`CpuProgram`], which `rushlight-cpu` runs.
+//! The CPU back end: turns the parts of a graph that it takes into a [`CpuProgram`](rushlight_format::cpu::CpuProgram),
+//! which `rushlight-cpu` runs.
 //!
 //! Activations are fused into the products before them, chains of elementwise operators into one step. Pictures are kept
 //! with their channels innermost, so that they are reordered only where they enter and leave; permutations, reshapes
