@@ -83,7 +83,8 @@ fn compile_and_run(
     let file = compiled.to_bytes().map_err(|e| e.to_string())?;
     let data = compiled.external_data().map_err(|e| e.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
-    if let Some(root) = std::env::var_os("RUSHLIGHT_SAVE") {
+    // Other runtimes have the portable operators only.
+    if let (Some(root), None) = (std::env::var_os("RUSHLIGHT_SAVE"), backend) {
         save(recording, &Path::new(&root).join(format!("{}-{label}", recording.name)), &file, &data)
             .map_err(|e| e.to_string())?;
     }
