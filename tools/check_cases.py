@@ -121,14 +121,14 @@ def results(paths):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--allow", type=Path, help="JSON: name of a recording to the reason why it cannot run")
+    parser.add_argument("--allow", type=Path, help="JSON: name of a recording, or of its folder, to the reason why it cannot run")
     torch.set_num_threads(1)
     arguments = parser.parse_args()
     allowed = json.loads(arguments.allow.read_text()) if arguments.allow else {}
     found = sorted(path for folder in arguments.folders for path in folder.rglob("*.json"))
     bad = 0
     for path, agree, faults in results([path for path in found if "calls" in json.loads(path.read_text())]):
-        reason = allowed.get(json.loads(path.read_text())["name"])
+        reason = allowed.get(json.loads(path.read_text())["name"]) or allowed.get(path.parent.name)
         if reason and faults:
             print(f"{path}: left out, {reason}", flush=True)
             continue
