@@ -108,6 +108,11 @@ impl Constant {
         }
     }
 
+    /// The elements of an `f32` constant in row-major order.
+    pub fn floats(&self) -> Result<Vec<f32>, Error> {
+        Ok(self.read()?.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect())
+    }
+
     /// The elements in row-major order, if they lie so in memory already.
     pub fn in_place(&self) -> Option<Bytes> {
         match &self.data {

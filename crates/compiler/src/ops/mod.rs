@@ -61,6 +61,7 @@ pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
 pub(crate) use inferred::{by_lowering, result};
 pub use number::number_bytes;
 pub use operands::Operands;
+pub(crate) use operands::wrap_dim;
 pub use promotion::{broadcast, promote};
 
 /// What the compiler knows of an operator.

@@ -189,13 +189,15 @@ impl<'a> Operands<'a> {
     }
 
     fn wrap_dim(&self, index: usize, dim: i64, rank: usize) -> Result<usize, Error> {
-        // A tensor without dimensions takes 0 and -1.
         let count = rank.max(1) as i64;
-        let wrapped = if dim < 0 { dim + count } else { dim };
-        if (0..count).contains(&wrapped) {
-            Ok(wrapped as usize)
-        } else {
-            Err(self.wrong(index, &format!("a dimension in {}..{count}", -count)))
-        }
+        wrap_dim(dim, rank).ok_or_else(|| self.wrong(index, &format!("a dimension in {}..{count}", -count)))
     }
+}
+
+/// A dimension of a tensor of this rank, counted from the front; `None` if there is no such. A tensor without dimensions
+/// takes 0 and -1.
+pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Option<usize> {
+    let count = rank.max(1) as i64;
+    let wrapped = if dim < 0 { dim + count } else { dim };
+    (0..count).contains(&wrapped).then_some(wrapped as usize)
 }

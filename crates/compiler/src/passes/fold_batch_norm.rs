@@ -106,7 +106,7 @@ fn folded(
     let vector = |value: Option<ValueId>, default: f64| -> Result<Option<Vec<f64>>, Error> {
         let Some(value) = value else { return Ok(Some(vec![default; channels])) };
         let Some(held) = constant(value) else { return Ok(None) };
-        let numbers: Vec<f64> = floats(&held.read()?).map(f64::from).collect();
+        let numbers: Vec<f64> = held.floats()?.into_iter().map(f64::from).collect();
         Ok((numbers.len() == channels).then_some(numbers))
     };
     let (Some(bias), Some(gamma), Some(beta), Some(mean), Some(variance)) = (
@@ -160,10 +160,6 @@ impl Computed for Scaled {
     }
 }
 
-fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +201,9 @@ mod tests {
         let bytes = (0..100).flat_map(|at| (at as f32 * 0.1 - 3.0).to_le_bytes()).collect();
         let x = Datum::Tensor(TensorData { dtype: ScalarType::Float, sizes: vec![1, 4, 5, 5], bytes });
         match &run(&file, "forward", &[x]).unwrap()[0] {
-            Datum::Tensor(tensor) => floats(&tensor.bytes).collect(),
+            Datum::Tensor(tensor) => {
+                tensor.bytes.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect()
+            }
             other => panic!("{other:?}"),
         }
     }

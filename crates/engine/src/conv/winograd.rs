@@ -69,6 +69,12 @@ impl Winograd {
         (cost(best) < 0.9 * direct).then_some(best)
     }
 
+    /// Floats of scratch for each thread that suffice for [`conv2d_winograd`] with these channels and any size.
+    pub fn scratch_each(self, conv: &Conv2d) -> usize {
+        let tile = self.points().saturating_mul(conv.in_c.saturating_add(conv.out_c));
+        BLOCK.max(LEAST_TILES.saturating_mul(tile))
+    }
+
     /// Height and width of an output tile.
     const fn size(self) -> usize {
         match self {

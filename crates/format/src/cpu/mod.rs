@@ -109,7 +109,7 @@ pub enum Buffer {
 }
 
 /// A dense tensor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
     pub dtype: ScalarType,
     /// An index in [`CpuProgram::buffers`].

@@ -119,9 +119,3 @@ impl<'a> Call<'a> {
         Ok(&self.graph.tensor(value)?.shape)
     }
 }
-
-/// A dimension, counted from the end if it is negative.
-pub(super) fn dim(index: i64, rank: usize) -> Option<usize> {
-    let index = if index < 0 { index + rank.max(1) as i64 } else { index };
-    usize::try_from(index).ok().filter(|index| *index < rank.max(1))
-}

@@ -8,12 +8,6 @@ use crate::graph::Constant;
 
 use super::error;
 
-/// The elements of an `f32` constant in row-major order.
-pub(super) fn floats(constant: &Constant) -> Result<Vec<f32>, Error> {
-    let bytes = constant.read()?;
-    Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-}
-
 /// Floats as a file has them.
 pub(super) fn bytes(floats: &[f32]) -> Bytes {
     let mut bytes = Vec::with_capacity(floats.len() * 4);
@@ -68,7 +62,7 @@ pub(super) fn depthwise(constant: &Constant) -> Result<Vec<f32>, Error> {
     let sizes = constant.sizes()?;
     let channels = sizes.first().copied().unwrap_or(0);
     let taps = sizes.iter().skip(1).product::<usize>();
-    let floats = floats(constant)?;
+    let floats = constant.floats()?;
     let mut ordered = Vec::with_capacity(floats.len());
     for tap in 0..taps {
         ordered.extend((0..channels).map(|channel| floats[channel * taps + tap]));

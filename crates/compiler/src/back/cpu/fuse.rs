@@ -23,16 +23,14 @@ pub(super) struct Fusion {
 }
 
 /// The nodes after a product that are computed with it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TailNodes {
     pub activation: Activation,
     pub residual: Option<ValueId>,
     /// Whether the residual is added after the activation.
     pub residual_last: bool,
     /// What the whole gives.
-    pub result: Option<ValueId>,
-    /// How many nodes follow the product.
-    nodes: usize,
+    pub result: ValueId,
 }
 
 /// Whether a node is a product that can do more to its results.
@@ -66,10 +64,12 @@ impl Fusion {
 
     /// Follows what happens to a product's result, as long as nothing else uses it.
     fn tail(&mut self, graph: &Graph, product: NodeId, only_user: &impl Fn(ValueId) -> Option<NodeId>) {
-        let mut tail = TailNodes::default();
         let Some(mut value) = graph.nodes[product].results.first().copied() else { return };
+        let mut tail = TailNodes { activation: Activation::None, residual: None, residual_last: false, result: value };
         let is_matrix = graph.nodes[product].op.name() != "aten::convolution";
+        // The nodes after the product, and how many of them are the tail.
         let mut path: Vec<NodeId> = Vec::new();
+        let mut len = 0;
         while let Some(user) = only_user(value) {
             if self.absorbed.contains(&user) || self.ends.contains_key(&user) {
                 break;
@@ -94,17 +94,16 @@ impl Fusion {
             value = *result;
             // Reshapes at the end cost nothing, and are left to themselves.
             if !is_reshape {
-                tail.result = Some(value);
-                tail.nodes = path.len();
+                tail.result = value;
+                len = path.len();
             }
         }
-        path.truncate(tail.nodes);
+        path.truncate(len);
         let end = path.last().copied().unwrap_or(product);
         if end != product {
             self.absorbed.insert(product);
             self.absorbed.extend(path.iter().filter(|node| **node != end));
         }
-        tail.result = tail.result.or_else(|| graph.nodes[product].results.first().copied());
         self.ends.insert(end, product);
         self.tails.insert(product, tail);
     }

@@ -3,8 +3,9 @@
 use rushlight_format::ScalarType;
 
 use crate::graph::{Expr, Graph, NodeId, ValueId};
+use crate::ops::wrap_dim;
 
-use super::call::{Call, dim};
+use super::call::Call;
 use super::lower::{elementwise, shapes};
 
 /// Constant indices of up to this number are taken.
@@ -58,7 +59,7 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
         "aten::addmm" => constant("mat2") && constant("self") && rank("self") == 1 && one("alpha") && one("beta"),
         "aten::mm" | "aten::bmm" => true,
         "aten::_softmax" | "aten::_log_softmax" => {
-            call.int("dim").and_then(|index| dim(index, rank("self"))).is_some_and(|dim| dim + 1 == rank("self"))
+            call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some_and(|dim| dim + 1 == rank("self"))
         }
         "aten::native_layer_norm" => first_only(),
         "aten::scaled_dot_product_attention" => {

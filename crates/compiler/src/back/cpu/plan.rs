@@ -28,6 +28,10 @@ pub(super) struct Plan<'a> {
     symbols: &'a Symbols,
     program: CpuProgram,
     buffers: Vec<Memory>,
+    /// The inputs with their dtypes. Their sizes may depend on the symbols of later ones, so that they become tensors last.
+    inputs: Vec<(View, ScalarType)>,
+    /// Where each tensor of the program is in its list.
+    tensors: HashMap<cpu::Tensor, TensorId>,
     named_data: Vec<(String, Bytes)>,
     computed: HashMap<Expr, u32>,
     bound: HashMap<SymbolId, u32>,
@@ -52,6 +56,8 @@ impl<'a> Plan<'a> {
             symbols,
             program: CpuProgram::default(),
             buffers: Vec::new(),
+            inputs: Vec::new(),
+            tensors: HashMap::new(),
             named_data: Vec::new(),
             computed: HashMap::new(),
             bound: HashMap::new(),
@@ -59,19 +65,16 @@ impl<'a> Plan<'a> {
     }
 
     /// The next input.
-    pub fn input(&mut self, ty: &TensorType) -> Result<View, Error> {
-        let position = self.program.inputs.len() as u32;
+    pub fn input(&mut self, ty: &TensorType) -> View {
+        let position = self.inputs.len() as u32;
         self.buffers.push(Memory::Input(position));
         let view = View::dense(self.buffers.len() - 1, ty.shape.clone());
         // The dimensions say what the symbols are.
         for (dim, size) in ty.shape.iter().enumerate() {
             self.bind(size, SizeOp::Input { input: position, dim: dim as u32 });
         }
-        self.program.inputs.push(u32::MAX);
-        let slot = self.program.inputs.len() - 1;
-        // Sizes may depend on the symbols of inputs that come later: the tensor is made in `finish`.
-        debug_assert_eq!(slot, position as usize);
-        Ok(view)
+        self.inputs.push((view.clone(), ty.dtype));
+        view
     }
 
     /// Lets an input's size stand for the symbol that it is, or that it is a multiple of plus a number.
@@ -141,11 +144,10 @@ impl<'a> Plan<'a> {
 
     /// Memory for something computed.
     pub fn buffer(&mut self, shape: &[Expr]) -> Result<usize, Error> {
-        let count = shape
-            .iter()
-            .try_fold(1u64, |count, size| count.checked_mul(u64::try_from(size.upper_bound(self.symbols)?).ok()?));
-        let count = count.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))?;
-        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most: count });
+        let sizes = shape.iter().map(|size| self.most(size)).collect::<Result<Vec<_>, _>>()?;
+        let most = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
+        let most = most.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most });
         Ok(self.buffers.len() - 1)
     }
 
@@ -194,11 +196,12 @@ impl<'a> Plan<'a> {
         let offset = self.size(&view.offset)?;
         let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
         let tensor = cpu::Tensor { dtype, buffer: view.buffer as u32, offset, dims };
-        let known = self.program.tensors.iter().rposition(|known| *known == tensor);
-        Ok(known.unwrap_or_else(|| {
+        let next = self.program.tensors.len() as TensorId;
+        let id = *self.tensors.entry(tensor.clone()).or_insert(next);
+        if id == next {
             self.program.tensors.push(tensor);
-            self.program.tensors.len() - 1
-        }) as TensorId)
+        }
+        Ok(id)
     }
 
     pub fn step(&mut self, name: impl Into<String>, step: Step) {
@@ -250,8 +253,9 @@ impl<'a> Plan<'a> {
     pub fn output(&mut self, view: &View, alone: bool) -> Result<(), Error> {
         let position = self.program.outputs.len() as u32;
         // What later steps read stays where they can.
-        if alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
+        let buffer = if alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
             self.buffers[view.buffer] = Memory::Output(position);
+            view.buffer
         } else {
             let count = [Expr::product(&view.shape)];
             let x = self.window(view, &count)?;
@@ -271,9 +275,8 @@ impl<'a> Plan<'a> {
                 fill: None,
             };
             self.step("output", Step::Copy(copy));
-        }
-        let buffer = self.buffers.iter().rposition(|memory| matches!(memory, Memory::Output(p) if *p == position));
-        let buffer = buffer.ok_or_else(|| error("an output without memory"))?;
+            to.buffer
+        };
         let id = self.tensor(&View::dense(buffer, view.shape.clone()))?;
         self.program.outputs.push(id);
         let sizes = view.shape.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
@@ -282,10 +285,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Finds a place for everything.
-    pub fn finish(mut self, inputs: &[(View, ScalarType)]) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
-        for (position, (view, dtype)) in inputs.iter().enumerate() {
-            let id = self.window_of(view, &view.dims(), *dtype)?;
-            self.program.inputs[position] = id;
+    pub fn finish(mut self) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+        for (view, dtype) in std::mem::take(&mut self.inputs) {
+            let id = self.window_of(&view, &view.dims(), dtype)?;
+            self.program.inputs.push(id);
         }
         let mut uses: Vec<Option<(usize, usize)>> = vec![None; self.buffers.len()];
         for (index, step) in self.program.steps.iter().enumerate() {

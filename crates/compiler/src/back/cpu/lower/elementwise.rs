@@ -205,7 +205,7 @@ impl Lowering<'_> {
         if !self.is_float(value) || constant.len().ok()? != 4 || constant.ty.rank() != 0 {
             return None;
         }
-        super::super::constants::floats(constant).ok()?.first().copied()
+        constant.floats().ok()?.first().copied()
     }
 
     fn instructions(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
@@ -257,20 +257,19 @@ impl Lowering<'_> {
             None => (Operand::Number(number(other)?), None),
         };
         let alpha = call.number("alpha").unwrap_or(1.0) as f32;
+        let mut scaled = None;
         if matches!(function, Binary::Add | Binary::Sub) && alpha != 1.0 {
             let to = group.register()?;
             let factor = Operand::Number(alpha);
             group.instructions.push(Instruction::Binary { to, function: Binary::Mul, a: b, b: factor });
             b = Operand::Register(to);
-            group.temporary = Some(to);
+            scaled = Some(to);
         }
         group.done(first);
         if let Some(second) = second {
             group.done(second);
         }
-        if let Some(temporary) = group.temporary.take() {
-            group.free.push(temporary);
-        }
+        group.free.extend(scaled);
         let to = group.register()?;
         group.instructions.push(Instruction::Binary { to, function, a, b });
         Ok(Operand::Register(to))
@@ -322,7 +321,6 @@ struct Group {
     uses: HashMap<ValueId, usize>,
     held: HashMap<ValueId, Register>,
     free: Vec<Register>,
-    temporary: Option<Register>,
 }
 
 impl Group {
@@ -333,7 +331,6 @@ impl Group {
             uses: HashMap::new(),
             held: HashMap::new(),
             free: (0..REGISTERS).rev().collect(),
-            temporary: None,
         }
     }
 

@@ -17,10 +17,10 @@ use crate::graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
 use crate::partition::Part;
 
 use super::call::Call;
+use super::error;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
-use super::{constants, error};
 
 /// Makes a program of a part, and the blobs that it names.
 pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
@@ -30,15 +30,13 @@ pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), E
         graph,
         plan: Plan::new(&graph.symbols),
         views: HashMap::new(),
-        constants: HashMap::new(),
+        arranged: HashMap::new(),
         fusion: Fusion::of(graph),
     };
-    let mut inputs = Vec::new();
     for input in &graph.inputs {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
         let ty = graph.tensor(*value)?;
-        let view = lowering.plan.input(ty)?;
-        inputs.push((view.clone(), ty.dtype));
+        let view = lowering.plan.input(ty);
         lowering.views.insert(*value, view);
     }
     for node in &graph.blocks[graph.body].nodes {
@@ -54,7 +52,7 @@ pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), E
         let alone = outputs.iter().filter(|other| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, alone)?;
     }
-    lowering.plan.finish(&inputs)
+    lowering.plan.finish()
 }
 
 /// A part being lowered.
@@ -64,8 +62,8 @@ pub(super) struct Lowering<'a> {
     plan: Plan<'a>,
     /// How the values that are there lie in memory.
     views: HashMap<ValueId, View>,
-    /// Constants that are there, by what was made of them.
-    constants: HashMap<(ValueId, Vec<usize>), View>,
+    /// Constants, and copies of what is computed, with their dimensions in some order in memory.
+    arranged: HashMap<(ValueId, Vec<usize>), View>,
     fusion: Fusion,
 }
 
@@ -94,7 +92,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where the line of Python of a step is; its name in profiles.
+    /// The name of a step in profiles: that of the value that it computes.
     fn label(&self, call: &Call<'_>) -> String {
         let name = call.result().map(|result| self.graph.values[result].name.clone());
         name.unwrap_or_else(|_| call.name().to_owned())
@@ -112,26 +110,23 @@ impl<'a> Lowering<'a> {
         if let Some(view) = self.views.get(&value) {
             return Ok(view.clone());
         }
-        let rank = self.graph.tensor(value)?.rank();
-        let order: Vec<usize> = (0..rank).collect();
-        self.constant(value, &order)
+        if self.constant_of(value).is_some() {
+            return self.dense(value);
+        }
+        Err(error(format!("`{}` is used before it is computed", self.graph.values[value].name)))
     }
 
-    /// A constant with its dimensions in some order in memory.
-    fn constant(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
-        let key = (value, order.to_vec());
-        if let Some(view) = self.constants.get(&key) {
-            return Ok(view.clone());
-        }
-        let constant = self
-            .constant_of(value)
-            .ok_or_else(|| error(format!("`{}` is used before it is computed", self.graph.values[value].name)))?;
-        let permuted = constant.permuted(order).unwrap_or_else(|| constant.clone());
-        let buffer = self.plan.constant(&constant.name, &constants::floats(&permuted)?);
-        let order = if constant.permuted(order).is_some() { order.to_vec() } else { (0..order.len()).collect() };
-        let view = View::ordered(buffer, constant.ty.shape.clone(), order);
-        self.constants.insert(key, view.clone());
-        Ok(view)
+    /// Stores a constant with its dimensions in some order in memory.
+    fn store(&mut self, constant: &Constant, order: &[usize]) -> Result<View, Error> {
+        let permuted = match constant.permuted(order) {
+            Some(permuted) => permuted,
+            // How its elements lie is only known when they are there.
+            None => Constant::dense(&constant.name, constant.ty.clone(), constant.read()?)?
+                .permuted(order)
+                .ok_or_else(|| error(format!("`{}` has other dimensions", constant.name)))?,
+        };
+        let buffer = self.plan.constant(&constant.name, &permuted.floats()?);
+        Ok(View::ordered(buffer, constant.ty.shape.clone(), order.to_vec()))
     }
 
     /// A value with its elements in row-major order.
@@ -142,17 +137,19 @@ impl<'a> Lowering<'a> {
 
     /// A value with its dimensions in some order in memory.
     fn in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
-        if self.constant_of(value).is_some() {
-            let view = self.constant(value, order)?;
-            return self.reordered(&view, order);
+        let key = (value, order.to_vec());
+        if let Some(view) = self.arranged.get(&key) {
+            return Ok(view.clone());
         }
-        let view = self.view(value)?;
-        let reordered = self.reordered(&view, order)?;
-        if !view.is_in(order) && !self.constants.contains_key(&(value, order.to_vec())) {
-            // Others may want it in that order too.
-            self.constants.insert((value, order.to_vec()), reordered.clone());
-        }
-        Ok(reordered)
+        let view = match self.constant_of(value) {
+            Some(constant) => self.store(constant, order)?,
+            None => {
+                let view = self.view(value)?;
+                self.reordered(&view, order)?
+            }
+        };
+        self.arranged.insert(key, view.clone());
+        Ok(view)
     }
 
     /// A view with its dimensions in some order in memory; copies if they are not.

@@ -4,8 +4,9 @@ use rushlight_format::cpu::{Fold, Pooling, PoolingKind, Reduction, Step};
 
 use crate::error::Error;
 use crate::graph::Expr;
+use crate::ops::wrap_dim;
 
-use super::super::call::{Call, dim};
+use super::super::call::Call;
 use super::super::error;
 use super::Lowering;
 use super::products::channels_last;
@@ -41,7 +42,7 @@ impl Lowering<'_> {
         let is_pool = call.name() == "aten::_adaptive_avg_pool2d";
         let dims = if is_pool { Some(vec![-2, -1]) } else { call.ints("dim").filter(|dims| !dims.is_empty()) };
         let dims: Vec<usize> = match dims {
-            Some(dims) => dims.into_iter().map(|index| dim(index, rank)).collect::<Option<_>>(),
+            Some(dims) => dims.into_iter().map(|index| wrap_dim(index, rank)).collect::<Option<_>>(),
             None => Some((0..rank).collect()),
         }
         .ok_or_else(|| error("a dimension that the tensor does not have"))?;

@@ -11,10 +11,6 @@ use super::super::view::View;
 use super::super::{constants, error};
 use super::Lowering;
 
-/// Floats that blocks of tiles of Winograd's algorithm take for each thread, and the fewest tiles of one.
-const WINOGRAD_BLOCK: usize = 256 << 10;
-const WINOGRAD_TILES: usize = 24;
-
 impl Lowering<'_> {
     pub(super) fn convolution(&mut self, id: NodeId) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
@@ -52,8 +48,7 @@ impl Lowering<'_> {
         );
         let packed = match winograd {
             Some((form, conv)) => {
-                // As much as the engine's blocks of tiles take for each thread.
-                self.plan.scratch(WINOGRAD_BLOCK.max(WINOGRAD_TILES * 36 * (conv.in_c + conv.out_c)));
+                self.plan.scratch(form.scratch_each(&conv));
                 constants::winograd(constant, form, &conv)?
             }
             None if depthwise => constants::depthwise(constant)?,
@@ -162,14 +157,10 @@ impl Lowering<'_> {
             let bias = self.dense(bias)?;
             tail.bias = Some(self.plan.tensor(&bias)?);
         }
-        let (residual, result) = match self.fusion.tails.get(&id) {
-            Some(nodes) => {
-                tail.activation = nodes.activation;
-                tail.residual_last = nodes.residual_last;
-                (nodes.residual, nodes.result)
-            }
-            None => (None, None),
-        };
+        let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
+        tail.activation = nodes.activation;
+        tail.residual_last = nodes.residual_last;
+        let (residual, result) = (nodes.residual, nodes.result);
         if let Some(residual) = residual {
             let residual = match order {
                 Some(order) => self.in_order(residual, order)?,
@@ -177,10 +168,6 @@ impl Lowering<'_> {
             };
             tail.residual = Some(self.plan.tensor(&residual)?);
         }
-        let result = match result {
-            Some(result) => result,
-            None => call.result()?,
-        };
         Ok((tail, result))
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use crate::graph::{Expr, ValueId};
+use crate::ops::wrap_dim;
 
-use super::super::call::{Call, dim};
+use super::super::call::Call;
 use super::super::error;
 use super::super::view::View;
 use super::Lowering;
@@ -35,7 +36,7 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
 /// The first index of a slice, if it can be said.
 fn slice_start(call: &Call<'_>) -> Option<Expr> {
     let rank = call.shape(call.value("self").ok()?).ok()?.len();
-    let dim = dim(call.int("dim")?, rank)?;
+    let dim = wrap_dim(call.int("dim")?, rank)?;
     let size = call.shape(call.value("self").ok()?).ok()?.get(dim)?.clone();
     let start = match call.arg("start") {
         None => Expr::Int(0),
@@ -57,7 +58,7 @@ fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
         return None;
     }
     let roll = |(shift, index): (&i64, &i64)| {
-        let at = dim(*index, shape.len())?;
+        let at = wrap_dim(*index, shape.len())?;
         let size = shape.get(at)?.as_int().filter(|size| *size > 0)?;
         Some((at, shift.rem_euclid(size)))
     };
@@ -91,7 +92,7 @@ impl Lowering<'_> {
             "aten::permute_copy" => {
                 let rank = shape.len();
                 let dims = call.ints("dims").unwrap_or_default();
-                let dims: Option<Vec<usize>> = dims.into_iter().map(|index| dim(index, rank)).collect();
+                let dims: Option<Vec<usize>> = dims.into_iter().map(|index| wrap_dim(index, rank)).collect();
                 self.view(input)?.permuted(&dims.ok_or_else(|| call.missing("dims", "dimensions"))?)
             }
             "aten::expand_copy" => return self.expand(input, result, shape),
@@ -99,7 +100,7 @@ impl Lowering<'_> {
             "aten::select_copy.int" => {
                 let from = self.view(input)?;
                 let rank = from.shape.len();
-                let at = call.int("dim").and_then(|index| dim(index, rank));
+                let at = call.int("dim").and_then(|index| wrap_dim(index, rank));
                 let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
                 let index = call.expr("index").ok_or_else(|| call.missing("index", "a number"))?;
                 let index =
@@ -109,7 +110,7 @@ impl Lowering<'_> {
             }
             "aten::slice_copy.Tensor" => {
                 let from = self.view(input)?;
-                let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+                let at = call.int("dim").and_then(|index| wrap_dim(index, shape.len()));
                 let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
                 let start = slice_start(call).ok_or_else(|| call.missing("start", "a number"))?;
                 let mut view = from.sliced(at, &start, &shape[at]);
@@ -127,7 +128,7 @@ impl Lowering<'_> {
 
     fn split(&mut self, call: &Call<'_>, input: ValueId) -> Result<(), Error> {
         let from = self.view(input)?;
-        let at = call.int("dim").and_then(|index| dim(index, from.shape.len()));
+        let at = call.int("dim").and_then(|index| wrap_dim(index, from.shape.len()));
         let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
         let mut start = Expr::Int(0);
         for result in &call.node.results {
@@ -205,7 +206,7 @@ impl Lowering<'_> {
 
     fn cat(&mut self, call: &Call<'_>, result: ValueId, shape: &[Expr]) -> Result<(), Error> {
         let inputs = call.values("tensors").ok_or_else(|| call.missing("tensors", "tensors"))?;
-        let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+        let at = call.int("dim").and_then(|index| wrap_dim(index, shape.len()));
         let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
         // In the order of the first input that is computed.
         let order = inputs.iter().find_map(|value| self.views.get(value)).map(|view| view.order.clone());
@@ -225,7 +226,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Indices that are known: one copy for each run of neighbours, or a gather of rows.
+    /// Indices that are known: one copy for each run of neighbours.
     fn index_select(
         &mut self,
         call: &Call<'_>,
@@ -234,7 +235,7 @@ impl Lowering<'_> {
         shape: Vec<Expr>,
     ) -> Result<(), Error> {
         let from = self.view(input)?;
-        let at = call.int("dim").and_then(|index| dim(index, shape.len()));
+        let at = call.int("dim").and_then(|index| wrap_dim(index, shape.len()));
         let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
         let constant = self.constant_of(call.value("index")?).ok_or_else(|| call.missing("index", "a constant"))?;
         let bytes = constant.read()?;
