@@ -7,6 +7,7 @@ use rushlight_format::Make;
 use crate::Bytes;
 use crate::error::Error;
 
+use super::gather::gather;
 use super::types::TensorType;
 
 /// A tensor with its content.
@@ -167,44 +168,6 @@ fn is_row_major(sizes: &[usize], strides: &[usize]) -> bool {
     let dense = row_major_strides(sizes);
     // The stride of a dimension of one element is never used.
     sizes.iter().zip(strides).zip(&dense).all(|((size, stride), dense)| *size <= 1 || stride == dense)
-}
-
-/// The elements of a strided tensor in row-major order; `None` if one is outside of `storage`.
-fn gather(storage: &[u8], offset: usize, strides: &[usize], sizes: &[usize], size: usize) -> Option<Vec<u8>> {
-    let count = sizes.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
-    let mut out = Vec::new();
-    out.try_reserve_exact(count.checked_mul(size)?).ok()?;
-    if count == 0 {
-        return Some(out);
-    }
-    let (inner_size, inner_stride) = (sizes.last().copied().unwrap_or(1), strides.last().copied().unwrap_or(1));
-    let outer = sizes.len().saturating_sub(1);
-    let mut index = vec![0usize; outer];
-    loop {
-        let at =
-            index.iter().zip(strides).try_fold(offset, |at, (i, stride)| at.checked_add(i.checked_mul(*stride)?))?;
-        let mut from = at.checked_mul(size)?;
-        if inner_stride == 1 {
-            out.extend_from_slice(storage.get(from..from.checked_add(inner_size.checked_mul(size)?)?)?);
-        } else {
-            let step = inner_stride.checked_mul(size)?;
-            for _ in 0..inner_size {
-                out.extend_from_slice(storage.get(from..from.checked_add(size)?)?);
-                from = from.checked_add(step)?;
-            }
-        }
-        let mut dim = outer;
-        loop {
-            let Some(next) = dim.checked_sub(1) else { return Some(out) };
-            dim = next;
-            let (position, size) = (index.get_mut(dim)?, *sizes.get(dim)?);
-            *position += 1;
-            if *position < size {
-                break;
-            }
-            *position = 0;
-        }
-    }
 }
 
 #[cfg(test)]

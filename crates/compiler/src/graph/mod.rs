@@ -11,6 +11,7 @@ mod arena;
 mod builder;
 mod constant;
 pub mod expr;
+mod gather;
 pub mod schema;
 pub mod text;
 pub mod types;
