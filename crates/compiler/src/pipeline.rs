@@ -11,8 +11,8 @@ use crate::graph::{Constant, Literal, Model};
 use crate::ops;
 use crate::partition::{Backend, Report, partition};
 use crate::passes::{
-    CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise, LowerComposites,
-    LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass,
+    CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FoldDimOrders, FreezeStates, Functionalise,
+    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass, ReorderNodes,
 };
 
 /// What to compile, and how.
@@ -130,6 +130,9 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     }
     let report = partition(model, &options.backends)?;
     run(&lowering(), model)?;
+    if !options.keep_nodes {
+        run(&arranging(), model)?;
+    }
     Ok(report)
 }
 
@@ -185,4 +188,9 @@ fn lowering() -> Vec<Box<dyn Pass>> {
         Box::new(LowerSymbolicSizes),
         Box::new(EliminateDeadCode),
     ]
+}
+
+/// What makes memory smaller.
+fn arranging() -> Vec<Box<dyn Pass>> {
+    vec![Box::new(FoldDimOrders), Box::new(EliminateDeadCode), Box::new(ReorderNodes)]
 }

@@ -6,9 +6,11 @@ mod cse;
 mod dce;
 mod fold;
 mod fold_batch_norm;
+mod fold_dim_orders;
 mod functionalise;
 mod lower;
 mod raise_attention;
+mod reorder;
 mod symbolic;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -24,9 +26,11 @@ pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
 pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
+pub use fold_dim_orders::FoldDimOrders;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
 pub use raise_attention::RaiseAttention;
+pub use reorder::ReorderNodes;
 pub use symbolic::LowerSymbolicSizes;
 
 /// A transformation of a model.

@@ -1,0 +1,416 @@
+//! The order of nodes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::Error;
+use crate::graph::{Arg, Def, Graph, Input, Model, NodeId, Op, Type, ValueId};
+use crate::memory::DEFAULT_ALIGNMENT;
+
+use super::Pass;
+
+/// Runs nodes in an order in which fewer bytes are in use at a time, where there is one that is easy to find. Otherwise
+/// they stay in the order of the source.
+///
+/// Finding the best order is NP-hard (register sufficiency). Two orders are improved, the source's and the one that
+/// always takes the node next that leaves the fewest bytes in use: nodes move across the place where the most is in use,
+/// as long as that helps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReorderNodes;
+
+impl Pass for ReorderNodes {
+    fn name(&self) -> &'static str {
+        "order-of-nodes"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        for graph in model.methods.values_mut() {
+            let schedule = Schedule::of(graph);
+            if let Some(order) = schedule.better() {
+                graph.blocks[graph.body].nodes = schedule.nodes(&order);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What trying an order costs for each node, in all: a few milliseconds at most.
+const BUDGET: usize = 1 << 18;
+
+/// Pieces of memory and steps of a method's body, by number.
+#[derive(Default)]
+struct Schedule {
+    /// Of each piece of memory that the method computes or is given.
+    bytes: Vec<u64>,
+    steps: Vec<Step>,
+    /// Pieces that are in use from the beginning.
+    given: Vec<usize>,
+    /// For each piece whether it is in use until the end.
+    kept: Vec<bool>,
+    /// Views of what no step makes.
+    views: Vec<NodeId>,
+}
+
+/// A node, and the views of what it makes, which cost nothing.
+struct Step {
+    node: NodeId,
+    views: Vec<NodeId>,
+    /// Pieces of memory, each once.
+    reads: Vec<usize>,
+    makes: Vec<usize>,
+    /// Steps that must come before and after.
+    before: Vec<usize>,
+    after: Vec<usize>,
+}
+
+/// How good an order is, the less the better: the most bytes in use at a time, at how many steps that is, and the bytes in
+/// use at all steps together.
+type Score = (u64, usize, u64);
+
+/// Where things are in an order.
+struct Uses {
+    /// By piece: the first step, and the last one, which may be past the end.
+    first: Vec<usize>,
+    last: Vec<usize>,
+    score: Score,
+    /// The first step with the most bytes in use.
+    peak: usize,
+}
+
+impl Schedule {
+    fn of(graph: &Graph) -> Self {
+        let mut this = Self::default();
+        // The piece that a value lies in, and the step that computes it.
+        let mut pieces: FxHashMap<ValueId, usize> = FxHashMap::default();
+        let mut makers: FxHashMap<ValueId, usize> = FxHashMap::default();
+        for input in &graph.inputs {
+            if let Input::Value(value) = input {
+                let piece = this.piece(graph, *value);
+                pieces.insert(*value, piece);
+                this.given.push(piece);
+            }
+        }
+        let mut last_with_effects = None;
+        for id in &graph.blocks[graph.body].nodes {
+            if let Some(base) = base_of_view(graph, *id) {
+                let maker = makers.get(&base).copied();
+                let piece = pieces.get(&base).copied();
+                for result in &graph.nodes[*id].results {
+                    pieces.extend(piece.map(|piece| (*result, piece)));
+                    makers.extend(maker.map(|maker| (*result, maker)));
+                }
+                match maker {
+                    Some(maker) => this.steps[maker].views.push(*id),
+                    None => this.views.push(*id),
+                }
+                continue;
+            }
+            let at = this.steps.len();
+            let (mut reads, mut before) = (FxHashSet::default(), FxHashSet::default());
+            for_each_read(graph, *id, &mut |value| {
+                reads.extend(pieces.get(&value));
+                before.extend(makers.get(&value));
+            });
+            if has_effects(graph, *id) {
+                before.extend(last_with_effects.replace(at));
+            }
+            let mut makes = Vec::new();
+            for result in &graph.nodes[*id].results {
+                let piece = this.piece(graph, *result);
+                pieces.insert(*result, piece);
+                makers.insert(*result, at);
+                makes.push(piece);
+            }
+            let (mut reads, mut before): (Vec<_>, Vec<_>) = (reads.into_iter().collect(), before.into_iter().collect());
+            reads.sort_unstable();
+            before.sort_unstable();
+            for earlier in &before {
+                this.steps[*earlier].after.push(at);
+            }
+            this.steps.push(Step { node: *id, views: Vec::new(), reads, makes, before, after: Vec::new() });
+        }
+        let mut keep = |value: ValueId| {
+            if let Some(piece) = pieces.get(&value) {
+                this.kept[*piece] = true;
+            }
+        };
+        graph.outputs.iter().for_each(|output| output.for_each_value(&mut keep));
+        graph.updates.iter().for_each(|update| keep(update.value));
+        this
+    }
+
+    fn piece(&mut self, graph: &Graph, value: ValueId) -> usize {
+        let bytes = match graph.ty(value) {
+            Type::Tensor(ty) => ty.max_bytes(&graph.symbols).unwrap_or(0),
+            Type::Int(_) | Type::Float | Type::Bool => 0,
+        };
+        self.bytes.push(bytes.checked_next_multiple_of(DEFAULT_ALIGNMENT).unwrap_or(bytes));
+        self.kept.push(false);
+        self.bytes.len() - 1
+    }
+
+    /// The nodes of an order.
+    fn nodes(&self, order: &[usize]) -> Vec<NodeId> {
+        let mut nodes = self.views.clone();
+        for step in order {
+            nodes.push(self.steps[*step].node);
+            nodes.extend(&self.steps[*step].views);
+        }
+        nodes
+    }
+
+    /// An order that takes less memory than that of the source.
+    fn better(&self) -> Option<Vec<usize>> {
+        let source: Vec<usize> = (0..self.steps.len()).collect();
+        let most = self.uses(&source).score.0;
+        let floor = self.floor();
+        let mut best = None;
+        for order in [source, self.greedy()] {
+            let (order, uses) = self.improved(order, floor);
+            let less_than = best.as_ref().map_or(most, |(bytes, _)| *bytes);
+            if uses.score.0 < less_than {
+                best = Some((uses.score.0, order));
+            }
+            if best.as_ref().map_or(most, |(bytes, _)| *bytes) <= floor {
+                break;
+            }
+        }
+        best.map(|(_, order)| order)
+    }
+
+    /// What every order needs: what is there at the beginning, at the end, and at the largest step.
+    fn floor(&self) -> u64 {
+        let sum = |pieces: &mut dyn Iterator<Item = usize>| {
+            pieces.fold(0u64, |sum, piece| sum.saturating_add(self.bytes[piece]))
+        };
+        let given = sum(&mut self.given.iter().copied());
+        let kept = sum(&mut (0..self.bytes.len()).filter(|piece| self.kept[*piece]));
+        let steps = self.steps.iter().map(|step| sum(&mut step.reads.iter().chain(&step.makes).copied()));
+        steps.max().unwrap_or(0).max(given).max(kept)
+    }
+
+    fn uses(&self, order: &[usize]) -> Uses {
+        let end = order.len();
+        let mut first = vec![0; self.bytes.len()];
+        let mut last = vec![0; self.bytes.len()];
+        for (at, step) in order.iter().enumerate() {
+            let step = &self.steps[*step];
+            step.reads.iter().for_each(|piece| last[*piece] = at);
+            for piece in &step.makes {
+                (first[*piece], last[*piece]) = (at, at);
+            }
+        }
+        // What nothing reads is only there at its step; what is given, at the first.
+        let mut ended = vec![0u64; end + 1];
+        for (piece, bytes) in self.bytes.iter().enumerate() {
+            if self.kept[piece] {
+                last[piece] = end;
+            }
+            ended[last[piece]] = ended[last[piece]].saturating_add(*bytes);
+        }
+        let mut live = self.given.iter().fold(0u64, |sum, piece| sum.saturating_add(self.bytes[*piece]));
+        let (mut peak, mut most, mut count, mut total) = (0, live, 0, 0u64);
+        for (at, step) in order.iter().enumerate() {
+            let made = self.steps[*step].makes.iter().map(|piece| self.bytes[*piece]);
+            live = made.fold(live, u64::saturating_add);
+            if live > most {
+                (peak, most, count) = (at, live, 0);
+            }
+            count += usize::from(live == most);
+            total = total.saturating_add(live);
+            live = live.saturating_sub(ended[at]);
+        }
+        Uses { first, last, score: (most, count, total), peak }
+    }
+
+    /// Always the step next that leaves the fewest bytes in use; the source's order among equals.
+    fn greedy(&self) -> Vec<usize> {
+        let mut left: Vec<usize> = self.kept.iter().map(|kept| usize::from(*kept)).collect();
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.bytes.len()];
+        for (at, step) in self.steps.iter().enumerate() {
+            for piece in &step.reads {
+                left[*piece] += 1;
+                readers[*piece].push(at);
+            }
+        }
+        let change = |step: &Step, left: &[usize]| {
+            let made = step.makes.iter().filter(|piece| left[**piece] > 0).map(|piece| self.bytes[*piece] as i128);
+            let freed = step.reads.iter().filter(|piece| left[**piece] == 1).map(|piece| self.bytes[*piece] as i128);
+            made.sum::<i128>() - freed.sum::<i128>()
+        };
+        let mut waits: Vec<usize> = self.steps.iter().map(|step| step.before.len()).collect();
+        let mut done = vec![false; self.steps.len()];
+        let mut ready = BinaryHeap::new();
+        for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| step.before.is_empty()) {
+            ready.push(Reverse((change(step, &left), at)));
+        }
+        let mut order = Vec::with_capacity(self.steps.len());
+        while let Some(Reverse((_, at))) = ready.pop() {
+            // One whose change became less is there again.
+            if std::mem::replace(&mut done[at], true) {
+                continue;
+            }
+            order.push(at);
+            let step = &self.steps[at];
+            for piece in &step.reads {
+                left[*piece] -= 1;
+                if left[*piece] == 1
+                    && let Some(reader) = readers[*piece].iter().copied().find(|reader| !done[*reader])
+                    && waits[reader] == 0
+                {
+                    ready.push(Reverse((change(&self.steps[reader], &left), reader)));
+                }
+            }
+            for after in &step.after {
+                waits[*after] -= 1;
+                if waits[*after] == 0 {
+                    ready.push(Reverse((change(&self.steps[*after], &left), *after)));
+                }
+            }
+        }
+        order
+    }
+
+    /// Moves steps across the place where the most is in use, as long as that makes the order better.
+    fn improved(&self, mut order: Vec<usize>, floor: u64) -> (Vec<usize>, Uses) {
+        let mut uses = self.uses(&order);
+        let mut budget = BUDGET;
+        'better: while uses.score.0 > floor {
+            for (from, to) in self.moves(&order, &uses) {
+                let Some(rest) = budget.checked_sub(order.len()) else { break 'better };
+                budget = rest;
+                let mut moved = order.clone();
+                let step = moved.remove(from);
+                moved.insert(to, step);
+                let then = self.uses(&moved);
+                if then.score < uses.score {
+                    (order, uses) = (moved, then);
+                    continue 'better;
+                }
+            }
+            break;
+        }
+        (order, uses)
+    }
+
+    /// Moves that may leave less in use at the peak: steps that make what is only needed later go behind it, and steps
+    /// that are the last to need something go before it.
+    fn moves(&self, order: &[usize], uses: &Uses) -> Vec<(usize, usize)> {
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, step)| place[*step] = at);
+        let latest = |at: usize| {
+            let after = self.steps[order[at]].after.iter().map(|step| place[*step]).min();
+            after.unwrap_or(order.len()) - 1
+        };
+        let earliest = |at: usize| self.steps[order[at]].before.iter().map(|step| place[*step] + 1).max().unwrap_or(0);
+        let peak = uses.peak;
+        let mut moves = Vec::new();
+        for at in 0..peak {
+            let makes_for_later =
+                self.steps[order[at]].makes.iter().any(|piece| uses.first[*piece] < peak && uses.last[*piece] > peak);
+            let to = latest(at);
+            if makes_for_later && to >= peak {
+                moves.push((at, to));
+            }
+        }
+        for at in peak + 1..order.len() {
+            let ends = |piece: &usize| uses.last[*piece] == at && uses.first[*piece] < peak;
+            let to = earliest(at);
+            if self.steps[order[at]].reads.iter().any(ends) && to <= peak {
+                moves.push((at, to));
+                moves.push((at, peak));
+            }
+        }
+        let (to_front, to_back) = (earliest(peak), latest(peak));
+        moves.extend([(peak, to_front), (peak, to_back)].into_iter().filter(|(from, to)| from != to));
+        moves
+    }
+}
+
+/// What a node is a view of, if the emitter writes it as a view.
+fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
+    let node = &graph.nodes[id];
+    let (Some(Arg::Value(base)), Some(result)) = (node.args.first(), node.result()) else { return None };
+    let (from, to) = (graph.tensor(*base).ok()?, graph.tensor(result).ok()?);
+    let is_view = node.op.name() == "aten::view_copy" && from.is_contiguous() && to.is_contiguous();
+    // A size that is computed keeps the view behind what computes it.
+    let sizes_are_known = node.args.iter().skip(1).all(|arg| {
+        let mut known = true;
+        arg.for_each_value(&mut |_| known = false);
+        known
+    });
+    let is_constant = matches!(graph.values[*base].def, Def::Constant(_));
+    (is_view && sizes_are_known && !is_constant && from.dtype == to.dtype).then_some(*base)
+}
+
+/// Visits what a node reads, with what its blocks read of the values around them.
+fn for_each_read(graph: &Graph, id: NodeId, visit: &mut impl FnMut(ValueId)) {
+    let node = &graph.nodes[id];
+    node.args.iter().for_each(|arg| arg.for_each_value(visit));
+    for block in node.blocks().flat_map(|block| graph.blocks_within(block)) {
+        let block = &graph.blocks[block];
+        for inner in &block.nodes {
+            graph.nodes[*inner].args.iter().for_each(|arg| arg.for_each_value(visit));
+        }
+        block.results.iter().for_each(|arg| arg.for_each_value(visit));
+    }
+}
+
+/// Whether a node may do more than compute its results, so that it stays behind others like it.
+fn has_effects(graph: &Graph, id: NodeId) -> bool {
+    let node = &graph.nodes[id];
+    match &node.op {
+        Op::Call(schema) => {
+            let foreign = !schema.name.starts_with("aten::") && !schema.name.starts_with("executorch_prim::");
+            schema.flags.random || schema.flags.in_place || node.results.is_empty() || foreign
+        }
+        Op::Cond | Op::While | Op::Scan | Op::Delegate(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Expr;
+    use crate::passes::testing::{Method, float};
+
+    #[test]
+    fn what_is_needed_late_is_computed_late() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[100]));
+        let late = m.call("aten::neg", vec![x.into()], float(&[100]));
+        let a = m.call("aten::exp", vec![x.into()], float(&[100]));
+        let sum = m.call("aten::sum", vec![a.into()], float(&[]));
+        let y = m.call("aten::mul.Tensor", vec![late.into(), sum.into()], float(&[100]));
+        m.graph().outputs = vec![y.into()];
+        assert_eq!(m.after(&ReorderNodes), ["aten::exp", "aten::sum", "aten::neg", "aten::mul.Tensor"]);
+    }
+
+    #[test]
+    fn what_does_not_help_stays_as_it_is() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[100]));
+        let a = m.call("aten::neg", vec![x.into()], float(&[100]));
+        let b = m.call("aten::exp", vec![x.into()], float(&[100]));
+        let y = m.call("aten::mul.Tensor", vec![a.into(), b.into()], float(&[100]));
+        m.graph().outputs = vec![y.into()];
+        assert_eq!(m.after(&ReorderNodes), ["aten::neg", "aten::exp", "aten::mul.Tensor"]);
+    }
+
+    #[test]
+    fn views_stay_behind_their_bases() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", float(&[100]));
+        let late = m.call("aten::neg", vec![x.into()], float(&[100]));
+        let view =
+            m.call("aten::view_copy", vec![late.into(), Arg::from(vec![Expr::Int(4), Expr::Int(25)])], float(&[4, 25]));
+        let a = m.call("aten::exp", vec![x.into()], float(&[100]));
+        let sum = m.call("aten::sum", vec![a.into()], float(&[]));
+        let y = m.call("aten::mul.Tensor", vec![view.into(), sum.into()], float(&[4, 25]));
+        m.graph().outputs = vec![y.into()];
+        let order = m.after(&ReorderNodes);
+        assert_eq!(order, ["aten::exp", "aten::sum", "aten::neg", "aten::view_copy", "aten::mul.Tensor"]);
+    }
+}
