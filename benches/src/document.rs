@@ -89,7 +89,8 @@ pub fn milliseconds(nanoseconds: f64) -> String {
     significant(nanoseconds / 1e6)
 }
 
-fn significant(value: f64) -> String {
+/// Three digits that count.
+pub fn significant(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),

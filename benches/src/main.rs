@@ -3,6 +3,7 @@
 
 mod agreement;
 mod calls;
+mod compile;
 mod document;
 mod interleaved;
 mod model;
@@ -23,8 +24,10 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   operators [filter]   every line of operators.txt, or those that contain the filter
   model                MobileNetV3-small
   overhead             what the runtime costs by itself, from Rust and from Python
+  compile              compiling whole models, and chains of growing length
 
-EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote,
+EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
+(for compile: tools/models/large.py),
 PYTHON an interpreter with torch, executorch and rushlight, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
@@ -35,6 +38,8 @@ fn main() -> Result<()> {
         ["operators", filter] => ("Operators", operators::run(&worker()?, Some(filter))?),
         ["model"] => ("MobileNetV3-small", model::run(&worker()?, &folder("MODELS")?)?),
         ["overhead"] => ("Overhead", overhead::run(&worker()?, &folder("MODELS")?, &folder("PYTHON")?)?),
+        ["compile"] => ("Compiling", compile::run(&folder("MODELS")?, &folder("PYTHON")?)?),
+        ["compile-once", file] => return compile::once(Path::new(file)),
         _ => bail!("{USAGE}"),
     };
     println!("\n## {title}\n\n{section}");

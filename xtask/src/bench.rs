@@ -1,41 +1,59 @@
 //! Timings beside ExecuTorch: builds both sides and starts `benches`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run};
 use crate::setup::{self, venv_python};
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small) or `overhead`. What it measures goes to
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead` or `compile`. What it measures goes to
 /// `docs/benchmarks.md`; with a filter, only operators whose line in `benches/operators.txt` contains it, and nowhere.
 pub fn run_kind(kind: Option<&str>, filter: Option<&str>) -> Result<()> {
     setup::one("python")?;
-    let models = models()?;
-    let worker = worker()?;
-    let start = |arguments: &[&str], python: Option<&Path>| {
-        let mut bench = command("cargo", &["run", "--quiet", "--release", "-p", "rushlight-benches", "--"]);
-        bench.args(arguments).env("EXECUTORCH_WORKER", &worker).env("MODELS", &models).env("VERSIONS", versions()?);
-        bench.env("EXECUTORCH_LLAMA", llama_libraries()?);
-        bench.env("DOCUMENT", root().join("docs/benchmarks.md")).env("PYTHON", venv_python());
-        if let Some(python) = python {
-            bench.env("PYTHONPATH", python);
-        }
-        run(&mut bench)
-    };
     match (kind, filter) {
-        (Some("portable"), Some(filter)) => return start(&["operators", filter], None),
-        (None | Some("portable" | "overhead"), None) => {}
-        _ => bail!("unknown benchmark: portable [filter], overhead"),
+        (None, None) => {
+            portable()?;
+            overhead()?;
+            compile()
+        }
+        (Some("portable"), Some(filter)) => run(&mut beside_runtime(&["operators", filter])?),
+        (Some("portable"), None) => portable(),
+        (Some("overhead"), None) => overhead(),
+        (Some("compile"), None) => compile(),
+        _ => bail!("unknown benchmark: portable [filter], overhead, compile"),
     }
-    if kind != Some("overhead") {
-        start(&["operators"], None)?;
-        start(&["model"], None)?;
-    }
-    if kind != Some("portable") {
-        start(&["overhead"], Some(&python_package()?))?;
-    }
-    Ok(())
+}
+
+fn portable() -> Result<()> {
+    run(&mut beside_runtime(&["operators"])?)?;
+    run(&mut beside_runtime(&["model"])?)
+}
+
+fn overhead() -> Result<()> {
+    run(beside_runtime(&["overhead"])?.env("PYTHONPATH", python_package()?))
+}
+
+/// Measurements beside ExecuTorch's runtime.
+fn beside_runtime(arguments: &[&str]) -> Result<Command> {
+    let mut bench = benches(arguments)?;
+    bench.env("EXECUTORCH_WORKER", worker()?).env("MODELS", models()?).env("EXECUTORCH_LLAMA", llama_libraries()?);
+    Ok(bench)
+}
+
+/// Measurements beside ExecuTorch's compiler.
+fn compile() -> Result<()> {
+    let models = root().join("target/models-large");
+    run(command(venv_python(), &["tools/models/large.py"]).arg(&models))?;
+    run(benches(&["compile"])?.env("MODELS", &models))
+}
+
+fn benches(arguments: &[&str]) -> Result<Command> {
+    let mut bench = command("cargo", &["run", "--quiet", "--release", "-p", "rushlight-benches", "--"]);
+    bench.args(arguments).env("VERSIONS", versions()?).env("PYTHON", venv_python());
+    bench.env("DOCUMENT", root().join("docs/benchmarks.md"));
+    Ok(bench)
 }
 
 fn folder() -> Result<PathBuf> {

@@ -17,7 +17,7 @@ usage: cargo xtask <chore>
   check          formatting, clippy, docs, the direction of dependencies, licences
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
-  bench [what]   times beside ExecuTorch's, into docs/benchmarks.md: portable, overhead (both by default);
+  bench [what]   times beside ExecuTorch's, into docs/benchmarks.md: portable, overhead, compile (all by default);
                  portable <text> only prints the operators whose line contains the text";
 
 fn main() -> Result<()> {

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use half::{bf16, f16};
 use rushlight::{Input, Module, ScalarType, Tensor, TensorView, Value};
 use rushlight_devtools::npy;
+use rushlight_format::pte::{self, Plan, Program, TensorStorage};
 use serde_json::Value as Json;
 
 /// The recorded calls of one program file.
@@ -16,6 +17,13 @@ pub struct Recording {
     pub name: String,
     folder: PathBuf,
     json: Json,
+}
+
+/// For what of a program's inputs and outputs memory is planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Planning {
+    pub inputs: bool,
+    pub outputs: bool,
 }
 
 /// Why a recording did not pass: the call, and what differed.
@@ -80,6 +88,26 @@ impl Recording {
         Some(
             json["planned_bytes"].as_object()?.iter().map(|(method, arenas)| (method.clone(), bytes(arenas))).collect(),
         )
+    }
+
+    /// Whether ExecuTorch's compiler planned memory for the inputs and outputs of the recorded program, if it was compiled
+    /// by ExecuTorch and all of them are tensors alike.
+    ///
+    /// # Errors
+    /// If the program cannot be read.
+    pub fn planning_by_executorch(&self) -> Result<Option<Planning>, Failure> {
+        if self.planned_by_executorch().is_none() {
+            return Ok(None);
+        }
+        let file = fs::read(self.program()).map_err(|e| format!("{}: {e}", self.program().display()))?;
+        let program = Program::parse(&file).map_err(|e| e.to_string())?;
+        let is_planned = |plan: &Plan<'_>, value: u32| match plan.value(value as usize) {
+            pte::Value::Tensor(tensor) => !matches!(tensor.storage, TensorStorage::Unplanned),
+            _ => true,
+        };
+        let inputs = program.methods().all(|plan| plan.inputs().iter().all(|value| is_planned(&plan, value)));
+        let outputs = program.methods().all(|plan| plan.outputs().iter().all(|value| is_planned(&plan, value)));
+        Ok(Some(Planning { inputs, outputs }))
     }
 
     /// Backends without which the program cannot be loaded.

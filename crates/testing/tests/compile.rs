@@ -9,7 +9,9 @@ use std::time::Instant;
 use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::{Constant, Literal, TensorType};
+use rushlight::compiler::memory::{lower_bound, recover};
 use rushlight::{Compiler, Module, Value};
+use rushlight_format::pte::Program;
 use rushlight_testing::recorded::Recording;
 
 fn recordings() -> Vec<Recording> {
@@ -34,12 +36,14 @@ const PAGE: &str = "\
 
 Made by `tools/models/generate.py` with random weights, exported by `torch.export`, compiled, and run against what eager
 PyTorch answered. Each model is compiled twice: straight from `torch.export.export`, and after `run_decompositions()`.
-Planned bytes are those of the decomposed form, beside ExecuTorch's own compiler (portable, default options).
+Planned bytes are those of the decomposed form, beside ExecuTorch's own compiler (portable, with inputs and outputs planned
+by both or by neither). The last column is what no plan of ours can do without: the largest sum of the bytes in use at a
+time, in the order in which the instructions run.
 
 This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test compile -- --ignored`.
 
-| model | exported | decomposed | planned bytes | ExecuTorch plans |
-|---|---|---|---|---|
+| model | exported | decomposed | planned bytes | ExecuTorch plans | in use at most |
+|---|---|---|--:|--:|--:|
 ";
 
 /// Models whose methods share their buffers.
@@ -53,6 +57,8 @@ struct Agreed {
     calls: usize,
     seconds: f64,
     planned: u64,
+    /// The largest sum of the bytes in use at a time, of all methods.
+    in_use: u64,
 }
 
 /// Compiles one of the two forms and makes the recorded calls. With RUSHLIGHT_SAVE, the program goes to a folder there
@@ -75,6 +81,10 @@ fn compile_and_run(
     for (method, value) in recording.constant_methods()? {
         compiler = compiler.constant(method, constant(value)?);
     }
+    if let Some(planning) = recording.planning_by_executorch()? {
+        let emit = &mut compiler.options().emit;
+        (emit.plan_inputs, emit.plan_outputs) = (planning.inputs, planning.outputs);
+    }
     if external {
         compiler = compiler.external_weights(ExternalWeights::all());
     }
@@ -95,7 +105,13 @@ fn compile_and_run(
     let mut module = builder.load_bytes(&file).map_err(|e| format!("load: {e}"))?;
     let calls = recording.run(&mut module).map_err(|e| format!("run: {e}"))?;
     let planned = compiled.compiled().program.methods.iter().flat_map(|plan| &plan.buffer_sizes).sum();
-    Ok(Agreed { calls, seconds, planned })
+    Ok(Agreed { calls, seconds, planned, in_use: in_use(&file)? })
+}
+
+/// The largest sum of the bytes that are in use at a time, of all methods of a program.
+fn in_use(file: &[u8]) -> Result<u64, String> {
+    let program = Program::parse(file).map_err(|e| e.to_string())?;
+    Ok(program.methods().flat_map(|plan| lower_bound(&recover(&plan).buffers).into_values()).sum())
 }
 
 fn constant(value: Value) -> Result<ConstantResult, String> {
@@ -142,11 +158,11 @@ fn compiled_models_give_the_recorded_results() {
     let (mut ours, mut theirs) = (0, 0);
     for recording in &recordings {
         let mut cells = Vec::new();
-        let mut plans = String::from("|");
+        let mut plans = String::from("| |");
         for (form, label) in ["exported", "decomposed"].iter().enumerate() {
             let result = compile_and_run(recording, form, label, false, None);
             match (result, recording.unsupported()) {
-                (Ok(Agreed { calls, seconds, planned }), None) => {
+                (Ok(Agreed { calls, seconds, planned, in_use }), None) => {
                     cells.push(format!("{calls} calls agree"));
                     let executorch = recording.planned_by_executorch();
                     let executorch: Option<u64> =
@@ -154,8 +170,12 @@ fn compiled_models_give_the_recorded_results() {
                     let beside =
                         executorch.map_or_else(String::new, |bytes| format!(", plans {planned} of {bytes} bytes"));
                     println!("{} {label}: {calls} calls agree, {:.1} ms{beside}", recording.name, seconds * 1e3);
-                    plans = format!("{planned} | {}", executorch.map_or_else(String::new, |bytes| bytes.to_string()));
+                    let beside = executorch.map_or_else(String::new, |bytes| bytes.to_string());
+                    plans = format!("{planned} | {beside} | {in_use}");
                     if let Some(bytes) = executorch {
+                        if planned > bytes {
+                            failures.push(format!("{} {label}: plans {planned} of {bytes} bytes", recording.name));
+                        }
                         ours += planned;
                         theirs += bytes;
                     }

@@ -1,0 +1,124 @@
+//! Compiling `.pt2` files to `.pte` files, beside ExecuTorch's compiler.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rushlight::Compiler;
+use serde_json::{Value as Json, json};
+
+use crate::document::{conditions, milliseconds, significant};
+use crate::interleaved::median;
+
+const MODELS: &[&str] = &["mobilenet_v3_small", "resnet50", "vit_b_16", "swin_t"];
+const CHAINS: &[usize] = &[10, 100, 1_000, 10_000];
+/// The longest chain that ExecuTorch's compiler is given.
+const LONGEST_OF_THEIRS: usize = 1_000;
+/// Runs of ours, half of them before theirs and half behind.
+const RUNS: usize = 10;
+
+/// What compiling one file took.
+struct Taken {
+    seconds: f64,
+    peak_bytes: f64,
+}
+
+/// Compiles what `tools/models/large.py` exported to `models`; the section of the document.
+pub fn run(models: &Path, python: &Path) -> Result<String> {
+    let mut text = conditions("cargo xtask bench compile");
+    text.push_str(
+        "\n\nOne thread each, every compilation in a process of its own. Rushlight's time is from the name of the `.pt2` file \
+         (straight from `torch.export.export`) to the written `.pte` file, the median of ten runs, five before and five after \
+         ExecuTorch's; ExecuTorch's time is that of `to_edge` and `to_executorch` on the program that `torch.export.load` \
+         returned. Peaks are the largest resident size of the whole process, which for Rushlight counts the mapped `.pt2` \
+         file.\n\n\
+         | model | `.pt2`, MB | ExecuTorch, s | Rushlight, ms | ratio | ExecuTorch's peak, MB | Rushlight's peak, MB |\n\
+         |---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for &name in MODELS {
+        let file = models.join(format!("{name}.pt2"));
+        let megabytes = std::fs::metadata(&file).with_context(|| file.display().to_string())?.len() as f64 / 1e6;
+        let (ours, theirs) = measure(&file, Some(python))?;
+        let theirs = theirs.context("a time of ExecuTorch's")?;
+        let line = format!(
+            "| {name} | {} | {} | {} | {:.0} | {} | {} |",
+            significant(megabytes),
+            significant(theirs.seconds),
+            milliseconds(ours.seconds * 1e9),
+            theirs.seconds / ours.seconds,
+            significant(theirs.peak_bytes / 1e6),
+            significant(ours.peak_bytes / 1e6),
+        );
+        println!("{line}");
+        let _ = writeln!(text, "{line}");
+    }
+    text.push_str(
+        "\nHow the time grows, with chains of additions and products of one-element tensors:\n\n\
+         | nodes | ExecuTorch, s | Rushlight, ms | Rushlight, µs a node |\n|--:|--:|--:|--:|\n",
+    );
+    for &length in CHAINS {
+        let peer = (length <= LONGEST_OF_THEIRS).then_some(python);
+        let (ours, theirs) = measure(&models.join(format!("chain{length}.pt2")), peer)?;
+        let line = format!(
+            "| {length} | {} | {} | {} |",
+            theirs.map_or_else(|| "not run".to_owned(), |theirs| significant(theirs.seconds)),
+            milliseconds(ours.seconds * 1e9),
+            significant(ours.seconds * 1e6 / length as f64),
+        );
+        println!("{line}");
+        let _ = writeln!(text, "{line}");
+    }
+    Ok(text)
+}
+
+/// Compiles one file in this process, and prints what that took.
+pub fn once(file: &Path) -> Result<()> {
+    let out = std::env::temp_dir().join(format!("rushlight-bench-{}.pte", std::process::id()));
+    let start = Instant::now();
+    let saved = Compiler::new().method("forward", file).compile().and_then(|program| program.save(&out));
+    let seconds = start.elapsed().as_secs_f64();
+    let _ = std::fs::remove_file(&out);
+    saved.map_err(|e| anyhow::anyhow!("{e}"))?;
+    println!("{}", json!({ "seconds": seconds, "peak_bytes": peak_bytes()? }));
+    Ok(())
+}
+
+/// The largest resident size that this process has had.
+fn peak_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("peaks are only known on Linux")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak in /proc/self/status")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib * 1024)
+}
+
+/// Ours, and theirs if there is an interpreter for it.
+fn measure(file: &Path, python: Option<&Path>) -> Result<(Taken, Option<Taken>)> {
+    let mut ours = Vec::new();
+    let mut theirs = None;
+    for run in 0..RUNS {
+        if run == RUNS / 2
+            && let Some(python) = python
+        {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/models/large.py");
+            theirs = Some(printed(Command::new(python).arg(script).arg("--measure").arg(file))?);
+        }
+        ours.push(printed(Command::new(std::env::current_exe()?).arg("compile-once").arg(file))?);
+    }
+    let mut seconds: Vec<f64> = ours.iter().map(|taken| taken.seconds).collect();
+    let peak_bytes = ours.iter().map(|taken| taken.peak_bytes).fold(0.0, f64::max);
+    Ok((Taken { seconds: median(&mut seconds), peak_bytes }, theirs))
+}
+
+/// What a process prints on its last line.
+fn printed(command: &mut Command) -> Result<Taken> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", output.status);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let taken: Json = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+    let number = |key: &str| taken[key].as_f64().with_context(|| format!("{key} in {taken}"));
+    Ok(Taken { seconds: number("seconds")?, peak_bytes: number("peak_bytes")? })
+}
