@@ -60,10 +60,12 @@ fn rust() -> Result<()> {
     run(command("cargo", &["test", "--workspace", "--quiet"]).env("RUSHLIGHT_MUTATIONS", "20000"))
 }
 
-/// All mutations of the corpus through parse, load and execute, optimised.
+/// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and
+/// payloads through their readers. Optimised, with every check on.
 fn hostile() -> Result<()> {
-    let test = ["test", "--release", "--quiet", "-p", "rushlight-testing", "--test", "hostile", "--", "--nocapture"];
-    cargo(&test)
+    let tests = ["--test", "hostile", "--test", "hostile_lift", "--test", "hostile_cpu"];
+    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
+    run(test.args(["-p", "rushlight-testing", "-p", "rushlight-compiler"]).args(tests).args(["--", "--nocapture"]))
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
@@ -99,7 +101,7 @@ fn models() -> Result<()> {
         std::fs::remove_dir_all(&compiled)?;
     }
     let tests = ["--test", "models", "--test", "compile", "--test", "lift"];
-    let mut test = command("cargo", &["test", "--release", "--quiet", "-p", "rushlight-testing"]);
+    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "-p", "rushlight-testing"]);
     run(test.args(tests).args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),

@@ -353,7 +353,7 @@ fn run(seeds: &[Seed], what: &str, total: usize, mutate: fn(&Seed, &mut Random) 
 /// One test, since the limit of memory is one for all threads. The mutations must reach every part, or they test nothing.
 #[test]
 fn mutated_archives_do_no_harm() {
-    let total: usize = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let total: usize = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
     let seeds = archives();
     let enough = total / 200;
     let bytes = run(&seeds, "mutations", total / 2, mutate);

@@ -15,11 +15,16 @@ pub enum Blob<'a> {
 
 /// Makes data when it is written. It may be made several times, and is the same every time.
 pub trait Make: fmt::Debug + Send + Sync {
-    /// How many bytes [`make`](Self::make) gives.
+    /// How many bytes there are.
     fn size(&self) -> u64;
 
-    /// The bytes; `None` if that fails.
-    fn make(&self) -> Option<Vec<u8>>;
+    /// The bytes, if they are there already.
+    fn in_place(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Puts the bytes into `buffer`, whose content goes; `None` if that fails.
+    fn make(&self, buffer: &mut Vec<u8>) -> Option<()>;
 }
 
 impl Blob<'_> {
@@ -31,12 +36,25 @@ impl Blob<'_> {
         }
     }
 
-    /// The bytes; `None` if they could not be made, or were not as many as was said.
-    pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+    /// The bytes, if they are there already.
+    pub fn in_place(&self) -> Option<&[u8]> {
         match self {
-            Self::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
-            Self::Made(data) => data.make().filter(|bytes| bytes.len() as u64 == data.size()).map(Cow::Owned),
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Made(data) => data.in_place(),
         }
+    }
+
+    /// The bytes, where they are already or else made in `buffer`, whose content goes; `None` if they could not be made, or
+    /// are not as many as was said.
+    pub fn bytes<'b>(&'b self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        let bytes = match (self, self.in_place()) {
+            (Self::Made(data), None) => {
+                data.make(buffer)?;
+                buffer
+            }
+            (_, in_place) => in_place?,
+        };
+        (bytes.len() as u64 == self.size()).then_some(bytes)
     }
 }
 
@@ -44,7 +62,7 @@ impl PartialEq for Blob<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Made(a), Self::Made(b)) if Arc::ptr_eq(a, b) => true,
-            _ => self.size() == other.size() && self.bytes() == other.bytes(),
+            _ => self.size() == other.size() && self.bytes(&mut Vec::new()) == other.bytes(&mut Vec::new()),
         }
     }
 }

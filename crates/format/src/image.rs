@@ -45,30 +45,28 @@ impl<'m> Image<'m> {
         self.blobs.last().map_or(self.head.len() as u64, |(offset, blob)| offset + blob.size())
     }
 
+    /// The parts of the file, in order.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut at = self.head.len() as u64;
+        let blobs = self.blobs.iter().flat_map(move |(offset, piece)| {
+            let gap = offset.saturating_sub(at);
+            at = offset + piece.size();
+            let part = match piece {
+                Piece::Bytes(bytes) => Part::Bytes(bytes),
+                Piece::Blob(blob) => Part::Blob { offset: *offset, blob },
+            };
+            [Part::Zeros(gap), part]
+        });
+        core::iter::once(Part::Bytes(&self.head)).chain(blobs)
+    }
+
     /// Passes the file to `sink` piece by piece, in order; stops at the first error.
     ///
     /// # Errors
     /// The sink's, and `Unsupported` when data could not be made.
     pub fn write<E: From<FormatError>>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        const ZEROS: [u8; 256] = [0; 256];
-        sink(&self.head)?;
-        let mut at = self.head.len() as u64;
-        for (offset, blob) in &self.blobs {
-            while at < *offset {
-                let gap = (offset - at).min(ZEROS.len() as u64);
-                sink(ZEROS.get(..gap as usize).unwrap_or(&ZEROS))?;
-                at += gap;
-            }
-            match blob {
-                Piece::Bytes(bytes) => sink(bytes)?,
-                Piece::Blob(blob) => {
-                    let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
-                    sink(&blob.bytes().ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, *offset))?)?;
-                }
-            }
-            at += blob.size();
-        }
-        Ok(())
+        let mut buffer = Vec::new();
+        self.parts().try_for_each(|part| part.write(&mut buffer, &mut sink))
     }
 
     /// The whole file in memory.
@@ -82,6 +80,49 @@ impl<'m> Image<'m> {
             Ok::<(), FormatError>(())
         })?;
         Ok(bytes)
+    }
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'m> {
+    Bytes(&'m [u8]),
+    /// A number of bytes that are zero.
+    Zeros(u64),
+    /// Data, and where in the file it lies.
+    Blob {
+        offset: u64,
+        blob: &'m Blob<'m>,
+    },
+}
+
+impl Part<'_> {
+    /// Passes the part to `sink`, what has to be made in `buffer`, whose content goes.
+    ///
+    /// # Errors
+    /// The sink's, and `Unsupported` when data could not be made.
+    pub fn write<E: From<FormatError>>(
+        &self,
+        buffer: &mut Vec<u8>,
+        mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        const ZEROS: [u8; 256] = [0; 256];
+        match *self {
+            Self::Bytes(bytes) => sink(bytes),
+            Self::Zeros(count) => {
+                let mut left = count;
+                while left > 0 {
+                    let now = left.min(ZEROS.len() as u64);
+                    sink(ZEROS.get(..now as usize).unwrap_or(&ZEROS))?;
+                    left -= now;
+                }
+                Ok(())
+            }
+            Self::Blob { offset, blob } => {
+                let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
+                sink(blob.bytes(buffer).ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, offset))?)
+            }
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub use bundled::BundledProgram;
 pub use error::{ErrorKind, Feature, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};
 #[cfg(feature = "alloc")]
-pub use image::{Image, SEGMENT_ALIGNMENT};
+pub use image::{Image, Part, SEGMENT_ALIGNMENT};
 pub use layout::{MAX_RANK, TensorLayout};
 pub use ptd::FlatTensor;
 pub use pte::Program;

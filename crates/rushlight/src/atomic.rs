@@ -3,9 +3,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, sync_channel};
+use std::thread;
 
-use rushlight_format::{FormatError, Image};
+use rushlight_format::{FormatError, Image, Part};
 use rushlight_runtime::Code;
 
 use crate::error::Error;
@@ -26,7 +29,11 @@ impl Files {
         self.written.push_back((beside.clone(), path.to_owned()));
         let write = || -> Result<(), Unwritten> {
             let mut file = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
-            image.write(|piece| file.write_all(piece).map_err(Unwritten::from))?;
+            if image.size() < WORTH_A_THREAD {
+                image.write(|piece| file.write_all(piece).map_err(Unwritten::from))?;
+            } else {
+                write_while_making(image, &mut file)?;
+            }
             file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
             Ok(())
         };
@@ -54,6 +61,63 @@ impl Drop for Files {
             drop(std::fs::remove_file(beside));
         }
     }
+}
+
+/// Bytes of a file from which on it is written by one thread while another makes what comes next.
+const WORTH_A_THREAD: u64 = 4 << 20;
+
+/// How many parts wait to be written.
+const BUFFERS: usize = 2;
+
+/// What comes next in a file.
+enum Next<'i> {
+    Part(Part<'i>),
+    Made(Vec<u8>),
+}
+
+/// Writes a file while another thread makes the data that has to be made. A few buffers go back and forth between the two,
+/// so that their memory stays in the caches and is not taken from the system again each time.
+fn write_while_making(image: &Image<'_>, file: &mut impl Write) -> Result<(), Unwritten> {
+    let (send, parts) = sync_channel(BUFFERS);
+    let (give_back, spare) = channel::<Vec<u8>>();
+    let make = move || -> Result<(), FormatError> {
+        for part in image.parts() {
+            let next = match part {
+                Part::Blob { blob, .. } if blob.in_place().is_none() => {
+                    let mut buffer = spare.try_recv().unwrap_or_default();
+                    part.write(&mut buffer, |_| Ok::<(), FormatError>(()))?;
+                    Next::Made(buffer)
+                }
+                part => Next::Part(part),
+            };
+            // Who no longer takes them has failed, and says why.
+            if send.send(next).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let Ok(maker) = thread::Builder::new().spawn_scoped(scope, make) else {
+            return image.write(|piece| file.write_all(piece).map_err(Unwritten::from));
+        };
+        for next in parts {
+            match next {
+                Next::Part(part) => {
+                    part.write(&mut Vec::new(), |piece| file.write_all(piece).map_err(Unwritten::from))?;
+                }
+                Next::Made(buffer) => {
+                    file.write_all(&buffer)?;
+                    // After the last part nobody takes it.
+                    drop(give_back.send(buffer));
+                }
+            }
+        }
+        match maker.join() {
+            Ok(made) => Ok(made?),
+            Err(panic) => resume_unwind(panic),
+        }
+    })
 }
 
 /// Why a file was not written.

@@ -1,5 +1,6 @@
 //! Tensors whose content is known when the program is compiled.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rushlight_format::Make;
@@ -36,8 +37,8 @@ pub enum ConstantData {
 
 /// Content that is computed when it is needed and not kept: large folded weights take no memory until they are written.
 pub trait Computed: Send + Sync {
-    /// The elements in row-major order.
-    fn compute(&self) -> Result<Vec<u8>, Error>;
+    /// The elements in row-major order, in place of what is in `to`.
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
 }
 
 impl std::fmt::Debug for ConstantData {
@@ -88,25 +89,32 @@ impl Constant {
 
     /// The elements in row-major order. Shares memory where the content lies there in that order.
     pub fn read(&self) -> Result<Bytes, Error> {
+        if let Some(bytes) = self.in_place() {
+            return Ok(bytes);
+        }
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// The elements in row-major order, in place of what is in `to`.
+    fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
         match &self.data {
-            ConstantData::Zeros => Ok(vec![0; self.len()?].into()),
-            ConstantData::Dense(bytes) => Ok(bytes.clone()),
-            ConstantData::Computed(computed) => Ok(computed.compute()?.into()),
+            ConstantData::Zeros => {
+                to.clear();
+                to.resize(self.len()?, 0);
+            }
+            ConstantData::Dense(bytes) => {
+                to.clear();
+                to.extend_from_slice(bytes);
+            }
+            ConstantData::Computed(computed) => computed.compute(to)?,
             ConstantData::Strided { storage, offset, strides } => {
-                let sizes = self.sizes()?;
-                let size = self.ty.dtype.size();
-                if is_row_major(&sizes, strides) {
-                    let start = offset.checked_mul(size);
-                    let range = start.and_then(|start| Some(start..start.checked_add(self.len().ok()?)?));
-                    if let Some(bytes) = range.and_then(|range| storage.slice(range)) {
-                        return Ok(bytes);
-                    }
-                }
-                gather(storage, *offset, strides, &sizes, size)
-                    .map(Bytes::from)
-                    .ok_or_else(|| Error::invalid(format!("constant `{}` reaches beyond its storage", self.name)))
+                gather(storage, *offset, strides, &self.sizes()?, self.ty.dtype.size(), to)
+                    .ok_or_else(|| Error::invalid(format!("constant `{}` reaches beyond its storage", self.name)))?;
             }
         }
+        Ok(())
     }
 
     /// The elements of an `f32` constant in row-major order.
@@ -118,9 +126,17 @@ impl Constant {
     pub fn in_place(&self) -> Option<Bytes> {
         match &self.data {
             ConstantData::Dense(bytes) => Some(bytes.clone()),
-            ConstantData::Strided { strides, .. } if is_row_major(&self.sizes().ok()?, strides) => self.read().ok(),
-            _ => None,
+            ConstantData::Strided { storage, .. } => storage.slice(self.dense_range()?),
+            ConstantData::Zeros | ConstantData::Computed(_) => None,
         }
+    }
+
+    /// Where in the storage of a strided constant its elements are, if they lie there in row-major order.
+    fn dense_range(&self) -> Option<Range<usize>> {
+        let ConstantData::Strided { offset, strides, .. } = &self.data else { return None };
+        let start = offset.checked_mul(self.ty.dtype.size())?;
+        let range = start..start.checked_add(self.len().ok()?)?;
+        is_row_major(&self.sizes().ok()?, strides).then_some(range)
     }
 
     /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
@@ -148,8 +164,16 @@ impl Make for Constant {
         self.len().map_or(0, |len| len as u64)
     }
 
-    fn make(&self) -> Option<Vec<u8>> {
-        self.read().ok().map(|bytes| bytes.to_vec())
+    fn in_place(&self) -> Option<&[u8]> {
+        match &self.data {
+            ConstantData::Dense(bytes) => Some(bytes),
+            ConstantData::Strided { storage, .. } => storage.get(self.dense_range()?),
+            ConstantData::Zeros | ConstantData::Computed(_) => None,
+        }
+    }
+
+    fn make(&self, buffer: &mut Vec<u8>) -> Option<()> {
+        self.read_into(buffer).ok()
     }
 }
 

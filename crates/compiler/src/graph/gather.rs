@@ -1,20 +1,23 @@
 //! Strided elements, brought into row-major order.
 
-/// Rows and columns of the tiles in which a matrix is transposed: the cache lines of one fit into the first-level cache.
-const TILE: usize = 32;
+/// Rows and columns of the tiles in which a matrix is transposed, with each cache line read once and written once.
+const TILE: usize = 64;
 
-/// The elements of a strided tensor in row-major order; `None` if one is outside of `storage`, there are too many to hold,
-/// or their size is none that a dtype has. `offset` and `strides` count elements of `size` bytes.
+/// Puts the elements of a strided tensor in row-major order into `to`, whose content goes; `None` if one is outside of
+/// `storage`, there are too many to hold, or their size is none that a dtype has. `offset` and `strides` count elements of
+/// `size` bytes.
 pub(super) fn gather(
     storage: &[u8],
     offset: usize,
     strides: &[usize],
     sizes: &[usize],
     size: usize,
-) -> Option<Vec<u8>> {
+    to: &mut Vec<u8>,
+) -> Option<()> {
     let count = sizes.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
     if count == 0 {
-        return Some(Vec::new());
+        to.clear();
+        return Some(());
     }
     let last = sizes
         .iter()
@@ -23,15 +26,20 @@ pub(super) fn gather(
     if sizes.len() != strides.len() || last >= storage.len().checked_div(size)? {
         return None;
     }
+    let bytes = count.checked_mul(size)?;
+    to.truncate(bytes);
+    to.try_reserve_exact(bytes - to.len()).ok()?;
+    to.resize(bytes, 0);
     let tensor = Strided { offset, strides, sizes };
     match size {
-        1 => tensor.gather::<1>(storage, count),
-        2 => tensor.gather::<2>(storage, count),
-        4 => tensor.gather::<4>(storage, count),
-        8 => tensor.gather::<8>(storage, count),
-        16 => tensor.gather::<16>(storage, count),
-        _ => None,
+        1 => tensor.gather::<1>(storage, to),
+        2 => tensor.gather::<2>(storage, to),
+        4 => tensor.gather::<4>(storage, to),
+        8 => tensor.gather::<8>(storage, to),
+        16 => tensor.gather::<16>(storage, to),
+        _ => return None,
     }
+    Some(())
 }
 
 /// Where elements are, all of them inside of their storage.
@@ -42,11 +50,9 @@ struct Strided<'a> {
 }
 
 impl Strided<'_> {
-    fn gather<const N: usize>(&self, storage: &[u8], count: usize) -> Option<Vec<u8>> {
-        let from = storage.as_chunks::<N>().0;
-        let mut to = Vec::new();
-        to.try_reserve_exact(count).ok()?;
-        to.resize(count, [0; N]);
+    /// Fills `to`, which has room for all elements, which are of `N` bytes.
+    fn gather<const N: usize>(&self, storage: &[u8], to: &mut [u8]) {
+        let (from, to) = (storage.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let columns = self.sizes.last().copied().unwrap_or(1);
         let step = self.strides.last().copied().unwrap_or(1);
         let outer = self.sizes.len().saturating_sub(1);
@@ -65,14 +71,11 @@ impl Strided<'_> {
             if step == 1 {
                 to[..columns].copy_from_slice(&from[..columns]);
             } else {
-                for first in (0..rows).step_by(TILE) {
-                    for left in (0..columns).step_by(TILE) {
-                        for row in first..rows.min(first + TILE) {
-                            let to = &mut to[row * row_step..];
-                            for column in left..columns.min(left + TILE) {
-                                to[column] = from[row + column * step];
-                            }
-                        }
+                for left in (0..columns).step_by(TILE) {
+                    for first in (0..rows).step_by(TILE) {
+                        let (from, to) = (&from[first + left * step..], &mut to[first * row_step + left..]);
+                        let (rows, columns) = ((rows - first).min(TILE), (columns - left).min(TILE));
+                        transpose(from, step, to, row_step, rows, columns);
                     }
                 }
             }
@@ -89,7 +92,28 @@ impl Strided<'_> {
                 break;
             }
         }
-        Some(to.into_flattened())
+    }
+}
+
+/// Transposes a tile: of `from` each column, `step` elements after the one before, follows itself; of `to` each row,
+/// `row_step` elements after the one before.
+fn transpose<const N: usize>(
+    from: &[[u8; N]],
+    step: usize,
+    to: &mut [[u8; N]],
+    row_step: usize,
+    rows: usize,
+    columns: usize,
+) {
+    let mut tile = [[[0; N]; TILE]; TILE];
+    for (column, tile) in tile[..columns].iter_mut().enumerate() {
+        tile[..rows].copy_from_slice(&from[column * step..column * step + rows]);
+    }
+    for row in 0..rows {
+        let to = &mut to[row * row_step..row * row_step + columns];
+        for (to, column) in to.iter_mut().zip(&tile) {
+            *to = column[row];
+        }
     }
 }
 
@@ -127,7 +151,8 @@ mod tests {
         ];
         for &(offset, strides, sizes) in cases {
             for size in [1, 2, 4, 8] {
-                let found = gather(&storage, offset, strides, sizes, size).unwrap();
+                let mut found = vec![7; 5000];
+                gather(&storage, offset, strides, sizes, size, &mut found).unwrap();
                 assert_eq!(found, expected(&storage, offset, strides, sizes, size), "{strides:?} {sizes:?} {size}");
             }
         }
@@ -135,10 +160,13 @@ mod tests {
 
     #[test]
     fn what_is_outside_is_found_out() {
-        assert!(gather(&[0; 16], 0, &[1], &[5], 4).is_none());
-        assert!(gather(&[0; 16], 4, &[], &[], 4).is_none());
-        assert!(gather(&[0; 16], 0, &[usize::MAX, 2], &[2, 2], 4).is_none());
-        assert!(gather(&[0; 16], 0, &[1], &[2], 3).is_none());
-        assert_eq!(gather(&[0; 16], 9, &[1], &[0], 4), Some(Vec::new()));
+        let fails = |offset, strides: &[usize], sizes: &[usize], size| {
+            gather(&[0; 16], offset, strides, sizes, size, &mut Vec::new()).is_none()
+        };
+        assert!(fails(0, &[1], &[5], 4));
+        assert!(fails(4, &[], &[], 4));
+        assert!(fails(0, &[usize::MAX, 2], &[2, 2], 4));
+        assert!(fails(0, &[1], &[2], 3));
+        assert!(!fails(9, &[1], &[0], 4));
     }
 }

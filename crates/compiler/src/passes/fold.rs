@@ -270,9 +270,10 @@ struct ResultOf {
 }
 
 impl Computed for ResultOf {
-    fn compute(&self) -> Result<Vec<u8>, Error> {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
         let result = self.call.run()?.into_iter().nth(self.index);
-        result.ok_or_else(|| Error::invalid("a constant is not among the results of its operator"))
+        *to = result.ok_or_else(|| Error::invalid("a constant is not among the results of its operator"))?;
+        Ok(())
     }
 }
 

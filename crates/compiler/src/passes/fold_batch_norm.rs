@@ -143,20 +143,21 @@ struct Scaled {
 }
 
 impl Computed for Scaled {
-    fn compute(&self) -> Result<Vec<u8>, Error> {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
         let sizes = self.weight.sizes()?;
         let inner = if self.transposed { sizes.get(1).copied().unwrap_or(1) } else { 1 };
-        let mut bytes = self.weight.read()?.to_vec();
+        to.clear();
+        to.extend_from_slice(&self.weight.read()?);
         // The elements that share an output channel and follow each other.
         let run = sizes.iter().skip(if self.transposed { 2 } else { 1 }).product::<usize>();
-        for (index, run) in bytes.chunks_exact_mut(run.max(1).saturating_mul(4)).enumerate() {
+        for (index, run) in to.chunks_exact_mut(run.max(1).saturating_mul(4)).enumerate() {
             let channel = if self.transposed { index / inner / self.per_group * inner + index % inner } else { index };
             let scale = self.scale.get(channel).copied().unwrap_or(1.0);
             for element in run.as_chunks_mut::<4>().0 {
                 *element = (f32::from_le_bytes(*element) * scale).to_le_bytes();
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 }
 
