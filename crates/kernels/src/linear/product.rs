@@ -3,8 +3,9 @@
 //! `out = alpha * (a @ b) + addend`, computed in accumulators over the whole inner dimension and rounded once.
 //! Products with several rows keep 6 x 8 accumulators in registers and copy blocks of both operands to the stack, those
 //! of `a` with each element as often as a vector has lanes, because baseline instructions cannot multiply a vector by
-//! an element of another. Products with few rows read `b` in the direction in which it lies in memory. On 64-bit
-//! machines that takes up to 41 KB of stack (82 KB for 64-bit types), on others about 4 KB (7 KB).
+//! an element of another. Between blocks the sums lie in the output, unless it has another type or layout. Products
+//! with few rows read `b` in the direction in which it lies in memory. On 64-bit machines that takes up to 52 KB of
+//! stack (104 KB for 64-bit types), on others about 3 KB (5 KB).
 
 use rushlight_runtime::{Error, Result, Tensor, TensorMut};
 
@@ -59,6 +60,17 @@ impl<'a, A: Accumulator> Operand<'a, A> {
         Self { layout: self.layout.transposed(), ..self }
     }
 
+    /// The part from element (i, j) on.
+    fn from(self, i: usize, j: usize) -> Self {
+        Self { layout: Layout { offset: self.layout.at(i, j), ..self.layout }, ..self }
+    }
+
+    /// The rows from the first on and their distance, if they can be read where they are.
+    fn in_place(&self) -> Option<Rows<'a, A>> {
+        let values = self.native?.get(self.layout.offset..)?;
+        (self.layout.col == 1).then_some(Rows { values, step: self.layout.row })
+    }
+
     /// Row `i` from column `j` on, `buffer.len()` elements; in place if they lie next to each other.
     #[inline(always)]
     pub(crate) fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
@@ -74,6 +86,13 @@ impl<'a, A: Accumulator> Operand<'a, A> {
         (self.load)(&self.tensor, start, self.layout.col, buffer)?;
         Ok(buffer)
     }
+}
+
+/// Rows of a matrix whose elements lie next to each other.
+#[derive(Clone, Copy)]
+struct Rows<'a, A> {
+    values: &'a [A],
+    step: usize,
 }
 
 /// What is added to each element of the product.
@@ -114,6 +133,8 @@ const MR: usize = 6;
 const NR: usize = 8;
 /// Copies of each element of `a`.
 const WIDE: usize = if LARGE { 4 } else { 1 };
+/// Products with a second operand of at most so many elements do without copies.
+const SMALL: usize = 2048;
 /// Products with fewer rows do without blocks.
 const FEW: usize = 4;
 /// Length of the pieces that the inner dimension is cut into there.
@@ -158,10 +179,17 @@ fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out:
         dots(shape, a, b, out)
     } else if shape.m < FEW && b.layout.col == 1 {
         strips(shape, a, b, out)
+    } else if LARGE
+        && shape.n >= NR
+        && shape.k * shape.n <= SMALL
+        && let (Some(a), Some(b)) = (a.in_place(), b.in_place())
+        && (b.step >= shape.n || shape.k == 1)
+    {
+        small(shape, a, b, out)
     } else if LARGE && shape.m * shape.n > 512 {
-        tiles::<A, 64, 11, 8>(shape, a, b, out)
+        tiles::<A, 64, 16, 3072>(shape, a, b, out)
     } else {
-        tiles::<A, 16, 4, 2>(shape, a, b, out)
+        tiles::<A, 16, 2, 192>(shape, a, b, out)
     }
 }
 
@@ -181,67 +209,16 @@ enum Memory<'o, 't, A> {
 impl<A: Accumulator> Output<'_, '_, A> {
     /// Finishes and writes row `i` from column `j` on. At most [`STRIP`] values.
     fn write(&mut self, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
-        if self.alpha != A::ONE {
-            for sum in sums.iter_mut() {
-                *sum = sum.mul(self.alpha);
-            }
-        }
-        match &self.addend {
-            Addend::None => {}
-            Addend::Matrix(beta, matrix) => {
-                let mut buffer = [A::ZERO; STRIP];
-                let len = sums.len().min(STRIP);
-                let run = matrix.run(i, j, &mut buffer[..len])?;
-                sums.iter_mut().zip(run).for_each(|(sum, value)| *sum = sum.add(value.mul(*beta)));
-            }
-            Addend::Rows(values) => {
-                let value = values.get(i).copied().unwrap_or_default();
-                for sum in sums.iter_mut() {
-                    *sum = sum.add(value);
-                }
-            }
-            Addend::Columns(values) => {
-                let values = values.get(j..).unwrap_or_default();
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.add(*value));
-            }
-        }
-        self.put(i, j, sums)
-    }
-
-    fn put(&mut self, i: usize, j: usize, sums: &[A]) -> Result<()> {
+        finish(self.alpha, &self.addend, i, j, sums)?;
         let (start, step) = (self.layout.at(i, j), self.layout.col);
         match &mut self.memory {
             Memory::Converted(out, store) => store(out, start, step, sums)?,
             Memory::Native(out) => {
                 let to = out.get_mut(start..).unwrap_or_default();
-                to.iter_mut().step_by(step.max(1)).zip(sums).for_each(|(to, sum)| *to = *sum);
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`write`](Self::write), for the first `height` rows and `width` columns of tiles that lie side by side.
-    #[inline(always)]
-    fn write_tile(
-        &mut self,
-        i: usize,
-        j: usize,
-        height: usize,
-        width: usize,
-        sums: &mut [[[A; NR]; MR]],
-    ) -> Result<()> {
-        let is_plain = self.layout.col == 1 && self.alpha == A::ONE;
-        for r in 0..height.min(MR) {
-            if is_plain && let (Memory::Native(out), Addend::None) = (&mut self.memory, &self.addend) {
-                let start = self.layout.at(i + r, j);
-                let (to, rest) = out.get_mut(start..start + width).unwrap_or_default().as_chunks_mut();
-                to.iter_mut().zip(&*sums).for_each(|(to, sums)| *to = sums[r]);
-                if let Some(sums) = sums.get(to.len()) {
-                    rest.copy_from_slice(&sums[r][..rest.len()]);
-                }
-            } else {
-                for (c, sums) in (0..width).step_by(NR).zip(sums.iter_mut()) {
-                    self.write(i + r, j + c, &mut sums[r][..NR.min(width - c)])?;
+                if let (1, Some(to)) = (step, to.get_mut(..sums.len())) {
+                    to.copy_from_slice(sums);
+                } else {
+                    to.iter_mut().step_by(step.max(1)).zip(sums).for_each(|(to, sum)| *to = *sum);
                 }
             }
         }
@@ -249,43 +226,150 @@ impl<A: Accumulator> Output<'_, '_, A> {
     }
 }
 
+/// Turns sums of row `i` from column `j` on into results. At most [`STRIP`] values.
+fn finish<A: Accumulator>(alpha: A, addend: &Addend<'_, A>, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
+    if alpha != A::ONE {
+        for sum in sums.iter_mut() {
+            *sum = sum.mul(alpha);
+        }
+    }
+    match addend {
+        Addend::None => {}
+        Addend::Matrix(beta, matrix) => {
+            let mut buffer = [A::ZERO; STRIP];
+            let len = sums.len().min(STRIP);
+            let run = matrix.run(i, j, &mut buffer[..len])?;
+            sums.iter_mut().zip(run).for_each(|(sum, value)| *sum = sum.add(value.mul(*beta)));
+        }
+        Addend::Rows(values) => {
+            let value = values.get(i).copied().unwrap_or_default();
+            for sum in sums.iter_mut() {
+                *sum = sum.add(value);
+            }
+        }
+        Addend::Columns(values) => {
+            let values = values.get(j..).unwrap_or_default();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.add(*value));
+        }
+    }
+    Ok(())
+}
+
 /// Many rows: register tiles over copied blocks. `DEPTH` is the inner dimension of the blocks, `PANELS` how many
-/// panels of columns are copied at once and `TILES` how many row tiles share them.
-fn tiles<A: Accumulator, const DEPTH: usize, const TILES: usize, const PANELS: usize>(
+/// panels of columns are copied at once. The sums between blocks are kept in the output if they fit there, else in a
+/// buffer of `LEN` elements.
+fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usize>(
     shape: Shape,
     a: Operand<'_, A>,
     b: Operand<'_, A>,
     out: &mut Output<'_, '_, A>,
 ) -> Result<()> {
     let Shape { m, k, n } = shape;
-    let mut block = [[[A::ZERO; NR]; DEPTH]; PANELS];
-    let mut tile = [[[A::ZERO; WIDE]; MR]; DEPTH];
+    let layout = out.layout;
+    let Aligned(block) = &mut Aligned([[[A::ZERO; NR]; DEPTH]; PANELS]);
+    if let Memory::Native(to) = &mut out.memory
+        && layout.col == 1
+        && (layout.row >= n || m == 1)
+    {
+        let rows = Sums { values: to.get_mut(layout.offset..).unwrap_or_default(), row: layout.row.max(n) };
+        return blocks(shape, a, b, rows, block, |i, j, sums| finish(out.alpha, &out.addend, i, j, sums));
+    }
+    // Half the panels, so that more rows share them.
+    let block = &mut block[..PANELS / 2];
+    let columns = block.len() * NR;
+    let mut buffer = [A::ZERO; LEN];
+    let height = LEN / columns;
+    for left in (0..n).step_by(columns) {
+        let width = columns.min(n - left);
+        for top in (0..m).step_by(height) {
+            let part = Shape { m: height.min(m - top), k, n: width };
+            let sums = Sums { values: &mut buffer, row: width };
+            blocks(part, a.from(top, 0), b.from(0, left), sums, block, |i, j, sums| {
+                out.write(top + i, left + j, sums)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts at a cache line, so that no vector lies across two.
+#[repr(align(64))]
+struct Aligned<T>(T);
+
+/// Rows of sums in memory.
+struct Sums<'s, A> {
+    values: &'s mut [A],
+    row: usize,
+}
+
+/// Sums `a @ b` and passes each finished piece of a row to `done`, with its row and first column.
+#[inline(always)]
+fn blocks<A: Accumulator, const DEPTH: usize>(
+    shape: Shape,
+    a: Operand<'_, A>,
+    b: Operand<'_, A>,
+    Sums { values, row }: Sums<'_, A>,
+    block: &mut [[[A; NR]; DEPTH]],
+    mut done: impl FnMut(usize, usize, &mut [A]) -> Result<()>,
+) -> Result<()> {
+    let Shape { m, k, n } = shape;
+    let columns = block.len() * NR;
+    let Aligned(tile) = &mut Aligned([[[A::ZERO; WIDE]; MR]; DEPTH]);
     let mut buffers = [[A::ZERO; DEPTH]; MR];
-    let mut sums = [[[[A::ZERO; NR]; MR]; PANELS]; TILES];
-    for top in (0..m).step_by(TILES * MR) {
-        let bottom = m.min(top + TILES * MR);
-        for left in (0..n).step_by(PANELS * NR) {
-            let width = (n - left).min(PANELS * NR);
-            let panels = width.div_ceil(NR);
-            for p in (0..k.max(1)).step_by(DEPTH) {
-                let depth = DEPTH.min(k - p);
-                copy_block(&b, p, left, width, depth, &mut block)?;
-                for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
-                    copy_tile(&a, p, i, bottom - 1, &mut buffers, &mut tile[..depth])?;
-                    for (sums, panel) in sums[..panels].iter_mut().zip(&block) {
-                        if p == 0 {
-                            *sums = [[A::ZERO; NR]; MR];
+    for left in (0..n).step_by(columns) {
+        let width = (n - left).min(columns);
+        for p in (0..k.max(1)).step_by(DEPTH) {
+            let depth = DEPTH.min(k - p);
+            copy_block(&b, p, left, width, depth, block)?;
+            for top in (0..m).step_by(MR) {
+                let height = MR.min(m - top);
+                copy_tile(&a, p, top, m - 1, &mut buffers, &mut tile[..depth])?;
+                let mut rows = values.get_mut(top * row..).unwrap_or_default().chunks_mut(row);
+                let mut rows: [&mut [A]; MR] = core::array::from_fn(|r| {
+                    let row = if r < height { rows.next() } else { None };
+                    row.and_then(|row| row.get_mut(left..left + width)).unwrap_or_default()
+                });
+                multiply_rows(&mut rows, p == 0, &tile[..depth], block);
+                if p + depth == k {
+                    for (i, row) in (top..top + height).zip(rows) {
+                        for (j, sums) in (left..).step_by(STRIP).zip(row.chunks_mut(STRIP)) {
+                            done(i, j, sums)?;
                         }
-                        multiply(sums, &tile[..depth], &panel[..depth]);
                     }
                 }
-            }
-            for (i, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
-                out.write_tile(i, left, MR.min(bottom - i), width, &mut sums[..panels])?;
             }
         }
     }
     Ok(())
+}
+
+/// Adds the product of a row tile and panels to up to [`MR`] rows, which are not read if `is_first`.
+fn multiply_rows<A: Accumulator, const DEPTH: usize>(
+    rows: &mut [&mut [A]; MR],
+    is_first: bool,
+    tile: &[[[A; WIDE]; MR]],
+    block: &[[[A; NR]; DEPTH]],
+) {
+    let whole = if rows[MR - 1].is_empty() { 0 } else { rows[0].len() / NR };
+    let (panels, rest) = block.split_at(whole.min(block.len()));
+    let [r0, r1, r2, r3, r4, r5] = rows;
+    let targets = r0.as_chunks_mut().0.iter_mut().zip(r1.as_chunks_mut().0).zip(r2.as_chunks_mut().0);
+    let targets = targets.zip(r3.as_chunks_mut().0).zip(r4.as_chunks_mut().0).zip(r5.as_chunks_mut().0);
+    for (panel, (((((r0, r1), r2), r3), r4), r5)) in panels.iter().zip(targets) {
+        multiply(&mut [r0, r1, r2, r3, r4, r5], is_first, tile, &panel[..tile.len()]);
+    }
+    // Rows or columns are missing: the sums go through a tile of their own.
+    let starts = (whole * NR..rows[0].len()).step_by(NR);
+    for (start, panel) in starts.zip(rest) {
+        let mut sums = [[A::ZERO; NR]; MR];
+        for (sums, row) in sums.iter_mut().zip(&*rows).filter(|_| !is_first) {
+            sums.iter_mut().zip(row.iter().skip(start)).for_each(|(sum, value)| *sum = *value);
+        }
+        multiply(&mut sums.each_mut(), false, tile, &panel[..tile.len()]);
+        for (sums, row) in sums.iter().zip(&mut *rows) {
+            row.iter_mut().skip(start).zip(sums).for_each(|(value, sum)| *value = *sum);
+        }
+    }
 }
 
 /// Copies `depth` columns from `p` on of the rows from `i` on. Rows beyond the last repeat it; their sums are not used.
@@ -323,13 +407,13 @@ fn spread<A: Copy>(rows: [&[A]; MR], tile: &mut [[[A; WIDE]; MR]]) {
 
 /// Copies rows `p..p + depth` and columns `left..left + width` of `b`, as panels.
 #[inline(always)]
-fn copy_block<A: Accumulator, const DEPTH: usize, const PANELS: usize>(
+fn copy_block<A: Accumulator, const DEPTH: usize>(
     b: &Operand<'_, A>,
     p: usize,
     left: usize,
     width: usize,
     depth: usize,
-    block: &mut [[[A; NR]; DEPTH]; PANELS],
+    block: &mut [[[A; NR]; DEPTH]],
 ) -> Result<()> {
     if b.layout.col == 1
         && width.is_multiple_of(NR)
@@ -402,11 +486,21 @@ fn copy_panel<A: Accumulator>(
     Ok(())
 }
 
-/// Adds the product of a row tile and a panel of the same depth. A function of its own, because the optimiser then
-/// keeps the accumulators in registers.
+/// Adds the product of a row tile and a panel of the same depth to sums, which are not read if `is_first`. A function
+/// of its own, because the optimiser then keeps the accumulators in registers.
 #[inline(never)]
-fn multiply<A: Accumulator>(sums: &mut [[A; NR]; MR], tile: &[[[A; WIDE]; MR]], panel: &[[A; NR]]) {
-    let mut acc = *sums;
+fn multiply<A: Accumulator>(
+    sums: &mut [&mut [A; NR]; MR],
+    is_first: bool,
+    tile: &[[[A; WIDE]; MR]],
+    panel: &[[A; NR]],
+) {
+    let mut acc = [[A::ZERO; NR]; MR];
+    if !is_first {
+        for r in 0..MR {
+            acc[r] = *sums[r];
+        }
+    }
     for (a, b) in tile.iter().zip(panel) {
         for r in 0..MR {
             for c in 0..NR {
@@ -414,7 +508,53 @@ fn multiply<A: Accumulator>(sums: &mut [[A; NR]; MR], tile: &[[[A; WIDE]; MR]], 
             }
         }
     }
-    *sums = acc;
+    for r in 0..MR {
+        *sums[r] = acc[r];
+    }
+}
+
+/// Small operands with contiguous rows: tiles of four rows that are multiplied where they are. There are [`NR`] columns
+/// or more; the last ones may be computed twice.
+fn small<A: Accumulator>(shape: Shape, a: Rows<'_, A>, b: Rows<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+    let Shape { m, k, n } = shape;
+    let is_plain = out.layout.col == 1 && out.alpha == A::ONE && matches!(out.addend, Addend::None);
+    let row = |i: usize| a.values.get(i.min(m - 1) * a.step..).and_then(|row| row.get(..k)).unwrap_or_default();
+    for i in (0..m).step_by(4) {
+        let rows = [row(i), row(i + 1), row(i + 2), row(i + 3)];
+        for j in (0..n).step_by(NR) {
+            let j = j.min(n - NR);
+            let mut sums = multiply_in_place(rows, b.values.get(j..).unwrap_or_default(), b.step);
+            for (i, sums) in (i..m).zip(&mut sums) {
+                let start = out.layout.at(i, j);
+                match &mut out.memory {
+                    Memory::Native(to) if is_plain => {
+                        if let Some(to) = to.get_mut(start..).and_then(|to| to.first_chunk_mut()) {
+                            *to = *sums;
+                        }
+                    }
+                    _ => out.write(i, j, sums)?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn multiply_in_place<A: Accumulator>(rows: [&[A]; 4], b: &[A], step: usize) -> [[A; NR]; 4] {
+    let mut acc = [[A::ZERO; NR]; 4];
+    let [r0, r1, r2, r3] = rows;
+    let factors = r0.iter().zip(r1).zip(r2).zip(r3);
+    for (b, (((a0, a1), a2), a3)) in b.chunks(step.max(NR)).zip(factors) {
+        let Some(b) = b.first_chunk::<NR>() else { break };
+        for c in 0..NR {
+            acc[0][c] = acc[0][c].add(a0.mul(b[c]));
+            acc[1][c] = acc[1][c].add(a1.mul(b[c]));
+            acc[2][c] = acc[2][c].add(a2.mul(b[c]));
+            acc[3][c] = acc[3][c].add(a3.mul(b[c]));
+        }
+    }
+    acc
 }
 
 /// Few rows, rows of `b` contiguous: adds scaled rows of `b`, four at a time.
