@@ -13,7 +13,7 @@ pub enum Blob<'a> {
     Made(Arc<dyn Make>),
 }
 
-/// Makes data when it is written. It may be made several times, and is the same every time.
+/// Makes data when it is written, in one piece or several. It may be made several times, and is the same every time.
 pub trait Make: fmt::Debug + Send + Sync {
     /// How many bytes there are.
     fn size(&self) -> u64;
@@ -23,8 +23,13 @@ pub trait Make: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Puts the bytes into `buffer`, whose content goes; `None` if that fails.
-    fn make(&self, buffer: &mut Vec<u8>) -> Option<()>;
+    /// Bytes of each piece but the last, which may have fewer.
+    fn piece_size(&self) -> u64 {
+        self.size()
+    }
+
+    /// Puts the bytes of a piece into `buffer`, whose content goes; `None` if that fails.
+    fn make(&self, piece: u64, buffer: &mut Vec<u8>) -> Option<()>;
 }
 
 impl Blob<'_> {
@@ -44,17 +49,44 @@ impl Blob<'_> {
         }
     }
 
-    /// The bytes, where they are already or else made in `buffer`, whose content goes; `None` if they could not be made, or
-    /// are not as many as was said.
-    pub fn bytes<'b>(&'b self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    /// Bytes of each piece but the last, which may have fewer.
+    fn piece_size(&self) -> u64 {
+        let size = match self {
+            Self::Made(data) if data.in_place().is_none() => data.piece_size(),
+            _ => self.size(),
+        };
+        size.max(1)
+    }
+
+    /// In how many pieces the bytes come.
+    pub fn pieces(&self) -> u64 {
+        self.size().div_ceil(self.piece_size())
+    }
+
+    /// The bytes of a piece, where they are already or else made in `buffer`, whose content goes; `None` if they could not
+    /// be made, or are not as many as was said.
+    pub fn piece<'b>(&'b self, piece: u64, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         let bytes = match (self, self.in_place()) {
             (Self::Made(data), None) => {
-                data.make(buffer)?;
+                data.make(piece, buffer)?;
                 buffer
             }
             (_, in_place) => in_place?,
         };
-        (bytes.len() as u64 == self.size()).then_some(bytes)
+        let size = self.size().checked_sub(piece.checked_mul(self.piece_size())?)?.min(self.piece_size());
+        (bytes.len() as u64 == size).then_some(bytes)
+    }
+
+    /// All bytes; `None` if they could not be made, or are not as many as was said.
+    pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        if let Some(bytes) = self.in_place() {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let (mut bytes, mut buffer) = (Vec::new(), Vec::new());
+        for piece in 0..self.pieces() {
+            bytes.extend_from_slice(self.piece(piece, &mut buffer)?);
+        }
+        Some(Cow::Owned(bytes))
     }
 }
 
@@ -62,7 +94,7 @@ impl PartialEq for Blob<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Made(a), Self::Made(b)) if Arc::ptr_eq(a, b) => true,
-            _ => self.size() == other.size() && self.bytes(&mut Vec::new()) == other.bytes(&mut Vec::new()),
+            _ => self.size() == other.size() && self.bytes() == other.bytes(),
         }
     }
 }

@@ -51,11 +51,15 @@ impl<'m> Image<'m> {
         let blobs = self.blobs.iter().flat_map(move |(offset, piece)| {
             let gap = offset.saturating_sub(at);
             at = offset + piece.size();
-            let part = match piece {
-                Piece::Bytes(bytes) => Part::Bytes(bytes),
-                Piece::Blob(blob) => Part::Blob { offset: *offset, blob },
+            let pieces = match piece {
+                Piece::Bytes(_) => 1,
+                Piece::Blob(blob) => blob.pieces(),
             };
-            [Part::Zeros(gap), part]
+            let parts = (0..pieces).map(move |index| match piece {
+                Piece::Bytes(bytes) => Part::Bytes(bytes),
+                Piece::Blob(blob) => Part::Blob { offset: *offset, blob, piece: index },
+            });
+            core::iter::once(Part::Zeros(gap)).chain(parts)
         });
         core::iter::once(Part::Bytes(&self.head)).chain(blobs)
     }
@@ -89,10 +93,11 @@ pub enum Part<'m> {
     Bytes(&'m [u8]),
     /// A number of bytes that are zero.
     Zeros(u64),
-    /// Data, and where in the file it lies.
+    /// A piece of data, and where in the file the data lies.
     Blob {
         offset: u64,
         blob: &'m Blob<'m>,
+        piece: u64,
     },
 }
 
@@ -118,9 +123,9 @@ impl Part<'_> {
                 }
                 Ok(())
             }
-            Self::Blob { offset, blob } => {
+            Self::Blob { offset, blob, piece } => {
                 let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
-                sink(blob.bytes(buffer).ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, offset))?)
+                sink(blob.piece(piece, buffer).ok_or_else(|| FormatError::new(SEGMENT_SIZE, kind, offset))?)
             }
         }
     }

@@ -83,7 +83,7 @@ fn expect(
 
 /// Cuts data to its first bytes.
 fn shorten(blob: &mut Blob<'_>, len: usize) {
-    *blob = Blob::from(blob.bytes(&mut Vec::new()).unwrap()[..len].to_vec());
+    *blob = Blob::from(blob.bytes().unwrap()[..len].to_vec());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rushlight_format::Make;
 use crate::Bytes;
 use crate::error::Error;
 
-use super::gather::gather;
+use super::gather::{self, gather};
 use super::types::TensorType;
 
 /// A tensor with its content.
@@ -139,6 +139,16 @@ impl Constant {
         is_row_major(&self.sizes().ok()?, strides).then_some(range)
     }
 
+    /// How many rows of a strided constant are put together at a time, and the bytes of a row; `None` if that is no matter
+    /// of rows.
+    fn rows_of_pieces(&self) -> Option<(usize, usize)> {
+        /// Pieces of about this size are still in the caches when they are written.
+        const PIECE: usize = 1 << 20;
+        let sizes = self.sizes().ok().filter(|_| matches!(self.data, ConstantData::Strided { .. }))?;
+        let row = self.len().ok()?.checked_div(*sizes.first()?)?.max(1);
+        Some((PIECE.div_ceil(row).next_multiple_of(gather::TILE), row))
+    }
+
     /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
     /// computing.
     pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
@@ -172,8 +182,21 @@ impl Make for Constant {
         }
     }
 
-    fn make(&self, buffer: &mut Vec<u8>) -> Option<()> {
-        self.read_into(buffer).ok()
+    fn piece_size(&self) -> u64 {
+        self.rows_of_pieces().map_or_else(|| Make::size(self), |(rows, row)| rows.saturating_mul(row) as u64)
+    }
+
+    fn make(&self, piece: u64, buffer: &mut Vec<u8>) -> Option<()> {
+        let (ConstantData::Strided { storage, offset, strides }, Some((rows, _))) = (&self.data, self.rows_of_pieces())
+        else {
+            return self.read_into(buffer).ok();
+        };
+        let first = usize::try_from(piece).ok()?.checked_mul(rows)?;
+        let mut sizes = self.sizes().ok()?;
+        let size = sizes.first_mut()?;
+        *size = size.checked_sub(first)?.min(rows);
+        let offset = first.checked_mul(*strides.first()?)?.checked_add(*offset)?;
+        gather(storage, offset, strides, &sizes, self.ty.dtype.size(), buffer)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Strided elements, brought into row-major order.
 
 /// Rows and columns of the tiles in which a matrix is transposed, with each cache line read once and written once.
-const TILE: usize = 64;
+pub(super) const TILE: usize = 64;
 
 /// Puts the elements of a strided tensor in row-major order into `to`, whose content goes; `None` if one is outside of
 /// `storage`, there are too many to hold, or their size is none that a dtype has. `offset` and `strides` count elements of

@@ -140,11 +140,10 @@ impl ProgramModel<'_> {
         }
         let mut builder = Builder::new(INLINE_ALIGNMENT);
         let mut constant_buffer = Vec::new();
-        let mut buffer = Vec::new();
         for data in &self.constants {
             let kind = ErrorKind::Unsupported { what: Feature::UnmadeData };
-            let data = data.bytes(&mut buffer).ok_or_else(|| BUFFER_STORAGE.error(kind, 0))?;
-            let storage = builder.bytes(data, INLINE_ALIGNMENT);
+            let data = data.bytes().ok_or_else(|| BUFFER_STORAGE.error(kind, 0))?;
+            let storage = builder.bytes(&data, INLINE_ALIGNMENT);
             constant_buffer.push(builder.table(&[(BUFFER_STORAGE, storage.into())]));
         }
         let mut blobs = BTreeMap::new();
