@@ -5,7 +5,7 @@ use rushlight_runtime::{
 };
 
 use super::transform::{
-    Direction, Lanes, Transform, add, conjugate, least_work_len, multiply, numbers, scale, subtract, turn_left, turns,
+    Direction, Lanes, Transform, add, add_turned, conjugate, each, least_work_len, multiply, numbers, scale, turns,
     work_len,
 };
 use crate::support::real::Real;
@@ -141,36 +141,22 @@ where
     let target = out.as_mut_slice::<Complex<F>>().map_err(|e| e.arg(4))?;
     let (n, kept) = (input.size(last), sizes[last]);
     let shapes = [input.sizes(), &sizes];
-    let mut write = |lines: &[[usize; 2]], step: usize, k: usize, [re, im]: Lanes<F, N>| {
-        for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
-            target[to + k * step] = Complex { re, im };
-        }
-    };
     if n.is_multiple_of(2) {
         // Even and odd elements are the real and imaginary parts of a line of half the length.
         let half = n / 2;
         let (turned, work) = numbers(work, half + 1);
         turns(turned, n, -1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Forward, work);
-        let scale_half = factor.mul(F::from_f64(0.5));
+        let half_factor = factor.mul(F::from_f64(0.5));
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            load_pairs(values, lines, from_step, n, transform.lines());
+            load_pairs(values, lines, from_step, transform.lines());
             let result = transform.run();
-            for (k, &turn) in turned.iter().enumerate().take(half / 2 + 1) {
-                let mirror = half - k;
-                let (value, mirrored) = (result[k], conjugate(result[if k == 0 { 0 } else { mirror }]));
-                // -i times the difference belongs to the odd elements.
-                let odd = multiply(turn_left(subtract(value, mirrored), F::ZERO.sub(F::ONE)), turn);
-                let even = add(value, mirrored);
-                let sums = [
-                    (k, scale(add(even, odd), scale_half)),
-                    (mirror, scale(conjugate(subtract(even, odd)), scale_half)),
-                ];
-                for (k, sum) in sums {
-                    write(lines, to_step, k, sum);
-                    if n - k < kept && k > 0 {
-                        write(lines, to_step, n - k, conjugate(sum));
-                    }
+            let middle = split_spectrum(result, turned);
+            store_numbers(result, half_factor, target, lines, to_step);
+            store_number(scale(middle, half_factor), target, lines, half * to_step);
+            if kept == n {
+                for (k, &value) in result.iter().enumerate().skip(1) {
+                    store_number(scale(conjugate(value), half_factor), target, lines, (n - k) * to_step);
                 }
             }
         })?;
@@ -183,7 +169,7 @@ where
                 }
             }
             for (k, value) in transform.run().iter().take(kept).enumerate() {
-                write(lines, to_step, k, scale(*value, factor));
+                store_number(scale(*value, factor), target, lines, k * to_step);
             }
         })?;
     }
@@ -244,44 +230,28 @@ where
     let target = out.as_mut_slice::<F>()?;
     let n = sizes[last];
     let shapes = [input.sizes(), &sizes];
-    let read = |lines: &Numbers<'_, F>, k: usize| {
-        let mut value = lines.get(k);
-        // What is its own mirror image is real.
-        if k == 0 || 2 * k == n {
-            value[1] = [F::ZERO; N];
-        }
-        scale(value, factor)
-    };
     if n.is_multiple_of(2) {
         let half = n / 2;
         let (turned, work) = numbers(work, half + 1);
         turns(turned, n, 1.0);
         let mut transform = Transform::<F, N>::new(half, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            let numbers = Numbers::new(values, lines, from_step, half + 1);
             let slots = transform.lines();
-            for (k, &turn) in turned.iter().enumerate().take(half / 2 + 1) {
-                let mirror = half - k;
-                let (value, mirrored) = (read(&numbers, k), conjugate(read(&numbers, mirror)));
-                let odd = turn_left(multiply(subtract(value, mirrored), turn), F::ONE);
-                let even = add(value, mirrored);
-                if k > 0 {
-                    slots[mirror] = conjugate(subtract(even, odd));
-                }
-                slots[k] = add(even, odd);
-            }
-            store_pairs(transform.run(), target, lines, to_step, n);
+            load_numbers(values, lines, from_step, slots);
+            join_spectrum(slots, load_number(values, lines, half * from_step), turned);
+            store_pairs(transform.run(), factor, target, lines, to_step);
         })
     } else {
         let mut transform = Transform::<F, N>::new(n, Direction::Backward, work);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
-            let numbers = Numbers::new(values, lines, from_step, n / 2 + 1);
             let slots = transform.lines();
             for k in 0..=n / 2 {
-                let value = read(&numbers, k);
+                let value = scale(load_number(values, lines, k * from_step), factor);
                 slots[if k == 0 { 0 } else { n - k }] = conjugate(value);
                 slots[k] = value;
             }
+            // What is its own mirror image is real.
+            slots[0][1] = [F::ZERO; N];
             for (i, [re, _]) in transform.run().iter().enumerate() {
                 for (&[_, to], re) in lines.iter().zip(re) {
                     target[to + i * to_step] = *re;
@@ -291,91 +261,170 @@ where
     }
 }
 
-/// Reads lines of `n` real numbers, an even number, as half as many complex ones.
-fn load_pairs<F: Real, const N: usize>(
-    values: &[F],
-    lines: &[[usize; 2]],
-    step: usize,
-    n: usize,
+/// Turns the transform of lines whose elements are pairs of real numbers into twice the first half of the transform of
+/// the real numbers; twice what belongs in the middle, after that half, is returned. `turned` has the turns of the whole
+/// length.
+fn split_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], turned: &[[F; 2]]) -> Lanes<F, N> {
+    let Some((first, rest)) = slots.split_first_mut() else { return [[F::ZERO; N]; 2] };
+    each_pair(rest, &turned[1..], |[a, b], [c, d], turn| {
+        let even = [each(|l| a[l].add(c[l])), each(|l| b[l].sub(d[l]))];
+        // -i times the difference belongs to the odd elements.
+        let odd = multiply([each(|l| b[l].add(d[l])), each(|l| c[l].sub(a[l]))], turn);
+        [add(even, odd), [each(|l| even[0][l].sub(odd[0][l])), each(|l| odd[1][l].sub(even[1][l]))]]
+    });
+    let [re, im] = add(*first, *first);
+    *first = [each(|l| re[l].add(im[l])), [F::ZERO; N]];
+    [each(|l| re[l].sub(im[l])), [F::ZERO; N]]
+}
+
+/// The reverse: makes the first half of a spectrum and its middle one of pairs of real numbers.
+fn join_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], middle: Lanes<F, N>, turned: &[[F; 2]]) {
+    let Some((first, rest)) = slots.split_first_mut() else { return };
+    each_pair(rest, &turned[1..], |[a, b], [c, d], turn| {
+        let even = [each(|l| a[l].add(c[l])), each(|l| b[l].sub(d[l]))];
+        let odd = multiply([each(|l| a[l].sub(c[l])), each(|l| b[l].add(d[l]))], turn);
+        [add_turned(even, odd), [each(|l| even[0][l].add(odd[1][l])), each(|l| odd[0][l].sub(even[1][l]))]]
+    });
+    // What is its own mirror image is real.
+    *first = [each(|l| first[0][l].add(middle[0][l])), each(|l| first[0][l].sub(middle[0][l]))];
+}
+
+/// Replaces slots and their mirror images, the last of them being the first's; the one in the middle is its own.
+#[inline(always)]
+fn each_pair<F: Real, const N: usize>(
     slots: &mut [Lanes<F, N>],
+    turned: &[[F; 2]],
+    f: impl Fn(Lanes<F, N>, Lanes<F, N>, [F; 2]) -> [Lanes<F, N>; 2],
 ) {
-    if let ([a, b, c, d], 1, LANES) = (lines, step, N) {
-        let [a, b, c, d] = [a, b, c, d].map(|&[from, _]| values[from..][..n].as_chunks::<2>().0);
-        for ([re, im], (((a, b), c), d)) in slots.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
-            re.copy_from_slice(&[a[0], b[0], c[0], d[0]]);
-            im.copy_from_slice(&[a[1], b[1], c[1], d[1]]);
+    let pairs = slots.len() / 2;
+    let (low, high) = slots.split_at_mut(pairs);
+    for ((slot, mirror), &turn) in low.iter_mut().zip(high.iter_mut().rev()).zip(turned) {
+        [*slot, *mirror] = f(*slot, *mirror, turn);
+    }
+    if high.len() > pairs
+        && let (Some(slot), Some(&turn)) = (high.first_mut(), turned.get(pairs))
+    {
+        *slot = f(*slot, *slot, turn)[0];
+    }
+}
+
+/// Where the lines start in one of both tensors, if there are `N` and their elements lie next to each other.
+fn starts<const N: usize>(lines: &[[usize; 2]], side: usize, step: usize) -> Option<[usize; N]> {
+    (lines.len() == N && step == 1).then(|| each(|l| lines[l][side]))
+}
+
+/// Reads lines of real numbers as half as many complex ones.
+fn load_pairs<F: Real, const N: usize>(values: &[F], lines: &[[usize; 2]], step: usize, slots: &mut [Lanes<F, N>]) {
+    let len = slots.len();
+    if let Some(starts) = starts::<N>(lines, 0, step) {
+        let lines: [&[[F; 2]]; N] = each(|l| &values[starts[l]..].as_chunks().0[..len]);
+        for (i, slot) in slots.iter_mut().enumerate() {
+            *slot = [each(|l| lines[l][i][0]), each(|l| lines[l][i][1])];
         }
         return;
     }
-    for (l, &[from, _]) in lines.iter().enumerate() {
-        for (i, [re, im]) in slots.iter_mut().enumerate() {
-            re[l] = values[from + 2 * i * step];
-            im[l] = values[from + (2 * i + 1) * step];
+    for (l, &[from, _]) in lines.iter().enumerate().take(N) {
+        for (i, slot) in slots.iter_mut().enumerate() {
+            [slot[0][l], slot[1][l]] = [values[from + 2 * i * step], values[from + (2 * i + 1) * step]];
         }
     }
 }
 
-/// Lines of complex numbers that are read side by side.
-enum Numbers<'a, F> {
-    /// As many as there are lanes, each next to each other.
-    Slices([&'a [Complex<F>]; LANES]),
-    Strided(&'a [Complex<F>], &'a [[usize; 2]], usize),
-}
-
-impl<'a, F: Real> Numbers<'a, F> {
-    /// The first `len` numbers of each line.
-    fn new(values: &'a [Complex<F>], lines: &'a [[usize; 2]], step: usize, len: usize) -> Self {
-        match (lines, step) {
-            ([a, b, c, d], 1) => Self::Slices([a, b, c, d].map(|&[from, _]| &values[from..][..len])),
-            _ => Self::Strided(values, lines, step),
-        }
-    }
-
-    /// Number `k` of up to `N` lines.
-    #[inline(always)]
-    fn get<const N: usize>(&self, k: usize) -> Lanes<F, N> {
-        let [mut re, mut im] = [[F::ZERO; N]; 2];
-        match self {
-            Self::Slices(slices) if N == LANES => {
-                let [a, b, c, d] = slices.map(|line| line[k]);
-                re.copy_from_slice(&[a.re, b.re, c.re, d.re]);
-                im.copy_from_slice(&[a.im, b.im, c.im, d.im]);
-            }
-            Self::Slices(_) => {}
-            Self::Strided(values, lines, step) => {
-                for ((&[from, _], re), im) in lines.iter().zip(&mut re).zip(&mut im) {
-                    let number = values[from + k * step];
-                    (*re, *im) = (number.re, number.im);
-                }
-            }
-        }
-        [re, im]
-    }
-}
-
-/// Writes complex numbers as lines of `n` real ones, twice as many.
+/// The reverse of [`load_pairs`], times `factor`.
 fn store_pairs<F: Real, const N: usize>(
     slots: &[Lanes<F, N>],
+    factor: F,
     target: &mut [F],
     lines: &[[usize; 2]],
     step: usize,
-    n: usize,
 ) {
-    if let ([a, b, c, d], 1) = (lines, step)
-        && let Ok([a, b, c, d]) = target.get_disjoint_mut([a, b, c, d].map(|&[_, to]| to..to + n))
+    let mut done = 0;
+    if let Some(starts) = starts::<N>(lines, 1, step)
+        && let Ok(lines) = target.get_disjoint_mut(starts.map(|start| start..start + 2 * slots.len()))
     {
-        let [a, b, c, d] = [a, b, c, d].map(|line| line.as_chunks_mut::<2>().0);
-        for ([re, im], (((a, b), c), d)) in slots.iter().zip(a.iter_mut().zip(b).zip(c).zip(d)) {
-            if let (&[a0, b0, c0, d0], &[a1, b1, c1, d1]) = (&re[..], &im[..]) {
-                (*a, *b, *c, *d) = ([a0, a1], [b0, b1], [c0, c1], [d0, d1]);
+        let twos = slots.as_chunks::<2>().0;
+        let lines = lines.map(|line| &mut line.as_chunks_mut().0[..twos.len()]);
+        for (i, [a, b]) in twos.iter().enumerate() {
+            for l in 0..N {
+                lines[l][i] = [a[0][l], a[1][l], b[0][l], b[1][l]].map(|x| x.mul(factor));
             }
+        }
+        done = 2 * twos.len();
+    }
+    for (i, [re, im]) in slots.iter().enumerate().skip(done) {
+        for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
+            target[to + 2 * i * step] = re.mul(factor);
+            target[to + (2 * i + 1) * step] = im.mul(factor);
+        }
+    }
+}
+
+/// Reads lines of complex numbers.
+fn load_numbers<F: Real, const N: usize>(
+    values: &[Complex<F>],
+    lines: &[[usize; 2]],
+    step: usize,
+    slots: &mut [Lanes<F, N>],
+) {
+    let len = slots.len();
+    if let Some(starts) = starts::<N>(lines, 0, step) {
+        let lines: [&[Complex<F>]; N] = each(|l| &values[starts[l]..][..len]);
+        for (i, slot) in slots.iter_mut().enumerate() {
+            *slot = [each(|l| lines[l][i].re), each(|l| lines[l][i].im)];
         }
         return;
     }
-    for (i, [re, im]) in slots.iter().enumerate() {
-        for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
-            (target[to + 2 * i * step], target[to + (2 * i + 1) * step]) = (*re, *im);
+    for (i, slot) in slots.iter_mut().enumerate() {
+        *slot = load_number(values, lines, i * step);
+    }
+}
+
+/// The number `distance` elements behind the start of each line.
+fn load_number<F: Real, const N: usize>(values: &[Complex<F>], lines: &[[usize; 2]], distance: usize) -> Lanes<F, N> {
+    let mut slot = [[F::ZERO; N]; 2];
+    for (l, &[from, _]) in lines.iter().enumerate().take(N) {
+        let value = values[from + distance];
+        [slot[0][l], slot[1][l]] = [value.re, value.im];
+    }
+    slot
+}
+
+/// The reverse of [`load_numbers`], times `factor`.
+fn store_numbers<F: Real, const N: usize>(
+    slots: &[Lanes<F, N>],
+    factor: F,
+    target: &mut [Complex<F>],
+    lines: &[[usize; 2]],
+    step: usize,
+) {
+    let mut done = 0;
+    if let Some(starts) = starts::<N>(lines, 1, step)
+        && let Ok(lines) = target.get_disjoint_mut(starts.map(|start| start..start + slots.len()))
+    {
+        let twos = slots.as_chunks::<2>().0;
+        let lines = lines.map(|line| &mut line.as_chunks_mut().0[..twos.len()]);
+        for (i, [a, b]) in twos.iter().enumerate() {
+            for l in 0..N {
+                let [x, y, z, w] = [a[0][l], a[1][l], b[0][l], b[1][l]].map(|x| x.mul(factor));
+                lines[l][i] = [Complex { re: x, im: y }, Complex { re: z, im: w }];
+            }
         }
+        done = 2 * twos.len();
+    }
+    for (i, &slot) in slots.iter().enumerate().skip(done) {
+        store_number(scale(slot, factor), target, lines, i * step);
+    }
+}
+
+/// The reverse of [`load_number`].
+fn store_number<F: Real, const N: usize>(
+    [re, im]: Lanes<F, N>,
+    target: &mut [Complex<F>],
+    lines: &[[usize; 2]],
+    distance: usize,
+) {
+    for ((&[_, to], re), im) in lines.iter().zip(re).zip(im) {
+        target[to + distance] = Complex { re, im };
     }
 }
 

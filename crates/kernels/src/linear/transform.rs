@@ -126,8 +126,8 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
         }
     }
 
-    /// Transforms [`lines`](Self::lines).
-    pub(super) fn run(&mut self) -> &[Lanes<F, N>] {
+    /// Transforms [`lines`](Self::lines), in place.
+    pub(super) fn run(&mut self) -> &mut [Lanes<F, N>] {
         let Some(chirp) = &mut self.chirp else {
             stockham(self.twiddles, self.a, self.b);
             return self.a;
@@ -163,22 +163,40 @@ fn lanes<F, const N: usize>(work: &mut [F], len: usize) -> (&mut [Lanes<F, N>], 
 
 /// Fills `slots` with exp(2 pi i sign k / n) for k from 0 on, `sign` being 1 or -1.
 pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
-    for k in 0..slots.len() {
-        // Seven eighths of a circle are mirror images of the first.
-        let mirrored = |at: usize| slots.get(at).copied().unwrap_or([F::ZERO; 2]);
-        slots[k] = if 2 * k > n {
-            let [cos, sin] = mirrored(n - k);
-            [cos, F::ZERO.sub(sin)]
-        } else if 4 * k > n && n.is_multiple_of(2) {
-            let [cos, sin] = mirrored(n / 2 - k);
-            [F::ZERO.sub(cos), sin]
-        } else if 8 * k > n && n.is_multiple_of(4) {
-            let ([cos, sin], sign) = (mirrored(n / 4 - k), F::from_f64(sign));
-            [sin.mul(sign), cos.mul(sign)]
-        } else {
-            turn(sign * k as f64 / n as f64)
-        };
+    // The sum of two angles takes a fraction of the time of sines.
+    const FINE: usize = 8;
+    // Seven eighths of a circle are mirror images of the first.
+    let first = (n / if n.is_multiple_of(4) {
+        8
+    } else if n.is_multiple_of(2) {
+        4
+    } else {
+        2
+    } + 1)
+        .min(slots.len());
+    let angle = |k: usize| turn::<f64>(sign * k as f64 / n as f64);
+    let fine: [[f64; 2]; FINE] = each(angle);
+    for (i, slots) in slots[..first].chunks_mut(FINE).enumerate() {
+        let [a, b] = angle(i * FINE);
+        for (slot, [c, d]) in slots.iter_mut().zip(fine) {
+            *slot = [F::from_f64(a * c - b * d), F::from_f64(a * d + b * c)];
+        }
     }
+    let mut done = first;
+    let mut mirror = |at: usize, f: &dyn Fn(Number<F>) -> Number<F>| {
+        for k in done..slots.len().min(at + 1) {
+            slots[k] = f(slots[at - k]);
+        }
+        done = done.max(slots.len().min(at + 1));
+    };
+    if n.is_multiple_of(4) {
+        let sign = F::from_f64(sign);
+        mirror(n / 4, &|[cos, sin]| [sin.mul(sign), cos.mul(sign)]);
+    }
+    if n.is_multiple_of(2) {
+        mirror(n / 2, &|[cos, sin]| [F::ZERO.sub(cos), sin]);
+    }
+    mirror(n, &|[cos, sin]| [cos, F::ZERO.sub(sin)]);
 }
 
 /// exp(2 pi i x)
@@ -188,7 +206,7 @@ pub(super) fn turn<F: Real>(x: f64) -> Number<F> {
 }
 
 #[inline(always)]
-fn each<F: Real, const N: usize>(f: impl Fn(usize) -> F) -> [F; N] {
+pub(super) fn each<T, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     core::array::from_fn(f)
 }
 
@@ -218,10 +236,16 @@ pub(super) fn scale<F: Real, const N: usize>(a: Lanes<F, N>, by: F) -> Lanes<F, 
     [each(|l| a[0][l].mul(by)), each(|l| a[1][l].mul(by))]
 }
 
-/// Times `i * by`.
+/// `a + i b`
 #[inline(always)]
-pub(super) fn turn_left<F: Real, const N: usize>(a: Lanes<F, N>, by: F) -> Lanes<F, N> {
-    [each(|l| F::ZERO.sub(a[1][l].mul(by))), each(|l| a[0][l].mul(by))]
+pub(super) fn add_turned<F: Real, const N: usize>(a: Lanes<F, N>, b: Lanes<F, N>) -> Lanes<F, N> {
+    [each(|l| a[0][l].sub(b[1][l])), each(|l| a[1][l].add(b[0][l]))]
+}
+
+/// `a - i b`
+#[inline(always)]
+pub(super) fn subtract_turned<F: Real, const N: usize>(a: Lanes<F, N>, b: Lanes<F, N>) -> Lanes<F, N> {
+    [each(|l| a[0][l].add(b[1][l])), each(|l| a[1][l].sub(b[0][l]))]
 }
 
 /// Transforms `a` with the help of `b` of the same length; the result is in `a`.
@@ -233,11 +257,12 @@ fn stockham<F: Real, const N: usize>(twiddles: &[Number<F>], a: &mut [Lanes<F, N
     let (mut n, mut step, mut swapped) = (total, 1, false);
     while n > 1 {
         let radix = next_factor(n);
-        match radix {
-            2 => pass_of_two(twiddles, x, y, step),
-            3 => pass_of_odd::<F, N, 3>(twiddles, x, y, step),
-            4 => pass_of_four(twiddles, x, y, step),
-            5 => pass_of_odd::<F, N, 5>(twiddles, x, y, step),
+        match (radix, n == radix) {
+            (2, _) => pass_of_two(twiddles, x, y, step),
+            (3, _) => pass_of_odd::<F, N, 3, false>(twiddles, x, y, step),
+            (4, _) => pass_of_four(twiddles, x, y, step),
+            (5, false) => pass_of_odd::<F, N, 5, false>(twiddles, x, y, step),
+            (5, true) => pass_of_odd::<F, N, 5, true>(twiddles, x, y, step),
             _ => pass(twiddles, x, y, step, radix),
         }
         core::mem::swap(&mut x, &mut y);
@@ -271,30 +296,57 @@ fn pass_of_four<F: Real, const N: usize>(
     step: usize,
 ) {
     let quarter = x.len() / 4;
-    // A quarter turn is -i forward, i backward.
-    let sine = twiddles[quarter][1];
+    // A quarter turn is -i forward, i backward, which exchanges two of the outputs.
+    let is_backward = twiddles[quarter][1] > F::ZERO;
     let (low, high) = x.split_at(2 * quarter);
     let ((x0, x1), (x2, x3)) = (low.split_at(quarter), high.split_at(quarter));
+    let turns = |p: usize| [1, 2, 3].map(|r| twiddles[p * r * step]);
+    if step == 1 {
+        let inputs = x0.iter().zip(x1).zip(x2).zip(x3).zip(y.as_chunks_mut().0);
+        for (p, ((((&a, &b), &c), &d), [y0, y1, y2, y3])) in inputs.enumerate() {
+            let [w1, w2, w3] = turns(p);
+            let [e, f, g, h] = butterfly(a, b, c, d);
+            let (f, h) = if is_backward { (h, f) } else { (f, h) };
+            (*y0, *y1, *y2, *y3) = (e, multiply(f, w1), multiply(g, w2), multiply(h, w3));
+        }
+        return;
+    }
     for (p, out) in y.chunks_exact_mut(4 * step).enumerate() {
-        let [w1, w2, w3] = [1, 2, 3].map(|r| twiddles[p * r * step]);
+        let [w1, w2, w3] = turns(p);
         let range = p * step..(p + 1) * step;
         let (low, high) = out.split_at_mut(2 * step);
         let ((y0, y1), (y2, y3)) = (low.split_at_mut(step), high.split_at_mut(step));
+        let (y1, y3, w1, w3) = if is_backward { (y3, y1, w3, w1) } else { (y1, y3, w1, w3) };
         let inputs = x0[range.clone()].iter().zip(&x1[range.clone()]).zip(&x2[range.clone()]).zip(&x3[range]);
-        let outputs = y0.iter_mut().zip(y1).zip(y2).zip(y3);
-        for ((((&a, &b), &c), &d), (((y0, y1), y2), y3)) in inputs.zip(outputs) {
-            let (even, odd) = (add(a, c), add(b, d));
-            let (difference, side) = (subtract(a, c), turn_left(subtract(b, d), sine));
-            *y0 = add(even, odd);
-            *y1 = multiply(add(difference, side), w1);
-            *y2 = multiply(subtract(even, odd), w2);
-            *y3 = multiply(subtract(difference, side), w3);
+        let quadruples = inputs.zip(y0.iter_mut().zip(y1).zip(y2).zip(y3));
+        // All turns of the first group, which the last pass has only, are 1.
+        if p == 0 {
+            for ((((&a, &b), &c), &d), (((y0, y1), y2), y3)) in quadruples {
+                [*y0, *y1, *y2, *y3] = butterfly(a, b, c, d);
+            }
+        } else {
+            for ((((&a, &b), &c), &d), (((y0, y1), y2), y3)) in quadruples {
+                let [e, f, g, h] = butterfly(a, b, c, d);
+                (*y0, *y1, *y2, *y3) = (e, multiply(f, w1), multiply(g, w2), multiply(h, w3));
+            }
         }
     }
 }
 
+/// The forward transform of four numbers; the backward one exchanges the second and the last output.
+#[inline(always)]
+fn butterfly<F: Real, const N: usize>(
+    a: Lanes<F, N>,
+    b: Lanes<F, N>,
+    c: Lanes<F, N>,
+    d: Lanes<F, N>,
+) -> [Lanes<F, N>; 4] {
+    let (even, odd, difference, side) = (add(a, c), add(b, d), subtract(a, c), subtract(b, d));
+    [add(even, odd), subtract_turned(difference, side), subtract(even, odd), add_turned(difference, side)]
+}
+
 /// A small odd radix: outputs r and R - r are the sum and the difference of a cosine and a sine part.
-fn pass_of_odd<F: Real, const N: usize, const R: usize>(
+fn pass_of_odd<F: Real, const N: usize, const R: usize, const IS_LAST: bool>(
     twiddles: &[Number<F>],
     x: &[Lanes<F, N>],
     y: &mut [Lanes<F, N>],
@@ -302,24 +354,29 @@ fn pass_of_odd<F: Real, const N: usize, const R: usize>(
 ) {
     let part = x.len() / R;
     let roots: [Number<F>; R] = core::array::from_fn(|i| twiddles[i * part]);
+    let by = |value: Lanes<F, N>, twiddle| if IS_LAST { value } else { multiply(value, twiddle) };
     for (p, out) in y.chunks_exact_mut(R * step).enumerate() {
         let outer: [Number<F>; R] = core::array::from_fn(|r| twiddles[p * r * step]);
+        let inputs: [&[Lanes<F, N>]; R] = core::array::from_fn(|i| &x[step * p + part * i..][..step]);
         for q in 0..step {
-            let input: [Lanes<F, N>; R] = core::array::from_fn(|i| x[q + step * p + part * i]);
+            let input: [Lanes<F, N>; R] = core::array::from_fn(|i| inputs[i][q]);
+            let sums: [Lanes<F, N>; R] = core::array::from_fn(|i| add(input[i], input[R - i.max(1)]));
+            let differences: [Lanes<F, N>; R] = core::array::from_fn(|i| subtract(input[i], input[R - i.max(1)]));
             let mut total = input[0];
-            for value in &input[1..] {
-                total = add(total, *value);
+            for sum in &sums[1..=R / 2] {
+                total = add(total, *sum);
             }
             out[q] = total;
             for r in 1..=R / 2 {
-                let (mut cosines, mut sines) = (input[0], [[F::ZERO; N]; 2]);
-                for i in 1..=R / 2 {
+                let [cos, sin] = roots[r];
+                let (mut cosines, mut sines) = (add(input[0], scale(sums[1], cos)), scale(differences[1], sin));
+                for i in 2..=R / 2 {
                     let [cos, sin] = roots[i * r % R];
-                    cosines = add(cosines, scale(add(input[i], input[R - i]), cos));
-                    sines = add(sines, turn_left(subtract(input[i], input[R - i]), sin));
+                    cosines = add(cosines, scale(sums[i], cos));
+                    sines = add(sines, scale(differences[i], sin));
                 }
-                out[q + step * r] = multiply(add(cosines, sines), outer[r]);
-                out[q + step * (R - r)] = multiply(subtract(cosines, sines), outer[R - r]);
+                out[q + step * r] = by(add_turned(cosines, sines), outer[r]);
+                out[q + step * (R - r)] = by(subtract_turned(cosines, sines), outer[R - r]);
             }
         }
     }
