@@ -84,9 +84,25 @@ impl Packing {
                     *x = f32::from(byte);
                 }
             }
+            Self::Bits4 if start.is_multiple_of(2) => {
+                let (pairs, last) = out.as_chunks_mut::<2>();
+                let (bytes, rest) = row[start / 2..].split_at(pairs.len());
+                let value = |bits: u8| f32::from(bits as i8 - 8);
+                for ([first, second], &byte) in pairs.iter_mut().zip(bytes) {
+                    (*first, *second) = (value(byte >> 4), value(byte & 15));
+                }
+                if let ([x], [byte, ..]) = (last, rest) {
+                    *x = value(byte >> 4);
+                }
+            }
             Self::Bits4 => {
                 for (x, column) in out.iter_mut().zip(columns) {
                     *x = f32::from(((row[column / 2] >> (4 * (1 - column % 2))) & 15) as i8 - 8);
+                }
+            }
+            Self::Bits2 if start.is_multiple_of(4) && out.len().is_multiple_of(4) => {
+                for (values, &byte) in out.as_chunks_mut::<4>().0.iter_mut().zip(&row[start / 4..]) {
+                    *values = [0, 2, 4, 6].map(|shift| f32::from((byte >> shift & 3) as i8 - 2));
                 }
             }
             Self::Bits2 => {
