@@ -156,12 +156,18 @@ where
     let (from, index_from) = (Planes::of(&grad, 2), Planes::of(&indices, 2));
     let to = Planes::new(out.sizes(), out.strides(), 2);
     let (values, indices, target) = (grad.as_slice::<T>()?, indices.as_slice::<i64>()?, out.as_mut_slice::<T>()?);
-    target.fill(T::ZERO);
     let [_, height, width] = to.space;
     let is_flat = to.strides[2] == 1 && to.row(0, 1) == width;
+    if !is_flat {
+        target.fill(T::ZERO);
+    }
     for n in 0..from.batch {
         for channel in 0..from.channels {
             let target = target.get_mut(to.plane(n, channel)..).unwrap_or_default();
+            if is_flat && let Some(plane) = target.get_mut(..height * width) {
+                // Just before its use, which finds it in the cache.
+                plane.fill(T::ZERO);
+            }
             for y in 0..from.space[1] {
                 let start = |planes: &Planes| planes.plane(n, channel) + planes.row(0, y);
                 let values = values.get(start(&from)..).unwrap_or_default();
