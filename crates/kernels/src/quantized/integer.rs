@@ -181,6 +181,17 @@ impl ColumnDequantizer {
 /// `(q - zero_point) * scale` in f32.
 #[inline]
 pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
+    // Bytes are the low bits of a float of 2^23 and more, which takes fewer instructions than a conversion.
+    const START: f32 = 8_388_608.0;
+    if size_of::<Q>() == 1 && zero_point.unsigned_abs() < 1 << 22 {
+        let raised = if Q::from_i32(-1).to_i32() < 0 { 128 } else { 0 };
+        let zero = START + f32::from(raised) + zero_point as f32;
+        for (x, &q) in out.iter_mut().zip(input) {
+            let byte = q.to_i32() as u8 ^ raised;
+            *x = (f32::from_bits(START.to_bits() | u32::from(byte)) - zero) * scale;
+        }
+        return;
+    }
     for (x, &q) in out.iter_mut().zip(input) {
         *x = q.to_i32().wrapping_sub(zero_point) as f32 * scale;
     }
@@ -223,5 +234,21 @@ mod tests {
         let mut out = [0.0; 2];
         dequantize(&[i32::MIN, 3], &mut out, 2.0, 1);
         assert_eq!(out, [i32::MAX as f32 * 2.0, 4.0]);
+    }
+
+    #[test]
+    fn bytes_dequantize_like_wider_integers() {
+        for zero_point in [0, 3, -128, 255, 1 << 22, -(1 << 22) + 1, i32::MIN] {
+            for value in i16::from(i8::MIN)..=i16::from(u8::MAX) {
+                let (mut expected, mut out) = ([0.0], [0.0]);
+                dequantize(&[value], &mut expected, 0.3, zero_point);
+                match (u8::try_from(value), i8::try_from(value)) {
+                    (_, Ok(value)) => dequantize(&[value], &mut out, 0.3, zero_point),
+                    (Ok(value), _) => dequantize(&[value], &mut out, 0.3, zero_point),
+                    _ => {}
+                }
+                assert_eq!(out, expected, "{value} - {zero_point}");
+            }
+        }
     }
 }
