@@ -159,6 +159,9 @@ fn norm(cx: &KernelContext<'_>, argument: usize) -> Result<Norm> {
 /// Distances that are written at once, and elements of rows that are read at once.
 const CHUNK: usize = 64;
 
+/// Sums that are kept side by side.
+const LANES: usize = 8;
+
 /// Between row `i` of `x` and row `j` of `y`. The buffers hold what does not lie in memory as it is needed.
 #[inline(always)]
 fn distance<A: Real>(
@@ -168,7 +171,9 @@ fn distance<A: Real>(
     norm: Norm,
     [a, b]: &mut [[A; CHUNK]; 2],
 ) -> Result<A> {
-    const LANES: usize = 8;
+    if let (Norm::Two, Some(a), Some(b)) = (norm, x.row_in_place(i, length), y.row_in_place(j, length)) {
+        return Ok(squares(a, b).sqrt());
+    }
     let mut lanes = [A::ZERO; LANES];
     for k in (0..length).step_by(CHUNK) {
         let count = CHUNK.min(length - k);
@@ -194,6 +199,16 @@ fn distance<A: Real>(
         Norm::P(p) => total.powf(A::from_f64(1.0 / p)),
         _ => total,
     })
+}
+
+/// The sum of the squared differences.
+#[inline(never)]
+fn squares<A: Real>(a: &[A], b: &[A]) -> A {
+    let mut lanes = [A::ZERO; LANES];
+    add(&mut lanes, a, b, |sum, d| sum.add(d.mul(d)));
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let [a, b, c, d] = [a.add(e), b.add(f), c.add(g), d.add(h)];
+    a.add(c).add(b.add(d))
 }
 
 /// The larger magnitude; NaN if there is one.

@@ -71,6 +71,13 @@ impl<'a, A: Accumulator> Operand<'a, A> {
         (self.layout.col == 1).then_some(Rows { values, step: self.layout.row })
     }
 
+    /// The first `len` elements of row `i`, if they can be read where they are.
+    #[inline(always)]
+    pub(crate) fn row_in_place(&self, i: usize, len: usize) -> Option<&'a [A]> {
+        let start = self.layout.at(i, 0);
+        self.native.filter(|_| self.layout.col == 1)?.get(start..start.checked_add(len)?)
+    }
+
     /// Row `i` from column `j` on, `buffer.len()` elements; in place if they lie next to each other.
     #[inline(always)]
     pub(crate) fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
