@@ -279,7 +279,7 @@ fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usi
         && (layout.row >= n || m == 1)
     {
         let rows = Sums { values: to.get_mut(layout.offset..).unwrap_or_default(), row: layout.row.max(n) };
-        return blocks(shape, a, b, rows, block, |i, j, sums| finish(out.alpha, &out.addend, i, j, sums));
+        return blocks(shape, a, b, rows, block, &mut |i, j, sums| finish(out.alpha, &out.addend, i, j, sums));
     }
     // Half the panels, so that more rows share them.
     let block = &mut block[..PANELS / 2];
@@ -291,7 +291,7 @@ fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usi
         for top in (0..m).step_by(height) {
             let part = Shape { m: height.min(m - top), k, n: width };
             let sums = Sums { values: &mut buffer, row: width };
-            blocks(part, a.from(top, 0), b.from(0, left), sums, block, |i, j, sums| {
+            blocks(part, a.from(top, 0), b.from(0, left), sums, block, &mut |i, j, sums| {
                 out.write(top + i, left + j, sums)
             })?;
         }
@@ -310,14 +310,14 @@ struct Sums<'s, A> {
 }
 
 /// Sums `a @ b` and passes each finished piece of a row to `done`, with its row and first column.
-#[inline(always)]
+#[inline(never)]
 fn blocks<A: Accumulator, const DEPTH: usize>(
     shape: Shape,
     a: Operand<'_, A>,
     b: Operand<'_, A>,
     Sums { values, row }: Sums<'_, A>,
     block: &mut [[[A; NR]; DEPTH]],
-    mut done: impl FnMut(usize, usize, &mut [A]) -> Result<()>,
+    done: &mut dyn FnMut(usize, usize, &mut [A]) -> Result<()>,
 ) -> Result<()> {
     let Shape { m, k, n } = shape;
     let columns = block.len() * NR;
