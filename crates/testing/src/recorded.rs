@@ -96,7 +96,7 @@ impl Recording {
     /// # Errors
     /// If the program cannot be read.
     pub fn planning_by_executorch(&self) -> Result<Option<Planning>, Failure> {
-        if self.planned_by_executorch().is_none() {
+        if !self.has_program() || self.planned_by_executorch().is_none() {
             return Ok(None);
         }
         let file = fs::read(self.program()).map_err(|e| format!("{}: {e}", self.program().display()))?;

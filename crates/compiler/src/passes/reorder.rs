@@ -14,9 +14,9 @@ use super::Pass;
 /// Runs nodes in an order in which fewer bytes are in use at a time, where there is one that is easy to find. Otherwise
 /// they stay in the order of the source.
 ///
-/// Finding the best order is NP-hard (register sufficiency). Two orders are improved, the source's and the one that
-/// always takes the node next that leaves the fewest bytes in use: nodes move across the place where the most is in use,
-/// as long as that helps.
+/// Finding the best order is NP-hard (register sufficiency). Three orders are improved: the source's, the one that always
+/// takes the node next that leaves the fewest bytes in use, and the one that begins with what needs the largest tensors on
+/// its way. Nodes move across the place where the most is in use, as long as that helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReorderNodes;
 
@@ -167,7 +167,7 @@ impl Schedule {
         let most = self.uses(&source).score.0;
         let floor = self.floor();
         let mut best = None;
-        for order in [source, self.greedy()] {
+        for order in [source, self.greedy(), self.largest_first()] {
             let (order, uses) = self.improved(order, floor);
             let less_than = best.as_ref().map_or(most, |(bytes, _)| *bytes);
             if uses.score.0 < less_than {
@@ -269,6 +269,37 @@ impl Schedule {
                     ready.push(Reverse((change(&self.steps[*after], &left), *after)));
                 }
             }
+        }
+        order
+    }
+
+    /// Everything for one result after the other, first for those that need the largest step.
+    fn largest_first(&self) -> Vec<usize> {
+        let bytes = |pieces: &[usize]| pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(self.bytes[*piece]));
+        let mut largest: Vec<u64> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let before = step.before.iter().map(|step| largest[*step]).max().unwrap_or(0);
+            largest.push(bytes(&step.reads).saturating_add(bytes(&step.makes)).max(before));
+        }
+        let mut ends: Vec<usize> = (0..self.steps.len()).filter(|step| self.steps[*step].after.is_empty()).collect();
+        ends.sort_by_key(|step| Reverse(largest[*step]));
+        let mut order = Vec::with_capacity(self.steps.len());
+        let mut done = vec![false; self.steps.len()];
+        // Steps to take, each once more behind those that must come before it.
+        let mut stack: Vec<(usize, bool)> = ends.iter().rev().map(|step| (*step, false)).collect();
+        while let Some((at, is_ready)) = stack.pop() {
+            if done[at] {
+                continue;
+            }
+            if is_ready {
+                done[at] = true;
+                order.push(at);
+                continue;
+            }
+            stack.push((at, true));
+            let mut before: Vec<usize> = self.steps[at].before.iter().copied().filter(|step| !done[*step]).collect();
+            before.sort_by_key(|step| largest[*step]);
+            stack.extend(before.into_iter().map(|step| (step, false)));
         }
         order
     }
