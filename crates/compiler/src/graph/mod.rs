@@ -272,6 +272,15 @@ impl Origin {
 }
 
 impl SourceFrame {
+    /// Reads `file:line in function: code`, as [`Origin::line`] writes it; `None` for other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (place, rest) = text.split_once(" in ")?;
+        let (file, line) = place.rsplit_once(':')?;
+        let (function, code) = rest.split_once(": ")?;
+        let line = line.parse().ok()?;
+        Some(Self { file: file.to_owned(), line, function: function.to_owned(), code: code.to_owned() })
+    }
+
     /// Whether the file is one of an installed PyTorch, or of its modules wherever it is.
     fn is_torch(&self) -> bool {
         let path: Vec<&str> = self.file.split(['/', '\\']).collect();

@@ -264,6 +264,12 @@ impl<'a, 'f> Method<'a, 'f> {
 
     /// Where an instruction comes from.
     pub fn origin_of(&mut self, at: usize) -> OriginId {
+        let known = self.sources.maps.iter().find(|map| map.method == self.plan.name);
+        if let Some(origin) = known.and_then(|map| map.instructions.get(at)?.as_ref()) {
+            let frames = origin.source.as_deref().and_then(SourceFrame::parse).into_iter().collect();
+            let origin = Origin { node: origin.node.clone(), module: origin.module.clone(), frames };
+            return self.graph.origins.push(origin);
+        }
         let frames = self.plan.stacktrace.get(at).map(Vec::as_slice).unwrap_or_default();
         let frames = frames.iter().map(|frame| SourceFrame {
             file: frame.filename.clone(),

@@ -33,6 +33,8 @@ use rushlight_format::ptd::FlatTensor;
 use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 
 use crate::Bytes;
+use crate::debug_map::{self, DEBUG_MAP_KEY};
+use crate::emit::MethodMap;
 use crate::error::{Error, ErrorKind};
 use crate::front::part;
 
@@ -82,9 +84,11 @@ pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Resu
     let content = ProgramModel::from_program(&program);
     let external = external.iter().zip(tensors).collect();
     let (constants, states, inlined) = (HashMap::new(), HashMap::new(), RefCell::default());
-    let mut sources = Sources { options, file: &file, program, external, constants, states, inlined };
+    let maps = debug_map::of_program(&program);
+    let mut sources = Sources { options, file: &file, program, maps, external, constants, states, inlined };
     let mut model = Model::default();
-    for (key, data) in program.named_data() {
+    // What the instructions come from becomes the origin of nodes, from which a new map is made.
+    for (key, data) in program.named_data().filter(|(key, _)| *key != DEBUG_MAP_KEY) {
         let data = part(&file, data).unwrap_or_else(|| data.to_vec().into());
         model.named_data.push((key.to_owned(), data));
     }
@@ -122,6 +126,8 @@ struct Sources<'f> {
     options: LiftOptions,
     file: &'f Bytes,
     program: Program<'f>,
+    /// Where the instructions of methods come from, if the program says it.
+    maps: Vec<MethodMap>,
     external: Vec<(&'f Bytes, FlatTensor<'f>)>,
     constants: HashMap<ConstantKey, ConstantId>,
     /// State that methods may share.
