@@ -25,9 +25,10 @@ pub fn compare<'py>(
     seed: u64,
 ) -> PyResult<(Vec<Bound<'py, PyDict>>, usize)> {
     let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
+    let loader = builder().lower(rushlight::Lower::Off);
     let candidate = match Source::of(candidate)? {
-        Source::Path(path) => builder().load(path),
-        Source::Bytes(bytes) => builder().load_bytes(bytes_of(py, &bytes)?.as_ref()),
+        Source::Path(path) => loader.load(path),
+        Source::Bytes(bytes) => loader.load_bytes(bytes_of(py, &bytes)?.as_ref()),
     };
     let mut candidate = error::map(py, candidate)?;
     let mut arguments = Vec::new();

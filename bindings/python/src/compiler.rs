@@ -161,7 +161,8 @@ fn method<'py>(py: Python<'py>, plan: &PlanModel<'_>) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+/// Who took a node, as a dictionary.
+pub fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("method", &entry.method)?;
     dict.set_item("node", &entry.node)?;

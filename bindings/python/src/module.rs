@@ -10,6 +10,7 @@ use rushlight::format::bundled::{BundledProgram, BundledValue};
 use rushlight::{Input, MethodInstance, MethodMeta, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
 
 use crate::array::{Argument, Kind, own, to_python};
+use crate::compiler::node;
 use crate::ffi::Array;
 use crate::tensor::{Tensor, dtype_name};
 use crate::{callback, custom, delegate, error};
@@ -82,15 +83,15 @@ fn call<'py, T: Send>(
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
     #[new]
-    #[pyo3(signature = (source, data = None, threads = None, lower = false))]
+    #[pyo3(signature = (source, data = None, threads = None, lower = "auto"))]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         data: Option<Vec<Bound<'_, PyAny>>>,
         threads: Option<usize>,
-        lower: bool,
+        lower: &str,
     ) -> PyResult<Self> {
-        let mut builder = builder().lower(if lower { rushlight::Lower::Auto } else { rushlight::Lower::Off });
+        let mut builder = builder().lower(error::map(py, rushlight::Lower::from_name(lower))?);
         if let Some(threads) = threads {
             builder = builder.threads(threads);
         }
@@ -115,6 +116,18 @@ impl Module {
     fn meta<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
         let meta = locked(py, &self.inner, |module| module.meta(method))?;
         meta_to_python(py, &error::map(py, meta)?)
+    }
+
+    /// For each node of a lowered program who took it; otherwise the reason why it was not lowered.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, Option<String>)> {
+        let report = locked(py, &self.inner, |module| match module.report() {
+            Ok(report) => Ok(report.entries.clone()),
+            Err(reason) => Err(reason.to_string()),
+        })?;
+        match report {
+            Ok(entries) => Ok((entries.iter().map(|entry| node(py, entry)).collect::<PyResult<_>>()?, None)),
+            Err(reason) => Ok((Vec::new(), Some(reason))),
+        }
     }
 
     /// Runs a method of the module.

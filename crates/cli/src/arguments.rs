@@ -1,9 +1,11 @@
 //! Arguments that several subcommands take.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
-use rushlight::{LoadMode, Lower, Module};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rushlight::{LoadMode, Lower, Module, ModuleBuilder, Steps};
 
 use crate::failure::Failure;
 
@@ -17,25 +19,25 @@ pub struct Model {
     #[arg(long = "data", value_name = "FILE.ptd")]
     pub data: Vec<PathBuf>,
 
-    /// How many threads a call may use; as many as the machine runs at once by default
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-
-    /// What is done with a portable program when it is loaded
-    #[arg(long, value_enum, default_value = "off")]
-    pub lower: LowerAt,
-
     /// How the file is brought into memory
     #[arg(long, value_enum, default_value = "mmap")]
     pub load_mode: Mode,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum LowerAt {
-    /// It runs on the reference operators
-    Off,
-    /// It is compiled for this machine's CPU first
-    Auto,
+/// How the program is run.
+#[derive(Args)]
+pub struct Running {
+    /// How many threads a call may use; as many as the machine runs at once by default
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// Compile a portable program when it is loaded: auto where that pays, off never, or for a backend
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = lower())]
+    pub lower: Lower,
+}
+
+fn lower() -> impl TypedValueParser<Value = Lower> {
+    PossibleValuesParser::new(Lower::NAMES.map(|(name, _)| name)).try_map(|name| Lower::from_name(&name))
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -49,29 +51,31 @@ pub enum Mode {
 }
 
 impl Model {
-    /// Loads the program.
+    /// Loads the program to look at it, as it is.
     pub fn load(&self) -> Result<Module, Failure> {
+        Ok(self.builder().lower(Lower::Off).load(&self.model)?)
+    }
+
+    /// Loads the program to run it, and to record the steps of the CPU back end if that is asked for.
+    pub fn load_to_run(&self, running: &Running, steps: Option<Arc<Steps>>) -> Result<Module, Failure> {
+        let mut builder = self.builder().lower(running.lower);
+        if let Some(threads) = running.threads {
+            builder = builder.threads(threads);
+        }
+        if let Some(steps) = steps {
+            builder = builder.profile_steps(steps);
+        }
+        Ok(builder.load(&self.model)?)
+    }
+
+    fn builder(&self) -> ModuleBuilder {
         let mode = match self.load_mode {
             Mode::File => LoadMode::File,
             Mode::Mmap => LoadMode::Mmap,
             Mode::MmapMlock => LoadMode::MmapMlock,
         };
-        let lower = match self.lower {
-            LowerAt::Off => Lower::Off,
-            LowerAt::Auto => Lower::Auto,
-        };
-        let mut builder = Module::builder().mode(mode).lower(lower);
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
-        }
-        for data in &self.data {
-            builder = builder.external_data(data);
-        }
-        let module = builder.load(&self.model)?;
-        if let Some(reason) = module.not_lowered() {
-            eprintln!("warning: the program is not lowered: {reason}");
-        }
-        Ok(module)
+        let builder = Module::builder().mode(mode);
+        self.data.iter().fold(builder, ModuleBuilder::external_data)
     }
 }
 

@@ -5,21 +5,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use rushlight_devtools::breakdown::{Breakdown, map_of};
-use rushlight_devtools::profile::Profiler;
+use rushlight::{Input, Module};
 use serde_json::json;
 
-use crate::arguments::{Method, Model};
+use crate::arguments::{Method, Model, Running};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
-use crate::profile::Profile;
+use crate::profile::{Measurement, Profile};
 
 /// Times loading and running a method.
 #[derive(Args)]
 pub struct Bench {
     #[command(flatten)]
     model: Model,
+    #[command(flatten)]
+    running: Running,
     #[command(flatten)]
     method: Method,
     #[command(flatten)]
@@ -47,14 +48,14 @@ impl Bench {
         let mut load = Vec::new();
         for _ in 0..5 {
             let start = Instant::now();
-            let mut module = self.model.load()?;
+            let mut module = self.model.load_to_run(&self.running, None)?;
             let opened = Instant::now();
             let method = self.method.choose(&module);
             module.load_method(&method)?;
             open.push(opened - start);
             load.push(opened.elapsed());
         }
-        let mut module = self.model.load()?;
+        let mut module = self.model.load_to_run(&self.running, None)?;
         let method = self.method.choose(&module);
         let values = self.inputs.values(&module.meta(&method)?)?;
         let inputs = borrow(&values)?;
@@ -72,28 +73,34 @@ impl Bench {
         progress.finish_and_clear();
         let stages = [("open", &mut open), ("load method", &mut load), ("execute", &mut times)];
         let stages = stages.map(|(name, times)| (name, Spread::of(times)));
-        let breakdown = if self.profile.profile {
-            let mut profiler = Profiler::default();
-            for _ in 0..self.runs.min(10) {
-                module.run_traced(&method, &inputs, &mut profiler)?;
-            }
-            Some(Breakdown::of(&profiler, map_of(&module, &method).as_ref()))
-        } else {
-            None
-        };
+        let mut measured = self.measure(&method, &inputs)?;
         if self.json {
             let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
             let mut json = stages.iter().map(stage).collect::<serde_json::Map<_, _>>();
-            json.extend(breakdown.map(|breakdown| ("profile".to_owned(), breakdown.json())));
+            if let Some((measured, module)) = &mut measured {
+                json.insert("profile".to_owned(), measured.json(module, &method));
+            }
             output::print_json(&json.into());
         } else {
             let rows = stages.iter().map(|(name, spread)| spread.row(name));
             output::print(&output::table(&["", "median ", "fastest ", "10 % ", "90 % ", "runs "], rows));
-            if let Some(breakdown) = &breakdown {
-                self.profile.print(breakdown);
+            if let Some((measured, module)) = &mut measured {
+                self.profile.print(measured, module, &method);
             }
         }
-        Ok(())
+        measured.map_or(Ok(()), |(measured, _)| self.profile.write_trace(&measured))
+    }
+
+    /// Runs the method on a module of its own, measured, if that is asked for: the times of the bench do not suffer.
+    fn measure(&self, method: &str, inputs: &[Input<'_>]) -> Result<Option<(Measurement, Module)>, Failure> {
+        let Some(mut measured) = self.profile.measurement() else { return Ok(None) };
+        let mut module = self.model.load_to_run(&self.running, Some(measured.steps()))?;
+        module.run(method, inputs)?;
+        measured.steps().clear();
+        for _ in 0..self.runs.min(10) {
+            module.run_traced(method, inputs, &mut measured.profiler)?;
+        }
+        Ok(Some((measured, module)))
     }
 
     /// A bar where a person watches, nothing in a pipe.

@@ -1,5 +1,6 @@
 //! `rushlight doctor`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -25,8 +26,9 @@ impl Doctor {
         output::print(&format!("  features   {}", cpu_features().join(" ")));
         let count: usize = ALL.iter().map(|set| set.iter().count()).sum();
         output::print(&format!("  operators  {count}, the reference kernels, one thread, no vector dispatch"));
+        output::print(&format!("  backends   {}", rushlight::backend_names().collect::<Vec<_>>().join(", ")));
         match &self.model {
-            Some(model) => diagnose(&Module::load(model)?, model),
+            Some(model) => diagnose(&mut Module::load(model)?, model),
             None => Ok(()),
         }
     }
@@ -65,10 +67,32 @@ fn cpu_features() -> Vec<&'static str> {
     found
 }
 
-fn diagnose(module: &Module, path: &std::path::Path) -> Result<(), Failure> {
+fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> {
     output::print(&format!("\n{}", path.display()));
     let registry = Registry::new(ALL);
     let mut findings = 0;
+    let lowered = match module.report() {
+        Ok(report) => {
+            let total = report.entries.len();
+            let shares: Vec<String> = report.shares().iter().map(|(name, count)| format!("{name} {count}")).collect();
+            output::print(&format!("  lowered when it is loaded; who takes its {total} nodes: {}", shares.join(", ")));
+            let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+            for entry in &report.entries {
+                for (_, reason) in entry.reasons() {
+                    *left.entry((&entry.op, reason)).or_default() += 1;
+                }
+            }
+            for ((op, reason), count) in left {
+                findings += 1;
+                output::print(&format!("  {count} x {op} stays on the reference kernels: {reason}"));
+            }
+            true
+        }
+        Err(reason) => {
+            output::print(&format!("  not lowered when it is loaded: {}", reason.message()));
+            false
+        }
+    };
     for plan in module.program().parsed().methods() {
         let meta = MethodMeta::of(&plan);
         for op in &meta.operators {
@@ -77,7 +101,7 @@ fn diagnose(module: &Module, path: &std::path::Path) -> Result<(), Failure> {
                 output::print(&format!("  {}: {} is missing; the method cannot be loaded", meta.name, op.name));
             }
         }
-        for backend in &meta.backends {
+        for backend in meta.backends.iter().filter(|id| !lowered && *id != rushlight::format::cpu::CPU_BACKEND) {
             findings += 1;
             output::print(&format!(
                 "  {}: a part is compiled for {backend}, which is not in this build; the method cannot be loaded. \
@@ -86,7 +110,7 @@ fn diagnose(module: &Module, path: &std::path::Path) -> Result<(), Failure> {
             ));
         }
         let calls: usize = meta.operators.iter().map(|op| op.calls).sum();
-        if calls > 0 {
+        if calls > 0 && !lowered {
             findings += 1;
             output::print(&format!(
                 "  {}: {calls} calls run on the reference kernels, which are portable but use one thread and the \
@@ -100,7 +124,7 @@ fn diagnose(module: &Module, path: &std::path::Path) -> Result<(), Failure> {
             .filter(|op| op.name.ends_with("_copy.out") || op.name.contains("::clone"))
             .map(|op| op.calls)
             .sum();
-        if copies * 4 > calls && calls > 0 {
+        if copies * 4 > calls && calls > 0 && !lowered {
             findings += 1;
             output::print(&format!("  {}: {copies} of {calls} calls only copy or reorder elements", meta.name));
         }

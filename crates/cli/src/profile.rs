@@ -1,8 +1,16 @@
 //! Where the time goes, as `run` and `bench` print it.
 
-use clap::Args;
-use rushlight_devtools::breakdown::{Breakdown, InstructionTime, place};
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use clap::Args;
+use rushlight::{Module, Steps};
+use rushlight_devtools::breakdown::{Breakdown, InstructionTime, map_of, place};
+use rushlight_devtools::profile::Profiler;
+use rushlight_devtools::steps::{self, StepRow};
+use rushlight_devtools::trace;
+
+use crate::failure::Failure;
 use crate::output;
 
 #[derive(Args)]
@@ -14,11 +22,97 @@ pub struct Profile {
     /// With --profile: how many of the slowest instructions to list
     #[arg(long, default_value_t = 10, value_name = "N")]
     slowest: usize,
+
+    /// Write when each instruction and step ran to this file, which Perfetto (ui.perfetto.dev) and Chrome show
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+}
+
+/// What is measured while a method runs.
+pub struct Measurement {
+    pub profiler: Profiler,
+    steps: Arc<Steps>,
+}
+
+impl Measurement {
+    /// Where the steps of the CPU back end are recorded.
+    pub fn steps(&self) -> Arc<Steps> {
+        self.steps.clone()
+    }
+
+    /// The steps that ran.
+    pub fn rows(&self, module: &mut Module, method: &str) -> Vec<StepRow> {
+        steps::rows(&self.steps.times(), module, method)
+    }
+
+    /// The times as JSON: those of instructions, and of the steps of the CPU back end.
+    pub fn json(&self, module: &mut Module, method: &str) -> serde_json::Value {
+        let mut json = Breakdown::of(&self.profiler, map_of(module, method).as_ref()).json();
+        json["steps"] = steps::json(&self.rows(module, method));
+        if let Err(reason) = module.report() {
+            json["not_lowered"] = reason.message().into();
+        }
+        json
+    }
 }
 
 impl Profile {
-    /// Prints the time of each operator and of the slowest instructions, the most expensive first.
-    pub fn print(&self, breakdown: &Breakdown) {
+    /// What to measure with; `None` if nothing is asked for.
+    pub fn measurement(&self) -> Option<Measurement> {
+        let profiler = if self.trace.is_some() { Profiler::with_spans() } else { Profiler::default() };
+        (self.profile || self.trace.is_some()).then(|| Measurement { profiler, steps: Arc::default() })
+    }
+
+    /// Writes the trace, if one is asked for.
+    pub fn write_trace(&self, measured: &Measurement) -> Result<(), Failure> {
+        let Some(path) = &self.trace else { return Ok(()) };
+        let trace = trace::chrome(measured.profiler.spans(), &measured.steps.times(), &measured.steps.runs());
+        output::write_file(path, |bytes| {
+            serde_json::to_writer(bytes, &trace).map_err(|e| Failure::Other(e.to_string()))
+        })
+    }
+
+    /// Prints the fused steps that take longest, with what they compute and move per second.
+    fn print_steps(&self, rows: &[StepRow]) {
+        let mut rows: Vec<&StepRow> = rows.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.time));
+        rows.truncate(self.slowest);
+        if rows.is_empty() {
+            return;
+        }
+        let row = |row: &&StepRow| {
+            let source = row.source.as_deref().unwrap_or_default();
+            vec![
+                format!("{}.{}", row.delegate, row.step),
+                row.kind.to_owned(),
+                output::duration(row.time),
+                format!("{:.1} %", 100.0 * row.share),
+                format!("{:.1}", row.flops / 1e9),
+                format!("{:.1}", row.bandwidth / 1e9),
+                row.node.clone(),
+                row.module.clone(),
+                source.split_once(" in ").map_or(source, |(place, _)| place).to_owned(),
+            ]
+        };
+        let header = ["step ", "kind", "time ", "share ", "GFLOP/s ", "GB/s ", "node", "module", "source"];
+        output::print(&format!("\n{}", output::table(&header, rows.iter().map(row))));
+    }
+
+    /// Prints the time of each operator and of the slowest instructions and steps, the most expensive first.
+    pub fn print(&self, measured: &Measurement, module: &mut Module, method: &str) {
+        if !self.profile {
+            return;
+        }
+        let breakdown = Breakdown::of(&measured.profiler, map_of(module, method).as_ref());
+        self.print_instructions(&breakdown);
+        self.print_steps(&measured.rows(module, method));
+        if let Err(reason) = module.report() {
+            output::print(&format!("not lowered: {}", reason.message()));
+        }
+        output::print(&format!("one execution: {}", output::duration(breakdown.execution)));
+    }
+
+    fn print_instructions(&self, breakdown: &Breakdown) {
         let share = |share: f64| format!("{:.1} %", 100.0 * share);
         let rows = breakdown.operators.iter().map(|part| {
             vec![part.name.clone(), part.calls.to_string(), output::duration(part.time), share(part.share)]
@@ -42,6 +136,5 @@ impl Profile {
             let header = ["instruction ", "operator", "time ", "share ", "node", "module", "source"];
             output::print(&format!("\n{}", output::table(&header, slowest.iter().map(row))));
         }
-        output::print(&format!("one execution: {}", output::duration(breakdown.execution)));
     }
 }

@@ -4,17 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::{Tensor, Value};
-use rushlight_devtools::breakdown::{Breakdown, map_of};
 use rushlight_devtools::npy;
 use rushlight_devtools::numbers::doubles;
-use rushlight_devtools::profile::Profiler;
 use serde_json::json;
 
-use crate::arguments::{Method, Model};
+use crate::arguments::{Method, Model, Running};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
-use crate::profile::Profile;
+use crate::profile::{Measurement, Profile};
 
 /// Runs a method and prints its outputs, or writes them to files.
 #[derive(Args)]
@@ -24,10 +22,13 @@ Examples:
   rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
   rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
   rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes
-  rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python")]
+  rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python
+  rushlight run model.pte --repeat 5 --trace trace.json    a timeline for ui.perfetto.dev")]
 pub struct Run {
     #[command(flatten)]
     model: Model,
+    #[command(flatten)]
+    running: Running,
     #[command(flatten)]
     method: Method,
     #[command(flatten)]
@@ -59,21 +60,20 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
-        let mut module = self.model.load()?;
+        let mut measured = self.profile.measurement();
+        let steps = measured.as_ref().map(Measurement::steps);
+        let mut module = self.model.load_to_run(&self.running, steps)?;
         let method = self.method.choose(&module);
         let meta = module.meta(&method)?;
         let values = self.inputs.values(&meta)?;
         let inputs = borrow(&values)?;
-        let mut profiler = Profiler::default();
         let mut outputs = Vec::new();
         for _ in 0..self.repeat {
-            outputs = if self.profile.profile {
-                module.run_traced(&method, &inputs, &mut profiler)?
-            } else {
-                module.run(&method, &inputs)?
+            outputs = match &mut measured {
+                Some(measured) => module.run_traced(&method, &inputs, &mut measured.profiler)?,
+                None => module.run(&method, &inputs)?,
             };
         }
-        let breakdown = Breakdown::of(&profiler, map_of(&module, &method).as_ref());
         if let Some(folder) = &self.output {
             write(folder, &outputs, self.json)?;
         } else if !self.json {
@@ -82,14 +82,14 @@ impl Run {
         if self.json {
             let outputs: Vec<_> = outputs.iter().map(|value| output::value_json(value, self.limit)).collect();
             let mut json = json!({ "method": method, "outputs": outputs });
-            if self.profile.profile {
-                json["profile"] = breakdown.json();
+            if let Some(measured) = &measured {
+                json["profile"] = measured.json(&mut module, &method);
             }
             output::print_json(&json);
-        } else if self.profile.profile {
-            self.profile.print(&breakdown);
+        } else if let Some(measured) = &measured {
+            self.profile.print(measured, &mut module, &method);
         }
-        Ok(())
+        measured.map_or(Ok(()), |measured| self.profile.write_trace(&measured))
     }
 
     fn print(&self, outputs: &[Value]) {

@@ -44,8 +44,12 @@ pub struct InstructionTime {
     pub origin: Option<InstructionOrigin>,
 }
 
-/// The debug map of a method of a program; `None` if the program was compiled without, or by another compiler.
+/// Where the instructions of a method come from that runs: by what its program was lowered to, or by the debug map of the
+/// program; `None` if that was compiled without, or by another compiler.
 pub fn map_of(module: &Module, method: &str) -> Option<MethodMap> {
+    if let Some(map) = module.lowered_map(method) {
+        return Some(map.clone());
+    }
     debug_map::of_program(&module.program().parsed()).into_iter().find(|map| map.method == method)
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use rushlight::compiler::debug_map;
 use rushlight::compiler::emit::{InstructionOrigin, MethodMap};
 use rushlight::runtime::{EventTracer, Tensor as TensorRef, TensorView};
-use rushlight::{Compiler, Error, Input, Module, ModuleBuilder, Tensor};
+use rushlight::{Compiler, Error, Input, Lower, Module, ModuleBuilder, Tensor};
 
 use crate::numbers::doubles;
 
@@ -83,11 +83,12 @@ impl Reference {
     pub fn new(mut compiler: Compiler, builder: ModuleBuilder) -> Result<Self, Error> {
         compiler.options().keep_nodes = true;
         let program = compiler.compile()?;
-        let module = builder.load_bytes(&program.to_bytes()?)?;
+        let module = builder.lower(Lower::Off).load_bytes(&program.to_bytes()?)?;
         Ok(Self { module, maps: program.compiled().debug.clone() })
     }
 
-    /// Runs a method of both, and compares the results that both have.
+    /// Runs a method of both, and compares the results that both have. The candidate is one that was loaded with
+    /// [`Lower::Off`]: lowering merges the instructions whose results are compared.
     ///
     /// # Errors
     /// When either fails, or the candidate has no debug map.

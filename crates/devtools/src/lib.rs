@@ -12,4 +12,6 @@ pub mod memory;
 pub mod npy;
 pub mod numbers;
 pub mod profile;
+pub mod steps;
+pub mod trace;
 pub mod units;

@@ -11,6 +11,18 @@ pub struct Profiler {
     executions: Vec<Duration>,
     started: Option<Instant>,
     execution_started: Option<Instant>,
+    spans: Option<Vec<Span>>,
+}
+
+/// When an instruction, or a whole execution, ran.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The method; or the operator, the delegate's backend, or the name of the instruction.
+    pub name: String,
+    /// Its index in the method; `None` for the execution.
+    pub instruction: Option<usize>,
+    pub start: Instant,
+    pub time: Duration,
 }
 
 /// Time spent in one instruction, over all executions.
@@ -25,6 +37,16 @@ pub struct Timing {
 }
 
 impl Profiler {
+    /// A profiler that also keeps when each instruction ran.
+    pub fn with_spans() -> Self {
+        Self { spans: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// When instructions and executions ran, if that is kept.
+    pub fn spans(&self) -> &[Span] {
+        self.spans.as_deref().unwrap_or_default()
+    }
+
     /// Times of the instructions that ran, in the method's order.
     pub fn instructions(&self) -> impl Iterator<Item = &Timing> {
         self.instructions.iter().filter(|timing| timing.calls > 0)
@@ -52,14 +74,7 @@ impl Profiler {
     }
 
     fn timing(&mut self, event: Event<'_>) -> Option<&mut Timing> {
-        let (instruction, name) = match event {
-            Event::Operator { instruction, operator } => (instruction, operator),
-            Event::Delegate { instruction, id } => (instruction, id),
-            Event::Move { instruction } => (instruction, "move"),
-            Event::JumpFalse { instruction } => (instruction, "jump_false"),
-            Event::Free { instruction } => (instruction, "free"),
-            Event::Execute { .. } => return None,
-        };
+        let (Some(instruction), name) = describe(event) else { return None };
         while self.instructions.len() <= instruction {
             let instruction = self.instructions.len();
             self.instructions.push(Timing { instruction, name: String::new(), calls: 0, total: Duration::ZERO });
@@ -69,6 +84,18 @@ impl Profiler {
             name.clone_into(&mut timing.name);
         }
         Some(timing)
+    }
+}
+
+/// The index of an instruction and its name; the name of the method for an execution.
+fn describe(event: Event<'_>) -> (Option<usize>, &str) {
+    match event {
+        Event::Operator { instruction, operator } => (Some(instruction), operator),
+        Event::Delegate { instruction, id } => (Some(instruction), id),
+        Event::Move { instruction } => (Some(instruction), "move"),
+        Event::JumpFalse { instruction } => (Some(instruction), "jump_false"),
+        Event::Free { instruction } => (Some(instruction), "free"),
+        Event::Execute { method } => (None, method),
     }
 }
 
@@ -83,6 +110,11 @@ impl EventTracer for Profiler {
 
     fn end(&mut self, event: Event<'_>) {
         let now = Instant::now();
+        if let Some(spans) = &mut self.spans {
+            let (instruction, name) = describe(event);
+            let started = if instruction.is_some() { self.started } else { self.execution_started };
+            spans.extend(started.map(|start| Span { name: name.to_owned(), instruction, start, time: now - start }));
+        }
         if let Event::Execute { .. } = event {
             self.executions.extend(self.execution_started.take().map(|start| now - start));
         } else if let Some(start) = self.started.take()

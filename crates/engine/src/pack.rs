@@ -130,11 +130,27 @@ pub fn winograd_f32_len(form: Winograd, conv: &Conv2d) -> Option<usize> {
 /// # Panics
 /// When the packed weights do not fit in memory.
 pub fn winograd_f32(form: Winograd, conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
-    let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
     let mut packed = vec![0.0; winograd_f32_len(form, conv).expect("weights fit in memory")];
+    winograd_f32_into(&mut packed, form, conv, get);
+    packed
+}
+
+/// Like [`winograd_f32`] into memory of [`winograd_f32_len`], which is zero before.
+///
+/// # Panics
+/// When `packed` is shorter.
+pub fn winograd_f32_into(
+    packed: &mut [f32],
+    form: Winograd,
+    conv: &Conv2d,
+    get: impl Fn(usize, usize, usize, usize) -> f32,
+) {
+    let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
     let width = form.points().isqrt();
-    for o in 0..conv.out_c {
-        for i in 0..conv.in_c {
+    // Filters of a panel side by side, so that a line of memory is written at once.
+    let columns = |panel: usize| (panel * PANEL..conv.out_c).take(PANEL);
+    for (panel, i) in (0..conv.out_c.div_ceil(PANEL)).flat_map(|panel| (0..conv.in_c).map(move |i| (panel, i))) {
+        for o in columns(panel) {
             let rows = [0, 1, 2].map(|h| form.transform_filter([0, 1, 2].map(|w| f64::from(get(o, i, h, w)))));
             for x in 0..width {
                 let column = form.transform_filter(rows.map(|row| row[x]));
@@ -145,7 +161,6 @@ pub fn winograd_f32(form: Winograd, conv: &Conv2d, get: impl Fn(usize, usize, us
             }
         }
     }
-    packed
 }
 
 fn grouped_len(groups: usize, taps: usize, in_c: usize, out_c: usize) -> Option<usize> {

@@ -10,7 +10,7 @@ use crate::error::Error;
 type Make = Option<fn() -> Box<dyn Backend>>;
 
 /// Every name that [`Compiler::backend_named`](crate::Compiler::backend_named) knows. A backend is one line here.
-const BACKENDS: &[(&str, Make)] = &[("cpu", Some(|| Box::new(Cpu))), (PORTABLE, None)];
+const BACKENDS: &[(&str, Make)] = &[("cpu", Some(|| Box::new(Cpu::default()))), (PORTABLE, None)];
 
 /// Names of the backends that come with Rushlight.
 pub fn backend_names() -> impl ExactSizeIterator<Item = &'static str> {

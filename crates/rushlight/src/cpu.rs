@@ -8,7 +8,7 @@ use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-pub use rushlight_cpu::{StepTime, Steps};
+pub use rushlight_cpu::{Cost, StepRun, StepTime, Steps};
 
 /// Names the instruction set to compute with, instead of the best one of the machine.
 pub(crate) const ISA_VARIABLE: &str = "RUSHLIGHT_ISA";

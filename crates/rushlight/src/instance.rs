@@ -1,23 +1,85 @@
 //! A loaded method with what is needed to run it in one call: copies of outputs, memory for unplanned ones, inputs in
 //! the order that the program expects.
 
+use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
-    EventTracer, Input, Method, Output, OutputBuffer, Program, Registry, ScalarType, Tensor as TensorRef, TensorView,
-    TensorViewMut, dense_strides,
+    DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Program, Registry, Role, ScalarType,
+    Tensor as TensorRef, TensorView, TensorViewMut, dense_strides,
 };
 
 use crate::error::Error;
-use crate::explain::explain_inputs;
-use crate::meta::{MethodMeta, ValueInfo};
+use crate::explain::{explain, explain_inputs};
+use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
 use crate::tensor::{Tensor, Value};
 
 /// A loaded method with memory and state of its own.
 pub struct MethodInstance {
     method: Method<'static>,
+    shown: Shown,
+    /// What runs: the program of the file, or what it was lowered to.
     program: Program<'static>,
     registry: Registry<'static>,
     /// The outputs that need memory from the caller: position, element type, sizes at the upper bound.
     unplanned: Vec<(usize, ScalarType, Vec<usize>)>,
+}
+
+/// What users see of a program, whatever runs in its place.
+pub(crate) struct Shown {
+    /// The program of the file.
+    pub program: Program<'static>,
+    pub external: Vec<DataMap<'static>>,
+}
+
+impl Shown {
+    /// Explains an error of `running` in the words of the file where it is about inputs and outputs.
+    pub fn explain(
+        &self,
+        error: &rushlight_runtime::Error,
+        running: &Program<'_>,
+        method: &str,
+        registry: &Registry<'_>,
+    ) -> Error {
+        self.explain_with(error, running, method, |plan| explain(error, plan, registry))
+    }
+
+    fn explain_with(
+        &self,
+        error: &rushlight_runtime::Error,
+        running: &Program<'_>,
+        method: &str,
+        explain: impl Fn(&Plan<'_>) -> Error,
+    ) -> Error {
+        let of_file =
+            error.site.instruction.is_none() && matches!(error.site.role, Role::Input | Role::Output | Role::None);
+        let program = if of_file { &self.program } else { running };
+        program.parsed().method_named(method).map_or_else(|| (*error).into(), |plan| explain(&plan))
+    }
+
+    /// A copy of a parameter or buffer as the file has it.
+    fn constant(&self, method: &str, name: &str) -> Option<Result<Tensor, Error>> {
+        let parsed = self.program.parsed();
+        let plan = parsed.method_named(method)?;
+        let spec = plan.values().find_map(|value| match value {
+            pte::Value::Tensor(spec) if spec.fully_qualified_name == Some(name) => Some(spec),
+            _ => None,
+        })?;
+        let external = |name: &str| {
+            let in_files = self.external.iter().find_map(|data| data.parsed().get(name).map(|tensor| tensor.data));
+            in_files.or_else(|| parsed.named(name))
+        };
+        let bytes = match spec.storage {
+            TensorStorage::Constant { index } => parsed.constant(index),
+            TensorStorage::PlannedInit { index, .. } => parsed.mutable_data(index),
+            TensorStorage::External { name } | TensorStorage::ExternalPlanned { name, .. } => external(name),
+            TensorStorage::Planned { .. } | TensorStorage::Unplanned => None,
+        };
+        let info = TensorInfo::of(&spec);
+        let bytes = bytes?.get(..spec.nbytes)?;
+        let mut strides = vec![1; info.sizes.len()];
+        dense_strides(&info.sizes, info.dim_order.iter().map(|&dim| dim as usize), &mut strides);
+        let view = TensorView::strided(info.dtype, &info.sizes, &strides, bytes);
+        Some(view.map_err(Error::from).and_then(|view| Tensor::copy_of(&view)))
+    }
 }
 
 enum Failure {
@@ -39,6 +101,7 @@ impl From<rushlight_runtime::Error> for Failure {
 
 impl MethodInstance {
     pub(crate) fn new(
+        shown: Shown,
         program: Program<'static>,
         method: Method<'static>,
         meta: &MethodMeta,
@@ -48,7 +111,7 @@ impl MethodInstance {
             ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((i, info.dtype, info.sizes.clone())),
             _ => None,
         });
-        Self { unplanned: unplanned.collect(), method, program, registry }
+        Self { unplanned: unplanned.collect(), method, shown, program, registry }
     }
 
     /// Runs the method and copies its outputs.
@@ -72,10 +135,10 @@ impl MethodInstance {
         let result = if all_fit { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) };
         result.map_err(|failure| match failure {
             Failure::Facade(error) => error,
-            Failure::Runtime(error) => match self.program.parsed().method_named(self.method.name()) {
-                Some(plan) => explain_inputs(&error, &plan, &self.registry, inputs),
-                None => error.into(),
-            },
+            Failure::Runtime(error) => {
+                let explain = |plan: &Plan<'_>| explain_inputs(&error, plan, &self.registry, inputs);
+                self.shown.explain_with(&error, &self.program, self.method.name(), explain)
+            }
         })
     }
 
@@ -90,6 +153,12 @@ impl MethodInstance {
             Ok(tensor) => return copy(tensor),
             Err(error) => error,
         };
+        // What a lowered program computes with need not be called so, or be there at all. It never changes.
+        if matches!(error.detail, Detail::Fault(Fault::NoAttribute, ..))
+            && let Some(tensor) = self.shown.constant(self.method.name(), name)
+        {
+            return tensor;
+        }
         let site = format!("attribute `{name}` of `{}`", self.method.name());
         Err(Error::new(error.code, error.detail.to_string()).site(site))
     }

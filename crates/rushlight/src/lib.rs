@@ -39,7 +39,7 @@ mod error;
 mod explain;
 #[cfg(feature = "std")]
 mod instance;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(feature = "lower")]
 mod lower;
 #[cfg(feature = "std")]
 mod meta;
@@ -55,13 +55,13 @@ pub use backends::backend_names;
 #[cfg(feature = "compile")]
 pub use compile::{CompiledProgram, Compiler, open_shared};
 #[cfg(feature = "cpu")]
-pub use cpu::{StepTime, Steps};
+pub use cpu::{Cost, StepRun, StepTime, Steps};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::MethodInstance;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(feature = "lower")]
 pub use lower::Lower;
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};

@@ -10,8 +10,9 @@ use rushlight_runtime::{
 };
 
 use crate::error::Error;
-use crate::explain::explain;
-use crate::instance::MethodInstance;
+use crate::instance::{MethodInstance, Shown};
+#[cfg(feature = "lower")]
+use crate::lower::{self, Lower, Lowered};
 use crate::meta::MethodMeta;
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
@@ -20,12 +21,25 @@ use crate::tensor::{Tensor, Value};
 ///
 /// Methods are loaded when they are first used and keep their state (mutable buffers, such as a KV cache) between
 /// calls. A module can move between threads; several threads each load their own, over the same mapped file.
+///
+/// With the feature `lower` (the default) a portable program is compiled for this machine when its first method is loaded
+/// (see [`Lower`]). What the module says of the program is what the file says.
 pub struct Module {
     program: Program<'static>,
     options: Options,
     methods: BTreeMap<String, MethodInstance>,
     arenas: Option<Arc<SharedArenas<'static>>>,
-    not_lowered: Option<Error>,
+    #[cfg(feature = "lower")]
+    lowering: Lowering,
+}
+
+/// What becomes of a program when its first method is loaded.
+#[cfg(feature = "lower")]
+struct Lowering {
+    lower: Lower,
+    source: lower::Source,
+    /// The lowered program, or why the file's own one runs.
+    outcome: Option<Result<Box<Lowered>, Error>>,
 }
 
 struct Options {
@@ -41,8 +55,8 @@ struct Options {
 /// How to load a [`Module`].
 #[derive(Default)]
 pub struct ModuleBuilder {
-    #[cfg(all(feature = "compile", feature = "cpu"))]
-    lower: crate::lower::Lower,
+    #[cfg(feature = "lower")]
+    lower: Lower,
     #[cfg(feature = "cpu")]
     cpu: crate::cpu::Cpu,
     mode: LoadMode,
@@ -135,11 +149,10 @@ impl ModuleBuilder {
         self
     }
 
-    /// What is done with a portable program: nothing by default. State of methods that share memory is not shared by a
-    /// lowered program.
-    #[cfg(all(feature = "compile", feature = "cpu"))]
+    /// What is done with a portable program when its first method is loaded: [`Lower::Auto`] by default.
+    #[cfg(feature = "lower")]
     #[must_use]
-    pub fn lower(mut self, lower: crate::lower::Lower) -> Self {
+    pub fn lower(mut self, lower: Lower) -> Self {
         self.lower = lower;
         self
     }
@@ -189,35 +202,21 @@ impl ModuleBuilder {
     }
 
     fn build(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
-        #[cfg(not(all(feature = "compile", feature = "cpu")))]
-        let program = Program::from_owned(bytes).map_err(|e| not_a_program(&e))?;
-        #[cfg(all(feature = "compile", feature = "cpu"))]
-        let mut program = Program::from_owned(bytes.clone()).map_err(|e| not_a_program(&e))?;
+        let program = Program::from_owned(bytes.clone()).map_err(|e| not_a_program(&e))?;
         let mut external_data = Vec::new();
-        #[cfg(all(feature = "compile", feature = "cpu"))]
-        let mut external_bytes = Vec::new();
+        #[cfg(feature = "lower")]
+        let mut source = lower::Source { program: bytes, external: Vec::new() };
         for data in self.external_data {
             let (bytes, site) = match data {
                 Source::File(path) => (source::open(&path, self.mode)?, format!("file `{}`", path.display())),
                 Source::Bytes(bytes) => (bytes, "external data".to_owned()),
             };
-            #[cfg(all(feature = "compile", feature = "cpu"))]
-            external_bytes.push(bytes.clone());
+            #[cfg(feature = "lower")]
+            source.external.push(bytes.clone());
             external_data
                 .push(DataMap::from_owned(bytes).map_err(|e| {
                     Error::new(e.code, format!("not a well-formed .ptd file: {}", e.detail)).site(site)
                 })?);
-        }
-        #[cfg(not(all(feature = "compile", feature = "cpu")))]
-        let not_lowered = None;
-        #[cfg(all(feature = "compile", feature = "cpu"))]
-        let mut not_lowered = None;
-        #[cfg(all(feature = "compile", feature = "cpu"))]
-        if self.lower == crate::lower::Lower::Auto {
-            match crate::lower::lower(bytes, external_bytes) {
-                Ok(lowered) => program = Program::from_owned(lowered).map_err(|e| not_a_program(&e))?,
-                Err(reason) => not_lowered = Some(reason),
-            }
         }
         let registry = if self.registry.is_empty() {
             rushlight_kernels::ALL
@@ -236,7 +235,14 @@ impl ModuleBuilder {
             share_memory: self.share_memory,
             memory_limit: self.memory_limit,
         };
-        Ok(Module { program, options, methods: BTreeMap::new(), arenas: None, not_lowered })
+        Ok(Module {
+            program,
+            options,
+            methods: BTreeMap::new(),
+            arenas: None,
+            #[cfg(feature = "lower")]
+            lowering: Lowering { lower: self.lower, source, outcome: None },
+        })
     }
 }
 
@@ -270,12 +276,43 @@ impl Module {
         ModuleBuilder::default()
     }
 
-    /// Why the program was not lowered, although that was asked for.
-    pub fn not_lowered(&self) -> Option<&Error> {
-        self.not_lowered.as_ref()
+    /// How a portable program runs: what became of each of its nodes when it was lowered, or why it was left as it is.
+    /// That is decided when the first method is loaded, or here.
+    ///
+    /// # Errors
+    /// The reason why it runs on the reference operators.
+    #[cfg(feature = "lower")]
+    pub fn report(&mut self) -> Result<&rushlight_compiler::partition::Report, &Error> {
+        self.lowered().as_ref().map(|lowered| &lowered.report)
     }
 
-    /// The program behind the module.
+    /// How long lowering took; `None` for a program that runs as it is, or was not used yet.
+    #[cfg(feature = "lower")]
+    pub fn lowering_time(&self) -> Option<std::time::Duration> {
+        Some(self.lowering.outcome.as_ref()?.as_ref().ok()?.time)
+    }
+
+    /// Where the instructions that run come from, if the program was lowered; otherwise its own debug map says it.
+    #[cfg(feature = "lower")]
+    pub fn lowered_map(&self, method: &str) -> Option<&rushlight_compiler::emit::MethodMap> {
+        self.lowering.outcome.as_ref()?.as_ref().ok()?.map(method)
+    }
+
+    #[cfg(feature = "lower")]
+    fn lowered(&mut self) -> &mut Result<Box<Lowered>, Error> {
+        let Lowering { lower, source, outcome } = &mut self.lowering;
+        let options = &self.options;
+        let setting = lower::Setting {
+            lower: *lower,
+            registry: options.registry,
+            backends: &options.backends,
+            share_memory: options.share_memory,
+            threads: options.cpu.threads,
+        };
+        outcome.get_or_insert_with(|| Lowered::of(&self.program, source, setting).map(Box::new))
+    }
+
+    /// The program behind the module, as its file has it.
     pub fn program(&self) -> &Program<'static> {
         &self.program
     }
@@ -326,9 +363,39 @@ impl Module {
     /// [`share_memory`](ModuleBuilder::share_memory) it uses the module's planned buffers.
     pub fn instantiate(&mut self, name: &str) -> Result<MethodInstance, Error> {
         let meta = self.meta(name)?;
+        #[cfg(feature = "lower")]
+        if let Ok(lowered) = self.lowered() {
+            let (program, weights) = (lowered.program.clone(), lowered.weights.clone());
+            match self.instance(&program, &meta, &weights) {
+                Ok(instance) => return Ok(instance),
+                // The state that methods share would become two.
+                Err(error) if self.options.share_memory && !self.methods.is_empty() => return Err(error),
+                Err(error) => {
+                    self.arenas = None;
+                    *self.lowered() = Err(error);
+                }
+            }
+        }
+        let program = self.program.clone();
+        self.instance(
+            &program,
+            &meta,
+            #[cfg(feature = "cpu")]
+            &Arc::default(),
+        )
+    }
+
+    /// Loads a method of a program, whose weights for the CPU back end may lie elsewhere. `meta` is the file's.
+    fn instance(
+        &mut self,
+        program: &Program<'static>,
+        meta: &MethodMeta,
+        #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu::Weights>,
+    ) -> Result<MethodInstance, Error> {
+        let name = &meta.name;
         let mut memory = Memory::heap().with_limit(self.options.memory_limit.unwrap_or(usize::MAX));
         if self.options.share_memory {
-            memory = memory.with_shared_arenas(self.shared_arenas()?);
+            memory = memory.with_shared_arenas(self.shared_arenas(program)?);
         }
         let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
         #[cfg_attr(not(feature = "cpu"), allow(unused_mut, reason = "only the CPU back end is added"))]
@@ -336,22 +403,25 @@ impl Module {
         #[cfg(feature = "cpu")]
         let cpu;
         #[cfg(feature = "cpu")]
-        if meta.backends.iter().any(|id| id == rushlight_format::cpu::CPU_BACKEND) {
-            cpu = self.options.cpu.backend()?.memory_limit(self.options.memory_limit.unwrap_or(usize::MAX));
+        if uses_cpu(program, name) {
+            let limit = self.options.memory_limit.unwrap_or(usize::MAX);
+            cpu = self.options.cpu.backend()?.memory_limit(limit).weights(weights.clone());
             backends.push(&cpu);
         }
         let registry = self.registry();
         let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
-        let method = Method::load(&self.program, name, memory, &options).map_err(|e| self.explain(&e, name))?;
-        Ok(MethodInstance::new(self.program.clone(), method, &meta, registry))
+        let shown = Shown { program: self.program.clone(), external: self.options.external_data.clone() };
+        let method = Method::load(program, name, memory, &options);
+        let method = method.map_err(|error| shown.explain(&error, program, name, &registry))?;
+        Ok(MethodInstance::new(shown, program.clone(), method, meta, registry))
     }
 
-    fn shared_arenas(&mut self) -> Result<Arc<SharedArenas<'static>>, Error> {
+    fn shared_arenas(&mut self, program: &Program<'static>) -> Result<Arc<SharedArenas<'static>>, Error> {
         if let Some(arenas) = &self.arenas {
             return Ok(Arc::clone(arenas));
         }
         let mut sizes: Vec<usize> = Vec::new();
-        for plan in self.program.parsed().methods() {
+        for plan in program.parsed().methods() {
             for (i, size) in (1..plan.num_buffers()).map(|id| plan.buffer_size(id as u32)).enumerate() {
                 let size = usize::try_from(size).map_err(|_| Error::invalid("a planned buffer is too large"))?;
                 match sizes.get_mut(i) {
@@ -363,13 +433,6 @@ impl Module {
         let arenas = Arc::new(SharedArenas::heap(&sizes)?);
         self.arenas = Some(Arc::clone(&arenas));
         Ok(arenas)
-    }
-
-    fn explain(&self, error: &rushlight_runtime::Error, method: &str) -> Error {
-        match self.program.parsed().method_named(method) {
-            Some(plan) => explain(error, &plan, &self.registry()),
-            None => (*error).into(),
-        }
     }
 
     /// Runs the method `forward`.
@@ -401,6 +464,16 @@ impl Module {
     pub fn attribute(&mut self, method: &str, name: &str) -> Result<Tensor, Error> {
         self.loaded(method)?.attribute(name)
     }
+}
+
+#[cfg(feature = "cpu")]
+fn uses_cpu(program: &Program<'_>, method: &str) -> bool {
+    let plan = program.parsed().method_named(method);
+    plan.is_some_and(|plan| {
+        (0..plan.num_delegates())
+            .filter_map(|index| plan.delegate(index))
+            .any(|delegate| delegate.id == rushlight_format::cpu::CPU_BACKEND)
+    })
 }
 
 impl core::fmt::Debug for Module {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use half::{bf16, f16};
-use rushlight::{Input, Module, ScalarType, Tensor, TensorView, Value};
+use rushlight::{Input, Lower, Module, ScalarType, Tensor, TensorView, Value};
 use rushlight_devtools::npy;
 use rushlight_format::pte::{self, Plan, Program, TensorStorage};
 use serde_json::Value as Json;
@@ -121,9 +121,9 @@ impl Recording {
         names.map(|name| self.folder.join(name)).collect()
     }
 
-    /// Loads the program with its data files.
-    pub fn load(&self) -> Result<Module, Failure> {
-        let mut builder = Module::builder();
+    /// Loads the program with its data files, on the reference operators or lowered.
+    pub fn load(&self, lower: Lower) -> Result<Module, Failure> {
+        let mut builder = Module::builder().lower(lower);
         for data in self.data() {
             builder = builder.external_data(data);
         }

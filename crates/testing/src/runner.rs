@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rushlight::{Lower, Module};
 use rushlight_format::ScalarType;
 use rushlight_kernels::ALL;
 use rushlight_runtime::{
@@ -84,7 +85,8 @@ fn placements(number: usize) -> [Placement; 2] {
     [Placement::Planned, other]
 }
 
-fn passes(filter: &str, op: &str) -> bool {
+/// Whether the [`FILTER`] lets an operator through.
+pub fn passes(filter: &str, op: &str) -> bool {
     filter.strip_suffix('*').map_or(op == filter, |start| op.starts_with(start))
 }
 
@@ -113,6 +115,46 @@ pub fn run_case(case: &Case, placement: Placement) -> Result<(), String> {
     })
 }
 
+/// What became of a case that was lowered when it was loaded.
+#[derive(Debug)]
+pub enum Lowered {
+    /// It ran on the CPU back end and agreed.
+    Passed,
+    /// It stays on the reference operators: why.
+    Left(String),
+    /// It ran and differed, or failed.
+    Differs(String),
+}
+
+/// Runs a case on the CPU back end, as far as that takes its operator.
+pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
+    let differs = |what: &str, error: &dyn std::fmt::Display| Lowered::Differs(format!("{what}: {error}"));
+    let written = match program::write(case, placement) {
+        Ok(written) => written,
+        Err(error) => return differs("writing the program", &error),
+    };
+    let builder = Module::builder().lower(Lower::Cpu).threads(1);
+    let mut module = match builder.load_bytes(&written.bytes) {
+        Ok(module) => module,
+        Err(error) => return differs("loading", &error),
+    };
+    if let Err(reason) = module.report() {
+        return Lowered::Left(reason.message().to_owned());
+    }
+    let result = match module.method(METHOD) {
+        Ok(method) => execute(case, &written, method, tolerance::lowered),
+        Err(error) => return differs("loading the method", &error),
+    };
+    match (module.report(), result) {
+        (Err(reason), _) => differs("loading what was lowered", reason),
+        (Ok(_), Err(what)) => Lowered::Differs(what),
+        (Ok(_), Ok(())) => Lowered::Passed,
+    }
+}
+
+/// How far results may be from what is expected, by operator and type of the result.
+type Tolerances = fn(&str, ScalarType) -> Tolerance;
+
 fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| Failure::Differs(format!("{what}: {e}"));
     let written = program::write(case, placement).map_err(|e| failed("writing the program", &e))?;
@@ -125,10 +167,15 @@ fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
         Err(e) if e.code == Code::OperatorMissing => return Err(Failure::Missing),
         Err(e) => return Err(failed("loading", &e)),
     };
-    execute(case, &written, &mut method).map_err(Failure::Differs)
+    execute(case, &written, &mut method, tolerance::of).map_err(Failure::Differs)
 }
 
-fn execute(case: &Case, written: &OneOperator<'_>, method: &mut Method<'_>) -> Result<(), String> {
+fn execute(
+    case: &Case,
+    written: &OneOperator<'_>,
+    method: &mut Method<'_>,
+    tolerances: Tolerances,
+) -> Result<(), String> {
     let strides: Vec<Vec<usize>> = written.inputs.iter().map(|t| program::strides(&t.sizes, &t.dim_order)).collect();
     // Inputs that are read in place must be aligned.
     let mut aligned = Vec::new();
@@ -151,15 +198,15 @@ fn execute(case: &Case, written: &OneOperator<'_>, method: &mut Method<'_>) -> R
     let mut buffers: Vec<OutputBuffer<'_>> =
         buffers.map(|(block, &(index, bytes))| OutputBuffer { index, data: &mut block.bytes_mut()[..bytes] }).collect();
     let outputs = method.start(&inputs, &mut buffers).and_then(rushlight_runtime::Execution::finish);
-    check(case, &outputs.map_err(|e| format!("executing: {e}"))?)
+    check(case, &outputs.map_err(|e| format!("executing: {e}"))?, tolerances)
 }
 
-fn limit(case: &Case, dtype: ScalarType) -> compare::Limit {
+fn limit(case: &Case, dtype: ScalarType, tolerances: Tolerances) -> compare::Limit {
     let magnitude = case.magnitude.unwrap_or(0.0);
     match case.tolerance {
         Some((rel, abs)) => compare::Limit { tolerance: Tolerance::Close { rel, abs }, epsilon: 1.0, magnitude },
         None => compare::Limit {
-            tolerance: tolerance::of(&case.op, dtype),
+            tolerance: tolerances(&case.op, dtype),
             epsilon: precision(case).max(tolerance::epsilon(dtype)),
             magnitude,
         },
@@ -190,7 +237,7 @@ fn precision(case: &Case) -> f64 {
     }
 }
 
-fn check(case: &Case, outputs: &Outputs<'_, '_>) -> Result<(), String> {
+fn check(case: &Case, outputs: &Outputs<'_, '_>, tolerances: Tolerances) -> Result<(), String> {
     let mut tensors = Vec::new();
     for (i, expected) in case.expect.iter().enumerate() {
         let got = outputs.get(i).map_err(|e| format!("output {i}: {e}"))?;
@@ -209,7 +256,7 @@ fn check(case: &Case, outputs: &Outputs<'_, '_>) -> Result<(), String> {
                     return Err(format!("output {i}: got sizes {:?}, expected {:?}", got.sizes, e.sizes));
                 }
                 if case.check == Check::Values {
-                    let limit = limit(case, e.dtype);
+                    let limit = limit(case, e.dtype, tolerances);
                     compare::values(&got, e, limit).map_err(|what| format!("output {i} ({}): {what}", e.dtype))?;
                 }
                 tensors.push(got);

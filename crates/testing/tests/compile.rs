@@ -10,7 +10,7 @@ use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::memory::{lower_bound, recover};
-use rushlight::{Compiler, Module, Value};
+use rushlight::{Compiler, Lower, Module, Value};
 use rushlight_format::pte::Program;
 use rushlight_testing::recorded::Recording;
 
@@ -98,7 +98,7 @@ fn compile_and_run(
         save(recording, &Path::new(&root).join(format!("{}-{label}", recording.name)), &file, &data)
             .map_err(|e| e.to_string())?;
     }
-    let mut builder = Module::builder().share_memory(share_state);
+    let mut builder = Module::builder().lower(Lower::Off).share_memory(share_state);
     for (_, bytes) in &data {
         builder = builder.external_data_bytes(bytes).map_err(|e| format!("load: {e}"))?;
     }

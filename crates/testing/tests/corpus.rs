@@ -1,7 +1,9 @@
-//! Every program of `tests/corpus`, three generations of ExecuTorch, gives the recorded results.
+//! Every program of `tests/corpus`, three generations of ExecuTorch, gives the recorded results: on the reference
+//! operators, and lowered when it is loaded.
 
 use std::path::{Path, PathBuf};
 
+use rushlight::Lower;
 use rushlight_testing::recorded::Recording;
 
 fn recordings() -> Vec<PathBuf> {
@@ -22,15 +24,21 @@ fn programs_of_every_generation_give_the_recorded_results() {
     let (mut programs, mut calls) = (0, 0);
     for path in &paths {
         let result = Recording::open(path).and_then(|recording| {
-            if recording.backends().is_empty() {
-                let mut module = recording.load()?;
-                return recording.run(&mut module);
+            let mut lowered = recording.load(Lower::Cpu)?;
+            let Some(backend) = recording.backends().into_iter().next() else {
+                recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))?;
+                return recording.run(&mut recording.load(Lower::Off)?);
+            };
+            // Programs that need a backend are kept to see the error that names it, and to be lowered.
+            match recording.load(Lower::Off)?.load_method("forward") {
+                Err(error) if error.to_string().contains(backend) => {}
+                Err(error) => return Err(format!("another error than the missing backend: {error}")),
+                Ok(()) => return Err("it loaded without its backend".to_owned()),
             }
-            // Programs that need a backend are kept to see the error that names it.
-            match recording.load()?.load_method("forward") {
-                Err(error) if error.to_string().contains(recording.backends()[0]) => Ok(0),
+            match lowered.load_method("forward") {
+                Ok(()) => recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}")),
+                Err(error) if error.to_string().contains(backend) => Ok(0),
                 Err(error) => Err(format!("another error than the missing backend: {error}")),
-                Ok(()) => Err("it loaded without its backend".to_owned()),
             }
         });
         match result {

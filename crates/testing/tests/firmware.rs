@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rushlight::{Module, TensorView};
+use rushlight::{Lower, Module, TensorView};
 
 #[test]
 #[ignore = "needs what the firmware printed, in the file that FIRMWARE_OUTPUT names: cargo xtask test embedded"]
@@ -14,7 +14,7 @@ fn logits_have_the_same_bits_as_on_the_host() {
     assert_eq!(firmware.len(), 10, "one line for each image in:\n{printed}");
 
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cortex-m");
-    let mut module = Module::load(example.join("digits.pte")).expect("the program loads");
+    let mut module = Module::builder().lower(Lower::Off).load(example.join("digits.pte")).expect("the program loads");
     let images = std::fs::read(example.join("images/images.bin")).expect("the images are readable");
     for (digit, (image, firmware)) in images.chunks_exact(256).zip(firmware).enumerate() {
         let pixels: Vec<f32> = image.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, Input, Module, TensorView};
+use rushlight::{Compiler, Input, Lower, Module, TensorView};
 use rushlight_testing::mutations::{Random, mutate};
 
 /// What one method, and its delegates, may take.
@@ -34,7 +34,7 @@ struct Outcomes {
 }
 
 fn try_file(bytes: &[u8], outcomes: &mut Outcomes) {
-    let builder = Module::builder().memory_limit(MEMORY_LIMIT).threads(1);
+    let builder = Module::builder().lower(Lower::Off).memory_limit(MEMORY_LIMIT).threads(1);
     let Ok(mut module) = builder.load_bytes(bytes) else {
         outcomes.refused += 1;
         return;

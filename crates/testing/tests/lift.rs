@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rushlight::Module;
+use rushlight::{Lower, Module};
 use rushlight_compiler::graph::Model;
 use rushlight_compiler::{
     Bytes, CompileOptions, compile, compile_pt2,
@@ -44,7 +44,7 @@ fn compile_and_run(model: Model, recording: &Recording) -> Result<(usize, Vec<u8
     model.verify().map_err(|error| format!("verify: {error}"))?;
     let compiled = compile(model, &CompileOptions::default()).map_err(|error| format!("compile: {error}"))?;
     let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
-    let mut module = Module::builder().load_bytes(&file).map_err(|error| format!("load: {error}"))?;
+    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|error| format!("load: {error}"))?;
     let calls = recording.run(&mut module).map_err(|error| format!("run: {error}"))?;
     Ok((calls, file))
 }
@@ -67,7 +67,7 @@ fn round_trip_of_compiled(recording: &Recording) -> Result<usize, String> {
     let Ok(compiled) = compile_pt2(&files, &CompileOptions::default()) else { return Ok(0) };
     let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
     // What the compiler gets wrong is the matter of other tests.
-    let mut module = Module::builder().load_bytes(&file).map_err(|error| format!("load: {error}"))?;
+    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|error| format!("load: {error}"))?;
     if recording.run(&mut module).is_err() {
         return Ok(0);
     }

@@ -1,4 +1,5 @@
-//! Whole models that `tools/models/generate.py` exported, run against what eager PyTorch answered.
+//! Whole models that `tools/models/generate.py` exported, run against what eager PyTorch answered: on the reference
+//! operators, and lowered when they are loaded.
 //!
 //! Ignored by default, since the models are generated: `cargo xtask test models` generates and runs them. The folder is
 //! `target/models`, or the one that RUSHLIGHT_MODELS names.
@@ -6,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rushlight::Lower;
 use rushlight_testing::recorded::Recording;
 
 fn recordings() -> Vec<PathBuf> {
@@ -33,8 +35,9 @@ fn models_give_the_recorded_results() {
             if !recording.has_program() {
                 return Ok(None);
             }
-            let mut module = recording.load()?;
-            let count = recording.run(&mut module)?;
+            let count = recording.run(&mut recording.load(Lower::Off)?)?;
+            let mut lowered = recording.load(Lower::Cpu)?;
+            recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))?;
             Ok(Some((recording.name, count)))
         });
         match result {

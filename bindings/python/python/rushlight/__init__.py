@@ -9,10 +9,11 @@
 
 from ._backend import Backend, Constants, Node, Part, Payload, SymInt, Value, register_backend
 from ._compare import Comparison, ComparisonRow, compare
-from ._compile import MethodReport, NodeReport, Program, Report, compile, export, register_op
+from ._compile import MethodReport, Program, Report, compile, export, register_op
 from ._errors import Error
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
+from ._report import LoadReport, NodeReport
 from ._rushlight import Tensor, __version__, backend_names, operator_names
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ComparisonRow",
     "Constants",
     "Error",
+    "LoadReport",
     "MethodMeta",
     "MethodReport",
     "Module",

@@ -11,6 +11,7 @@ from . import _rushlight
 from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
+from ._report import NodeReport
 from ._text import count, size, table
 
 _SHOWN = 20
@@ -23,23 +24,6 @@ class MethodReport(NamedTuple):
     instructions: int
     planned_bytes: int
     operators: list
-
-
-class NodeReport(NamedTuple):
-    """A node as it was offered to the backends.
-
-    `node` is its name in the exported program, `module` the path of the module that was called, `source` the line of
-    Python, if known. `backend` took it; that is "portable" for the runtime's operators, and `reasons` are then why the
-    backends left it, by their names.
-    """
-
-    method: str
-    node: str
-    op: str
-    module: str
-    source: Optional[str]
-    backend: str
-    reasons: dict
 
 
 class Report(NamedTuple):

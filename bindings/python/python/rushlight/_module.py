@@ -3,6 +3,7 @@
 import os
 
 from . import _meta
+from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
 
 
@@ -38,19 +39,29 @@ class Module:
         """A copy of a parameter or buffer, by its name in the exported module."""
         return self._core.attribute(method, name)
 
+    @property
+    def report(self):
+        """How the program runs here: what became of each node when it was lowered, or why it was left as it is.
+
+        That is decided when the first method is loaded, or by this.
+        """
+        nodes, reason = self._core.report()
+        return LoadReport(reason, [NodeReport(**node) for node in nodes])
+
     def __repr__(self):
         return f"rushlight.Module(methods={self.method_names})"
 
 
-def load(path_or_bytes, *, data=None, threads=None, lower="off"):
+def load(path_or_bytes, *, data=None, threads=None, lower="auto"):
     """Loads a program.
 
     `path_or_bytes` is the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
     `data` is a .ptd file (path or bytes) with constants that the program does not hold, or a list of them.
     `threads` is how many threads a call may use, at least 1; as many as the machine runs at once by default. The
     reference operators use the calling thread alone.
-    `lower` says what is done with a portable program: "off" runs it on the reference operators, "auto" compiles it
-    for this machine's CPU first.
+    `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
+    machine where that pays, "cpu" for the CPU back end in any case, and "off" runs it on the reference operators, as
+    does a program that cannot be compiled: `Module.report` says why.
 
     Raises rushlight.Error if the file cannot be read or is not a well-formed program.
     """
@@ -62,6 +73,6 @@ def load(path_or_bytes, *, data=None, threads=None, lower="off"):
         files = [data]
     else:
         files = list(data)
-    if lower not in ("off", "auto"):
-        raise ValueError(f"lower must be 'off' or 'auto', got {lower!r}")
-    return Module(_Core(path_or_bytes, files, threads, lower == "auto"))
+    if lower not in ("auto", "off", "cpu"):
+        raise ValueError(f"lower must be 'auto', 'off' or 'cpu', got {lower!r}")
+    return Module(_Core(path_or_bytes, files, threads, lower))

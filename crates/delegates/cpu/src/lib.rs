@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod cost;
 mod error;
 mod memory;
 mod prepared;
 mod profile;
 mod shapes;
 mod steps;
+mod weights;
 
 use std::sync::Arc;
 
@@ -21,9 +23,13 @@ use rushlight_runtime::{Backend, Code, Delegate, DelegateContext, DelegateHandle
 
 use memory::{Arena, Memory};
 use prepared::Prepared;
+use profile::Recorder;
 use shapes::Shapes;
+use weights::Blob;
 
-pub use profile::{StepTime, Steps};
+pub use cost::Cost;
+pub use profile::{StepRun, StepTime, Steps};
+pub use weights::Weights;
 
 /// The run-time half of the CPU back end.
 #[derive(Clone)]
@@ -31,12 +37,20 @@ pub struct CpuBackend {
     engine: Arc<Engine>,
     profile: Option<Arc<Steps>>,
     memory_limit: usize,
+    weights: Arc<Weights>,
 }
 
 impl CpuBackend {
     /// A backend whose methods compute with an engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, profile: None, memory_limit: usize::MAX }
+        Self { engine, profile: None, memory_limit: usize::MAX, weights: Arc::default() }
+    }
+
+    /// Blobs that programs name and do not hold, for who compiled them in this process. They are looked up first.
+    #[must_use]
+    pub fn weights(mut self, weights: Arc<Weights>) -> Self {
+        self.weights = weights;
+        self
     }
 
     /// The most memory that one program may ask for, in bytes: a file may declare any size. No limit by default.
@@ -77,7 +91,7 @@ impl Backend for CpuBackend {
 /// A program that is ready to run.
 struct Running<'m> {
     engine: Arc<Engine>,
-    profile: Option<(Arc<Steps>, usize)>,
+    profile: Option<Recorder>,
     steps: Vec<Prepared>,
     shapes: Shapes,
     memory: Memory<'m>,
@@ -92,12 +106,15 @@ impl<'m> Running<'m> {
         for key in &program.blobs {
             let missing =
                 || Error::new(Code::NotFound, Detail::Text("weights of the CPU back end are not in the program"));
-            let bytes = blob(key).ok_or_else(missing)?;
+            let found = match backend.weights.get(key) {
+                Some(bytes) => Blob::shared(bytes),
+                None => Blob::lent(blob(key).ok_or_else(missing)?),
+            };
             let unaligned =
-                |_| Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
-            blobs.push(bytemuck::try_cast_slice(bytes).map_err(unaligned)?);
+                || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
+            blobs.push(found.ok_or_else(unaligned)?);
         }
-        let profile = backend.profile.as_ref().map(|steps| (steps.clone(), steps.add(&program)));
+        let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
         let arena = Arena::new(program.arena)?;
         let threads = backend.engine.threads() as u64;
         let needed = program.scratch.saturating_mul(threads).saturating_add(program.arena).saturating_mul(4);
@@ -138,8 +155,8 @@ impl Delegate for Running<'_> {
                 scratch: &mut self.scratch,
             };
             step.run(&self.engine, &mut site)?;
-            if let (Some((steps, program)), Some(started)) = (&self.profile, started) {
-                steps.record(*program, index, started.elapsed());
+            if let (Some(recorder), Some(started)) = (&self.profile, started) {
+                recorder.record(index, started, &self.shapes);
             }
         }
         Ok(())

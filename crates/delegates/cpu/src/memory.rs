@@ -6,6 +6,7 @@ use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, T
 
 use crate::error::{damaged, of_engine};
 use crate::shapes::Shapes;
+use crate::weights::Blob;
 
 /// Outputs that a program may have: they are gathered on the stack.
 pub(crate) const MAX_OUTPUTS: usize = 64;
@@ -43,12 +44,12 @@ pub(crate) struct Memory<'m> {
     /// The buffer of each tensor.
     tensors: Vec<u32>,
     outputs: Vec<Vec<Size>>,
-    blobs: Vec<&'m [f32]>,
+    blobs: Vec<Blob<'m>>,
     small: Vec<f32>,
 }
 
 impl<'m> Memory<'m> {
-    pub fn new(program: CpuProgram, blobs: Vec<&'m [f32]>) -> Self {
+    pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
         Self {
             buffers: program.buffers,
             tensors: program.tensors.iter().map(|tensor| tensor.buffer).collect(),
@@ -66,7 +67,7 @@ impl<'m> Memory<'m> {
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
         match self.buffer(tensor as TensorId)? {
             Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok(),
-            Buffer::Blob(index) => self.blobs.get(index as usize).map(|blob| blob.len()),
+            Buffer::Blob(index) => self.blobs.get(index as usize).map(|blob| blob.floats().len()),
             Buffer::Input(_) | Buffer::Output(_) => None,
         }
     }
@@ -164,7 +165,7 @@ impl<'s> Reader<'s, '_, '_> {
                     None => window(self.before, start),
                 }
             }
-            Buffer::Blob(index) => self.memory.blobs.get(index as usize).and_then(|blob| window(blob, 0)),
+            Buffer::Blob(index) => self.memory.blobs.get(index as usize).and_then(|blob| window(blob.floats(), 0)),
             Buffer::Small { offset: start, .. } => window(&self.memory.small, start as usize),
             Buffer::Input(_) => window(self.input(tensor)?, 0),
             Buffer::Output(_) => None,

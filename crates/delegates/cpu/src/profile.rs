@@ -1,18 +1,27 @@
 //! How long steps take.
 
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use rushlight_format::cpu::CpuProgram;
+use rushlight_format::cpu::{CpuProgram, Step};
+
+use crate::cost::{self, Cost};
+use crate::shapes::Shapes;
 
 /// The times of the steps of all programs of a method.
 #[derive(Debug, Default)]
 pub struct Steps {
-    programs: Mutex<Vec<Vec<StepTime>>>,
+    recorded: Mutex<Recorded>,
+}
+
+#[derive(Debug, Default)]
+struct Recorded {
+    programs: Vec<Vec<StepTime>>,
+    runs: Vec<StepRun>,
 }
 
 /// The time of one step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepTime {
     /// The value of the graph that it computes.
     pub name: String,
@@ -21,32 +30,80 @@ pub struct StepTime {
     pub calls: u64,
     pub total: Duration,
     pub least: Duration,
+    /// What the last call computed and moved.
+    pub cost: Cost,
 }
+
+/// One run of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepRun {
+    /// Of which program, in the order in which a method loaded them.
+    pub program: usize,
+    pub step: usize,
+    pub start: Instant,
+    pub time: Duration,
+}
+
+/// Runs that are kept one by one.
+const MOST_RUNS: usize = 1 << 17;
 
 impl Steps {
     /// The times so far, of each step of each program.
     pub fn times(&self) -> Vec<Vec<StepTime>> {
-        self.programs.lock().map(|programs| programs.clone()).unwrap_or_default()
+        self.recorded.lock().map(|recorded| recorded.programs.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn add(&self, program: &CpuProgram) -> usize {
+    /// The first runs of steps, in order; some hundred thousand are kept.
+    pub fn runs(&self) -> Vec<StepRun> {
+        self.recorded.lock().map(|recorded| recorded.runs.clone()).unwrap_or_default()
+    }
+
+    /// Forgets all times, so that what comes next is not mixed with what was.
+    pub fn clear(&self) {
+        let Ok(mut recorded) = self.recorded.lock() else { return };
+        recorded.runs.clear();
+        for step in recorded.programs.iter_mut().flatten() {
+            (step.calls, step.total, step.least) = (0, Duration::ZERO, Duration::MAX);
+        }
+    }
+}
+
+/// Records the steps of one program.
+pub(crate) struct Recorder {
+    to: Arc<Steps>,
+    program: usize,
+    steps: Vec<Step>,
+}
+
+impl Recorder {
+    pub fn new(to: Arc<Steps>, program: &CpuProgram) -> Self {
         let steps = program.steps.iter().enumerate().map(|(index, step)| StepTime {
             name: program.names.get(index).cloned().unwrap_or_default(),
             kind: step.name(),
             least: Duration::MAX,
             ..StepTime::default()
         });
-        let Ok(mut programs) = self.programs.lock() else { return 0 };
-        programs.push(steps.collect());
-        programs.len() - 1
+        let index = to.recorded.lock().map_or(0, |mut recorded| {
+            recorded.programs.push(steps.collect());
+            recorded.programs.len() - 1
+        });
+        Self { to, program: index, steps: program.steps.clone() }
     }
 
-    pub(crate) fn record(&self, program: usize, step: usize, time: Duration) {
-        let Ok(mut programs) = self.programs.lock() else { return };
-        if let Some(times) = programs.get_mut(program).and_then(|steps| steps.get_mut(step)) {
+    pub fn record(&self, step: usize, start: Instant, shapes: &Shapes) {
+        let time = start.elapsed();
+        let size = |size| shapes.size(size).unwrap_or(0);
+        let cost = self.steps.get(step).map(|step| cost::of(step, |tensor| shapes.dims(tensor), size));
+        let Ok(mut recorded) = self.to.recorded.lock() else { return };
+        let Recorded { programs, runs } = &mut *recorded;
+        if let Some(times) = programs.get_mut(self.program).and_then(|steps| steps.get_mut(step)) {
             times.calls += 1;
             times.total += time;
             times.least = times.least.min(time);
+            times.cost = cost.unwrap_or_default();
+        }
+        if runs.len() < MOST_RUNS {
+            runs.push(StepRun { program: self.program, step, start, time });
         }
     }
 }

@@ -12,6 +12,9 @@ mod lower;
 mod offer;
 mod plan;
 mod view;
+mod weights;
+
+use std::num::NonZeroUsize;
 
 use crate::error::{Error, ErrorKind};
 use crate::graph::{Graph, NodeId};
@@ -22,7 +25,10 @@ use rushlight_format::cpu::CPU_BACKEND;
 
 /// The ahead-of-time half of the CPU back end.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cpu;
+pub struct Cpu {
+    /// How many threads pack weights; as many as the machine runs at once if `None`.
+    pub threads: Option<NonZeroUsize>,
+}
 
 impl Backend for Cpu {
     fn name(&self) -> &str {
@@ -46,7 +52,8 @@ impl Backend for Cpu {
     }
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
-        let (program, named_data) = lower::lower(part)?;
+        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+        let (program, named_data) = lower::lower(part, threads)?;
         Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
     }
 }

@@ -68,7 +68,11 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
             dropout && known && ["query", "key", "value"].iter().all(|name| rank(name) == 4) && rank("attn_mask") <= 4
         }
         "aten::max_pool2d_with_indices" => first_only() && rank("self") == 4 && fixed("self"),
-        "aten::avg_pool2d" => rank("self") == 4 && fixed("self"),
+        "aten::avg_pool2d" => {
+            let divides =
+                call.arg("divisor_override").is_none() || call.int("divisor_override").is_some_and(|by| by > 0);
+            rank("self") == 4 && fixed("self") && divides
+        }
         "aten::mean.dim" | "aten::sum.dim_IntList" | "aten::amax" | "aten::amin" => {
             rank("self") > 0 && call.arg("dtype").is_none()
         }

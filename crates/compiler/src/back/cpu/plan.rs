@@ -1,11 +1,9 @@
 //! The program being made: its memory, its sizes and its steps.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::{self, CpuProgram, Size, SizeOp, Step, TensorId};
-use rustc_hash::FxBuildHasher;
 
 use crate::Bytes;
 use crate::error::Error;
@@ -13,8 +11,9 @@ use crate::graph::expr::Function;
 use crate::graph::{Expr, SymbolId, Symbols, TensorType};
 use crate::memory;
 
-use super::error;
 use super::view::View;
+use super::weights::{self, Content, Weights};
+use super::{constants, error};
 
 /// Constants of up to this many floats are stored in the payload itself.
 const SMALL: usize = 1024;
@@ -32,7 +31,8 @@ pub(super) struct Plan<'a> {
     inputs: Vec<(View, ScalarType)>,
     /// Where each tensor of the program is in its list.
     tensors: HashMap<cpu::Tensor, TensorId>,
-    named_data: Vec<(String, Bytes)>,
+    /// The blobs, in the order in which buffers count them.
+    weights: Vec<Weights<'a>>,
     computed: HashMap<Expr, u32>,
     bound: HashMap<SymbolId, u32>,
 }
@@ -58,7 +58,7 @@ impl<'a> Plan<'a> {
             buffers: Vec::new(),
             inputs: Vec::new(),
             tensors: HashMap::new(),
-            named_data: Vec::new(),
+            weights: Vec::new(),
             computed: HashMap::new(),
             bound: HashMap::new(),
         }
@@ -163,20 +163,42 @@ impl<'a> Plan<'a> {
 
     /// A constant.
     pub fn constant(&mut self, name: &str, floats: &[f32]) -> usize {
-        let buffer = if floats.len() <= SMALL {
-            let offset = self.program.small.len() as u64;
-            self.program.small.extend_from_slice(floats);
-            cpu::Buffer::Small { offset, len: floats.len() as u64 }
+        if floats.len() > SMALL {
+            return self.blob(name, Content::Ready(constants::bytes(floats)));
+        }
+        let offset = self.program.small.len() as u64;
+        self.program.small.extend_from_slice(floats);
+        self.constant_buffer(cpu::Buffer::Small { offset, len: floats.len() as u64 })
+    }
+
+    /// A constant whose floats lie in memory as a file has them, and stay there.
+    pub fn constant_in_place(&mut self, name: &str, bytes: Bytes) -> usize {
+        self.blob(name, Content::Ready(bytes))
+    }
+
+    /// A constant of `len` floats that `pack` writes.
+    pub fn packed(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<View, Error> {
+        let buffer = if len > SMALL {
+            self.blob(name, Content::Packed(len, Box::new(pack)))
         } else {
-            let data = super::constants::bytes(floats);
-            let key = format!("rushlight.cpu/{name}/{:016x}", content_hash(&data));
-            let at = self.program.blobs.iter().position(|known| *known == key);
-            cpu::Buffer::Blob(at.unwrap_or_else(|| {
-                self.named_data.push((key.clone(), data));
-                self.program.blobs.push(key);
-                self.program.blobs.len() - 1
-            }) as u32)
+            let mut floats = vec![0.0; len];
+            pack(&mut floats)?;
+            self.constant(name, &floats)
         };
+        Ok(View::dense(buffer, vec![Expr::Int(len as i64)]))
+    }
+
+    fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
+        self.weights.push(Weights { name: name.to_owned(), content });
+        self.constant_buffer(cpu::Buffer::Blob(self.weights.len() as u32 - 1))
+    }
+
+    fn constant_buffer(&mut self, buffer: cpu::Buffer) -> usize {
         self.buffers.push(Memory::Constant(buffer));
         self.buffers.len() - 1
     }
@@ -284,8 +306,19 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Finds a place for everything.
-    pub fn finish(mut self) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+    /// Finds a place for everything, and packs weights by so many threads.
+    pub fn finish(mut self, threads: usize) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+        let mut named_data: Vec<(String, Bytes)> = Vec::new();
+        let mut blobs = Vec::with_capacity(self.weights.len());
+        for (key, data) in weights::make(std::mem::take(&mut self.weights), threads)? {
+            // What is stored twice has one key.
+            let known = self.program.blobs.iter().position(|known| *known == key);
+            blobs.push(known.unwrap_or_else(|| {
+                self.program.blobs.push(key.clone());
+                named_data.push((key, data));
+                self.program.blobs.len() - 1
+            }) as u32);
+        }
         for (view, dtype) in std::mem::take(&mut self.inputs) {
             let id = self.window_of(&view, &view.dims(), dtype)?;
             self.program.inputs.push(id);
@@ -317,13 +350,16 @@ impl<'a> Plan<'a> {
         let placed = |(index, memory): (usize, &Memory)| match memory {
             Memory::Input(position) => cpu::Buffer::Input(*position),
             Memory::Output(position) => cpu::Buffer::Output(*position),
+            Memory::Constant(cpu::Buffer::Blob(index)) => {
+                cpu::Buffer::Blob(blobs.get(*index as usize).copied().unwrap_or_default())
+            }
             Memory::Constant(buffer) => *buffer,
             // What no step uses takes no memory.
             Memory::Computed { .. } if uses[index].is_none() => cpu::Buffer::Arena { offset: 0, len: 0 },
             Memory::Computed { most, .. } => cpu::Buffer::Arena { offset: offsets[index], len: *most },
         };
         self.program.buffers = self.buffers.iter().enumerate().map(placed).collect();
-        Ok((self.program, self.named_data))
+        Ok((self.program, named_data))
     }
 }
 
@@ -341,20 +377,4 @@ fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
             _ => None,
         },
     }
-}
-
-/// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
-fn content_hash(bytes: &[u8]) -> u64 {
-    let mut lanes = [const { FxBuildHasher }; 4].map(|build| build.build_hasher());
-    let mut chunks = bytes.chunks_exact(32);
-    for chunk in &mut chunks {
-        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
-            lane.write_u64(u64::from_le_bytes(word.try_into().unwrap_or_default()));
-        }
-    }
-    let mut last = FxBuildHasher.build_hasher();
-    last.write(chunks.remainder());
-    lanes.iter().for_each(|lane| last.write_u64(lane.finish()));
-    last.write_usize(bytes.len());
-    last.finish()
 }

@@ -17,13 +17,13 @@ use crate::graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
 use crate::partition::Part;
 
 use super::call::Call;
-use super::error;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
+use super::{constants, error};
 
-/// Makes a program of a part, and the blobs that it names.
-pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+/// Makes a program of a part, and the blobs that it names, which so many threads pack.
+pub(super) fn lower(part: &Part, threads: usize) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
     let graph = part.graph()?;
     let mut lowering = Lowering {
         model: &part.model,
@@ -52,7 +52,7 @@ pub(super) fn lower(part: &Part) -> Result<(CpuProgram, Vec<(String, Bytes)>), E
         let alone = outputs.iter().filter(|other| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, alone)?;
     }
-    lowering.plan.finish()
+    lowering.plan.finish(threads)
 }
 
 /// A part being lowered.
@@ -92,8 +92,12 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The name of a step in profiles: that of the value that it computes.
+    /// The name of a step in profiles: the node that it computes, or the value if that is not known.
     fn label(&self, call: &Call<'_>) -> String {
+        let origin = &self.graph.origins[call.node.origin];
+        if !origin.node.is_empty() {
+            return origin.node.clone();
+        }
         let name = call.result().map(|result| self.graph.values[result].name.clone());
         name.unwrap_or_else(|_| call.name().to_owned())
     }
@@ -125,7 +129,10 @@ impl<'a> Lowering<'a> {
                 .permuted(order)
                 .ok_or_else(|| error(format!("`{}` has other dimensions", constant.name)))?,
         };
-        let buffer = self.plan.constant(&constant.name, &permuted.floats()?);
+        let buffer = match permuted.in_place() {
+            Some(bytes) if constants::stays(&bytes) => self.plan.constant_in_place(&constant.name, bytes),
+            _ => self.plan.constant(&constant.name, &permuted.floats()?),
+        };
         Ok(View::ordered(buffer, constant.ty.shape.clone(), order.to_vec()))
     }
 

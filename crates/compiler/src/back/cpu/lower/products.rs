@@ -46,16 +46,23 @@ impl Lowering<'_> {
             &padding,
             &dilation,
         );
-        let packed = match winograd {
+        let too_large = || error("weights beyond all memory");
+        let name = &constant.name;
+        let w = match winograd {
             Some((form, conv)) => {
                 self.plan.scratch(form.scratch_each(&conv));
-                constants::winograd(constant, form, &conv)?
+                let len = pack::winograd_f32_len(form, &conv).ok_or_else(too_large)?;
+                self.plan.packed(name, len, move |to| constants::winograd(constant, form, &conv, to))?
             }
-            None if depthwise => constants::depthwise(constant)?,
-            None => constants::convolution(constant, groups as usize)?,
+            None if depthwise => {
+                let len = sizes.iter().product();
+                self.plan.packed(name, len, move |to| constants::depthwise(constant, to))?
+            }
+            None => {
+                let len = constants::convolution_len(&sizes, groups as usize).ok_or_else(too_large)?;
+                self.plan.packed(name, len, move |to| constants::convolution(constant, groups as usize, to))?
+            }
         };
-        let w = self.plan.constant(&constant.name, &packed);
-        let w = View::dense(w, vec![Expr::Int(packed.len() as i64)]);
         let (tail, result) = self.tail(id, Some(&order))?;
         let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
         let picture = if is_line { as_picture(&y) } else { y.clone() };
@@ -88,9 +95,10 @@ impl Lowering<'_> {
         let a = self.dense(a)?;
         let (packed, b) = match self.constant_of(b) {
             Some(constant) => {
-                let packed = constants::matrix(constant)?;
-                let buffer = self.plan.constant(&constant.name, &packed);
-                (true, View::dense(buffer, vec![Expr::Int(packed.len() as i64)]))
+                let sizes = constant.sizes()?;
+                let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
+                let len = pack::matrix_f32_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
+                (true, self.plan.packed(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
             }
             None => {
                 let b = self.dense(b)?;

@@ -57,12 +57,18 @@ fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
     if shifts.len() != dims.len() || dims.is_empty() {
         return None;
     }
-    let roll = |(shift, index): (&i64, &i64)| {
+    let mut rolls: Vec<(usize, i64)> = Vec::new();
+    for (shift, index) in shifts.iter().zip(&dims) {
         let at = wrap_dim(*index, shape.len())?;
         let size = shape.get(at)?.as_int().filter(|size| *size > 0)?;
-        Some((at, shift.rem_euclid(size)))
-    };
-    shifts.iter().zip(&dims).map(roll).collect()
+        let shift = shift.rem_euclid(size);
+        // A dimension may be rolled several times.
+        match rolls.iter_mut().find(|(dim, _)| *dim == at) {
+            Some((_, sum)) => *sum = (*sum + shift).rem_euclid(size),
+            None => rolls.push((at, shift)),
+        }
+    }
+    Some(rolls)
 }
 
 impl Lowering<'_> {

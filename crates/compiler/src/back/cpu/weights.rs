@@ -1,0 +1,153 @@
+//! Weights in memory: packed when all of a program is known, by several threads, into memory that is handed over as it
+//! is; or left where the file has them.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustc_hash::FxBuildHasher;
+
+use crate::Bytes;
+use crate::error::Error;
+
+/// Floats that the start of packed weights is a multiple of: a cache line, and the widest vector.
+const ALIGNMENT: usize = 16;
+
+/// A blob of floats that a program refers to by name.
+pub(super) struct Weights<'a> {
+    pub name: String,
+    pub content: Content<'a>,
+}
+
+/// How a blob comes to be.
+pub(super) enum Content<'a> {
+    /// It is there.
+    Ready(Bytes),
+    /// So many floats, which a function writes.
+    Packed(usize, Pack<'a>),
+}
+
+/// Writes packed weights.
+pub(super) type Pack<'a> = Box<dyn FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a>;
+
+impl std::fmt::Debug for Weights<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weights").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Makes blobs, each with a key that says its content.
+pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize) -> Result<Vec<(String, Bytes)>, Error> {
+    let threads = threads.clamp(1, weights.len().max(1));
+    if threads == 1 {
+        return weights.into_iter().map(Weights::make).collect();
+    }
+    let waiting: Vec<Mutex<Option<Weights<'_>>>> = weights.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let done: Vec<Mutex<Option<Result<(String, Bytes), Error>>>> = waiting.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((from, to)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            waiting.get(index).zip(done.get(index))
+        } {
+            let made = from.lock().ok().and_then(|mut from| from.take()).map(Weights::make);
+            if let Ok(mut to) = to.lock() {
+                *to = made;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where the system gives no thread, the others do its work.
+            drop(std::thread::Builder::new().spawn_scoped(scope, work));
+        }
+        work();
+    });
+    let lost = || super::error("a thread that packed weights failed");
+    done.into_iter().map(|made| made.into_inner().ok().flatten().unwrap_or_else(|| Err(lost()))).collect()
+}
+
+impl Weights<'_> {
+    fn make(self) -> Result<(String, Bytes), Error> {
+        let data = match self.content {
+            Content::Ready(bytes) => bytes,
+            Content::Packed(len, pack) => packed(len, pack)?,
+        };
+        Ok((format!("rushlight.cpu/{}/{:016x}", self.name, content_hash(&data)), data))
+    }
+}
+
+/// Memory of so many floats, aligned, written by `pack`, as a file has them.
+fn packed(len: usize, pack: Pack<'_>) -> Result<Bytes, Error> {
+    let mut floats = vec![0f32; len + ALIGNMENT];
+    let start = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
+    pack(floats.get_mut(start..start + len).unwrap_or_default())?;
+    let bytes = if cfg!(target_endian = "little") {
+        Bytes::new(Floats(floats))
+    } else {
+        Bytes::from(floats.iter().flat_map(|float| float.to_le_bytes()).collect::<Vec<u8>>())
+    };
+    let range = start * size_of::<f32>()..(start + len) * size_of::<f32>();
+    bytes.slice(range).ok_or_else(|| super::error("packed weights lost their end"))
+}
+
+struct Floats(Vec<f32>);
+
+impl AsRef<[u8]> for Floats {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
+fn content_hash(bytes: &[u8]) -> u64 {
+    let mut lanes = [const { FxBuildHasher }; 4].map(|build| build.build_hasher());
+    let mut chunks = bytes.chunks_exact(32);
+    for chunk in &mut chunks {
+        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
+            lane.write_u64(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        }
+    }
+    let mut last = FxBuildHasher.build_hasher();
+    last.write(chunks.remainder());
+    lanes.iter().for_each(|lane| last.write_u64(lane.finish()));
+    last.write_usize(bytes.len());
+    last.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(count: usize) -> Vec<Weights<'static>> {
+        let one = |index: usize| Weights {
+            name: format!("w{index}"),
+            content: Content::Packed(
+                100,
+                Box::new(move |to| {
+                    to.iter_mut().enumerate().for_each(|(at, float)| *float = (index * at) as f32);
+                    Ok(())
+                }),
+            ),
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn blobs_are_the_same_by_one_thread_and_by_several() {
+        let one = make(weights(9), 1).unwrap();
+        assert_eq!(one, make(weights(9), 3).unwrap());
+        assert!(one.iter().all(|(_, data)| data.as_ptr().addr().is_multiple_of(64) && data.len() == 400));
+        assert_eq!(one[2].1[4..8], 2f32.to_le_bytes());
+        assert!(one[2].0.starts_with("rushlight.cpu/w2/"), "{}", one[2].0);
+    }
+
+    #[test]
+    fn errors_of_packing_come_back() {
+        let fail =
+            Weights { name: "w".into(), content: Content::Packed(1, Box::new(|_| Err(super::super::error("no")))) };
+        let mut all = weights(3);
+        all.push(fail);
+        assert!(make(all, 2).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! What a lowered program shows must be what the file declares.
+
+use rushlight_runtime::{Code, Program};
+
+use crate::error::Error;
+use crate::meta::{MethodMeta, ValueInfo};
+
+/// Whether the file's methods have memory for inputs, and for outputs.
+pub(super) fn planned(program: &Program<'_>) -> (bool, bool) {
+    let (mut inputs, mut outputs) = (true, true);
+    for plan in program.parsed().methods() {
+        let MethodMeta { inputs: takes, outputs: gives, .. } = MethodMeta::of(&plan);
+        inputs &= takes.iter().all(is_planned);
+        outputs &= gives.iter().all(is_planned);
+    }
+    (inputs, outputs)
+}
+
+fn is_planned(value: &ValueInfo) -> bool {
+    value.as_tensor().is_none_or(|info| info.is_memory_planned)
+}
+
+/// Checks that the methods take and give the same.
+///
+/// # Errors
+/// What differs.
+pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Error> {
+    let (parsed, lowered) = (file.parsed(), lowered.parsed());
+    for plan in parsed.methods() {
+        let name = plan.name();
+        let Some(other) = lowered.method_named(name) else {
+            return Err(differs(format!("the method `{name}`"), "none"));
+        };
+        let (file, lowered) = (MethodMeta::of(&plan), MethodMeta::of(&other));
+        for (what, file, lowered) in
+            [("input", &file.inputs, &lowered.inputs), ("output", &file.outputs, &lowered.outputs)]
+        {
+            if file.len() != lowered.len() {
+                return Err(differs(format!("{} {what}s of `{name}`", file.len()), &lowered.len().to_string()));
+            }
+            for (index, (file, lowered)) in file.iter().zip(lowered).enumerate() {
+                if !same(file, lowered) {
+                    return Err(differs(
+                        format!("{what} {index} of `{name}` as {}", describe(file)),
+                        &describe(lowered),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn same(file: &ValueInfo, lowered: &ValueInfo) -> bool {
+    match (file, lowered) {
+        (ValueInfo::Tensor(file), ValueInfo::Tensor(lowered)) => {
+            file.dtype == lowered.dtype
+                && file.sizes == lowered.sizes
+                && file.dim_order == lowered.dim_order
+                && file.is_dynamic == lowered.is_dynamic
+                && file.is_memory_planned == lowered.is_memory_planned
+        }
+        (ValueInfo::Int(a), ValueInfo::Int(b)) => a == b,
+        (ValueInfo::Double(a), ValueInfo::Double(b)) => a.to_bits() == b.to_bits(),
+        (ValueInfo::Bool(a), ValueInfo::Bool(b)) => a == b,
+        (ValueInfo::String(a), ValueInfo::String(b)) => a == b,
+        (ValueInfo::None, ValueInfo::None) => true,
+        _ => false,
+    }
+}
+
+fn describe(value: &ValueInfo) -> String {
+    match value.as_tensor() {
+        Some(info) => {
+            let place = if info.is_memory_planned { "" } else { ", in the caller's memory" };
+            format!("{info} in the order {:?}{place}", info.dim_order)
+        }
+        None => value.to_string(),
+    }
+}
+
+fn differs(expected: String, got: &str) -> Error {
+    Error::new(Code::NotSupported, "the lowered program would differ from the file").expected(expected).got(got.into())
+}

@@ -1,0 +1,42 @@
+//! How much a program computes, as far as its plan shows.
+
+use rushlight_format::pte::{Instruction, Plan, Value};
+use rushlight_format::{Program, Vector};
+
+/// Operations of one execution from which on a program is lowered. The reference operators take about a nanosecond for
+/// each, and lowering takes some milliseconds: it is made good within some dozens of executions.
+pub(super) const WORTHWHILE: u64 = 1 << 17;
+
+/// About how many operations one execution of every method is, at the upper bounds of the sizes; no more than are needed
+/// to tell that it is [`WORTHWHILE`]. A loop counts once.
+pub(super) fn of(program: &Program<'_>) -> u64 {
+    let mut work = 0u64;
+    for plan in program.methods() {
+        for instruction in plan.instructions() {
+            let Instruction::Kernel { operator, args } = instruction else { continue };
+            let is_product = plan.operator(operator as usize).is_some_and(|operator| is_product(operator.name));
+            work = work.saturating_add(call(&plan, args, is_product));
+            if work >= WORTHWHILE {
+                return work;
+            }
+        }
+    }
+    work
+}
+
+fn is_product(name: &str) -> bool {
+    matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
+}
+
+/// The operations of a call: one for each element of its largest tensor. A product of matrices takes the square root of
+/// the product of the three sizes, and a convolution about as much.
+fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_product: bool) -> u64 {
+    let (mut largest, mut product) = (0u64, 1f64);
+    for value in args.iter().collect::<std::collections::BTreeSet<_>>() {
+        let Value::Tensor(spec) = plan.value(value as usize) else { continue };
+        let elements = spec.nbytes / spec.scalar_type.size().max(1);
+        largest = largest.max(elements as u64);
+        product *= (elements as f64).max(1.0);
+    }
+    if is_product { largest.max(product.sqrt() as u64) } else { largest }
+}

@@ -1,0 +1,59 @@
+//! Every operator case that the CPU back end takes, lowered when its program is loaded.
+//!
+//! `RUSHLIGHT_OP=aten::add.out` runs one operator (`aten::add*` all that start so).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rushlight_testing::cases::{self, Case};
+use rushlight_testing::program::Placement;
+use rushlight_testing::runner::{self, FILTER, Lowered};
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    left: BTreeMap<String, usize>,
+    failed: Vec<String>,
+}
+
+#[test]
+fn operators_that_are_lowered_give_the_expected_results() {
+    let filter = std::env::var(FILTER).ok();
+    let mut all: Vec<Case> = Vec::new();
+    for family in cases::families().expect("families of cases") {
+        let cases = cases::read(&family).unwrap_or_else(|error| panic!("{family}: {error}"));
+        all.extend(cases.into_iter().filter(|case| filter.as_deref().is_none_or(|f| runner::passes(f, &case.op))));
+    }
+    let (tally, next) = (Mutex::new(Tally::default()), AtomicUsize::new(0));
+    let work = || {
+        while let Some((number, case)) = {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            all.get(number).map(|case| (number, case))
+        } {
+            let placement = [Placement::Planned, Placement::Unplanned, Placement::DynamicOutputs][number % 3];
+            let outcome = runner::run_lowered(case, placement);
+            let mut tally = tally.lock().expect("no test thread panics");
+            match outcome {
+                Lowered::Passed => tally.passed += 1,
+                Lowered::Left(reason) => *tally.left.entry(reason).or_default() += 1,
+                Lowered::Differs(what) => {
+                    tally.failed.push(format!("{} {} ({placement:?}): {what}", case.op, case.name));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let Tally { passed, left, failed } = tally.into_inner().expect("no test thread panics");
+    println!("{passed} of {} cases run on the CPU back end; the others are left:", all.len());
+    for (reason, count) in &left {
+        println!("{count:>6}  {reason}");
+    }
+    assert!(failed.is_empty(), "{} cases differ:\n{}", failed.len(), failed.join("\n"));
+    assert!(filter.is_some() || passed >= 900, "only {passed} cases ran on the CPU back end");
+}
