@@ -71,7 +71,7 @@ def test_errors_carry_their_parts():
         module(torch.ones(3, 3, 3))
     assert caught.value.code in (0x12, 0x13) and caught.value.expected and caught.value.got
     with pytest.raises(rushlight.Error) as caught:
-        rushlight.load(program("xnnpack"))(torch.ones(1))
+        rushlight.load(program("xnnpack"), lower="off")(torch.ones(1))
     assert "XnnpackBackend" in str(caught.value)
     with pytest.raises(TypeError):
         module(object())
@@ -141,3 +141,14 @@ def test_compat_has_every_name():
 
     names = {n for n in dir(theirs) if n.startswith("_load") or n in portable_lib.__all__}
     assert names <= set(dir(portable_lib)), names - set(dir(portable_lib))
+
+
+def test_programs_are_lowered_when_that_is_asked_for_and_say_why_not():
+    small = rushlight.load(program("linear"))
+    assert not small.report.lowered and "small" in small.report.reason
+    lowered = rushlight.load(program("linear"), lower="cpu")
+    assert lowered.report.lowered and "RushlightCpu" in lowered.report.backends
+    x = torch.randn(tuple(small.meta().inputs[0].sizes))
+    torch.testing.assert_close(lowered(x), rushlight.load(program("linear"), lower="off")(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError):
+        rushlight.load(program("linear"), lower="npu")
