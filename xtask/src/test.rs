@@ -92,7 +92,7 @@ fn python() -> Result<()> {
 }
 
 /// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
-/// ours compiled runs in ExecuTorch's runtime too.
+/// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results.
 fn models() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/models/generate.py", "target/models"]))?;
@@ -100,7 +100,8 @@ fn models() -> Result<()> {
     if compiled.exists() {
         std::fs::remove_dir_all(&compiled)?;
     }
-    let tests = ["--test", "models", "--test", "compile", "--test", "lift"];
+    run(&mut command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]))?;
+    let tests = ["--test", "models", "--test", "compile", "--test", "lift", "--test", "xnnpack"];
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "-p", "rushlight-testing"]);
     run(test.args(tests).args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(

@@ -85,6 +85,10 @@ pub enum Unary {
     Log1p,
     /// exp(x) - 1
     Expm1,
+    /// The nearest number of [`Half::F16`](crate::Half), ties to even.
+    RoundF16,
+    /// The nearest number of [`Half::Bf16`](crate::Half), ties to even.
+    RoundBf16,
 }
 
 /// Functions of two numbers. Truth is 1 and 0.

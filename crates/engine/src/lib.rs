@@ -15,6 +15,7 @@ extern crate alloc;
 mod arch;
 mod attention;
 mod conv;
+mod convert;
 mod copy;
 mod elementwise;
 mod error;
@@ -40,6 +41,7 @@ pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
     conv3d, depthwise2d,
 };
+pub use convert::{Half, narrow, widen};
 pub use copy::{Copy, copy, fill};
 pub use elementwise::{Binary, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;

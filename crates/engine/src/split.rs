@@ -21,23 +21,23 @@ impl Engine {
 
 /// A slice whose disjoint parts are written by several threads.
 #[derive(Clone, Copy)]
-pub(crate) struct Output<'a> {
-    start: *mut f32,
+pub(crate) struct Output<'a, T = f32> {
+    start: *mut T,
     len: usize,
-    slice: PhantomData<&'a mut [f32]>,
+    slice: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: whoever makes slices or writes through pointers vouches that threads do not touch each other's.
-unsafe impl Send for Output<'_> {}
+unsafe impl<T: Send> Send for Output<'_, T> {}
 // SAFETY: likewise.
-unsafe impl Sync for Output<'_> {}
+unsafe impl<T: Send> Sync for Output<'_, T> {}
 
-impl<'a> Output<'a> {
-    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+impl<'a, T> Output<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
-    pub(crate) fn at(self, offset: usize) -> *mut f32 {
+    pub(crate) fn at(self, offset: usize) -> *mut T {
         self.start.wrapping_add(offset)
     }
 
@@ -49,7 +49,7 @@ impl<'a> Output<'a> {
     /// # Panics
     /// When the range is not inside.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
+    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part of the output");
         // SAFETY: the range is inside the slice that this was made from; the caller vouches for exclusiveness.
         unsafe { core::slice::from_raw_parts_mut(self.start.wrapping_add(range.start), range.len()) }

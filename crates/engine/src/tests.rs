@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod convert;
 mod copy;
 mod elementwise;
 mod gemm;

@@ -144,7 +144,26 @@ impl Recording {
         Ok(calls.len())
     }
 
-    fn call(&self, module: &mut Module, call: &Json) -> Result<(), Failure> {
+    /// As [`run`](Self::run); gives the largest difference, relative to the scale of its output.
+    pub fn run_within(&self, module: &mut Module) -> Result<f64, Failure> {
+        let calls = self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let differences =
+            calls.iter().enumerate().map(|(i, call)| self.call(module, call).map_err(|e| format!("call {i}: {e}")));
+        differences.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().fold(0.0, f64::max))
+    }
+
+    /// A figure that stands in the file beside the calls.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.json[name].as_f64()
+    }
+
+    /// The tolerance of the first call.
+    pub fn tolerance(&self) -> Option<f64> {
+        self.json["calls"][0]["tolerance"].as_f64()
+    }
+
+    /// Makes a call and compares; the largest difference, relative to the scale of its output.
+    fn call(&self, module: &mut Module, call: &Json) -> Result<f64, Failure> {
         let method = call["method"].as_str().ok_or("the call names no method")?;
         let inputs: Vec<Recorded> = self.values(&call["inputs"])?;
         let expected: Vec<Recorded> = self.values(&call["outputs"])?;
@@ -154,10 +173,12 @@ impl Recording {
         if outputs.len() != expected.len() {
             return Err(format!("{} outputs, expected {}", outputs.len(), expected.len()));
         }
+        let mut largest = 0.0f64;
         for (i, (got, want)) in outputs.iter().zip(&expected).enumerate() {
-            want.compare(got, tolerance).map_err(|e| format!("output {i} of `{method}`: {e}"))?;
+            let difference = want.compare(got, tolerance).map_err(|e| format!("output {i} of `{method}`: {e}"))?;
+            largest = largest.max(difference);
         }
-        Ok(())
+        Ok(largest)
     }
 
     fn values(&self, list: &Json) -> Result<Vec<Recorded>, Failure> {
@@ -262,7 +283,7 @@ impl Recorded {
         })
     }
 
-    fn compare(&self, got: &Value, tolerance: f64) -> Result<(), Failure> {
+    fn compare(&self, got: &Value, tolerance: f64) -> Result<f64, Failure> {
         let same = match (self, got) {
             (Self::Tensor { tensor: want, .. }, Value::Tensor(got)) => return compare(got, want, tolerance),
             (Self::Int(want), Value::Int(got)) => want == got,
@@ -271,7 +292,7 @@ impl Recorded {
             (Self::None, Value::None) => true,
             _ => false,
         };
-        if same { Ok(()) } else { Err(format!("got {got:?}")) }
+        if same { Ok(0.0) } else { Err(format!("got {got:?}")) }
     }
 }
 
@@ -295,12 +316,13 @@ fn doubles(tensor: &Tensor) -> Result<Vec<f64>, Failure> {
     }
 }
 
-fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), Failure> {
+/// The largest difference relative to the scale of what is wanted, or what is wrong.
+fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<f64, Failure> {
     if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
         return Err(format!("got {got:?}, expected {want:?}"));
     }
     if tolerance == 0.0 && !want.dtype().is_floating() {
-        return if got.bytes() == want.bytes() { Ok(()) } else { Err("the elements differ".to_owned()) };
+        return if got.bytes() == want.bytes() { Ok(0.0) } else { Err("the elements differ".to_owned()) };
     }
     let (got, want) = (doubles(got)?, doubles(want)?);
     let scale = want.iter().filter(|v| v.is_finite()).fold(0.0f64, |scale, v| scale.max(v.abs()));
@@ -308,7 +330,10 @@ fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), Failure> {
     let close =
         |got: f64, want: f64| (got.is_nan() && want.is_nan()) || got == want || (got - want).abs() <= tolerance * scale;
     let mut wrong = got.iter().zip(&want).enumerate().filter(|(_, (got, want))| !close(**got, **want));
-    let Some((at, (first_got, first_want))) = wrong.next() else { return Ok(()) };
+    let Some((at, (first_got, first_want))) = wrong.next() else {
+        let distances = got.iter().zip(&want).map(|(got, want)| (got - want).abs() / scale);
+        return Ok(distances.filter(|distance| distance.is_finite()).fold(0.0, f64::max));
+    };
     let mut message = String::new();
     let _ = write!(message, "{} of {} elements differ, the first at {at}: ", wrong.count() + 1, got.len());
     let _ = write!(message, "got {first_got}, expected {first_want} (scale {scale}, tolerance {tolerance})");

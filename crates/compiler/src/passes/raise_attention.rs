@@ -65,7 +65,11 @@ impl Match {
     fn ending_with(graph: &Graph, node: NodeId) -> Option<Self> {
         let last = &graph.nodes[node];
         let (weights, values) = operands(last, "aten::bmm")?;
-        let softmax = node_of(graph, through_views(graph, weights), "aten::_softmax")?;
+        let mut weights = through_views(graph, weights);
+        if let Some(guarded) = guarded_softmax(graph, weights) {
+            weights = through_views(graph, guarded);
+        }
+        let softmax = node_of(graph, weights, "aten::_softmax")?;
         let scores = softmax.arg("self")?.as_value()?;
         let score_shape = &graph.tensor(scores).ok()?.shape;
         let is_last =
@@ -162,6 +166,35 @@ fn operands(node: &Node, name: &str) -> Option<(ValueId, ValueId)> {
 
 fn node_of<'g>(graph: &'g Graph, value: ValueId, name: &str) -> Option<&'g Node> {
     graph.producer(value).filter(|node| node.op.name() == name)
+}
+
+/// The softmax behind the choice of zeros for rows whose scores are all -inf, which is what attention gives for them.
+fn guarded_softmax(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let value_of = |node: &Node, name: &str| node.arg(name).and_then(Arg::as_value);
+    let is = |arg: Option<&Arg>, number: f64| match arg {
+        Some(Arg::Float(float)) => *float == number,
+        Some(Arg::Int(int)) => int.as_int().is_some_and(|int| int as f64 == number),
+        _ => false,
+    };
+    let choice = node_of(graph, value, "aten::where.self")?;
+    let zeros = graph.producer(value_of(choice, "self")?)?;
+    if !matches!(zeros.op.name(), "aten::full_like" | "aten::full") || !is(zeros.arg("fill_value"), 0.0) {
+        return None;
+    }
+    let guarded = value_of(choice, "other")?;
+    let none = node_of(graph, value_of(choice, "condition")?, "aten::logical_not")?;
+    let any = node_of(graph, value_of(none, "self")?, "aten::any.dim")?;
+    let is_last = |arg: Option<&Arg>, rank: usize| is(arg, -1.0) || is(arg, rank as f64 - 1.0);
+    let finite = node_of(graph, value_of(any, "self")?, "aten::logical_not")?;
+    let infinite = node_of(graph, value_of(finite, "self")?, "aten::eq.Scalar")?;
+    let scores = value_of(infinite, "self")?;
+    let rank = graph.tensor(scores).ok()?.rank();
+    let softmax = node_of(graph, through_views(graph, guarded), "aten::_softmax")?;
+    let fits = is(infinite.arg("other"), f64::NEG_INFINITY)
+        && is_last(any.arg("dim"), rank)
+        && matches!(any.arg("keepdim"), Some(Arg::Bool(true)))
+        && value_of(softmax, "self")? == scores;
+    fits.then_some(guarded)
 }
 
 fn is_one(arg: Option<&Arg>) -> bool {

@@ -21,6 +21,10 @@ pub(crate) fn of<'s>(step: &Step, dims: impl Fn(TensorId) -> &'s [usize], size: 
     step.for_each_input(&mut |tensor| read += elements(tensor));
     let flops = match step {
         Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
+        Step::Convolution(Convolution { x, kernel, groups, output_padding: Some(_), .. }) => {
+            let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
+            2.0 * elements(*x) * taps * last(step.output()) / f64::from((*groups).max(1))
+        }
         Step::Convolution(Convolution { x, kernel, groups, .. }) => {
             let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
             2.0 * y * taps * last(*x) / f64::from((*groups).max(1))

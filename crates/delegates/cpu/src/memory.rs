@@ -127,7 +127,10 @@ impl<'c, 'm> Site<'_, '_, 'c, 'm> {
     /// As [`split`](Self::split), with the memory for the engine's own use.
     pub fn split_with_scratch(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, outputs, scratch } = self;
+        if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
+            return self.split_output(written);
+        }
+        let Site { context, memory, shapes, arena, scratch, .. } = self;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
         match memory.buffer(written) {
@@ -137,15 +140,25 @@ impl<'c, 'm> Site<'_, '_, 'c, 'm> {
                 let (output, after) = rest.split_at_mut_checked(len).ok_or_else(damaged)?;
                 Ok((output, Reader { context, memory, shapes, before, after, after_start: start + len }, scratch))
             }
-            Some(Buffer::Output(index)) => {
-                let output = outputs.get_mut(index as usize).and_then(Option::as_mut).ok_or_else(damaged)?;
-                let end = offset.checked_add(len).ok_or_else(damaged)?;
-                let output = output.as_mut_slice::<f32>()?.get_mut(offset..end).ok_or_else(damaged)?;
-                let after_start = floats.len();
-                Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start }, scratch))
-            }
             _ => Err(damaged()),
         }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in an output of any type.
+    pub fn split_output<T: Element>(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [T], Reader<'_, 'c, 'm>, &mut [f32])> {
+        let (offset, len) = self.shapes.window(written);
+        let Site { context, memory, shapes, arena, outputs, scratch } = self;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let floats = arena.floats.get(arena.start..).ok_or_else(damaged)?;
+        let Some(Buffer::Output(index)) = memory.buffer(written) else { return Err(damaged()) };
+        let output = outputs.get_mut(index as usize).and_then(Option::as_mut).ok_or_else(damaged)?;
+        let end = offset.checked_add(len).ok_or_else(damaged)?;
+        let output = output.as_mut_slice::<T>()?.get_mut(offset..end).ok_or_else(damaged)?;
+        let after_start = floats.len();
+        Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start }, scratch))
     }
 }
 

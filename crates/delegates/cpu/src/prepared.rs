@@ -61,7 +61,7 @@ macro_rules! same {
 
 same!(unary: cpu::Unary => engine::Unary {
     Identity, Neg, Abs, Sqrt, Rsqrt, Reciprocal, Square, Exp, Log, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Trunc,
-    Not, IsNan, Log1p, Expm1
+    Not, IsNan, Log1p, Expm1, RoundF16, RoundBf16
 });
 same!(binary: cpu::Binary => engine::Binary {
     Add, Sub, Mul, Div, Max, Min, Pow, Eq, Ne, Lt, Le, Gt, Ge, And, Or
@@ -73,6 +73,7 @@ pub(crate) fn activation(activation: cpu::Activation) -> Activation {
         cpu::Activation::None => Activation::None,
         cpu::Activation::Clamp { min, max } => Activation::Clamp { min, max },
         cpu::Activation::LeakyRelu { slope } => Activation::LeakyRelu { slope },
+        cpu::Activation::Elu { alpha } => Activation::Elu { alpha },
         cpu::Activation::HardSwish => Activation::HardSwish,
         cpu::Activation::HardSigmoid => Activation::HardSigmoid,
         cpu::Activation::Sigmoid => Activation::Sigmoid,

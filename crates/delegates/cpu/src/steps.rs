@@ -1,12 +1,13 @@
 //! Steps as calls of the engine.
 
 use rushlight_engine::{
-    Conv2d, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, Residual, ResizeMode, Source, Strides, Tail,
-    Winograd,
+    Conv2d, Conv3d, ConvTranspose2d, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, Residual, ResizeMode,
+    Source, Strides, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
 
+use crate::convert::convert;
 use crate::error::damaged;
 use crate::memory::{Reader, Site, done};
 use crate::prepared::{Prepared, activation, fold};
@@ -89,6 +90,7 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
         Step::Matmul(step) => batched(step, engine, site),
         Step::Attention(step) => attention(step, engine, site),
         Step::Resize(step) => resize(step, engine, site),
+        Step::Convert(step) => convert(step, engine, site),
         // Prepared in another form.
         Step::Elementwise(_) => Err(damaged()),
     }
@@ -186,6 +188,12 @@ fn resize(step: &cpu::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 }
 
 fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    if step.output_padding.is_some() {
+        return transposed_convolution(step, engine, site);
+    }
+    if step.kernel.len() == 3 {
+        return volume_convolution(step, engine, site);
+    }
     let (y, reader, scratch) = site.split_with_scratch(step.y)?;
     let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
     let conv = Conv2d {
@@ -211,6 +219,61 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
         None if step.depthwise => rushlight_engine::depthwise2d(engine, &conv, x, w, y, &tail),
         None => rushlight_engine::conv2d(engine, &conv, x, w, y, &tail),
     })
+}
+
+fn transposed_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    let conv = ConvTranspose2d {
+        batch,
+        in_h,
+        in_w,
+        in_c,
+        out_c,
+        kernel: pair(&step.kernel)?,
+        stride: pair(&step.stride)?,
+        padding: pads(&step.padding)?,
+        output_padding: pair(step.output_padding.as_deref().unwrap_or_default())?,
+        dilation: pair(&step.dilation)?,
+        groups: step.groups as usize,
+        in_stride: in_c,
+        out_stride: out_c,
+    };
+    let pixels = batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
+    if y.len() != pixels.saturating_mul(out_c) {
+        return Err(damaged());
+    }
+    let tail = tail(&step.tail, out_c, &reader)?;
+    done(rushlight_engine::conv_transpose2d(engine, &conv, reader.floats(step.x)?, reader.floats(step.w)?, y, &tail))
+}
+
+fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let ([batch, in_d, in_h, in_w, in_c], [.., out_c]) = (volume(&reader, step.x)?, volume(&reader, step.y)?);
+    let triple = |sizes: &[u32]| -> Result<[usize; 3]> {
+        let sizes: [u32; 3] = sizes.try_into().map_err(|_| damaged())?;
+        Ok(sizes.map(|size| size as usize))
+    };
+    let padding: [[u32; 2]; 3] = step.padding.as_slice().try_into().map_err(|_| damaged())?;
+    let conv = Conv3d {
+        batch,
+        in_size: [in_d, in_h, in_w],
+        in_c,
+        out_c,
+        kernel: triple(&step.kernel)?,
+        stride: triple(&step.stride)?,
+        padding: padding.map(|sides| sides.map(|size| size as usize)),
+        dilation: triple(&step.dilation)?,
+        groups: step.groups as usize,
+        in_stride: in_c,
+        out_stride: out_c,
+    };
+    let elements = conv.out_size().iter().fold(batch.saturating_mul(out_c), |all, size| all.saturating_mul(*size));
+    if y.len() != elements {
+        return Err(damaged());
+    }
+    let tail = tail(&step.tail, out_c, &reader)?;
+    done(rushlight_engine::conv3d(engine, &conv, reader.floats(step.x)?, reader.floats(step.w)?, y, &tail))
 }
 
 fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -270,6 +333,11 @@ fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 
 /// The sizes of a picture.
 fn picture(reader: &Reader<'_, '_, '_>, tensor: TensorId) -> Result<[usize; 4]> {
+    reader.dims(tensor).try_into().map_err(|_| damaged())
+}
+
+/// The sizes of a volume.
+fn volume(reader: &Reader<'_, '_, '_>, tensor: TensorId) -> Result<[usize; 5]> {
     reader.dims(tensor).try_into().map_err(|_| damaged())
 }
 

@@ -4,6 +4,7 @@
 use super::{Binary, Unary};
 use crate::Activation;
 use crate::arch::{Job, LANES, Simd, math};
+use crate::convert::{from_bf16, from_f16, to_bf16, to_f16};
 
 /// Where a function reads: vectors one after the other, or always the same.
 #[derive(Clone, Copy)]
@@ -161,6 +162,8 @@ fn unary<S: Simd>(simd: S, all: Loop, function: Unary) {
         Unary::IsNan => |s, [x]| s.select_equal(x, x, s.splat(0.0), s.splat(1.0)),
         Unary::Log1p => |s, [x]| math::log1p(s, x),
         Unary::Expm1 => |s, [x]| math::expm1(s, x),
+        Unary::RoundF16 => |s, [x]| s.read(&s.lanes(x).map(|x| from_f16(to_f16(x)))),
+        Unary::RoundBf16 => |s, [x]| s.read(&s.lanes(x).map(|x| from_bf16(to_bf16(x)))),
     }
 }
 

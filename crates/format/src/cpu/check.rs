@@ -162,7 +162,8 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
         Step::Convolution(step) => {
             let rank = step.kernel.len();
             let lens = [step.stride.len(), step.padding.len(), step.dilation.len()];
-            if !(1..=3).contains(&rank) || lens != [rank; 3] || step.groups == 0 {
+            let added = step.output_padding.as_ref().map_or(rank, Vec::len);
+            if !(1..=3).contains(&rank) || lens != [rank; 3] || added != rank || step.groups == 0 {
                 return Err(PayloadError::new(ErrorKind::Missing));
             }
             let zeros = [&step.kernel, &step.stride, &step.dilation].into_iter().flatten().any(|size| *size == 0);

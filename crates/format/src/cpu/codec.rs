@@ -7,12 +7,12 @@ use crate::error::ErrorKind;
 use crate::scalar_type::ScalarType;
 
 use super::{
-    Activation, Attention, Binary, Buffer, Convolution, Copy, CpuProgram, Elementwise, Fold, Gather, Instruction,
-    Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind, Reduction, Resize, ResizeMode, Size, SizeOp,
-    Step, Tail, Tensor, Unary, Winograd,
+    Activation, Attention, Binary, Buffer, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold, Gather,
+    Instruction, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind, Reduction, Resize, ResizeMode,
+    Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
 };
 
-const MAGIC: [u8; 4] = *b"RLC1";
+const MAGIC: [u8; 4] = *b"RLC2";
 
 pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
@@ -269,7 +269,7 @@ structure! {
     CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, small, arena, scratch, steps, names }
     Tensor { dtype, buffer, offset, dims }
     Matmul { a, b, y, packed, transposed, tail }
-    Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, winograd, tail }
+    Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, output_padding, winograd, tail }
     Tail { bias, residual, residual_last, activation }
     Elementwise { operands, y, instructions }
     Pooling { kind, x, y, kernel, stride, padding, dilation, count_padding, divisor }
@@ -281,6 +281,7 @@ structure! {
         q, k, v, mask, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
     Resize { x, y, mode, align_corners, scales }
+    Convert { x, y, dtype, enters }
 }
 
 union! {
@@ -291,11 +292,12 @@ union! {
     Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len } }
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduction(step), 5 Softmax { x, y, log },
-        6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step)
+        6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
+        11 Convert(step)
     }
     Activation {
         0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 Gelu,
-        9 GeluTanh
+        9 GeluTanh, 10 Elu { alpha }
     }
     Operand { 0 Register(register), 1 Tensor(index), 2 Number(value) }
     Instruction {
@@ -304,7 +306,8 @@ union! {
     }
     Unary {
         0 Identity, 1 Neg, 2 Abs, 3 Sqrt, 4 Rsqrt, 5 Reciprocal, 6 Square, 7 Exp, 8 Log, 9 Sin, 10 Cos, 11 Tanh, 12 Sigmoid,
-        13 Erf, 14 Floor, 15 Ceil, 16 Round, 17 Trunc, 18 Not, 19 IsNan, 20 Log1p, 21 Expm1
+        13 Erf, 14 Floor, 15 Ceil, 16 Round, 17 Trunc, 18 Not, 19 IsNan, 20 Log1p, 21 Expm1,
+        22 RoundF16, 23 RoundBf16
     }
     Binary {
         0 Add, 1 Sub, 2 Mul, 3 Div, 4 Max, 5 Min, 6 Pow, 7 Eq, 8 Ne, 9 Lt, 10 Le, 11 Gt, 12 Ge, 13 And, 14 Or

@@ -19,8 +19,8 @@ use crate::scalar_type::ScalarType;
 
 pub use error::PayloadError;
 pub use step::{
-    Activation, Attention, Binary, Convolution, Copy, Elementwise, Fold, Gather, Instruction, Matmul, Normalisation,
-    Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, Step, Tail, Unary, Winograd,
+    Activation, Attention, Binary, Convert, Convolution, Copy, Elementwise, Fold, Gather, Instruction, Matmul,
+    Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, Step, Tail, Unary, Winograd,
 };
 
 /// The backend's id in programs.

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::scalar_type::ScalarType;
+
 use super::{Size, TensorId};
 
 /// One operation: reads tensors, and writes one.
@@ -18,6 +20,7 @@ pub enum Step {
     Gather(Gather),
     Attention(Attention),
     Resize(Resize),
+    Convert(Convert),
 }
 
 /// `y = tail(a x b)`. The rows of `a` are all its dimensions but the last.
@@ -49,6 +52,8 @@ pub struct Convolution {
     pub groups: u32,
     /// One filter for each channel, with as many outputs.
     pub depthwise: bool,
+    /// Of a transposed convolution, whose weights are packed by phase: what is added after the end of each dimension.
+    pub output_padding: Option<Vec<u32>>,
     /// Whether the weights are transformed for Winograd's algorithm, and for which of its forms.
     pub winograd: Option<Winograd>,
     pub tail: Tail,
@@ -88,6 +93,10 @@ pub enum Activation {
     },
     LeakyRelu {
         slope: f32,
+    },
+    /// `alpha * (exp(x) - 1)` of what is negative.
+    Elu {
+        alpha: f32,
     },
     HardSwish,
     HardSigmoid,
@@ -172,6 +181,9 @@ pub enum Unary {
     IsNan,
     Log1p,
     Expm1,
+    /// To the nearest number of 16 bits, ties to even.
+    RoundF16,
+    RoundBf16,
 }
 
 /// Functions of two numbers. Truth is 1 and 0; `Max` and `Min` give `NaN` if either is.
@@ -301,6 +313,18 @@ pub struct Attention {
     pub strides: [[Size; 3]; 4],
 }
 
+/// The elements of an input as floats, or floats as those of an output: in memory of its own, everything is `f32`. Truth
+/// is 1 and 0; what is not zero is true. Floats are rounded to the nearest of 16 bits, ties to even.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Convert {
+    pub x: TensorId,
+    pub y: TensorId,
+    /// The type outside.
+    pub dtype: ScalarType,
+    /// Whether `x` is an input of that type; otherwise `y` is an output of it.
+    pub enters: bool,
+}
+
 /// A picture `[N, H, W, C]` in another size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resize {
@@ -333,6 +357,7 @@ impl Step {
             Self::Gather(step) => step.y,
             Self::Attention(step) => step.y,
             Self::Resize(step) => step.y,
+            Self::Convert(step) => step.y,
         }
     }
 
@@ -354,7 +379,8 @@ impl Step {
             | Self::Reduction(Reduction { x, .. })
             | Self::Softmax { x, .. }
             | Self::Copy(Copy { x, .. })
-            | Self::Resize(Resize { x, .. }) => visit(*x),
+            | Self::Resize(Resize { x, .. })
+            | Self::Convert(Convert { x, .. }) => visit(*x),
             Self::Normalisation(step) => {
                 visit(step.x);
                 step.weight.into_iter().chain(step.bias).for_each(visit);
@@ -374,6 +400,7 @@ impl Step {
         match self {
             Self::Matmul(_) => "matmul",
             Self::Convolution(step) if step.depthwise => "depthwise convolution",
+            Self::Convolution(step) if step.output_padding.is_some() => "transposed convolution",
             Self::Convolution(_) => "convolution",
             Self::Elementwise(_) => "elementwise",
             Self::Pooling(_) => "pooling",
@@ -384,6 +411,7 @@ impl Step {
             Self::Gather(_) => "gather",
             Self::Attention(_) => "attention",
             Self::Resize(_) => "resize",
+            Self::Convert(_) => "convert",
         }
     }
 }

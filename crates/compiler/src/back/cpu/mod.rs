@@ -11,6 +11,7 @@ mod fuse;
 mod lower;
 mod offer;
 mod plan;
+mod spell;
 mod view;
 mod weights;
 
@@ -21,6 +22,9 @@ use crate::graph::{Graph, NodeId};
 use crate::partition::{Backend, Offer, Part, Payload};
 use crate::passes::{FoldConstants, Pass, RaiseAttention};
 
+use spell::SpellOut;
+
+use rushlight_format::ScalarType;
 use rushlight_format::cpu::CPU_BACKEND;
 
 /// The ahead-of-time half of the CPU back end.
@@ -41,7 +45,11 @@ impl Backend for Cpu {
 
     fn prepare(&self) -> Vec<Box<dyn Pass>> {
         // Masks and tables of biases are worth their room: nothing computes them again at each call.
-        vec![Box::new(RaiseAttention), Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 })]
+        vec![
+            Box::new(RaiseAttention),
+            Box::new(SpellOut),
+            Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 }),
+        ]
     }
 
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
@@ -56,6 +64,13 @@ impl Backend for Cpu {
         let (program, named_data) = lower::lower(part, threads)?;
         Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
     }
+}
+
+/// Whether values of a type are computed as `f32`, from which they are converted where they enter or leave. Truth is 1
+/// and 0, and floats of 16 bits are rounded where a program converts to them
+/// and where they leave, but not in between.
+fn held_as_float(dtype: ScalarType) -> bool {
+    matches!(dtype, ScalarType::Float | ScalarType::Half | ScalarType::BFloat16 | ScalarType::Bool)
 }
 
 fn error(message: impl Into<String>) -> Error {

@@ -6,7 +6,8 @@ use crate::graph::{Expr, Graph, NodeId, ValueId};
 use crate::ops::wrap_dim;
 
 use super::call::Call;
-use super::lower::{elementwise, shapes};
+use super::held_as_float;
+use super::lower::{elementwise, pooling, shapes};
 
 /// Constant indices of up to this number are taken.
 const MOST_INDICES: i64 = 256;
@@ -21,7 +22,8 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
         call.node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| values.push(value)));
         values
     };
-    let is_float = |value: &ValueId| graph.tensor(*value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
+    let dtype = |value: &ValueId| graph.tensor(*value).map(|ty| ty.dtype);
+    let is_truth = |value: &ValueId| dtype(value).is_ok_and(|dtype| dtype == ScalarType::Bool);
     let indices = match name {
         "aten::embedding" => call.optional("indices"),
         "aten::index_select" => call.optional("index"),
@@ -29,37 +31,47 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
     };
     for value in tensors() {
         match graph.tensor(value) {
-            Ok(ty) if ty.dtype == ScalarType::Float => {}
+            Ok(ty) if held_as_float(ty.dtype) => {}
             Ok(ty) if Some(value) == indices && is_integer(ty.dtype) => {}
-            Ok(ty) => return Some(format!("an input of {}, and only f32 is computed", ty.dtype.name())),
+            Ok(ty) => return Some(format!("an input of {}, which is not held as f32", ty.dtype.name())),
             Err(_) => return Some("a number that another operator computes".into()),
         }
     }
     let used = used_results(graph, node);
-    if !used.iter().all(is_float) {
-        return Some("a result that is not f32".into());
+    for value in &used {
+        match dtype(value) {
+            Ok(ScalarType::Bool) => {
+                let of_truth = tensors().iter().all(is_truth);
+                if !elementwise::gives_truth(name, of_truth)
+                    && !shapes::takes(&call)
+                    && pooling::any_or_all(name).is_none()
+                {
+                    return Some(format!("`{name}` of truth values"));
+                }
+            }
+            Ok(dtype) if held_as_float(dtype) => {}
+            _ => return Some("a result that is not held as f32".into()),
+        }
     }
     let first_only = || used.iter().all(|value| Some(value) == call.node.results.first());
     let rank = |param: &str| call.value(param).and_then(|value| call.shape(value)).map_or(0, <[_]>::len);
     let constant = |param: &str| call.optional(param).is_none_or(|value| call.is_constant(value));
-    let fixed = |param: &str| {
+    let channels = |param: &str| {
         let shape = call.value(param).and_then(|value| call.shape(value));
-        shape.is_ok_and(|shape| shape.iter().skip(1).all(Expr::is_static))
+        shape.is_ok_and(|shape| shape.get(1).is_some_and(Expr::is_static))
     };
+    let divides = || call.arg("divisor_override").is_none() || call.int("divisor_override").is_some_and(|by| by > 0);
     let one = |param: &str| call.number(param).is_none_or(|number| number == 1.0);
     let fits = match name {
         "aten::convolution" => {
-            let rank = rank("input");
-            (rank == 3 || rank == 4)
-                && constant("weight")
-                && constant("bias")
-                && fixed("input")
-                && !call.flag("transposed")
+            let transposed = call.flag("transposed");
+            let fits = (3..=4).contains(&rank("input")) || (rank("input") == 5 && !transposed);
+            fits && constant("weight") && constant("bias") && channels("input")
         }
         "aten::addmm" => constant("mat2") && constant("self") && rank("self") == 1 && one("alpha") && one("beta"),
         "aten::mm" | "aten::bmm" => true,
         "aten::_softmax" | "aten::_log_softmax" => {
-            call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some_and(|dim| dim + 1 == rank("self"))
+            call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some()
         }
         "aten::native_layer_norm" => first_only(),
         "aten::scaled_dot_product_attention" => {
@@ -67,21 +79,18 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
             let known = call.number("scale").is_some() || call.arg("scale").is_none();
             dropout && known && ["query", "key", "value"].iter().all(|name| rank(name) == 4) && rank("attn_mask") <= 4
         }
-        "aten::max_pool2d_with_indices" => first_only() && rank("self") == 4 && fixed("self"),
-        "aten::avg_pool2d" => {
-            let divides =
-                call.arg("divisor_override").is_none() || call.int("divisor_override").is_some_and(|by| by > 0);
-            rank("self") == 4 && fixed("self") && divides
+        "aten::max_pool2d_with_indices" => first_only() && rank("self") == 4,
+        "aten::avg_pool2d" => rank("self") == 4 && divides(),
+        "aten::max_pool3d_with_indices" => first_only() && rank("self") == 5,
+        "aten::avg_pool3d" => rank("self") == 5 && divides(),
+        "aten::_adaptive_avg_pool2d" => pooling::adaptive_window(&call).is_some(),
+        "aten::upsample_bilinear2d.vec" | "aten::upsample_nearest2d.vec" => {
+            rank("input") == 4 && pooling::scale_factors(&call).is_some()
         }
-        "aten::mean.dim" | "aten::sum.dim_IntList" | "aten::amax" | "aten::amin" => {
-            rank("self") > 0 && call.arg("dtype").is_none()
+        name if pooling::any_or_all(name).is_some() => {
+            rank("self") > 0 && call.optional("self").as_ref().is_some_and(is_truth)
         }
-        "aten::_adaptive_avg_pool2d" => {
-            let shape = call.value("self").and_then(|value| call.shape(value)).unwrap_or_default();
-            call.ints("output_size").is_some_and(|sizes| sizes == [1, 1])
-                && shape.iter().rev().take(2).all(Expr::is_static)
-                && shape.len() > 2
-        }
+        name if pooling::fold(name).is_some() => rank("self") > 0 && call.arg("dtype").is_none(),
         "aten::embedding" => constant("weight") && rank("weight") == 2,
         "aten::index_select" => {
             // Each run of neighbouring indices becomes a copy.

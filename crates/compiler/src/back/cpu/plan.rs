@@ -271,11 +271,12 @@ impl<'a> Plan<'a> {
         reads
     }
 
-    /// The next output. `view` is dense; `alone` if no other output shows the same buffer.
-    pub fn output(&mut self, view: &View, alone: bool) -> Result<(), Error> {
+    /// The next output, of some type outside. `view` is dense; `alone` if no other output shows the same buffer.
+    pub fn output(&mut self, view: &View, dtype: ScalarType, alone: bool) -> Result<(), Error> {
         let position = self.program.outputs.len() as u32;
+        let is_float = dtype == ScalarType::Float;
         // What later steps read stays where they can.
-        let buffer = if alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
+        let buffer = if is_float && alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
             self.buffers[view.buffer] = Memory::Output(position);
             view.buffer
         } else {
@@ -283,7 +284,7 @@ impl<'a> Plan<'a> {
             let x = self.window(view, &count)?;
             self.buffers.push(Memory::Output(position));
             let to = View::dense(self.buffers.len() - 1, count.to_vec());
-            let y = self.window(&to, &count)?;
+            let y = self.window_of(&to, &count, dtype)?;
             let size = self.size(&count[0])?;
             let (zero, one) = (Size::Fixed(0), Size::Fixed(1));
             let copy = cpu::Copy {
@@ -296,10 +297,11 @@ impl<'a> Plan<'a> {
                 y_strides: vec![one],
                 fill: None,
             };
-            self.step("output", Step::Copy(copy));
+            let convert = cpu::Convert { x, y, dtype, enters: false };
+            self.step("output", if is_float { Step::Copy(copy) } else { Step::Convert(convert) });
             to.buffer
         };
-        let id = self.tensor(&View::dense(buffer, view.shape.clone()))?;
+        let id = self.window_of(&View::dense(buffer, view.shape.clone()), &view.shape, dtype)?;
         self.program.outputs.push(id);
         let sizes = view.shape.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
         self.program.output_sizes.push(sizes);

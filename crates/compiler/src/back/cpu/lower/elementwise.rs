@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rushlight_format::ScalarType;
 use rushlight_format::cpu::{
     Activation, Binary, Elementwise, Instruction, MAX_OPERANDS, Operand, REGISTERS, Register, Step, Unary,
 };
@@ -10,7 +11,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
-use super::super::error;
+use super::super::{constants, error, held_as_float};
 use super::Lowering;
 
 /// Whether an operator is computed here.
@@ -20,9 +21,50 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         "aten::add.Scalar" | "aten::sub.Scalar" => call.number("alpha").is_some() && call.number("other").is_some(),
         "aten::mul.Scalar" | "aten::div.Scalar" => call.number("other").is_some(),
         "aten::mul.Tensor" | "aten::div.Tensor" | "aten::maximum" | "aten::minimum" | "aten::pow.Tensor_Tensor" => true,
+        "aten::where.self" | "aten::_to_copy" => true,
+        "aten::clamp.Tensor" => call.optional("min").or(call.optional("max")).is_some(),
         "aten::pow.Tensor_Scalar" => call.number("exponent").is_some(),
         "aten::clamp" => ["min", "max"].iter().all(|name| call.arg(name).is_none() || call.number(name).is_some()),
-        name => activation(call).is_some() || unary(name).is_some(),
+        name => match comparison(name) {
+            Some(_) => call.optional("other").is_some() || call.number("other").is_some(),
+            None => activation(call).is_some() || unary(name).is_some() || logic(name).is_some(),
+        },
+    }
+}
+
+/// Functions that give truth values.
+fn comparison(name: &str) -> Option<Binary> {
+    let (base, overload) = name.split_once('.')?;
+    if !matches!(overload, "Tensor" | "Scalar") {
+        return None;
+    }
+    Some(match base {
+        "aten::eq" => Binary::Eq,
+        "aten::ne" => Binary::Ne,
+        "aten::lt" => Binary::Lt,
+        "aten::le" => Binary::Le,
+        "aten::gt" => Binary::Gt,
+        "aten::ge" => Binary::Ge,
+        _ => return None,
+    })
+}
+
+/// Functions of two truth values. The bitwise ones are only taken where their operands are that.
+fn logic(name: &str) -> Option<Binary> {
+    Some(match name {
+        "aten::logical_and" | "aten::bitwise_and.Tensor" => Binary::And,
+        "aten::logical_or" | "aten::bitwise_or.Tensor" => Binary::Or,
+        "aten::logical_xor" | "aten::bitwise_xor.Tensor" => Binary::Ne,
+        _ => return None,
+    })
+}
+
+/// Whether an operator computes truth values: of floats, or of truth values where `of_truth`.
+pub(in super::super) fn gives_truth(name: &str, of_truth: bool) -> bool {
+    match name {
+        "aten::isnan" | "aten::where.self" | "aten::_to_copy" | "aten::logical_not" => true,
+        "aten::bitwise_not" => of_truth,
+        name => comparison(name).is_some() || (of_truth && logic(name).is_some()),
     }
 }
 
@@ -41,6 +83,11 @@ pub(in super::super) fn activation(call: &Call<'_>) -> Option<Activation> {
                 return None;
             }
             Activation::Clamp { min, max }
+        }
+        "aten::elu"
+            if [("scale", 1.0), ("input_scale", 1.0)].iter().all(|(name, one)| call.number(name) == Some(*one)) =>
+        {
+            Activation::Elu { alpha: call.number("alpha")? as f32 }
         }
         "aten::leaky_relu" => Activation::LeakyRelu { slope: call.number("negative_slope")? as f32 },
         "aten::hardswish" => Activation::HardSwish,
@@ -72,6 +119,8 @@ fn unary(name: &str) -> Option<Unary> {
         "aten::ceil" => Unary::Ceil,
         "aten::round" => Unary::Round,
         "aten::trunc" => Unary::Trunc,
+        "aten::isnan" => Unary::IsNan,
+        "aten::logical_not" | "aten::bitwise_not" => Unary::Not,
         _ => return None,
     })
 }
@@ -129,7 +178,9 @@ impl Lowering<'_> {
             let mut values = Vec::new();
             self.graph.nodes[node].args.iter().for_each(|arg| arg.for_each_value(&mut |value| values.push(value)));
             for value in values {
-                if let Some(view) = self.views.get(&value).filter(|view| view.shape == shape) {
+                if let Some(view) = self.views.get(&value).filter(|view| view.shape == shape)
+                    && self.fill_of(value).is_none()
+                {
                     return Ok(view.order.clone());
                 }
             }
@@ -185,7 +236,7 @@ impl Lowering<'_> {
         {
             return self.emit_node(node, group);
         }
-        if let Some(number) = self.number(value) {
+        if let Some(number) = self.number(value).or_else(|| self.fill_of(value)) {
             return Ok(Operand::Number(number));
         }
         let at = group.operands.iter().position(|known| *known == value);
@@ -202,10 +253,16 @@ impl Lowering<'_> {
     /// The value of a constant of one element.
     fn number(&self, value: ValueId) -> Option<f32> {
         let constant = self.constant_of(value)?;
-        if !self.is_float(value) || constant.len().ok()? != 4 || constant.ty.rank() != 0 {
+        if !held_as_float(constant.ty.dtype) || constant.ty.rank() != 0 {
             return None;
         }
-        constant.floats().ok()?.first().copied()
+        constants::floats(constant).ok()?.first().copied()
+    }
+
+    /// The number that all elements of a value are.
+    fn fill_of(&self, value: ValueId) -> Option<f32> {
+        let crate::graph::Def::Result(node, 0) = self.graph.values[value].def else { return None };
+        super::shapes::filled_with(&Call::new(self.graph, node))
     }
 
     fn instructions(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
@@ -223,6 +280,38 @@ impl Lowering<'_> {
         }
         if let Some(function) = unary(call.name()) {
             return self.unary_step(function, value("self")?, group);
+        }
+        match call.name() {
+            "aten::where.self" => return self.select(call, group),
+            "aten::_to_copy" => {
+                let (from, to) = (self.graph.tensor(value("self")?)?.dtype, self.graph.tensor(call.result()?)?.dtype);
+                if to == ScalarType::Bool && from != to {
+                    return self.binary_step(Binary::Ne, value("self")?, Err(0.0), group);
+                }
+                let round = |dtype| match dtype {
+                    ScalarType::Half => Unary::RoundF16,
+                    ScalarType::BFloat16 => Unary::RoundBf16,
+                    _ => Unary::Identity,
+                };
+                if from == to {
+                    return self.unary_step(Unary::Identity, value("self")?, group);
+                }
+                // What is held as floats is rounded to its own type first.
+                let held = self.unary_step(round(from), value("self")?, group)?;
+                if round(to) == Unary::Identity {
+                    return Ok(held);
+                }
+                let Operand::Register(register) = held else { return Ok(held) };
+                let rounding = Instruction::Unary { to: register, function: round(to), x: held };
+                group.instructions.push(rounding);
+                return Ok(held);
+            }
+            "aten::clamp.Tensor" => return self.clamp(call, group),
+            _ => {}
+        }
+        if let Some(function) = comparison(call.name()).or_else(|| logic(call.name())) {
+            let other = call.optional("other").map_or_else(|| number("other").map(Err), |other| Ok(Ok(other)))?;
+            return self.binary_step(function, value("self")?, other, group);
         }
         let base = call.name().split('.').next().unwrap_or_default();
         let function = match base {
@@ -273,6 +362,62 @@ impl Lowering<'_> {
         let to = group.register()?;
         group.instructions.push(Instruction::Binary { to, function, a, b });
         Ok(Operand::Register(to))
+    }
+
+    /// A function of a value and of another one or a number.
+    fn binary_step(
+        &self,
+        function: Binary,
+        first: ValueId,
+        second: Result<ValueId, f32>,
+        group: &mut Group,
+    ) -> Result<Operand, Error> {
+        let a = self.read(first, group)?;
+        let b = match second {
+            Ok(second) => self.read(second, group)?,
+            Err(number) => Operand::Number(number),
+        };
+        group.done(first);
+        if let Ok(second) = second {
+            group.done(second);
+        }
+        let to = group.register()?;
+        group.instructions.push(Instruction::Binary { to, function, a, b });
+        Ok(Operand::Register(to))
+    }
+
+    fn select(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
+        let values = [call.value("condition")?, call.value("self")?, call.value("other")?];
+        let mut operands = [Operand::Number(0.0); 3];
+        for (operand, value) in operands.iter_mut().zip(values) {
+            *operand = self.read(value, group)?;
+        }
+        values.into_iter().for_each(|value| group.done(value));
+        let (to, [condition, a, b]) = (group.register()?, operands);
+        group.instructions.push(Instruction::Select { to, condition, a, b });
+        Ok(Operand::Register(to))
+    }
+
+    /// Bounds that are tensors: the upper one wins.
+    fn clamp(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
+        let source = call.value("self")?;
+        let x = self.read(source, group)?;
+        let mut bounds = Vec::with_capacity(2);
+        for (name, function) in [("min", Binary::Max), ("max", Binary::Min)] {
+            if let Some(bound) = call.optional(name) {
+                bounds.push((function, bound, self.read(bound, group)?));
+            }
+        }
+        // What is written first may lie where an operand does that is read later.
+        let to = group.register()?;
+        group.done(source);
+        let mut at = x;
+        for (function, bound, b) in bounds {
+            group.done(bound);
+            group.instructions.push(Instruction::Binary { to, function, a: at, b });
+            at = Operand::Register(to);
+        }
+        Ok(at)
     }
 
     fn unary_step(&self, function: Unary, source: ValueId, group: &mut Group) -> Result<Operand, Error> {

@@ -1,7 +1,7 @@
 //! From nodes to steps.
 
 pub(super) mod elementwise;
-mod pooling;
+pub(super) mod pooling;
 mod products;
 mod rows;
 pub(super) mod shapes;
@@ -9,7 +9,7 @@ pub(super) mod shapes;
 use std::collections::HashMap;
 
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{Copy, CpuProgram, Size, Step};
+use rushlight_format::cpu::{Convert, Copy, CpuProgram, Size, Step};
 
 use crate::Bytes;
 use crate::error::Error;
@@ -20,7 +20,7 @@ use super::call::Call;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
-use super::{constants, error};
+use super::{constants, error, held_as_float};
 
 /// Makes a program of a part, and the blobs that it names, which so many threads pack.
 pub(super) fn lower(part: &Part, threads: usize) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
@@ -39,18 +39,24 @@ pub(super) fn lower(part: &Part, threads: usize) -> Result<(CpuProgram, Vec<(Str
         let view = lowering.plan.input(ty);
         lowering.views.insert(*value, view);
     }
+    // All sizes are known once all inputs are.
+    for input in &graph.inputs {
+        if let Input::Value(value) = input {
+            lowering.enter(*value)?;
+        }
+    }
     for node in &graph.blocks[graph.body].nodes {
         lowering.node(*node).map_err(|error| graph.locate(error, *node))?;
     }
     let mut outputs = Vec::with_capacity(graph.outputs.len());
     for output in &graph.outputs {
         let value = output.as_value().ok_or_else(|| error("an output that is no tensor"))?;
-        outputs.push(lowering.dense(value)?);
+        outputs.push((lowering.dense(value)?, graph.tensor(value)?.dtype));
     }
-    for view in &outputs {
+    for (view, dtype) in &outputs {
         // What several outputs show is copied to each.
-        let alone = outputs.iter().filter(|other| other.buffer == view.buffer).count() == 1;
-        lowering.plan.output(view, alone)?;
+        let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
+        lowering.plan.output(view, *dtype, alone)?;
     }
     lowering.plan.finish(threads)
 }
@@ -68,6 +74,21 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
+    /// Converts an input to floats, if it is held so and comes as something else.
+    fn enter(&mut self, value: ValueId) -> Result<(), Error> {
+        let ty = self.graph.tensor(value)?;
+        if ty.dtype == ScalarType::Float || !held_as_float(ty.dtype) {
+            return Ok(());
+        }
+        let from = self.view(value)?;
+        let to = self.plan.dense(ty.shape.clone())?;
+        let x = self.plan.window_of(&from, &from.dims(), ty.dtype)?;
+        let step = Convert { x, y: self.plan.tensor(&to)?, dtype: ty.dtype, enters: true };
+        self.plan.step(self.graph.values[value].name.clone(), Step::Convert(step));
+        self.views.insert(value, to);
+        Ok(())
+    }
+
     fn node(&mut self, id: NodeId) -> Result<(), Error> {
         if self.fusion.inner.contains(&id) || self.fusion.absorbed.contains(&id) {
             return Ok(());
@@ -81,9 +102,10 @@ impl<'a> Lowering<'a> {
             "aten::bmm" => self.batched(&call),
             "aten::scaled_dot_product_attention" => self.attention(&call),
             "aten::max_pool2d_with_indices" | "aten::avg_pool2d" => self.pool(&call),
-            "aten::_adaptive_avg_pool2d" | "aten::mean.dim" | "aten::sum.dim_IntList" | "aten::amax" | "aten::amin" => {
-                self.reduce(&call)
-            }
+            "aten::max_pool3d_with_indices" | "aten::avg_pool3d" => self.pool_volume(&call),
+            "aten::_adaptive_avg_pool2d" => self.adaptive_pool(&call),
+            "aten::upsample_bilinear2d.vec" | "aten::upsample_nearest2d.vec" => self.resize(&call),
+            name if pooling::fold(name).is_some() => self.reduce(&call),
             "aten::_softmax" | "aten::_log_softmax" => self.softmax(&call),
             "aten::native_layer_norm" => self.layer_norm(&call),
             "aten::embedding" => self.embedding(&call),
@@ -130,8 +152,10 @@ impl<'a> Lowering<'a> {
                 .ok_or_else(|| error(format!("`{}` has other dimensions", constant.name)))?,
         };
         let buffer = match permuted.in_place() {
-            Some(bytes) if constants::stays(&bytes) => self.plan.constant_in_place(&constant.name, bytes),
-            _ => self.plan.constant(&constant.name, &permuted.floats()?),
+            Some(bytes) if constant.ty.dtype == ScalarType::Float && constants::stays(&bytes) => {
+                self.plan.constant_in_place(&constant.name, bytes)
+            }
+            _ => self.plan.constant(&constant.name, &constants::floats(&permuted)?),
         };
         Ok(View::ordered(buffer, constant.ty.shape.clone(), order.to_vec()))
     }
@@ -213,9 +237,5 @@ impl<'a> Lowering<'a> {
         self.plan.step(self.label(call), Step::Gather(rushlight_format::cpu::Gather { table, indices, y }));
         self.views.insert(result, to);
         Ok(())
-    }
-
-    fn is_float(&self, value: ValueId) -> bool {
-        self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
     }
 }

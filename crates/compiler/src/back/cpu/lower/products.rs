@@ -1,6 +1,6 @@
 //! Convolutions and matrix products.
 
-use rushlight_engine::{Conv2d, Winograd, pack};
+use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
 use rushlight_format::cpu::{self, Convolution, Matmul, Step, Tail};
 
 use crate::error::Error;
@@ -28,6 +28,7 @@ impl Lowering<'_> {
         let (mut stride, mut dilation) = (list("stride")?, list("dilation")?);
         let mut padding: Vec<[u32; 2]> = list("padding")?.into_iter().map(|size| [size; 2]).collect();
         let mut kernel: Vec<u32> = sizes.iter().skip(2).map(|size| *size as u32).collect();
+        let mut output_padding = if call.flag("transposed") { Some(list("output_padding")?) } else { None };
         let (mut x, is_line) = (x, rank == 1);
         if is_line {
             // A line is a picture of height 1.
@@ -35,8 +36,12 @@ impl Lowering<'_> {
             stride.insert(0, 1);
             dilation.insert(0, 1);
             padding.insert(0, [0; 2]);
+            if let Some(added) = &mut output_padding {
+                added.insert(0, 0);
+            }
             x = as_picture(&x);
         }
+        let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
             &x,
             [channels, sizes.first().map_or(0, |size| *size as i64)],
@@ -46,6 +51,7 @@ impl Lowering<'_> {
             &padding,
             &dilation,
         );
+        let winograd = winograd.filter(|_| output_padding.is_none());
         let too_large = || error("weights beyond all memory");
         let name = &constant.name;
         let w = match winograd {
@@ -53,6 +59,12 @@ impl Lowering<'_> {
                 self.plan.scratch(form.scratch_each(&conv));
                 let len = pack::winograd_f32_len(form, &conv).ok_or_else(too_large)?;
                 self.plan.packed(name, len, move |to| constants::winograd(constant, form, &conv, to))?
+            }
+            None if output_padding.is_some() => {
+                let conv = transposed(channels, &sizes, groups, &kernel, &stride, &padding, &dilation)
+                    .ok_or_else(|| error("a transposed convolution without two dimensions"))?;
+                let len = pack::conv_transpose2d_f32_len(&conv).ok_or_else(too_large)?;
+                self.plan.packed(name, len, move |to| constants::transposed(constant, &conv, to))?
             }
             None if depthwise => {
                 let len = sizes.iter().product();
@@ -76,6 +88,7 @@ impl Lowering<'_> {
             dilation,
             groups,
             depthwise,
+            output_padding,
             winograd: winograd.map(|(form, _)| match form {
                 Winograd::F2 => cpu::Winograd::F2,
                 Winograd::F4 => cpu::Winograd::F4,
@@ -197,6 +210,9 @@ fn winograd(
     padding: &[[u32; 2]],
     dilation: &[u32],
 ) -> Option<(Winograd, Conv2d)> {
+    if kernel.len() != 2 {
+        return None;
+    }
     let size = |index: usize| usize::try_from(x.shape.get(index)?.as_int()?).ok();
     let pair = |list: &[u32]| Some([*list.first()? as usize, *list.get(1)? as usize]);
     let (in_c, out_c) = (usize::try_from(in_c).ok()?, usize::try_from(out_c).ok()?);
@@ -208,6 +224,36 @@ fn winograd(
         ..Conv2d::new([size(0)?, size(2)?, size(3)?, in_c], out_c, pair(kernel)?)
     };
     Winograd::choose(&conv).map(|form| (form, conv))
+}
+
+/// What the packing of a transposed convolution's weights depends on; `None` if it is not one of pictures.
+fn transposed(
+    channels: i64,
+    weight: &[usize],
+    groups: u32,
+    kernel: &[u32],
+    stride: &[u32],
+    padding: &[[u32; 2]],
+    dilation: &[u32],
+) -> Option<ConvTranspose2d> {
+    let pair = |list: &[u32]| Some([*list.first()? as usize, *list.get(1)? as usize]);
+    let (in_c, groups) = (usize::try_from(channels).ok()?, groups as usize);
+    let out_c = weight.get(1)?.checked_mul(groups)?;
+    Some(ConvTranspose2d {
+        batch: 1,
+        in_h: 1,
+        in_w: 1,
+        in_c,
+        out_c,
+        kernel: pair(kernel)?,
+        stride: pair(stride)?,
+        padding: [padding.first()?.map(|size| size as usize), padding.get(1)?.map(|size| size as usize)],
+        output_padding: [0; 2],
+        dilation: pair(dilation)?,
+        groups,
+        in_stride: in_c,
+        out_stride: out_c,
+    })
 }
 
 /// A line `[N, C, L]` as a picture `[N, C, 1, L]`.

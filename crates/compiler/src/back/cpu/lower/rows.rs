@@ -1,21 +1,29 @@
 //! Operators on rows: softmax and normalisations.
 
 use rushlight_engine::Strides;
-use rushlight_format::cpu::{Attention, Normalisation, Size, Step};
+use rushlight_format::ScalarType;
+use rushlight_format::cpu::{Attention, Elementwise, Instruction, Normalisation, Operand, Size, Step};
 
 use crate::error::Error;
 use crate::graph::{Expr, ValueId};
+use crate::ops::wrap_dim;
 
 use super::super::call::Call;
 use super::super::view::View;
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// Softmax over the last dimension, which is made the innermost one.
+    /// Softmax over a dimension, which is made the innermost one.
     pub(super) fn softmax(&mut self, call: &Call<'_>) -> Result<(), Error> {
         let (input, result) = (call.value("self")?, call.result()?);
-        let x = self.rows(input, 1)?;
-        let y = self.plan.ordered(x.shape.clone(), x.order.clone())?;
+        let view = self.solid(input)?;
+        let dim = call.int("dim").and_then(|dim| wrap_dim(dim, view.shape.len()));
+        let dim = dim.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        let mut order = view.order;
+        order.retain(|other| *other != dim);
+        order.push(dim);
+        let x = self.in_order(input, &order)?;
+        let y = self.plan.ordered(x.shape.clone(), order)?;
         let log = call.name() == "aten::_log_softmax";
         let step = Step::Softmax { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
         self.plan.step(self.label(call), step);
@@ -63,7 +71,10 @@ impl Lowering<'_> {
         let mask = match call.optional("attn_mask") {
             Some(mask) => {
                 let missing = 4usize.saturating_sub(self.graph.tensor(mask)?.rank());
-                let view = self.dense(mask)?;
+                let mut view = self.dense(mask)?;
+                if self.graph.tensor(mask)?.dtype == ScalarType::Bool {
+                    view = self.summand(&view)?;
+                }
                 let mut dims = vec![Expr::Int(1); missing];
                 dims.extend(view.shape.iter().cloned());
                 Some(self.plan.window(&view, &dims)?)
@@ -122,6 +133,17 @@ impl Lowering<'_> {
         self.plan.step(self.label(call), Step::Attention(step));
         self.views.insert(result, y);
         Ok(())
+    }
+
+    /// What a mask of truth values adds to scores: nothing where it is true, and -inf elsewhere.
+    fn summand(&mut self, mask: &View) -> Result<View, Error> {
+        let y = self.plan.dense(mask.shape.clone())?;
+        let (a, b) = (Operand::Number(0.0), Operand::Number(f32::NEG_INFINITY));
+        let select = Instruction::Select { to: 0, condition: Operand::Tensor(0), a, b };
+        let operands = vec![self.plan.tensor(mask)?];
+        let step = Elementwise { operands, y: self.plan.tensor(&y)?, instructions: vec![select] };
+        self.plan.step("mask", Step::Elementwise(step));
+        Ok(y)
     }
 
     /// A value of four dimensions whose last one is the innermost, its elements next to each other.

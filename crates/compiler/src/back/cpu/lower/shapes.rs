@@ -26,11 +26,47 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         | "aten::split_copy.Tensor" => true,
         "aten::slice_copy.Tensor" => call.int("step").is_some_and(|step| step > 0) && slice_start(call).is_some(),
         "aten::roll" => rolls(call).is_some(),
+        "aten::slice_scatter" => call.int("step").is_some_and(|step| step > 0) && scatter_start(call).is_some(),
+        "aten::as_strided_copy" => strided(call).is_some(),
         "aten::constant_pad_nd" => {
             call.ints("pad").is_some_and(|pad| pad.iter().all(|size| *size >= 0)) && call.number("value").is_some()
         }
-        _ => false,
+        _ => filled_with(call).is_some(),
     }
+}
+
+/// The number that an operator fills a tensor with.
+pub(in super::super) fn filled_with(call: &Call<'_>) -> Option<f32> {
+    match call.name() {
+        "aten::full" | "aten::full_like" => call.number("fill_value").map(|number| number as f32),
+        "aten::zeros" | "aten::zeros_like" => Some(0.0),
+        "aten::ones" | "aten::ones_like" => Some(1.0),
+        "aten::scalar_tensor" => call.number("s").map(|number| number as f32),
+        _ => None,
+    }
+}
+
+/// The dimension, the first index and the number of indices that are written by `slice_scatter`.
+fn scatter_start(call: &Call<'_>) -> Option<(usize, Expr, Expr)> {
+    let start = slice_start(call)?;
+    let source = call.shape(call.value("src").ok()?).ok()?;
+    let dim = wrap_dim(call.int("dim")?, source.len())?;
+    Some((dim, start, source.get(dim)?.clone()))
+}
+
+/// Strides and offset of `as_strided_copy`, all known; the elements that it sees are those of the tensor.
+fn strided(call: &Call<'_>) -> Option<(Vec<i64>, i64)> {
+    let (sizes, strides) = (call.ints("size")?, call.ints("stride")?);
+    let offset = if call.arg("storage_offset").is_some() { call.int("storage_offset")? } else { 0 };
+    let count = Expr::product(call.shape(call.value("self").ok()?).ok()?).as_int()?;
+    if sizes.len() != strides.len() || offset < 0 || strides.iter().chain(&sizes).any(|number| *number < 0) {
+        return None;
+    }
+    let reach = sizes
+        .iter()
+        .zip(&strides)
+        .try_fold(offset, |reach, (size, stride)| reach.checked_add((size - 1).max(0).checked_mul(*stride)?))?;
+    (reach < count).then_some((strides, offset))
 }
 
 /// The first index of a slice, if it can be said.
@@ -77,6 +113,14 @@ impl Lowering<'_> {
         let shape = self.graph.tensor(result)?.shape.clone();
         if call.name() == "aten::cat" {
             return self.cat(call, result, &shape);
+        }
+        if let Some(number) = filled_with(call) {
+            // One number, seen again and again.
+            let number = View::dense(self.plan.constant("number", &[number]), Vec::new());
+            let strides = vec![Expr::Int(0); shape.len()];
+            let view = View { strides, order: (0..shape.len()).collect(), shape, ..number };
+            self.views.insert(result, view);
+            return Ok(());
         }
         let input = call.value("self")?;
         let view = match call.name() {
@@ -125,6 +169,15 @@ impl Lowering<'_> {
             }
             "aten::split_with_sizes_copy" | "aten::split_copy.Tensor" => return self.split(call, input),
             "aten::roll" => return self.roll(call, input, result),
+            "aten::slice_scatter" => return self.slice_scatter(call, input, result),
+            "aten::as_strided_copy" => {
+                let (strides, offset) = strided(call).ok_or_else(|| call.missing("stride", "known strides"))?;
+                let mut order: Vec<usize> = (0..strides.len()).collect();
+                order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim]));
+                let dense = self.dense(input)?;
+                let strides = strides.into_iter().map(Expr::Int).collect();
+                View { buffer: dense.buffer, offset: dense.offset.add(offset), shape, strides, order }
+            }
             "aten::index_select" => return self.index_select(call, input, result, shape),
             name => return Err(error(format!("`{name}` was taken, and cannot be lowered"))),
         };
@@ -183,6 +236,20 @@ impl Lowering<'_> {
         }
         let value = call.number("value").unwrap_or(0.0) as f32;
         self.copy(&self.label(call), &from, &middle, Some(value))?;
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    /// A copy, part of which is then overwritten.
+    fn slice_scatter(&mut self, call: &Call<'_>, input: ValueId, result: ValueId) -> Result<(), Error> {
+        let from = self.view(input)?;
+        let source = self.view(call.value("src")?)?;
+        let (at, start, size) = scatter_start(call).ok_or_else(|| call.missing("start", "a number"))?;
+        let to = self.plan.ordered(from.shape.clone(), from.order.clone())?;
+        self.copy(&self.label(call), &from, &to, None)?;
+        let mut part = to.sliced(at, &start, &size);
+        part.strides[at] = part.strides[at].mul(call.int("step").unwrap_or(1));
+        self.copy(&self.label(call), &source, &part, None)?;
         self.views.insert(result, to);
         Ok(())
     }
