@@ -18,7 +18,7 @@ const MEMORY_LIMIT: usize = 4 << 20;
 /// Test scaffolding: inputs, outputs, messages.
 const SLACK: usize = 1 << 20;
 /// A loop may run up to the cap of instructions, which takes a while where nothing is optimised.
-const TOO_SLOW: Duration = Duration::from_secs(60);
+const TOO_SLOW: Duration = Duration::from_mins(1);
 
 /// Sizes and zeros for a method's tensor inputs, as far as they are small.
 fn tensors(
