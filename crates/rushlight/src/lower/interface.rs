@@ -1,5 +1,6 @@
 //! What a lowered program shows must be what the file declares.
 
+use rushlight_format::pte::Plan;
 use rushlight_runtime::{Code, Program};
 
 use crate::error::Error;
@@ -31,6 +32,12 @@ pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Err
         let Some(other) = lowered.method_named(name) else {
             return Err(differs(format!("the method `{name}`"), "none"));
         };
+        if aliases(&plan) != aliases(&other) {
+            return Err(differs(
+                format!("the outputs of `{name}` in the memory that the file has them in"),
+                "other memory",
+            ));
+        }
         let (file, lowered) = (MethodMeta::of(&plan), MethodMeta::of(&other));
         for (what, file, lowered) in
             [("input", &file.inputs, &lowered.inputs), ("output", &file.outputs, &lowered.outputs)]
@@ -49,6 +56,17 @@ pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+/// For each output the input or earlier output that it is, counted through both.
+fn aliases(plan: &Plan<'_>) -> Vec<Option<usize>> {
+    let known: Vec<u32> = plan.inputs().iter().chain(plan.outputs().iter()).collect();
+    let inputs = plan.inputs().len();
+    plan.outputs()
+        .iter()
+        .enumerate()
+        .map(|(at, output)| known[..inputs + at].iter().position(|k| *k == output))
+        .collect()
 }
 
 fn same(file: &ValueInfo, lowered: &ValueInfo) -> bool {

@@ -71,7 +71,7 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
         "aten::addmm" => constant("mat2") && constant("self") && rank("self") == 1 && one("alpha") && one("beta"),
         "aten::mm" | "aten::bmm" => true,
         "aten::_softmax" | "aten::_log_softmax" => {
-            call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some()
+            rank("self") > 0 && call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some()
         }
         "aten::native_layer_norm" => first_only(),
         "aten::scaled_dot_product_attention" => {
@@ -88,7 +88,11 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
             rank("input") == 4 && pooling::scale_factors(&call).is_some()
         }
         name if pooling::any_or_all(name).is_some() => {
-            rank("self") > 0 && call.optional("self").as_ref().is_some_and(is_truth)
+            // Of nothing, the largest truth value is not that of `any`.
+            let is_filled = call.value("self").and_then(|value| call.shape(value)).is_ok_and(|shape| {
+                shape.iter().all(|size| size.range(&graph.symbols).0.is_some_and(|least| least > 0))
+            });
+            rank("self") > 0 && is_filled && call.optional("self").as_ref().is_some_and(is_truth)
         }
         name if pooling::fold(name).is_some() => rank("self") > 0 && call.arg("dtype").is_none(),
         "aten::embedding" => constant("weight") && rank("weight") == 2,
