@@ -52,13 +52,6 @@ const SHARED_STATE: &[&str] = &["shared_state"];
 /// Models that are compiled once more, with their weights in `.ptd` files: one file, as the wheel's bindings take no more.
 const EXTERNAL_WEIGHTS: &[&str] = &["external_one", "external_two", "llama_hf", "mobilenet_v3_small", "tied_weights"];
 
-/// Models that differ on the CPU back end, with what stands in the failure and why.
-const DIFFERS_ON_CPU: &[(&str, &str, &str)] = &[(
-    "mixed_precision",
-    "output 2 of `forward`",
-    "the mean of normalised rows is zero but for roundings to bfloat16 between operators, which the back end leaves out",
-)];
-
 /// A model that compiled and agreed.
 struct Agreed {
     calls: usize,
@@ -233,14 +226,10 @@ fn models_for_the_cpu_back_end_give_the_recorded_results() {
                     programs += 1;
                     calls += agreed.calls;
                 }
-                Err(failure) => {
-                    let known =
-                        DIFFERS_ON_CPU.iter().find(|(name, site, _)| recording.name == *name && failure.contains(site));
-                    match known {
-                        Some((name, _, reason)) => println!("{name} {label}: differs, {reason}"),
-                        None => failures.push(format!("{} {label}: {}", recording.name, failure.replace('\n', " | "))),
-                    }
-                }
+                Err(failure) => match recording.differs_on_cpu(&failure) {
+                    Some(reason) => println!("{} {label}: differs, {reason}", recording.name),
+                    None => failures.push(format!("{} {label}: {}", recording.name, failure.replace('\n', " | "))),
+                },
             }
         }
     }
