@@ -8,7 +8,7 @@ use rushlight_format::cpu::{
 };
 
 use crate::error::Error;
-use crate::graph::{Arg, Expr, NodeId, ValueId};
+use crate::graph::{Expr, NodeId, ValueId};
 
 use super::super::call::Call;
 use super::super::{constants, error, held_as_float};
@@ -286,7 +286,7 @@ impl Lowering<'_> {
             "aten::_to_copy" => {
                 let (from, to) = (self.graph.tensor(value("self")?)?.dtype, self.graph.tensor(call.result()?)?.dtype);
                 if to == ScalarType::Bool && from != to {
-                    return self.binary_step(Binary::Ne, value("self")?, Err(0.0), group);
+                    return self.binary_step(Binary::Ne, value("self")?, Err(0.0), 1.0, group);
                 }
                 let round = |dtype| match dtype {
                     ScalarType::Half => Unary::RoundF16,
@@ -311,7 +311,7 @@ impl Lowering<'_> {
         }
         if let Some(function) = comparison(call.name()).or_else(|| logic(call.name())) {
             let other = call.optional("other").map_or_else(|| number("other").map(Err), |other| Ok(Ok(other)))?;
-            return self.binary_step(function, value("self")?, other, group);
+            return self.binary_step(function, value("self")?, other, 1.0, group);
         }
         let base = call.name().split('.').next().unwrap_or_default();
         let function = match base {
@@ -338,16 +338,29 @@ impl Lowering<'_> {
         if function == Binary::Pow && call.number("exponent").is_some() {
             return self.power(value("self")?, number("exponent")?, group);
         }
-        let first = value("self")?;
-        let a = self.read(first, group)?;
         let other = if function == Binary::Pow { "exponent" } else { "other" };
-        let (mut b, second) = match call.node.arg(other).and_then(Arg::as_value) {
-            Some(second) => (self.read(second, group)?, Some(second)),
-            None => (Operand::Number(number(other)?), None),
+        let second = call.optional(other).map_or_else(|| number(other).map(Err), |second| Ok(Ok(second)))?;
+        let is_scaled = matches!(function, Binary::Add | Binary::Sub);
+        let alpha = call.number("alpha").filter(|_| is_scaled).unwrap_or(1.0) as f32;
+        self.binary_step(function, value("self")?, second, alpha, group)
+    }
+
+    /// A function of a value and of another one or a number, which is multiplied by `alpha` first.
+    fn binary_step(
+        &self,
+        function: Binary,
+        first: ValueId,
+        second: Result<ValueId, f32>,
+        alpha: f32,
+        group: &mut Group,
+    ) -> Result<Operand, Error> {
+        let a = self.read(first, group)?;
+        let mut b = match second {
+            Ok(second) => self.read(second, group)?,
+            Err(number) => Operand::Number(number),
         };
-        let alpha = call.number("alpha").unwrap_or(1.0) as f32;
         let mut scaled = None;
-        if matches!(function, Binary::Add | Binary::Sub) && alpha != 1.0 {
+        if alpha != 1.0 {
             let to = group.register()?;
             let factor = Operand::Number(alpha);
             group.instructions.push(Instruction::Binary { to, function: Binary::Mul, a: b, b: factor });
@@ -355,32 +368,10 @@ impl Lowering<'_> {
             scaled = Some(to);
         }
         group.done(first);
-        if let Some(second) = second {
-            group.done(second);
-        }
-        group.free.extend(scaled);
-        let to = group.register()?;
-        group.instructions.push(Instruction::Binary { to, function, a, b });
-        Ok(Operand::Register(to))
-    }
-
-    /// A function of a value and of another one or a number.
-    fn binary_step(
-        &self,
-        function: Binary,
-        first: ValueId,
-        second: Result<ValueId, f32>,
-        group: &mut Group,
-    ) -> Result<Operand, Error> {
-        let a = self.read(first, group)?;
-        let b = match second {
-            Ok(second) => self.read(second, group)?,
-            Err(number) => Operand::Number(number),
-        };
-        group.done(first);
         if let Ok(second) = second {
             group.done(second);
         }
+        group.free.extend(scaled);
         let to = group.register()?;
         group.instructions.push(Instruction::Binary { to, function, a, b });
         Ok(Operand::Register(to))
