@@ -33,6 +33,35 @@ pub struct Planning {
     pub outputs: bool,
 }
 
+/// The recordings of generated models, sorted: those in the folder that an environment variable names, or in one of this
+/// name in `target`.
+///
+/// # Panics
+/// If there is no such folder: the models were not made.
+pub fn generated(variable: &str, folder: &str) -> Vec<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(folder);
+    let models = std::env::var_os(variable).map_or(default, PathBuf::from);
+    let mut paths: Vec<PathBuf> = fs::read_dir(&models)
+        .unwrap_or_else(|error| panic!("{}: {error}; make the models first", models.display()))
+        .flatten()
+        .map(|folder| folder.path().join("cases.json"))
+        .filter(|path| path.exists())
+        .collect();
+    paths.sort();
+    paths
+}
+
+/// Those of [`generated`] that RUSHLIGHT_ONLY names, separated by commas; all of them without it.
+///
+/// # Panics
+/// As [`generated`], and if one cannot be read.
+pub fn wanted(variable: &str, folder: &str) -> Vec<Recording> {
+    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
+    let is_wanted = |name: &str| only.is_empty() || only.split(',').any(|wanted| wanted == name);
+    let open = |path: PathBuf| Recording::open(&path).unwrap_or_else(|failure| panic!("{failure}"));
+    generated(variable, folder).into_iter().map(open).filter(|recording| is_wanted(&recording.name)).collect()
+}
+
 /// Why a recording did not pass: the call, and what differed.
 pub type Failure = String;
 

@@ -3,7 +3,7 @@
 //! Ignored by default, since the models are generated: `cargo xtask test models` generates and compiles them. The folder
 //! is `target/models`, or the one that RUSHLIGHT_MODELS names; RUSHLIGHT_ONLY takes names to run, separated by commas.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rushlight::compiler::ConstantResult;
@@ -12,22 +12,12 @@ use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::memory::{lower_bound, recover};
 use rushlight::{Compiler, Lower, Module, Value};
 use rushlight_format::pte::Program;
-use rushlight_testing::recorded::Recording;
+use rushlight_testing::recorded::{self, Recording};
 
 fn recordings() -> Vec<Recording> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models");
-    let models = std::env::var_os("RUSHLIGHT_MODELS").map_or(default, PathBuf::from);
-    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
-    let wanted = |name: &str| only.is_empty() || only.split(',').any(|wanted| wanted == name);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(&models)
-        .unwrap_or_else(|error| panic!("{}: {error}; generate the models first", models.display()))
-        .flatten()
-        .map(|folder| folder.path().join("cases.json"))
-        .filter(|path| path.exists())
-        .collect();
-    paths.sort();
-    let recordings = paths.iter().map(|path| Recording::open(path).unwrap());
-    recordings.filter(|recording| !recording.exported().is_empty() && wanted(&recording.name)).collect()
+    let mut recordings = recorded::wanted("RUSHLIGHT_MODELS", "models");
+    recordings.retain(|recording| !recording.exported().is_empty());
+    recordings
 }
 
 /// The beginning of `docs/models.md`, which a run with UPDATE_DOCS writes.

@@ -8,7 +8,7 @@ use rushlight_compiler::{
     Bytes, CompileOptions, compile, compile_pt2,
     front::pte::{LiftOptions, lift, lift_with},
 };
-use rushlight_testing::recorded::Recording;
+use rushlight_testing::recorded::{self, Recording};
 
 /// Programs that cannot be lifted, with what stands in the error.
 const SKIPPED: &[(&str, &str)] = &[];
@@ -123,10 +123,7 @@ fn delegates_stay_where_that_is_asked_for() {
 }
 
 fn models() -> Vec<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models");
-    let mut paths = json_files(&std::env::var_os("RUSHLIGHT_MODELS").map_or(default, PathBuf::from));
-    paths.retain(|path| path.ends_with("cases.json"));
-    paths
+    recorded::generated("RUSHLIGHT_MODELS", "models")
 }
 
 #[test]

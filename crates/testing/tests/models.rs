@@ -4,29 +4,15 @@
 //! Ignored by default, since the models are generated: `cargo xtask test models` generates and runs them. The folder is
 //! `target/models`, or the one that RUSHLIGHT_MODELS names.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rushlight::Lower;
-use rushlight_testing::recorded::Recording;
-
-fn recordings() -> Vec<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/models");
-    let models = std::env::var_os("RUSHLIGHT_MODELS").map_or(default, PathBuf::from);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(&models)
-        .unwrap_or_else(|error| panic!("{}: {error}; generate the models first", models.display()))
-        .flatten()
-        .map(|folder| folder.path().join("cases.json"))
-        .filter(|path| path.exists())
-        .collect();
-    paths.sort();
-    paths
-}
+use rushlight_testing::recorded::{self, Recording};
 
 #[test]
 #[ignore = "needs the generated models"]
 fn models_give_the_recorded_results() {
-    let paths = recordings();
+    let paths = recorded::generated("RUSHLIGHT_MODELS", "models");
     let mut failures = Vec::new();
     let (mut models, mut calls) = (0, 0);
     for path in &paths {

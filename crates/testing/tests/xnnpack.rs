@@ -4,14 +4,14 @@
 //! Ignored by default, since the models are made by `tools/models/xnnpack.py`: `cargo xtask test models` does it. The folder
 //! is `target/xnnpack-models`, or the one that RUSHLIGHT_XNNPACK_MODELS names; RUSHLIGHT_ONLY takes names to run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rushlight::{Lower, Module};
 use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::partition::Fate;
 use rushlight_compiler::{Bytes, CompileOptions, compile_pte};
-use rushlight_testing::recorded::Recording;
+use rushlight_testing::recorded::{self, Recording};
 
 /// The beginning of `docs/xnnpack-models.md`, which a run with UPDATE_DOCS writes.
 const PAGE: &str = "\
@@ -28,22 +28,6 @@ This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight
 | model | delegate calls | nodes on the CPU back end | others | error | allowed | XNNPACK's own |
 |---|---|---|---|---|---|---|
 ";
-
-fn recordings() -> Vec<Recording> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/xnnpack-models");
-    let models = std::env::var_os("RUSHLIGHT_XNNPACK_MODELS").map_or(default, PathBuf::from);
-    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
-    let wanted = |name: &str| only.is_empty() || only.split(',').any(|wanted| wanted == name);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(&models)
-        .unwrap_or_else(|error| panic!("{}: {error}; make the models first", models.display()))
-        .flatten()
-        .map(|folder| folder.path().join("cases.json"))
-        .filter(|path| path.exists())
-        .collect();
-    paths.sort();
-    let recordings = paths.iter().map(|path| Recording::open(path).unwrap());
-    recordings.filter(|recording| wanted(&recording.name)).collect()
-}
 
 /// The largest error of a program compiled ahead of time, and of one lowered at load; and who takes how many nodes.
 fn check(recording: &Recording) -> Result<(f64, [usize; 2]), String> {
@@ -84,7 +68,7 @@ fn check(recording: &Recording) -> Result<(f64, [usize; 2]), String> {
 #[test]
 #[ignore = "needs the models that tools/models/xnnpack.py makes"]
 fn models_that_were_lowered_for_xnnpack_give_its_results() {
-    let recordings = recordings();
+    let recordings = recorded::wanted("RUSHLIGHT_XNNPACK_MODELS", "xnnpack-models");
     let mut page = String::from(PAGE);
     let mut failures = Vec::new();
     for recording in &recordings {
