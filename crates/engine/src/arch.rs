@@ -81,9 +81,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the instruction set has it.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The greater; `v` where `v` is NaN. `bound` is not NaN.
+    /// The greater; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
     fn max(self, bound: Self::V, v: Self::V) -> Self::V;
-    /// The lesser; `v` where `v` is NaN. `bound` is not NaN.
+    /// The lesser; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
     fn min(self, bound: Self::V, v: Self::V) -> Self::V;
     fn abs(self, v: Self::V) -> Self::V;
     /// The magnitude of `v` with the sign of `sign`.

@@ -84,13 +84,13 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn max(self, bound: Self::V, v: Self::V) -> Self::V {
-        // The instruction returns NaN when one operand is NaN.
-        quarters!(|i| vmaxq_f32(bound[i], v[i]))
+        // FMAX takes zero for greater than minus zero, where the other instruction sets return `v`.
+        quarters!(|i| vbslq_f32(vcltq_f32(v[i], bound[i]), bound[i], v[i]))
     }
 
     #[inline(always)]
     fn min(self, bound: Self::V, v: Self::V) -> Self::V {
-        quarters!(|i| vminq_f32(bound[i], v[i]))
+        quarters!(|i| vbslq_f32(vcgtq_f32(v[i], bound[i]), bound[i], v[i]))
     }
 
     #[inline(always)]
