@@ -129,25 +129,36 @@ trait Bits: Sized {
     fn left(self, count: Self, width: Width) -> Self;
     /// Negative counts and those beyond the width leave the sign.
     fn right(self, count: Self, width: Width) -> Self;
-    /// For counts of [`are_short`](Self::are_short).
+    /// For counts that are [short](Self::is_short).
     fn right_short(self, count: Self) -> Self;
-    /// True if all counts are less than the width of `Self`.
-    fn are_short(counts: &[Self]) -> bool;
+    /// True if a count is less than the width of `Self`.
+    fn is_short(self) -> bool;
 }
 
-/// A kernel from [`Bits::right`], which is only called where counts are not short.
+/// A kernel from [`Bits::right`], which is only called for counts that are not short.
 #[inline(always)]
 fn zip_right<C: Bits + Copy>(right: impl Fn(C, C) -> C) -> impl Fn(&[C], &[C], &mut [C]) {
-    const CHUNK: usize = 64;
+    // Without vectors: those of x86-64 shift all their elements by one count, and taking them apart takes longer.
     move |a, counts, out| {
-        for ((out, a), counts) in out.chunks_mut(CHUNK).zip(a.chunks(CHUNK)).zip(counts.chunks(CHUNK)) {
-            if C::are_short(counts) {
-                zip(C::right_short)(a, counts, out);
-            } else {
-                zip(&right)(a, counts, out);
+        let shift = |a: C, count: C| if count.is_short() { a.right_short(count) } else { unlikely(&right, a, count) };
+        let ((a, a_rest), (counts, counts_rest)) = (a.as_chunks::<4>(), counts.as_chunks::<4>());
+        let (out, out_rest) = out.as_chunks_mut::<4>();
+        for ((out, a), counts) in out.iter_mut().zip(a).zip(counts) {
+            for i in 0..4 {
+                out[i] = shift(a[i], counts[i]);
             }
         }
+        for ((out, &a), &count) in out_rest.iter_mut().zip(a_rest).zip(counts_rest) {
+            *out = shift(a, count);
+        }
     }
+}
+
+/// A call that stays one.
+#[cold]
+#[inline(never)]
+fn unlikely<C>(f: impl Fn(C, C) -> C, a: C, b: C) -> C {
+    f(a, b)
 }
 
 macro_rules! bits {
@@ -180,8 +191,8 @@ macro_rules! bits {
                 self.wrapping_shr(count as u32)
             }
             #[inline(always)]
-            fn are_short(counts: &[Self]) -> bool {
-                (0..<$t>::from(<$t>::BITS as u8)).contains(&counts.iter().fold(0, |all, count| all | count))
+            fn is_short(self) -> bool {
+                (0..<$t>::from(<$t>::BITS as u8)).contains(&self)
             }
         }
     };

@@ -101,23 +101,53 @@ fn transform_part<T: Arithmetic>(row: &[T], out: &mut [T]) {
             *out = x.mul(factor);
         }
     }
-    // Two levels at a time, as long as there are two.
-    while step * 2 < out.len() {
-        for block in out.chunks_exact_mut(step * 4) {
-            let (ab, cd) = block.split_at_mut(step * 2);
-            let ((a, b), (c, d)) = (ab.split_at_mut(step), cd.split_at_mut(step));
-            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-                [*a, *b, *c, *d] = transform_4([*a, *b, *c, *d]);
+    // Three levels at a time, as long as there are three; there are vectors where there were sixteen elements.
+    while step >= LANES && step * 8 <= out.len() {
+        for block in out.chunks_exact_mut(step * 8) {
+            transform_eighths(block);
+        }
+        step *= 8;
+    }
+    while step < out.len() {
+        for block in out.chunks_exact_mut(step * 2) {
+            let (a, b) = block.split_at_mut(step);
+            for (a, b) in a.iter_mut().zip(b) {
+                (*a, *b) = (a.add(*b), a.sub(*b));
             }
         }
-        step *= 4;
+        step *= 2;
     }
-    if step < out.len() {
-        let (a, b) = out.split_at_mut(step);
-        for (a, b) in a.iter_mut().zip(b) {
-            (*a, *b) = (a.add(*b), a.sub(*b));
+}
+
+/// Elements that are transformed at once.
+const LANES: usize = 4;
+
+/// Three levels across the eighths of a block.
+#[inline(always)]
+fn transform_eighths<T: Arithmetic>(block: &mut [T]) {
+    let ([a, b, c, d], [e, f, g, h]) = {
+        let (low, high) = {
+            let half = block.len() / LANES / 2;
+            block.as_chunks_mut::<LANES>().0.split_at_mut(half)
+        };
+        (quarters(low), quarters(high))
+    };
+    for (((((((a, b), c), d), e), f), g), h) in a.iter_mut().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h) {
+        let mut vectors = [*a, *b, *c, *d, *e, *f, *g, *h];
+        for lane in 0..LANES {
+            let column = transform_8(vectors.map(|vector| vector[lane]));
+            for (vector, x) in vectors.iter_mut().zip(column) {
+                vector[lane] = x;
+            }
         }
+        [*a, *b, *c, *d, *e, *f, *g, *h] = vectors;
     }
+}
+
+fn quarters<T>(all: &mut [T]) -> [&mut [T]; 4] {
+    let (low, high) = all.split_at_mut(all.len() / 2);
+    let ((a, b), (c, d)) = (low.split_at_mut(low.len() / 2), high.split_at_mut(high.len() / 2));
+    [a, b, c, d]
 }
 
 /// The first four levels of scaled elements, over rows of four as over vectors.
@@ -134,6 +164,12 @@ fn transform_16<T: Arithmetic>(block: &[T; 16], out: &mut [T; 16], factor: T) {
         rows = core::array::from_fn(|i| rows.map(|row| row[i]));
     }
     out.copy_from_slice(rows.as_flattened());
+}
+
+#[inline(always)]
+fn transform_8<T: Arithmetic>([a, b, c, d, e, f, g, h]: [T; 8]) -> [T; 8] {
+    let (low, high) = (transform_4([a, b, c, d]), transform_4([e, f, g, h]));
+    core::array::from_fn(|i| if i < 4 { low[i].add(high[i]) } else { low[i - 4].sub(high[i - 4]) })
 }
 
 #[inline(always)]

@@ -184,11 +184,19 @@ pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, ze
     // Bytes are the low bits of a float of 2^23 and more, which takes fewer instructions than a conversion.
     const START: f32 = 8_388_608.0;
     if size_of::<Q>() == 1 && zero_point.unsigned_abs() < 1 << 22 {
-        let raised = if Q::from_i32(-1).to_i32() < 0 { 128 } else { 0 };
+        let raised = if Q::from_i32(-1).to_i32() < 0 { 128u8 } else { 0 };
         let zero = START + f32::from(raised) + zero_point as f32;
-        for (x, &q) in out.iter_mut().zip(input) {
-            let byte = q.to_i32() as u8 ^ raised;
-            *x = (f32::from_bits(START.to_bits() | u32::from(byte)) - zero) * scale;
+        let start = START.to_bits() | u32::from(raised);
+        let value = |q: Q| (f32::from_bits(start ^ u32::from(q.to_i32() as u8)) - zero) * scale;
+        // Whole blocks take a third fewer instructions than a loop whose length is not known.
+        let ((input, input_rest), (out, out_rest)) = (input.as_chunks::<16>(), out.as_chunks_mut::<16>());
+        for (out, input) in out.iter_mut().zip(input) {
+            for (x, &q) in out.iter_mut().zip(input) {
+                *x = value(q);
+            }
+        }
+        for (x, &q) in out_rest.iter_mut().zip(input_rest) {
+            *x = value(q);
         }
         return;
     }
