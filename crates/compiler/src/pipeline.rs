@@ -11,8 +11,8 @@ use crate::graph::{Constant, Literal, Model};
 use crate::ops;
 use crate::partition::{Backend, Report, partition};
 use crate::passes::{
-    CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise, LowerComposites,
-    LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass, ReorderNodes,
+    AssignDimOrders, CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise,
+    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass, ReorderNodes,
 };
 
 /// What to compile, and how.
@@ -192,5 +192,5 @@ fn lowering() -> Vec<Box<dyn Pass>> {
 
 /// What makes memory smaller.
 fn arranging() -> Vec<Box<dyn Pass>> {
-    vec![Box::new(ReorderNodes)]
+    vec![Box::new(AssignDimOrders), Box::new(ReorderNodes)]
 }

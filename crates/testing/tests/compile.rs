@@ -42,10 +42,6 @@ const SHARED_STATE: &[&str] = &["shared_state"];
 /// Models that are compiled once more, with their weights in `.ptd` files: one file, as the wheel's bindings take no more.
 const EXTERNAL_WEIGHTS: &[&str] = &["external_one", "external_two", "llama_hf", "mobilenet_v3_small", "tied_weights"];
 
-/// Models that take more memory than ExecuTorch plans, and why.
-const LARGER_PLANS: &[(&str, &str)] =
-    &[("channels_last", "its images are copied into row-major order, where ExecuTorch's program computes in theirs")];
-
 /// A model that compiled and agreed.
 struct Agreed {
     calls: usize,
@@ -167,7 +163,7 @@ fn compiled_models_give_the_recorded_results() {
                     let beside = executorch.map_or_else(String::new, |bytes| bytes.to_string());
                     plans = format!("{planned} | {beside} | {in_use}");
                     if let Some(bytes) = executorch {
-                        if planned > bytes && !LARGER_PLANS.iter().any(|(name, _)| *name == recording.name) {
+                        if planned > bytes {
                             failures.push(format!("{} {label}: plans {planned} of {bytes} bytes", recording.name));
                         }
                         ours += planned;

@@ -24,7 +24,8 @@ pub struct TensorType {
     /// Size of each dimension.
     pub shape: Vec<Expr>,
     /// The dimensions from the outermost in memory to the innermost. Operators take and give contiguous tensors
-    /// (`0, 1, 2, …`); only inputs, outputs and the operators that convert between orders have others.
+    /// (`0, 1, 2, …`); only inputs, outputs and the operators that convert between orders have others, until
+    /// [`AssignDimOrders`](crate::passes::AssignDimOrders) at the end.
     pub dim_order: Vec<u8>,
     /// How integers stand for real numbers, if they do.
     pub quantization: Option<Arc<Quantization>>,

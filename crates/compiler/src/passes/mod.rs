@@ -3,7 +3,9 @@
 mod check;
 mod constants;
 mod cse;
+mod cut;
 mod dce;
+mod dim_orders;
 mod fold;
 mod fold_batch_norm;
 mod functionalise;
@@ -23,6 +25,7 @@ pub use check::CheckOperators;
 pub use constants::{FreezeStates, MergeConstants};
 pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
+pub use dim_orders::AssignDimOrders;
 pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;

@@ -36,6 +36,13 @@ impl Pass for ReorderNodes {
     }
 }
 
+/// The most bytes that are in use at a time in the order that [`ReorderNodes`] finds.
+pub(super) fn bytes_in_use(graph: &Graph) -> u64 {
+    let schedule = Schedule::of(graph);
+    let order = schedule.better().unwrap_or_else(|| (0..schedule.steps.len()).collect());
+    schedule.uses(&order).score.0
+}
+
 /// What trying an order costs for each node, in all: a few milliseconds at most.
 const BUDGET: usize = 1 << 18;
 

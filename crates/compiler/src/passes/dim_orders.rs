@@ -1,0 +1,568 @@
+//! The order in memory that nodes compute in.
+//!
+//! Graphs are row-major. Images that a program takes or gives with the channels innermost are copied from and to that
+//! order, although convolutions and what is usually around them can work in either. Which of them do is a cut through
+//! the graph, whose price is what is copied at its edges.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::Error;
+use crate::graph::{
+    Arg, Def, Graph, Model, NodeId, Op, Origin, OriginId, Schemas, TensorType, Type, Value, ValueId, bind,
+};
+
+use super::Pass;
+use super::cut::{Network, SINK, SOURCE, UNLIMITED};
+use super::reorder::bytes_in_use;
+
+/// Lets nodes compute in channels-last order where fewer bytes are copied between the orders then, and no more are in use
+/// at a time. Stands at the end of the pipeline, as most passes, and backends, expect row-major tensors.
+///
+/// A node is of one order, in its images and its results, as ExecuTorch's kernels demand. Weights stay as they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AssignDimOrders;
+
+impl Pass for AssignDimOrders {
+    fn name(&self) -> &'static str {
+        "dim-orders"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        for graph in model.methods.values_mut() {
+            let images = Images::of(graph);
+            if images.copies.is_empty() {
+                continue;
+            }
+            let assigned = images.assign(graph, &model.schemas)?;
+            if bytes_in_use(&assigned) <= bytes_in_use(graph) {
+                *graph = assigned;
+            }
+        }
+        Ok(())
+    }
+}
+
+const CHANNELS_LAST: [u8; 4] = [0, 2, 3, 1];
+
+const COPY: &str = "dim_order_ops::_to_dim_order_copy";
+
+/// Operators whose first argument is an image, and whose results are.
+const OF_ONE_IMAGE: &[&str] = &[
+    "aten::convolution",
+    "aten::max_pool2d_with_indices",
+    "aten::upsample_bilinear2d.vec",
+    "aten::upsample_nearest2d.vec",
+];
+
+/// Operators that compute element by element: tensors of one shape may be in any order that they share. Those that
+/// broadcast may not, in ExecuTorch's kernels.
+const ELEMENTWISE: &[&str] = &[
+    "aten::abs",
+    "aten::add.Scalar",
+    "aten::add.Tensor",
+    "aten::clamp",
+    "aten::div.Scalar",
+    "aten::div.Tensor",
+    "aten::elu",
+    "aten::erf",
+    "aten::exp",
+    "aten::gelu",
+    "aten::hardtanh",
+    "aten::leaky_relu",
+    "aten::log",
+    "aten::maximum",
+    "aten::minimum",
+    "aten::mul.Scalar",
+    "aten::mul.Tensor",
+    "aten::neg",
+    "aten::pow.Tensor_Scalar",
+    "aten::reciprocal",
+    "aten::relu",
+    "aten::rsqrt",
+    "aten::rsub.Scalar",
+    "aten::sigmoid",
+    "aten::sqrt",
+    "aten::sub.Scalar",
+    "aten::sub.Tensor",
+    "aten::tanh",
+];
+
+/// What the body of a method does with images.
+#[derive(Default)]
+struct Images {
+    /// Nodes that do nothing but copy an image into another order.
+    copies: FxHashSet<NodeId>,
+    /// What their results are copies of, which itself is none.
+    originals: FxHashMap<ValueId, ValueId>,
+    /// Nodes that can compute in either order, which are vertices of a network.
+    either: FxHashMap<NodeId, usize>,
+}
+
+/// Who reads an image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Reader {
+    /// A node that can compute in either order.
+    Either(NodeId),
+    /// One that must have it in the order that it has: channels-last, or row-major.
+    Fixed { channels_last: bool },
+}
+
+impl Images {
+    fn of(graph: &Graph) -> Self {
+        let mut this = Self::default();
+        for id in &graph.blocks[graph.body].nodes {
+            if let Some((from, to)) = copied(graph, *id) {
+                this.copies.insert(*id);
+                this.originals.insert(to, this.original(from));
+            }
+        }
+        this
+    }
+
+    fn original(&self, value: ValueId) -> ValueId {
+        self.originals.get(&value).copied().unwrap_or(value)
+    }
+
+    /// The graph with the order of each node that makes it copy least.
+    fn assign(mut self, graph: &Graph, schemas: &Schemas) -> Result<Graph, Error> {
+        let mut network = Network::new();
+        for id in &graph.blocks[graph.body].nodes {
+            if can_be_either(graph, *id) {
+                self.either.insert(*id, network.vertex());
+            }
+        }
+        let mut readers = self.readers(graph);
+        readers.sort_unstable();
+        readers.dedup();
+        for group in readers.chunk_by(|(a, _), (b, _)| a == b) {
+            let Some((original, _)) = group.first() else { continue };
+            let maker = match graph.values[*original].def {
+                Def::Result(node, _) => self.either.get(&node).copied(),
+                _ => None,
+            };
+            let maker = maker.unwrap_or_else(|| fixed(order(graph, *original) == Some(true)));
+            let price = price(graph, *original);
+            // The image is copied once for all that want it in the other order.
+            let (row_major, channels_last) = (network.vertex(), network.vertex());
+            network.edge(maker, row_major, price);
+            network.edge(channels_last, maker, price);
+            for (_, reader) in group {
+                let reader = match reader {
+                    Reader::Either(node) => self.either[node],
+                    Reader::Fixed { channels_last } => fixed(*channels_last),
+                };
+                network.edge(row_major, reader, UNLIMITED);
+                network.edge(reader, channels_last, UNLIMITED);
+            }
+        }
+        let side = network.source_side();
+        let chosen = self.either.into_iter().map(|(node, vertex)| (node, side[vertex])).collect();
+        let assignment = Assignment { before: graph, copies: self.copies, originals: self.originals, chosen };
+        assignment.carry_out(schemas)
+    }
+
+    /// Who reads which image, by the image of which others are copies.
+    fn readers(&self, graph: &Graph) -> Vec<(ValueId, Reader)> {
+        let mut readers = Vec::new();
+        let mut note = |value: ValueId, reader: Option<NodeId>| {
+            let Some(channels_last) = order(graph, value) else { return };
+            let reader = reader.map_or(Reader::Fixed { channels_last }, Reader::Either);
+            readers.push((self.original(value), reader));
+        };
+        for block in graph.live_blocks() {
+            for id in &graph.blocks[block].nodes {
+                if self.copies.contains(id) {
+                    continue;
+                }
+                let either = self.either.contains_key(id).then_some(*id);
+                for (at, arg) in graph.nodes[*id].args.iter().enumerate() {
+                    let reader = either.filter(|_| takes_image(graph, *id, at));
+                    arg.for_each_value(&mut |value| note(value, reader));
+                }
+            }
+            graph.blocks[block].results.iter().for_each(|arg| arg.for_each_value(&mut |value| note(value, None)));
+        }
+        graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut |value| note(value, None)));
+        graph.updates.iter().for_each(|update| note(update.value, None));
+        readers
+    }
+}
+
+/// The order of each node that can be either, and what it is to be carried out on.
+struct Assignment<'g> {
+    before: &'g Graph,
+    copies: FxHashSet<NodeId>,
+    originals: FxHashMap<ValueId, ValueId>,
+    /// Whether a node computes in channels-last order.
+    chosen: FxHashMap<NodeId, bool>,
+}
+
+/// A graph that is given its copies.
+struct Copying<'a> {
+    graph: Graph,
+    assignment: &'a Assignment<'a>,
+    schemas: &'a Schemas,
+    /// The copies so far: of which image, and whether in channels-last order.
+    made: FxHashMap<(ValueId, bool), ValueId>,
+}
+
+impl Assignment<'_> {
+    fn carry_out(&self, schemas: &Schemas) -> Result<Graph, Error> {
+        let mut to = Copying { graph: self.before.clone(), assignment: self, schemas, made: FxHashMap::default() };
+        let body = to.graph.body;
+        for id in std::mem::take(&mut to.graph.blocks[body].nodes) {
+            if self.copies.contains(&id) {
+                continue;
+            }
+            let chosen = self.chosen.get(&id).copied();
+            for at in 0..to.graph.nodes[id].args.len() {
+                let chosen = chosen.filter(|_| takes_image(self.before, id, at));
+                let mut arg = std::mem::replace(&mut to.graph.nodes[id].args[at], Arg::None);
+                to.arrange(&mut arg, chosen)?;
+                to.graph.nodes[id].args[at] = arg;
+            }
+            let inner: Vec<_> = to.graph.nodes[id].blocks().flat_map(|block| to.graph.blocks_within(block)).collect();
+            for block in inner {
+                for id in to.graph.blocks[block].nodes.clone() {
+                    let mut args = std::mem::take(&mut to.graph.nodes[id].args);
+                    args.iter_mut().try_for_each(|arg| to.arrange(arg, None))?;
+                    to.graph.nodes[id].args = args;
+                }
+                let mut results = std::mem::take(&mut to.graph.blocks[block].results);
+                results.iter_mut().try_for_each(|arg| to.arrange(arg, None))?;
+                to.graph.blocks[block].results = results;
+            }
+            if chosen == Some(true) {
+                for result in to.graph.nodes[id].results.clone() {
+                    if let Type::Tensor(ty) = &mut to.graph.values[result].ty {
+                        ty.dim_order = CHANNELS_LAST.to_vec();
+                    }
+                }
+            }
+            to.graph.blocks[body].nodes.push(id);
+        }
+        let mut outputs = std::mem::take(&mut to.graph.outputs);
+        outputs.iter_mut().try_for_each(|arg| to.arrange(arg, None))?;
+        to.graph.outputs = outputs;
+        for at in 0..to.graph.updates.len() {
+            let value = to.graph.updates[at].value;
+            to.graph.updates[at].value = to.arranged(value, None)?;
+        }
+        Ok(to.graph)
+    }
+}
+
+impl Copying<'_> {
+    fn arrange(&mut self, arg: &mut Arg, chosen: Option<bool>) -> Result<(), Error> {
+        match arg {
+            Arg::Value(value) => *value = self.arranged(*value, chosen)?,
+            Arg::List(items) => items.iter_mut().try_for_each(|item| self.arrange(item, chosen))?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A value in the order that its reader chose, or else in the one that it had before.
+    fn arranged(&mut self, value: ValueId, chosen: Option<bool>) -> Result<ValueId, Error> {
+        let Some(had) = order(self.assignment.before, value) else { return Ok(value) };
+        let original = self.assignment.originals.get(&value).copied().unwrap_or(value);
+        let wanted = chosen.unwrap_or(had);
+        if order(&self.graph, original) == Some(wanted) {
+            return Ok(original);
+        }
+        if let Some(copy) = self.made.get(&(original, wanted)) {
+            return Ok(*copy);
+        }
+        let Value { name, ty, def } = self.graph.values[original].clone();
+        let Type::Tensor(ty) = ty else { return Ok(value) };
+        let dim_order = if wanted { CHANNELS_LAST.to_vec() } else { vec![0, 1, 2, 3] };
+        let numbers: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
+        let schema = self.schemas.expect(COPY)?;
+        let args = bind(&schema, vec![original.into()], &[("dim_order", Arg::from(numbers.as_slice()))])?;
+        // The copy that stood for it before, or else what made it.
+        let origin = match (self.graph.values[value].def, def) {
+            (Def::Result(node, _), _) | (_, Def::Result(node, _)) => self.graph.nodes[node].origin,
+            _ => self.graph.origins.push(Origin::default()),
+        };
+        let copy =
+            self.push(Op::Call(schema), args, origin, (format!("{name}_ordered"), TensorType { dim_order, ..ty }));
+        self.made.insert((original, wanted), copy);
+        Ok(copy)
+    }
+
+    fn push(&mut self, op: Op, args: Vec<Arg>, origin: OriginId, (name, ty): (String, TensorType)) -> ValueId {
+        let result = ValueId::new(self.graph.values.len() as u32);
+        self.graph.push_node(self.graph.body, op, args, origin, [(name, Type::Tensor(ty))]);
+        result
+    }
+}
+
+/// The side of a cut of what is in this order whatever the others are in.
+const fn fixed(channels_last: bool) -> usize {
+    if channels_last { SOURCE } else { SINK }
+}
+
+/// Whether an image is in channels-last order; `None` for what is no image, or in an order of neither kind.
+fn order(graph: &Graph, value: ValueId) -> Option<bool> {
+    let ty = graph.ty(value).as_tensor().filter(|ty| ty.rank() == CHANNELS_LAST.len())?;
+    if ty.is_contiguous() { Some(false) } else { (ty.dim_order == CHANNELS_LAST).then_some(true) }
+}
+
+/// What copying an image costs: its bytes, and a little for the instruction.
+fn price(graph: &Graph, value: ValueId) -> u64 {
+    let bytes = graph.ty(value).as_tensor().and_then(|ty| ty.max_bytes(&graph.symbols));
+    bytes.unwrap_or(u64::MAX).min(1 << 40) + 1
+}
+
+/// What a node copies into another order, and the copy, if it does no more.
+fn copied(graph: &Graph, node: NodeId) -> Option<(ValueId, ValueId)> {
+    let node = &graph.nodes[node];
+    let (Some(Arg::Value(from)), Some(to)) = (node.args.first(), node.result()) else { return None };
+    order(graph, *from).zip(order(graph, to))?;
+    let same_dtype = graph.tensor(*from).ok()?.dtype == graph.tensor(to).ok()?.dtype;
+    (node.op.name() == COPY && same_dtype).then_some((*from, to))
+}
+
+/// Whether a node can compute in either order.
+fn can_be_either(graph: &Graph, id: NodeId) -> bool {
+    let node = &graph.nodes[id];
+    let is_elementwise = ELEMENTWISE.contains(&node.op.name());
+    if !is_elementwise && !OF_ONE_IMAGE.contains(&node.op.name()) {
+        return false;
+    }
+    let Some(result) = node.result().and_then(|result| graph.tensor(result).ok()) else { return false };
+    let mut fits = node.results.iter().all(|result| order(graph, *result) == Some(false));
+    for (_, arg) in node.args.iter().enumerate().filter(|(at, _)| takes_image(graph, id, *at)) {
+        let ty = arg.as_value().and_then(|value| graph.ty(value).as_tensor());
+        fits &= ty.is_some_and(|ty| ty.is_contiguous() && ty.rank() == CHANNELS_LAST.len());
+        fits &= !is_elementwise || ty.is_some_and(|ty| ty.shape == result.shape);
+    }
+    fits
+}
+
+/// Whether an argument of a node that can be either is an image: of elementwise operators every tensor is.
+fn takes_image(graph: &Graph, id: NodeId, at: usize) -> bool {
+    let node = &graph.nodes[id];
+    let is_tensor = |arg: &Arg| arg.as_value().is_some_and(|value| graph.ty(value).as_tensor().is_some());
+    match node.args.get(at) {
+        Some(arg) if ELEMENTWISE.contains(&node.op.name()) => is_tensor(arg),
+        _ => at == 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+    use crate::emit::{EmitOptions, emit};
+    use crate::graph::Constant;
+    use crate::interpret::{Datum, TensorData, run};
+    use crate::passes::EliminateDeadCode;
+    use crate::passes::testing::{Method, float};
+
+    const ROW_MAJOR: [u8; 4] = [0, 1, 2, 3];
+
+    fn image(sizes: &[i64], dim_order: [u8; 4]) -> Type {
+        Type::Tensor(TensorType { dim_order: dim_order.to_vec(), ..TensorType::of(ScalarType::Float, sizes) })
+    }
+
+    fn sizes(m: &mut Method, value: ValueId) -> Vec<i64> {
+        m.graph().tensor(value).unwrap().static_sizes().unwrap()
+    }
+
+    fn copy(m: &mut Method, from: ValueId, dim_order: [u8; 4]) -> ValueId {
+        let order = Arg::List(dim_order.map(|dim| i64::from(dim).into()).to_vec());
+        let args = vec![from.into(), Arg::None, Arg::None, Arg::None, Arg::None, Arg::Bool(false), order];
+        let sizes = sizes(m, from);
+        m.call(COPY, args, image(&sizes, dim_order))
+    }
+
+    /// An input in channels-last order, and its copy in row-major order.
+    fn input(m: &mut Method, sizes: &[i64]) -> ValueId {
+        let x = m.graph().input("x", image(sizes, CHANNELS_LAST));
+        copy(m, x, ROW_MAJOR)
+    }
+
+    /// A convolution of stride 1, with this much padding.
+    fn convolution(m: &mut Method, x: ValueId, weight: [i64; 4], padding: i64, transposed: bool) -> ValueId {
+        let count = weight.iter().product::<i64>();
+        let bytes: Vec<u8> = (0..count).flat_map(|at| ((at % 11) as f32 * 0.25 - 1.0).to_le_bytes()).collect();
+        let weight = Constant::dense("weight", TensorType::of(ScalarType::Float, &weight), bytes).unwrap();
+        let id = m.model.constants.push(weight);
+        let Model { methods, constants, .. } = &mut m.model;
+        let weight = methods["forward"].constant(id, constants);
+        let args =
+            vec![x.into(), weight.into(), Arg::None, Arg::from([1, 1]), Arg::from([padding; 2]), Arg::from([1, 1])];
+        let args = [args, vec![transposed.into(), Arg::from([0, 0]), Arg::from(1)]].concat();
+        m.calls("aten::convolution", args)[0]
+    }
+
+    fn is_channels_last(m: &mut Method, value: ValueId) -> bool {
+        order(m.graph(), value).unwrap()
+    }
+
+    /// The outputs for inputs that count.
+    fn results(m: &mut Method) -> Vec<Vec<f32>> {
+        let emitted = emit(&m.model, &EmitOptions::default()).unwrap();
+        let file = emitted.program.to_bytes().unwrap();
+        let body = m.graph().body;
+        let params = m.graph().blocks[body].params.clone();
+        let counting = params.into_iter().map(|param| {
+            let sizes: Vec<usize> = sizes(m, param).into_iter().map(|size| size as usize).collect();
+            let count = sizes.iter().product::<usize>();
+            let bytes = (0..count).flat_map(|at| ((at * 7 % 23) as f32 - 9.0).to_le_bytes()).collect();
+            Datum::Tensor(TensorData { dtype: ScalarType::Float, sizes, bytes })
+        });
+        let inputs: Vec<Datum> = counting.collect();
+        let outputs = run(&file, "forward", &inputs).unwrap().into_iter().map(|output| match output {
+            Datum::Tensor(tensor) => {
+                tensor.bytes.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect()
+            }
+            other => panic!("{other:?}"),
+        });
+        outputs.collect()
+    }
+
+    #[test]
+    fn networks_between_channels_last_images_copy_nothing() {
+        let mut m = Method::new();
+        let x = input(&mut m, &[2, 3, 9, 8]);
+        let x = convolution(&mut m, x, [4, 3, 3, 2], 0, false);
+        let x = m.calls("aten::relu", vec![x.into()])[0];
+        let pooled = m.calls("aten::max_pool2d_with_indices", vec![x.into(), Arg::from([2, 2])])[0];
+        let scaled = m.calls("aten::mul.Scalar", vec![pooled.into(), Arg::Float(0.5)])[0];
+        let sum = m.calls("aten::add.Tensor", vec![pooled.into(), scaled.into()])[0];
+        let y = convolution(&mut m, sum, [5, 4, 1, 1], 0, false);
+        let output = copy(&mut m, y, CHANNELS_LAST);
+        m.graph().outputs = vec![output.into()];
+        let expected = results(&mut m);
+        let names = [
+            "aten::convolution",
+            "aten::relu",
+            "aten::max_pool2d_with_indices",
+            "aten::mul.Scalar",
+            "aten::add.Tensor",
+            "aten::convolution",
+        ];
+        assert_eq!(m.after(&AssignDimOrders), names);
+        assert_eq!(m.graph().outputs, vec![Arg::Value(y)]);
+        for value in [x, pooled, scaled, sum, y] {
+            assert!(is_channels_last(&mut m, value));
+        }
+        assert_eq!(results(&mut m), expected);
+    }
+
+    #[test]
+    fn copies_stand_where_they_are_smallest() {
+        let mut m = Method::new();
+        let x = input(&mut m, &[1, 3, 8, 8]);
+        let x = convolution(&mut m, x, [4, 3, 3, 3], 0, false);
+        let x = m.calls("aten::max_pool2d_with_indices", vec![x.into(), Arg::from([3, 3])])[0];
+        let wide = convolution(&mut m, x, [16, 4, 1, 1], 0, false);
+        let mean = m.calls("aten::mean.dim", vec![wide.into(), Arg::from([2, 3])])[0];
+        m.graph().outputs = vec![mean.into()];
+        let expected = results(&mut m);
+        let names = ["aten::convolution", "aten::max_pool2d_with_indices", COPY, "aten::convolution", "aten::mean.dim"];
+        assert_eq!(m.after(&AssignDimOrders), names);
+        assert!(is_channels_last(&mut m, x));
+        assert!(!is_channels_last(&mut m, wide));
+        assert_eq!(results(&mut m), expected);
+    }
+
+    #[test]
+    fn kernels_that_take_only_row_major_images_keep_them() {
+        let mut m = Method::new();
+        let x = input(&mut m, &[1, 2, 6, 6]);
+        let scale = m.graph().input("scale", float(&[1, 2, 1, 1]));
+        let scaled = m.calls("aten::mul.Tensor", vec![x.into(), scale.into()])[0];
+        let pooled = m.calls("aten::avg_pool2d", vec![scaled.into(), Arg::from([2, 2])])[0];
+        let output = copy(&mut m, pooled, CHANNELS_LAST);
+        m.graph().outputs = vec![output.into()];
+        assert_eq!(m.after(&AssignDimOrders), [COPY, "aten::mul.Tensor", "aten::avg_pool2d", COPY]);
+        assert!(!is_channels_last(&mut m, scaled));
+    }
+
+    #[test]
+    fn one_copy_serves_all_who_want_it() {
+        let mut m = Method::new();
+        let x = m.graph().input("x", image(&[1, 2, 6, 6], ROW_MAJOR));
+        let a = m.calls("aten::relu", vec![x.into()])[0];
+        let first = copy(&mut m, a, CHANNELS_LAST);
+        let second = copy(&mut m, a, CHANNELS_LAST);
+        let back = copy(&mut m, second, ROW_MAJOR);
+        let softmax = m.calls("aten::_softmax", vec![back.into(), Arg::from(1), Arg::Bool(false)])[0];
+        let inner = m.cond(|m, block| m.call_in(block, "aten::neg", vec![a.into()], float(&[1, 2, 6, 6])));
+        m.graph().outputs = vec![first.into(), second.into(), softmax.into(), inner.into()];
+        let names = m.after(&AssignDimOrders);
+        assert_eq!(names.iter().filter(|name| *name == COPY).count(), 1, "{names:?}");
+        let outputs = m.graph().outputs.clone();
+        assert_eq!(outputs[0], outputs[1]);
+        assert!(!is_channels_last(&mut m, a));
+    }
+
+    #[test]
+    fn where_both_copy_as_much_images_are_row_major() {
+        let mut m = Method::new();
+        let x = input(&mut m, &[1, 8, 8, 8]);
+        let y = m.calls("aten::neg", vec![x.into()])[0];
+        m.graph().outputs = vec![y.into()];
+        assert_eq!(m.after(&AssignDimOrders), [COPY, "aten::neg"]);
+        assert!(!is_channels_last(&mut m, y));
+    }
+
+    #[test]
+    fn random_networks_compute_what_they_did() {
+        let mut seed = 1u32;
+        let mut below = |bound: usize| {
+            seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
+            (seed >> 16) as usize % bound
+        };
+        let mut fewer = 0;
+        for _ in 0..40 {
+            let mut m = Method::new();
+            let row_major = m.graph().input("r", image(&[1, 4, 6, 5], ROW_MAJOR));
+            let mut images = vec![row_major, input(&mut m, &[1, 4, 6, 5]), input(&mut m, &[1, 4, 6, 5])];
+            let mut outputs: Vec<Arg> = Vec::new();
+            for _ in 0..12 {
+                let x = images[below(images.len())];
+                let pool = vec![x.into(), Arg::from([3, 3]), Arg::from([1, 1]), Arg::from([1, 1])];
+                images.push(match below(9) {
+                    0 => m.calls("aten::neg", vec![x.into()])[0],
+                    1 => m.calls("aten::hardtanh", vec![x.into(), Arg::Float(-8.0), Arg::Float(7.5)])[0],
+                    2 => m.calls("aten::max_pool2d_with_indices", pool)[0],
+                    // Which takes row-major images only.
+                    3 => m.calls("aten::avg_pool2d", pool)[0],
+                    4 => convolution(&mut m, x, [4, 4, 3, 3], 1, below(2) == 0),
+                    5 => {
+                        let ordered = copy(&mut m, x, CHANNELS_LAST);
+                        outputs.push(ordered.into());
+                        copy(&mut m, ordered, ROW_MAJOR)
+                    }
+                    6 => {
+                        let args = vec![x.into(), Arg::from([6, 5]), Arg::Bool(true), Arg::None];
+                        m.calls("aten::upsample_bilinear2d.vec", args)[0]
+                    }
+                    _ => {
+                        let y = images[below(images.len())];
+                        m.calls("aten::add.Tensor", vec![x.into(), y.into()])[0]
+                    }
+                });
+            }
+            let last = images[images.len() - 1];
+            let last = if below(3) == 0 { last } else { copy(&mut m, last, CHANNELS_LAST) };
+            outputs.push(last.into());
+            m.graph().outputs = outputs;
+            let copies = |names: &[String]| names.iter().filter(|name| *name == COPY).count();
+            let before = copies(&m.after(&EliminateDeadCode));
+            let expected = results(&mut m);
+            let after = copies(&m.after(&AssignDimOrders));
+            fewer += usize::from(after < before);
+            assert!(after <= before, "{after} copies of {before}");
+            for (got, expected) in results(&mut m).iter().flatten().zip(expected.iter().flatten()) {
+                assert!((got - expected).abs() <= expected.abs().max(1.0) * 1e-4, "{got} for {expected}");
+            }
+        }
+        assert!(fewer > 10, "only {fewer} networks copy less");
+    }
+}
