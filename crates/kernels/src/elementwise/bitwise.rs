@@ -132,7 +132,7 @@ trait Bits: Sized {
     /// For counts that are [short](Self::is_short).
     fn right_short(self, count: Self) -> Self;
     /// True if a count is less than the width of `Self`.
-    fn is_short(self) -> bool;
+    fn is_short(&self) -> bool;
 }
 
 /// A kernel from [`Bits::right`], which is only called for counts that are not short.
@@ -191,8 +191,8 @@ macro_rules! bits {
                 self.wrapping_shr(count as u32)
             }
             #[inline(always)]
-            fn is_short(self) -> bool {
-                (0..<$t>::from(<$t>::BITS as u8)).contains(&self)
+            fn is_short(&self) -> bool {
+                (0..<$t>::from(<$t>::BITS as u8)).contains(self)
             }
         }
     };
