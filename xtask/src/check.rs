@@ -21,8 +21,13 @@ pub fn all() -> Result<()> {
 }
 
 /// The workspaces: the main one, and those that need another target, compiler or kind of library.
-const MANIFESTS: &[&str] =
-    &["Cargo.toml", "examples/cortex-m/Cargo.toml", "fuzz/Cargo.toml", "bindings/python/Cargo.toml"];
+const MANIFESTS: &[&str] = &[
+    "Cargo.toml",
+    "bindings/python/Cargo.toml",
+    "crates/engine/loom/Cargo.toml",
+    "examples/cortex-m/Cargo.toml",
+    "fuzz/Cargo.toml",
+];
 
 /// The levels of ARCHITECTURE.md. A crate may depend on crates of lower levels only; development dependencies may
 /// point anywhere.
@@ -42,6 +47,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-example-backend", 7),
     ("rushlight-example-cortex-m", 7),
     ("rushlight-fuzz", 7),
+    ("rushlight-loom", 7),
     ("xtask", 7),
 ];
 

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod command;
+mod sanitize;
 mod setup;
 mod size;
 mod test;
@@ -16,6 +17,7 @@ usage: cargo xtask <chore>
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default)
   check          formatting, clippy, docs, the direction of dependencies, licences
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
+  sanitize       the engine's tests under the address sanitizer, with a nightly compiler
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's, into docs/benchmarks.md: portable, overhead, compile (all by default);
                  portable <text> only prints the operators whose line contains the text";
@@ -32,6 +34,7 @@ fn main() -> Result<()> {
         ["bench"] => bench::run_kind(None, None),
         ["bench", kind] => bench::run_kind(Some(kind), None),
         ["bench", kind, filter] => bench::run_kind(Some(kind), Some(filter)),
+        ["sanitize"] => sanitize::engine(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -55,9 +55,13 @@ pub fn one(name: &str) -> Result<()> {
     }
 }
 
-/// Unit tests, operator cases, corpus, and some of the mutations, with arithmetic checked for overflow.
+/// Unit tests, operator cases, corpus, and some of the mutations, with arithmetic checked for overflow; and all
+/// interleavings of the thread pool's protocol.
 fn rust() -> Result<()> {
-    run(command("cargo", &["test", "--workspace", "--quiet"]).env("RUSHLIGHT_MUTATIONS", "20000"))
+    run(command("cargo", &["test", "--workspace", "--quiet"]).env("RUSHLIGHT_MUTATIONS", "20000"))?;
+    let mut loom = command("cargo", &["test", "--release", "--quiet", "--target-dir", "target/loom"]);
+    loom.args(["--manifest-path", "crates/engine/loom/Cargo.toml"]);
+    run(loom.env("RUSTFLAGS", "--cfg loom"))
 }
 
 /// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and

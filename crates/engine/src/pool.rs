@@ -50,7 +50,7 @@ mod threaded {
     use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
-    use super::gate::Gate;
+    use super::gate::{Gate, Sleep};
 
     /// How long a worker spins for the next job before it parks.
     const SPIN: Duration = Duration::from_millis(1);
@@ -70,7 +70,7 @@ mod threaded {
         next: AtomicUsize,
         panicked: AtomicBool,
         stop: AtomicBool,
-        asleep: Box<[AtomicBool]>,
+        sleeps: Box<[Sleep]>,
     }
 
     // SAFETY: `job` is written only by the thread that set `busy`, while the gate is closed and empty, and read only by
@@ -107,7 +107,7 @@ mod threaded {
                 next: AtomicUsize::new(0),
                 panicked: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
-                asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
+                sleeps: (0..wanted).map(|_| Sleep::new()).collect(),
             });
             let start = |index: usize| {
                 let shared = Arc::clone(&shared);
@@ -148,9 +148,8 @@ mod threaded {
             unsafe { *self.shared.job.get() = job };
             self.shared.next.store(0, Ordering::Relaxed);
             self.shared.gate.open();
-            let helpers = self.workers.iter().zip(&self.shared.asleep).take(tasks - 1);
-            for (worker, asleep) in helpers {
-                if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
+            for (worker, sleep) in self.workers.iter().zip(&self.shared.sleeps).take(tasks - 1) {
+                if sleep.must_be_woken() {
                     worker.thread().unpark();
                 }
             }
@@ -205,11 +204,11 @@ mod threaded {
                 if since.get_or_insert_with(Instant::now).elapsed() < SPIN {
                     continue;
                 }
-                self.asleep[index].store(true, Ordering::Relaxed);
-                if !self.gate.is_open_before_sleep() && !self.stop.load(Ordering::Relaxed) {
+                let sleep = &self.sleeps[index];
+                if sleep.announce(&self.gate) && !self.stop.load(Ordering::Relaxed) {
                     thread::park();
                 }
-                self.asleep[index].store(false, Ordering::Relaxed);
+                sleep.end();
                 since = None;
             }
         }

@@ -9,8 +9,14 @@
 //! What the caller wrote before it opened is visible to those who enter, and what they wrote before they left is visible
 //! to the caller when the wait ends. A helper that comes late finds the gate closed and has missed nothing, so the caller
 //! never waits for one that sleeps.
+//!
+//! Before it sleeps, a helper announces that and looks at the gate once more; after it opened, the caller looks for
+//! announcements. One of the two sees the other.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 const INSIDE: u64 = (1 << 31) - 1;
 const OPEN: u64 = 1 << 31;
@@ -29,15 +35,9 @@ impl Gate {
     pub(super) fn open(&self) {
         let number = self.0.load(Ordering::Relaxed) & !(NUMBER - 1);
         self.0.store(number.wrapping_add(NUMBER) | OPEN, Ordering::Release);
-        // Together with the fence of `wait_is_over`: a helper that announced its sleep before this point is seen by the
+        // Together with the fence of `Sleep::announce`: a helper that announced its sleep before this point is seen by the
         // caller afterwards, and one that announces it later sees the gate open.
         fence(Ordering::SeqCst);
-    }
-
-    /// Whether the gate is open, as seen by a helper that has just announced that it will sleep.
-    pub(super) fn is_open_before_sleep(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) & OPEN != 0
     }
 
     /// Enters a gate that is open and whose number is not `last`; returns its number.
@@ -68,5 +68,32 @@ impl Gate {
     /// Whether all have left a closed gate.
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) & INSIDE == 0
+    }
+}
+
+/// Whether a helper sleeps, or is about to.
+#[derive(Debug)]
+pub(super) struct Sleep(AtomicBool);
+
+impl Sleep {
+    pub(super) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Says that this helper will sleep. Returns whether it may: only if the gate is not open.
+    pub(super) fn announce(&self, gate: &Gate) -> bool {
+        self.0.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        gate.0.load(Ordering::Relaxed) & OPEN == 0
+    }
+
+    /// Says that this helper is awake.
+    pub(super) fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the caller, having opened the gate, must wake this helper.
+    pub(super) fn must_be_woken(&self) -> bool {
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 }
