@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rushlight_compiler::back::cpu::Cpu;
+use rushlight_compiler::back::cpu::{Cpu, Keys};
 use rushlight_compiler::emit::{EmitOptions, Emitted, MethodMap, emit};
 use rushlight_compiler::front::pte::{LiftOptions, lift_with};
 use rushlight_compiler::front::xnnpack;
@@ -94,8 +94,10 @@ impl Lowered {
         let translated = check(program, setting)?;
         let lift = LiftOptions { inline_xnnpack: !registered(setting.backends, xnnpack::BACKEND) };
         let (plan_inputs, plan_outputs) = interface::planned(program);
+        // Methods may share weights, which then are told apart by content.
+        let keys = if program.num_methods() == 1 { Keys::Place } else { Keys::Content };
         let options = CompileOptions {
-            backends: vec![Box::new(Cpu { threads: setting.threads.and_then(NonZeroUsize::new) })],
+            backends: vec![Box::new(Cpu { threads: setting.threads.and_then(NonZeroUsize::new), keys })],
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
             ..CompileOptions::default()
         };

@@ -32,6 +32,18 @@ use rushlight_format::cpu::CPU_BACKEND;
 pub struct Cpu {
     /// How many threads pack weights; as many as the machine runs at once if `None`.
     pub threads: Option<NonZeroUsize>,
+    /// How packed weights are told apart.
+    pub keys: Keys,
+}
+
+/// What the name of packed weights says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// Their content: what is the same is stored once, and the same program is the same file. All bytes are read for it.
+    #[default]
+    Content,
+    /// Where they lie in memory, for a program with one method that is run at once and never written.
+    Place,
 }
 
 impl Backend for Cpu {
@@ -61,7 +73,7 @@ impl Backend for Cpu {
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        let (program, named_data) = lower::lower(part, threads)?;
+        let (program, named_data) = lower::lower(part, threads, self.keys)?;
         Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
     }
 }

@@ -13,7 +13,7 @@ use crate::memory;
 
 use super::view::View;
 use super::weights::{self, Content, Weights};
-use super::{constants, error};
+use super::{Keys, constants, error};
 
 /// Constants of up to this many floats are stored in the payload itself.
 const SMALL: usize = 1024;
@@ -309,18 +309,24 @@ impl<'a> Plan<'a> {
     }
 
     /// Finds a place for everything, and packs weights by so many threads.
-    pub fn finish(mut self, threads: usize) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+    pub fn finish(mut self, threads: usize, keys: Keys) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
         let mut named_data: Vec<(String, Bytes)> = Vec::new();
         let mut blobs = Vec::with_capacity(self.weights.len());
-        for (key, data) in weights::make(std::mem::take(&mut self.weights), threads)? {
-            // What is stored twice has one key.
-            let known = self.program.blobs.iter().position(|known| *known == key);
-            blobs.push(known.unwrap_or_else(|| {
-                self.program.blobs.push(key.clone());
-                named_data.push((key, data));
-                self.program.blobs.len() - 1
-            }) as u32);
+        for (mut key, data) in weights::make(std::mem::take(&mut self.weights), threads, keys)? {
+            // What is the same is stored once; other content of the same key, however unlikely, gets a key of its own.
+            let index = loop {
+                match named_data.iter().position(|(known, _)| *known == key) {
+                    Some(index) if named_data[index].1 == data => break index,
+                    Some(_) => key.push('\''),
+                    None => {
+                        named_data.push((key, data));
+                        break named_data.len() - 1;
+                    }
+                }
+            };
+            blobs.push(index as u32);
         }
+        self.program.blobs = named_data.iter().map(|(key, _)| key.clone()).collect();
         for (view, dtype) in std::mem::take(&mut self.inputs) {
             let id = self.window_of(&view, &view.dims(), dtype)?;
             self.program.inputs.push(id);

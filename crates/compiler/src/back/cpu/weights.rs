@@ -10,6 +10,8 @@ use rustc_hash::FxBuildHasher;
 use crate::Bytes;
 use crate::error::Error;
 
+use super::Keys;
+
 /// Floats that the start of packed weights is a multiple of: a cache line, and the widest vector.
 const ALIGNMENT: usize = 16;
 
@@ -36,11 +38,11 @@ impl std::fmt::Debug for Weights<'_> {
     }
 }
 
-/// Makes blobs, each with a key that says its content.
-pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize) -> Result<Vec<(String, Bytes)>, Error> {
+/// Makes blobs, each with a key.
+pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize, keys: Keys) -> Result<Vec<(String, Bytes)>, Error> {
     let threads = threads.clamp(1, weights.len().max(1));
     if threads == 1 {
-        return weights.into_iter().map(Weights::make).collect();
+        return weights.into_iter().map(|one| one.make(keys)).collect();
     }
     let waiting: Vec<Mutex<Option<Weights<'_>>>> = weights.into_iter().map(|one| Mutex::new(Some(one))).collect();
     let done: Vec<Mutex<Option<Result<(String, Bytes), Error>>>> = waiting.iter().map(|_| Mutex::new(None)).collect();
@@ -50,7 +52,7 @@ pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize) -> Result<Vec<(Str
             let index = next.fetch_add(1, Ordering::Relaxed);
             waiting.get(index).zip(done.get(index))
         } {
-            let made = from.lock().ok().and_then(|mut from| from.take()).map(Weights::make);
+            let made = from.lock().ok().and_then(|mut from| from.take()).map(|one| one.make(keys));
             if let Ok(mut to) = to.lock() {
                 *to = made;
             }
@@ -68,12 +70,16 @@ pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize) -> Result<Vec<(Str
 }
 
 impl Weights<'_> {
-    fn make(self) -> Result<(String, Bytes), Error> {
+    fn make(self, keys: Keys) -> Result<(String, Bytes), Error> {
         let data = match self.content {
             Content::Ready(bytes) => bytes,
             Content::Packed(len, pack) => packed(len, pack)?,
         };
-        Ok((format!("rushlight.cpu/{}/{:016x}", self.name, content_hash(&data)), data))
+        let identity = match keys {
+            Keys::Content => format!("{:016x}", content_hash(&data)),
+            Keys::Place => format!("{:x}+{:x}", data.as_ptr().addr(), data.len()),
+        };
+        Ok((format!("rushlight.cpu/{}/{identity}", self.name), data))
     }
 }
 
@@ -135,11 +141,13 @@ mod tests {
 
     #[test]
     fn blobs_are_the_same_by_one_thread_and_by_several() {
-        let one = make(weights(9), 1).unwrap();
-        assert_eq!(one, make(weights(9), 3).unwrap());
+        let one = make(weights(9), 1, Keys::Content).unwrap();
+        assert_eq!(one, make(weights(9), 3, Keys::Content).unwrap());
         assert!(one.iter().all(|(_, data)| data.as_ptr().addr().is_multiple_of(64) && data.len() == 400));
         assert_eq!(one[2].1[4..8], 2f32.to_le_bytes());
         assert!(one[2].0.starts_with("rushlight.cpu/w2/"), "{}", one[2].0);
+        let placed = make(weights(9), 2, Keys::Place).unwrap();
+        assert!(placed.iter().zip(&one).all(|((key, data), (other, same))| key != other && data == same));
     }
 
     #[test]
@@ -148,6 +156,6 @@ mod tests {
             Weights { name: "w".into(), content: Content::Packed(1, Box::new(|_| Err(super::super::error("no")))) };
         let mut all = weights(3);
         all.push(fail);
-        assert!(make(all, 2).is_err());
+        assert!(make(all, 2, Keys::Content).is_err());
     }
 }

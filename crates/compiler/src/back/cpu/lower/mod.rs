@@ -20,10 +20,10 @@ use super::call::Call;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
-use super::{constants, error, held_as_float};
+use super::{Keys, constants, error, held_as_float};
 
 /// Makes a program of a part, and the blobs that it names, which so many threads pack.
-pub(super) fn lower(part: &Part, threads: usize) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+pub(super) fn lower(part: &Part, threads: usize, keys: Keys) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
     let graph = part.graph()?;
     let mut lowering = Lowering {
         model: &part.model,
@@ -58,7 +58,7 @@ pub(super) fn lower(part: &Part, threads: usize) -> Result<(CpuProgram, Vec<(Str
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
-    lowering.plan.finish(threads)
+    lowering.plan.finish(threads, keys)
 }
 
 /// A part being lowered.
