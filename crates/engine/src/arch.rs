@@ -1,7 +1,7 @@
 //! The instruction sets behind one trait, and the one place where a job enters code compiled for one of them.
 //!
 //! A vector is always 16 f32 lanes, the width of a panel of packed weights: one AVX-512 register, two of AVX2, four of
-//! NEON. Kernels are written once, generic over [`Simd`], and compiled for each instruction set by
+//! NEON or SSE2. Kernels are written once, generic over [`Simd`], and compiled for each instruction set by
 //! [`Simd::vectorize`]. All of a kernel must be `#[inline(always)]`, down to the operations of the trait: only what is
 //! inlined into the function with `#[target_feature]` is compiled with the feature.
 #![allow(unsafe_code)]
@@ -14,6 +14,8 @@ pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod sse2;
 
 use crate::Isa;
 
@@ -192,6 +194,8 @@ pub(crate) enum Level {
     #[cfg(test)]
     WideScalar(scalar::WideScalar),
     #[cfg(target_arch = "x86_64")]
+    Sse2(sse2::Sse2),
+    #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
@@ -203,6 +207,8 @@ impl Level {
     pub(crate) fn of(isa: Isa) -> Option<Level> {
         match isa {
             Isa::Scalar => Some(Level::Scalar(scalar::Scalar::new())),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse2 => sse2::Sse2::new().map(Level::Sse2),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::new().map(Level::Avx2),
             #[cfg(target_arch = "x86_64")]
@@ -230,6 +236,8 @@ impl Level {
             #[cfg(test)]
             Level::WideScalar(_) => Isa::Scalar,
             #[cfg(target_arch = "x86_64")]
+            Level::Sse2(_) => Isa::Sse2,
+            #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => Isa::Avx512,
@@ -245,6 +253,8 @@ impl Level {
             Level::Scalar(simd) => simd.vectorize(job),
             #[cfg(test)]
             Level::WideScalar(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Level::Sse2(simd) => simd.vectorize(job),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(simd) => simd.vectorize(job),
             #[cfg(target_arch = "x86_64")]

@@ -8,6 +8,8 @@ use core::fmt;
 pub enum Isa {
     /// Portable code, for every target.
     Scalar,
+    /// x86-64 as it always is.
+    Sse2,
     /// x86-64 with AVX2 and FMA.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
@@ -18,7 +20,7 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the portable one first, within an architecture from the weakest to the strongest.
-    pub const ALL: &'static [Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    pub const ALL: &'static [Isa] = &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Neon];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
@@ -39,10 +41,11 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `avx2`, `avx512` or `neon`.
+    /// `scalar`, `sse2`, `avx2`, `avx512` or `neon`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
+            Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
