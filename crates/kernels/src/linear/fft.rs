@@ -146,7 +146,7 @@ where
         let half = n / 2;
         let (turned, work) = numbers(work, half + 1);
         turns(turned, n, -1.0);
-        let mut transform = Transform::<F, N>::new(half, Direction::Forward, work);
+        let mut transform = Transform::<F, N>::with_turns(half, Direction::Forward, work, turned);
         let half_factor = factor.mul(F::from_f64(0.5));
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
             load_pairs(values, lines, from_step, transform.lines());
@@ -234,7 +234,7 @@ where
         let half = n / 2;
         let (turned, work) = numbers(work, half + 1);
         turns(turned, n, 1.0);
-        let mut transform = Transform::<F, N>::new(half, Direction::Backward, work);
+        let mut transform = Transform::<F, N>::with_turns(half, Direction::Backward, work, turned);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {
             let slots = transform.lines();
             load_numbers(values, lines, from_step, slots);

@@ -83,11 +83,25 @@ struct Chirp<'w, F, const N: usize> {
 impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
     /// `work` has [`work_len`] reals, or at least [`least_work_len`].
     pub(super) fn new(n: usize, direction: Direction, work: &'w mut [F]) -> Self {
+        Self::with_turns(n, direction, work, &[])
+    }
+
+    /// The same with the first `n + 1` [turns](turns) of twice the length, every other one of which is needed.
+    pub(super) fn with_turns(n: usize, direction: Direction, work: &'w mut [F], of_twice: &[Number<F>]) -> Self {
         let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
         let padded = padded_len(n).filter(|_| work_len(n, N).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
         let (twiddles, rest) = numbers(work, m);
-        turns(twiddles, m, sign);
+        if m == n && of_twice.len() > n {
+            let (first, second) = twiddles.split_at_mut(n / 2 + 1);
+            let every_other = of_twice.iter().step_by(2);
+            first.iter_mut().zip(every_other).for_each(|(twiddle, &turn)| *twiddle = turn);
+            // The second half of the circle is the mirror image of the first.
+            let mirrored = first[1..].iter().rev().skip(1 - n % 2);
+            second.iter_mut().zip(mirrored).for_each(|(twiddle, &[cos, sin])| *twiddle = [cos, F::ZERO.sub(sin)]);
+        } else {
+            turns(twiddles, m, sign);
+        }
         let (a, rest) = lanes(rest, m);
         let (b, rest) = lanes(rest, m);
         if padded.is_none() {
@@ -165,6 +179,7 @@ fn lanes<F, const N: usize>(work: &mut [F], len: usize) -> (&mut [Lanes<F, N>], 
 pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
     // The sum of two angles takes a fraction of the time of sines.
     const FINE: usize = 8;
+    let sum = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a * c - b * d, a * d + b * c];
     // Seven eighths of a circle are mirror images of the first.
     let first = (n / if n.is_multiple_of(4) {
         8
@@ -175,11 +190,15 @@ pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
     } + 1)
         .min(slots.len());
     let angle = |k: usize| turn::<f64>(sign * k as f64 / n as f64);
-    let fine: [[f64; 2]; FINE] = each(angle);
+    let mut fine = [[1.0, 0.0]; FINE];
+    fine[1] = angle(1);
+    for i in 2..FINE {
+        fine[i] = sum(fine[i / 2], fine[i - i / 2]);
+    }
     for (i, slots) in slots[..first].chunks_mut(FINE).enumerate() {
-        let [a, b] = angle(i * FINE);
-        for (slot, [c, d]) in slots.iter_mut().zip(fine) {
-            *slot = [F::from_f64(a * c - b * d), F::from_f64(a * d + b * c)];
+        let coarse = angle(i * FINE);
+        for (slot, fine) in slots.iter_mut().zip(fine) {
+            *slot = sum(coarse, fine).map(F::from_f64);
         }
     }
     let mut done = first;
