@@ -5,6 +5,7 @@
 //! with their channels innermost, so that they are reordered only where they enter and leave; permutations, reshapes
 //! and slices along the outermost dimension change how memory is seen and cost nothing. Weights are packed here, once.
 
+mod block;
 mod call;
 mod constants;
 mod fuse;

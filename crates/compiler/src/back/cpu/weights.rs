@@ -11,9 +11,7 @@ use crate::Bytes;
 use crate::error::Error;
 
 use super::Keys;
-
-/// Floats that the start of packed weights is a multiple of: a cache line, and the widest vector.
-const ALIGNMENT: usize = 16;
+use super::block::Block;
 
 /// A blob of floats that a program refers to by name.
 pub(super) struct Weights<'a> {
@@ -83,26 +81,15 @@ impl Weights<'_> {
     }
 }
 
-/// Memory of so many floats, aligned, written by `pack`, as a file has them.
+/// Memory of so many floats, written by `pack`, as a file has them.
 fn packed(len: usize, pack: Pack<'_>) -> Result<Bytes, Error> {
-    let mut floats = vec![0f32; len + ALIGNMENT];
-    let start = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
-    pack(floats.get_mut(start..start + len).unwrap_or_default())?;
-    let bytes = if cfg!(target_endian = "little") {
-        Bytes::new(Floats(floats))
-    } else {
-        Bytes::from(floats.iter().flat_map(|float| float.to_le_bytes()).collect::<Vec<u8>>())
-    };
-    let range = start * size_of::<f32>()..(start + len) * size_of::<f32>();
-    bytes.slice(range).ok_or_else(|| super::error("packed weights lost their end"))
-}
-
-struct Floats(Vec<f32>);
-
-impl AsRef<[u8]> for Floats {
-    fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
+    let mut block = Block::new(len);
+    pack(block.floats_mut())?;
+    if cfg!(target_endian = "big") {
+        block.floats_mut().iter_mut().for_each(|float| *float = f32::from_bits(float.to_bits().to_le()));
     }
+    let size = len * size_of::<f32>();
+    Bytes::new(block).slice(0..size).ok_or_else(|| super::error("packed weights lost their end"))
 }
 
 /// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
