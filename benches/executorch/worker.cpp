@@ -4,6 +4,11 @@
 //   library FILE             loads a library that registers more kernels, or one that such a library needs: "ok"
 //   load PROGRAM INPUTS      loads `forward`, with one thread; INPUTS holds the bytes of its input tensors, one after
 //                            the other: "ok"
+//   open PROGRAM THREADS INPUTS SIZES
+//                            loads `forward` from the mapped file, with so many threads, and executes it once; INPUTS is as
+//                            above, and SIZES, as in 1x3x224x224, are for engines whose programs do not know them: the
+//                            nanoseconds of loading and of the execution, and the bytes that both added to the largest
+//                            resident size of the process
 //   time CALLS NANOSECONDS   executes it at least so often and so long, the inputs set anew before each: the median of
 //                            the executions in nanoseconds
 //   outputs FILE             executes it and writes the bytes of its output tensors: "ok"
@@ -86,32 +91,12 @@ class Session {
  public:
   Session(const std::string& program, const std::string& inputs)
       : bytes_(contents(program)), data_(contents(inputs)), module_(loader()) {
-    require(module_.load_method("forward"), "loading the method");
-    method_ = *module_.method("forward");
-    auto meta = method_->method_meta();
-    size_t at = 0;
-    for (size_t i = 0; i < meta.num_inputs(); i++) {
-      auto info = meta.input_tensor_meta(i);
-      require(info.error(), "reading the type of an input");
-      auto input = std::make_unique<Input>();
-      input->sizes.assign(info->sizes().begin(), info->sizes().end());
-      input->dim_order.assign(info->dim_order().begin(), info->dim_order().end());
-      input->strides.resize(input->sizes.size());
-      StridesType stride = 1;
-      for (size_t d = input->sizes.size(); d-- > 0;) {
-        input->strides[input->dim_order[d]] = stride;
-        stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
-      }
-      if (at + info->nbytes() > data_.size()) throw std::runtime_error("too few bytes of inputs");
-      input->tensor = std::make_unique<TensorImpl>(
-          info->scalar_type(), input->sizes.size(), input->sizes.data(), data_.data() + at, input->dim_order.data(),
-          input->strides.data());
-      at += info->nbytes();
-      arguments_.emplace_back(Tensor(input->tensor.get()));
-      inputs_.push_back(std::move(input));
-    }
-    set_inputs();
-    execute();
+    prepare();
+  }
+
+  Session(const std::string& inputs, const std::string& file, Module::LoadMode mode)
+      : data_(contents(inputs)), module_(file, mode) {
+    prepare();
   }
 
   void set_inputs() {
@@ -173,6 +158,33 @@ class Session {
   }
 
  private:
+  void prepare() {
+    require(module_.load_method("forward"), "loading the method");
+    method_ = *module_.method("forward");
+    auto meta = method_->method_meta();
+    size_t at = 0;
+    for (size_t i = 0; i < meta.num_inputs(); i++) {
+      auto info = meta.input_tensor_meta(i);
+      require(info.error(), "reading the type of an input");
+      auto input = std::make_unique<Input>();
+      input->sizes.assign(info->sizes().begin(), info->sizes().end());
+      input->dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+      input->strides.resize(input->sizes.size());
+      StridesType stride = 1;
+      for (size_t d = input->sizes.size(); d-- > 0;) {
+        input->strides[input->dim_order[d]] = stride;
+        stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
+      }
+      if (at + info->nbytes() > data_.size()) throw std::runtime_error("too few bytes of inputs");
+      input->tensor = std::make_unique<TensorImpl>(
+          info->scalar_type(), input->sizes.size(), input->sizes.data(), data_.data() + at, input->dim_order.data(),
+          input->strides.data());
+      at += info->nbytes();
+      arguments_.emplace_back(Tensor(input->tensor.get()));
+      inputs_.push_back(std::move(input));
+    }
+  }
+
   std::unique_ptr<BufferDataLoader> loader() {
     return std::make_unique<BufferDataLoader>(bytes_.data(), bytes_.size());
   }
@@ -196,13 +208,48 @@ class Session {
   std::vector<EValue> arguments_;
 };
 
+void use_threads(uint32_t threads) {
+  executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(threads);
+}
+
+// Bytes of a line of /proc/self/status.
+double resident(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(key, 0) == 0) return std::stod(line.substr(key.size())) * 1024;
+  }
+  throw std::runtime_error("no " + key + " in /proc/self/status");
+}
+
+std::string open(std::unique_ptr<Session>& session, const std::string& program, const std::string& inputs) {
+  session.reset();
+  std::ofstream("/proc/self/clear_refs") << "5";
+  double before = resident("VmRSS:");
+  auto start = Clock::now();
+  session = std::make_unique<Session>(inputs, program, Module::LoadMode::Mmap);
+  auto loaded = Clock::now();
+  session->set_inputs();
+  session->execute();
+  auto executed = Clock::now();
+  std::ostringstream answer;
+  answer << nanoseconds(loaded - start) << " " << nanoseconds(executed - loaded) << " "
+         << resident("VmHWM:") - before;
+  return answer.str();
+}
+
 std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) {
-  std::string command, first, second;
-  line >> command >> first >> second;
+  std::string command, first, second, third;
+  line >> command >> first >> second >> third;
   if (command == "load") {
     session.reset();
     session = std::make_unique<Session>(first, second);
+    session->set_inputs();
+    session->execute();
     return "ok";
+  }
+  if (command == "open") {
+    use_threads(std::stoul(second));
+    return open(session, first, third);
   }
   if (command == "library") {
     if (!dlopen(first.c_str(), RTLD_LAZY | RTLD_GLOBAL)) throw std::runtime_error(dlerror());
@@ -221,7 +268,7 @@ std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) 
 }  // namespace
 
 int main() {
-  executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(1);
+  use_threads(1);
   std::unique_ptr<Session> session;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);

@@ -26,6 +26,18 @@ pub fn difference(ours: &[Produced], theirs: &[u8]) -> Option<String> {
     None
 }
 
+/// The largest difference of float32 values over the largest expected one; `None` if there are more of one than of the
+/// other. NaN if one has it.
+pub fn relative_error(expected: &[u8], got: &[u8]) -> Option<f64> {
+    if expected.len() != got.len() {
+        return None;
+    }
+    let (expected, got) = (doubles(ScalarType::Float, expected), doubles(ScalarType::Float, got));
+    let worse = |worst: f64, error: f64| if error > worst || error.is_nan() { error } else { worst };
+    let largest = expected.iter().fold(1e-30f64, |largest, value| largest.max(value.abs()));
+    Some(expected.iter().zip(&got).fold(0.0, |worst, (a, b)| worse(worst, (a - b).abs())) / largest)
+}
+
 fn tolerance(dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => 2e-3,

@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::document::{conditions, milliseconds, significant};
 use crate::interleaved::median;
+use crate::resident;
 
 const MODELS: &[&str] = &["mobilenet_v3_small", "resnet50", "vit_b_16", "swin_t"];
 const CHAINS: &[usize] = &[10, 100, 1_000, 10_000];
@@ -81,16 +82,8 @@ pub fn once(file: &Path) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let _ = std::fs::remove_file(&out);
     saved.map_err(|e| anyhow::anyhow!("{e}"))?;
-    println!("{}", json!({ "seconds": seconds, "peak_bytes": peak_bytes()? }));
+    println!("{}", json!({ "seconds": seconds, "peak_bytes": resident::peak()? }));
     Ok(())
-}
-
-/// The largest resident size that this process has had.
-fn peak_bytes() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("peaks are only known on Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak in /proc/self/status")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1024)
 }
 
 /// Ours, and theirs if there is an interpreter for it.

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `cargo xtask bench`, which builds ExecuTorch's side from the C++ libraries of the executorch wheel, runs both
-sides in turns on the same programs with one thread each, and replaces the section that it measured. Every measured call
-is listed, also where Rushlight is slower.
+Written by `cargo xtask bench`, which builds ExecuTorch's side from the C++ libraries of the executorch wheel, installs the
+other engines, runs all sides in turns on the same models, with one thread each where nothing else is said, and replaces
+the section that it measured. Everything measured is listed, also where Rushlight is slower.
 ";
 
 /// The document, cut at its sections.

@@ -1,4 +1,4 @@
-//! Measuring two sides in turns, so that what else the machine does meets both.
+//! Measuring several sides in turns, so that what else the machine does meets all.
 
 use anyhow::Result;
 
@@ -35,18 +35,33 @@ pub fn interleaved(
     mut theirs: impl FnMut() -> Result<f64>,
     mut ours: impl FnMut() -> Result<f64>,
 ) -> Result<Pair> {
-    let (mut all_theirs, mut all_ours) = (Vec::new(), Vec::new());
-    theirs()?;
-    ours()?;
-    for _ in 0..rounds {
-        all_theirs.push(theirs()?);
-        all_ours.push(ours()?);
+    let medians = in_turns(rounds, 2, |side| if side == 0 { theirs() } else { ours() })?;
+    Ok(Pair { theirs: medians[0], ours: medians[1] })
+}
+
+/// The same for any number of sides, which are measured by their index; another one begins each round.
+pub fn in_turns(rounds: usize, sides: usize, mut measure: impl FnMut(usize) -> Result<f64>) -> Result<Vec<f64>> {
+    let mut samples = vec![Vec::new(); sides];
+    for round in 0..=rounds {
+        for turn in 0..sides {
+            let side = (round + turn) % sides;
+            let sample = measure(side)?;
+            if round > 0 {
+                samples[side].push(sample);
+            }
+        }
     }
-    Ok(Pair { theirs: median(&mut all_theirs), ours: median(&mut all_ours) })
+    Ok(samples.iter_mut().map(|samples| median(samples)).collect())
 }
 
 /// The upper median; NaN of no samples.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The geometric mean; NaN of nothing.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) = values.into_iter().fold((0.0, 0), |(sum, count), value| (sum + value.ln(), count + 1));
+    (sum / f64::from(count)).exp()
 }

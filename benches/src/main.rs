@@ -1,16 +1,20 @@
-//! Rushlight's and ExecuTorch's times side by side, in one run. `cargo xtask bench` builds what this needs and starts it.
+//! Rushlight's times side by side with those of ExecuTorch and other engines, in one run. `cargo xtask bench` builds what this needs and starts it.
 #![forbid(unsafe_code)]
 
 mod agreement;
 mod calls;
 mod compile;
+mod cpu;
 mod document;
 mod interleaved;
 mod model;
 mod operators;
+mod others;
 mod ours;
 mod overhead;
 mod peer;
+mod resident;
+mod serve;
 
 use std::path::{Path, PathBuf};
 
@@ -25,37 +29,50 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   model                MobileNetV3-small
   overhead             what the runtime costs by itself, from Rust and from Python
   compile              compiling whole models, and chains of growing length
+  cpu <table> [model]  the CPU engine beside its peers: latency, sources, loading or scaling; of one model, only printed
+  serve                our side of that: a process that answers commands
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py),
+(for compile: tools/models/large.py; for cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
 PYTHON an interpreter with torch, executorch and rushlight, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut is_whole = true;
     let (title, section) = match arguments[..] {
         ["operators"] => ("Operators", operators::run(&worker()?, None)?),
-        ["operators", filter] => ("Operators", operators::run(&worker()?, Some(filter))?),
-        ["model"] => ("MobileNetV3-small", model::run(&worker()?, &folder("MODELS")?)?),
-        ["overhead"] => ("Overhead", overhead::run(&worker()?, &folder("MODELS")?, &folder("PYTHON")?)?),
-        ["compile"] => ("Compiling", compile::run(&folder("MODELS")?, &folder("PYTHON")?)?),
+        ["operators", filter] => {
+            is_whole = false;
+            ("Operators", operators::run(&worker()?, Some(filter))?)
+        }
+        ["model"] => ("MobileNetV3-small", model::run(&worker()?, &variable("MODELS")?)?),
+        ["overhead"] => ("Overhead", overhead::run(&worker()?, &variable("MODELS")?, &variable("PYTHON")?)?),
+        ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
+        ["cpu", table] => cpu::run(table, None)?,
+        ["cpu", table, model] => {
+            is_whole = false;
+            cpu::run(table, Some(model))?
+        }
+        ["serve"] => return serve::run(),
         ["compile-once", file] => return compile::once(Path::new(file)),
         _ => bail!("{USAGE}"),
     };
     println!("\n## {title}\n\n{section}");
-    match (folder("DOCUMENT"), arguments[..].len()) {
-        (Ok(path), 1) => Document::open(&path)?.replace(title, &section).save(&path),
+    match variable("DOCUMENT") {
+        Ok(path) if is_whole => Document::open(&path)?.replace(title, &section).save(&path),
         _ => Ok(()),
     }
 }
 
 fn worker() -> Result<PathBuf> {
-    folder("EXECUTORCH_WORKER")
+    variable("EXECUTORCH_WORKER")
 }
 
-fn folder(variable: &str) -> Result<PathBuf> {
-    match std::env::var_os(variable) {
+/// A path that `cargo xtask bench` gives.
+fn variable(name: &str) -> Result<PathBuf> {
+    match std::env::var_os(name) {
         Some(path) => Ok(Path::new(&path).to_owned()),
-        None => bail!("{variable} is not set\n\n{USAGE}"),
+        None => bail!("{name} is not set\n\n{USAGE}"),
     }
 }

@@ -4,12 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rushlight_devtools::npy;
 
 use crate::agreement;
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::interleaved;
-use crate::ours::{self, Tensor};
+use crate::ours;
 use crate::peer::Peer;
 
 const NAME: &str = "mobilenet_v3_small_224";
@@ -19,11 +18,7 @@ const ROUNDS: usize = 9;
 pub fn run(worker: &Path, models: &Path) -> Result<String> {
     let folder = models.join(NAME);
     let program = std::fs::read(folder.join("model.pte")).with_context(|| folder.display().to_string())?;
-    let inputs: Vec<Tensor> = npy::read_archive(&std::fs::read(folder.join("inputs_0.npz"))?)
-        .map_err(|e| anyhow::anyhow!("{e}"))?
-        .iter()
-        .map(|(_, tensor)| tensor.into())
-        .collect();
+    let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
     let mut peer = Peer::start(worker)?;
     peer.load(&program, inputs.iter().map(|tensor| &tensor.bytes[..]))?;
     ours::with_session(&program, &inputs, |session| {

@@ -10,7 +10,7 @@ use rushlight_testing::program::{self, Placement};
 use crate::agreement;
 use crate::calls::{self, Call};
 use crate::document::{conditions, microseconds};
-use crate::interleaved::{Pair, interleaved};
+use crate::interleaved::{Pair, geometric_mean, interleaved};
 use crate::ours::{self, Session, Tensor};
 use crate::peer::Peer;
 
@@ -146,13 +146,9 @@ fn section(rows: &[(Call, Outcome)]) -> String {
         })
         .collect();
     let slower = measured.iter().filter(|(_, pair)| pair.ratio() < 1.0).count();
-    let mean = |rows: &mut dyn Iterator<Item = f64>| {
-        let (sum, count) = rows.fold((0.0, 0), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
-        (sum / f64::from(count.max(1))).exp()
-    };
-    let all = mean(&mut measured.iter().map(|(_, pair)| pair.ratio()));
-    let portable = |call: &Call| library(&call.case.op) == "portable";
-    let only_portable = mean(&mut measured.iter().filter(|(call, _)| portable(call)).map(|(_, pair)| pair.ratio()));
+    let all = geometric_mean(measured.iter().map(|(_, pair)| pair.ratio()));
+    let portable = measured.iter().filter(|(call, _)| library(&call.case.op) == "portable");
+    let only_portable = geometric_mean(portable.map(|(_, pair)| pair.ratio()));
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,

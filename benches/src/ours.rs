@@ -1,11 +1,13 @@
 //! Rushlight's side: one loaded method and how long it takes.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use rushlight::kernels::ALL;
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, Output, dense_strides};
 use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
+use rushlight_devtools::npy;
 use rushlight_testing::cases::TensorData;
 
 use crate::interleaved::{Stage, median};
@@ -38,8 +40,15 @@ impl From<&rushlight::Tensor> for Tensor {
     }
 }
 
+/// The tensors of a `.npz` file, in its order.
+pub fn archived(file: &Path) -> Result<Vec<Tensor>> {
+    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let arrays = npy::read_archive(&bytes).map_err(|e| anyhow!("{e}"))?;
+    Ok(arrays.iter().map(|(_, tensor)| tensor.into()).collect())
+}
+
 impl Tensor {
-    fn input(&self) -> Result<Input<'_>> {
+    pub fn input(&self) -> Result<Input<'_>> {
         Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, &self.bytes).map_err(error)?.into())
     }
 }
@@ -117,17 +126,23 @@ impl Session<'_> {
                 batched(batches, 20, || Program::parse(file).map(|_| ()).map_err(error))
             }
             Stage::Method => batched(batches, 5, || load(&self.program).map(|_| ())),
-            // There is no way to execute again without setting the inputs again, so their share is in here.
-            Stage::Execute => batched(batches, 50, || self.method.execute(&self.inputs).map(|_| ()).map_err(error)),
-            Stage::Call => batched(batches, 50, || {
-                let outputs = self.method.execute(&self.inputs).map_err(error)?;
-                for i in 0..outputs.len() {
-                    std::hint::black_box(outputs.get(i).map_err(error)?);
-                }
-                Ok(())
-            }),
+            Stage::Execute | Stage::Call => calls(&mut self.method, &self.inputs, stage, batches),
         }
     }
+}
+
+/// Executions of a method, the median of batches, in nanoseconds; for [`Stage::Call`] the outputs are read too.
+pub fn calls(method: &mut Method<'_>, inputs: &[Input<'_>], stage: Stage, batches: usize) -> Result<f64> {
+    // There is no way to execute again without setting the inputs again, so their share is in here.
+    batched(batches, 50, || {
+        let outputs = method.execute(inputs).map_err(error)?;
+        if stage == Stage::Call {
+            for i in 0..outputs.len() {
+                std::hint::black_box(outputs.get(i).map_err(error)?);
+            }
+        }
+        Ok(())
+    })
 }
 
 fn batched(batches: usize, calls: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {

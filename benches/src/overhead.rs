@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use rushlight_devtools::npy;
+use rushlight::{Input, Module};
 use serde_json::Value as Json;
 
 use crate::document::{conditions, microseconds};
 use crate::interleaved::{Pair, Stage, interleaved};
-use crate::ours::{self, Tensor};
+use crate::ours;
 use crate::peer::Peer;
 
 const LENGTHS: &[usize] = &[2, 100];
@@ -44,6 +44,20 @@ pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
         }
     }
     text.push_str(
+        "\nThe same programs as ExecuTorch lowers them for its XNNPACK delegate, with one thread; Rushlight runs them as it \
+         does by default, without XNNPACK.\n\n",
+    );
+    text.push_str("| operators | stage | ExecuTorch | Rushlight | ratio |\n|--:|---|--:|--:|--:|\n");
+    for &length in LENGTHS {
+        for &(stage, batches, name) in STAGES.iter().filter(|(stage, ..)| matches!(stage, Stage::Execute | Stage::Call))
+        {
+            let pair = delegated(length, stage, batches, &mut peer, models)?;
+            let line = row(length, name, pair);
+            println!("{line}");
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text.push_str(
         "\nFrom Python, with torch tensors: `rushlight.compat.portable_lib` against the wheel's own \
          `executorch.extension.pybindings.portable_lib`, by the same script.\n\n",
     );
@@ -66,15 +80,25 @@ fn row(length: usize, name: &str, pair: Pair) -> String {
 fn stage_of(length: usize, stage: Stage, batches: usize, peer: &mut Peer, models: &Path) -> Result<Pair> {
     let folder = models.join(format!("chain{length}"));
     let program = std::fs::read(folder.join("model.pte")).with_context(|| folder.display().to_string())?;
-    let inputs: Vec<Tensor> = npy::read_archive(&std::fs::read(folder.join("inputs_0.npz"))?)
-        .map_err(|e| anyhow::anyhow!("{e}"))?
-        .iter()
-        .map(|(_, tensor)| tensor.into())
-        .collect();
+    let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
     peer.load(&program, inputs.iter().map(|tensor| &tensor.bytes[..]))?;
     ours::with_session(&program, &inputs, |session| {
         interleaved(ROUNDS, || peer.stage(stage, batches), || session.stage(stage, batches))
     })
+}
+
+/// A chain that is lowered for XNNPACK.
+fn delegated(length: usize, stage: Stage, batches: usize, peer: &mut Peer, models: &Path) -> Result<Pair> {
+    let folder = models.join(format!("chain{length}"));
+    let file = folder.join("xnnpack.pte");
+    let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
+    let program = std::fs::read(&file).with_context(|| file.display().to_string())?;
+    peer.load(&program, inputs.iter().map(|tensor| &tensor.bytes[..]))?;
+    let error = |e: rushlight::Error| anyhow::anyhow!("{e}");
+    let mut module = Module::builder().threads(1).load(&file).map_err(error)?;
+    let inputs: Vec<Input<'_>> = inputs.iter().map(ours::Tensor::input).collect::<Result<_>>()?;
+    let method = module.method("forward").map_err(error)?;
+    interleaved(ROUNDS, || peer.stage(stage, batches), || ours::calls(method, &inputs, stage, batches))
 }
 
 fn from_python(models: &Path, python: &Path) -> Result<Json> {

@@ -1,4 +1,5 @@
-//! ExecuTorch's side: the process built from `executorch/worker.cpp`, which describes its commands.
+//! An engine in a process of its own: ExecuTorch's, built from `executorch/worker.cpp`, which describes the commands; one
+//! of `peers/worker.py`; or ours (`serve.rs`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,16 +18,34 @@ pub struct Peer {
     folder: PathBuf,
 }
 
+/// What it took to make a program ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Nanoseconds from the name of the file to the loaded method.
+    pub load: f64,
+    /// Nanoseconds of the first execution.
+    pub first: f64,
+    /// Bytes that both added to the largest resident size of the process.
+    pub added: f64,
+}
+
 impl Peer {
+    /// ExecuTorch's side.
     pub fn start(worker: &Path) -> Result<Self> {
-        let folder = worker.parent().context("the worker is in no folder")?.to_owned();
-        // ExecuTorch logs to stderr what it answers as an error code too.
-        let mut process = Command::new(worker)
+        let folder = worker.parent().context("the worker is in no folder")?;
+        Self::spawn(&mut Command::new(worker), folder)
+    }
+
+    /// Any side; `folder` is for the files through which its outputs come.
+    pub fn spawn(worker: &mut Command, folder: &Path) -> Result<Self> {
+        let folder = folder.to_owned();
+        // Engines log to stderr what they answer as an error too.
+        let mut process = worker
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("cannot start `{}`", worker.display()))?;
+            .with_context(|| format!("cannot start `{}`", worker.get_program().display()))?;
         let commands = process.stdin.take().context("no stdin")?;
         let answers = BufReader::new(process.stdout.take().context("no stdout")?);
         Ok(Self { process, commands, answers, folder })
@@ -43,6 +62,30 @@ impl Peer {
         std::fs::write(&program_file, program)?;
         std::fs::write(&inputs_file, inputs.into_iter().collect::<Vec<_>>().concat())?;
         self.ask(&format!("load {} {}", program_file.display(), inputs_file.display())).map(|_| ())
+    }
+
+    /// Loads the program from its file, for so many threads, and executes it once on the values of a file, which are a
+    /// float32 tensor of these sizes.
+    pub fn open(&mut self, program: &Path, threads: usize, input: &Path, sizes: &str) -> Result<Opened> {
+        let answer = self.ask(&format!("open {} {threads} {} {sizes}", program.display(), input.display()))?;
+        let mut numbers = answer.split_whitespace().map(str::parse);
+        let mut next = || anyhow::Ok(numbers.next().with_context(|| format!("too few numbers: {answer}"))??);
+        Ok(Opened { load: next()?, first: next()?, added: next()? })
+    }
+
+    /// Gives the program that was opened another input.
+    pub fn input(&mut self, input: &Path, sizes: &str) -> Result<()> {
+        self.ask(&format!("input {} {sizes}", input.display())).map(|_| ())
+    }
+
+    /// How long Rushlight took to lower the program that was opened, in nanoseconds.
+    pub fn lowering(&mut self) -> Result<f64> {
+        Ok(self.ask("lowering")?.parse()?)
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Executes at least `calls` times and for this long; the median of the calls in nanoseconds.

@@ -1,4 +1,4 @@
-//! Timings beside ExecuTorch: builds both sides and starts `benches`.
+//! Timings beside ExecuTorch and other engines: builds and installs all sides and starts `benches`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,23 +6,31 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run};
-use crate::setup::{self, venv_python};
+use crate::setup::{self, peers_python, venv_python};
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead` or `compile`. What it measures goes to
-/// `docs/benchmarks.md`; with a filter, only operators whose line in `benches/operators.txt` contains it, and nowhere.
-pub fn run_kind(kind: Option<&str>, filter: Option<&str>) -> Result<()> {
+/// Tables of the CPU engine beside its peers.
+const CPU_TABLES: &[&str] = &["latency", "sources", "loading", "scaling"];
+
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, or `cpu` with all its
+/// tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
+/// `benches/operators.txt` contains it, or one model of a table.
+pub fn measure(what: &[&str]) -> Result<()> {
     setup::one("python")?;
-    match (kind, filter) {
-        (None, None) => {
+    match what {
+        [] => {
             portable()?;
             overhead()?;
-            compile()
+            compile()?;
+            cpu(CPU_TABLES, None)
         }
-        (Some("portable"), Some(filter)) => run(&mut beside_runtime(&["operators", filter])?),
-        (Some("portable"), None) => portable(),
-        (Some("overhead"), None) => overhead(),
-        (Some("compile"), None) => compile(),
-        _ => bail!("unknown benchmark: portable [filter], overhead, compile"),
+        ["portable", filter] => run(&mut beside_runtime(&["operators", filter])?),
+        ["portable"] => portable(),
+        ["overhead"] => overhead(),
+        ["compile"] => compile(),
+        ["cpu"] => cpu(CPU_TABLES, None),
+        ["cpu", table] => cpu(&[table], None),
+        ["cpu", table, model] => cpu(&[table], Some(model)),
+        _ => bail!("unknown benchmark: portable [filter], overhead, compile, cpu [table] [model]"),
     }
 }
 
@@ -32,7 +40,10 @@ fn portable() -> Result<()> {
 }
 
 fn overhead() -> Result<()> {
-    run(beside_runtime(&["overhead"])?.env("PYTHONPATH", python_package()?))
+    let mut bench = beside_runtime(&["overhead"])?;
+    let chains = ["chain2", "chain100"].map(|name| root().join("target/models").join(name));
+    run(command(venv_python(), &["tools/models/peers.py", "--xnnpack"]).args(chains))?;
+    run(bench.env("PYTHONPATH", python_package()?))
 }
 
 /// Measurements beside ExecuTorch's runtime.
@@ -47,6 +58,28 @@ fn compile() -> Result<()> {
     let models = root().join("target/models-large");
     run(command(venv_python(), &["tools/models/large.py"]).arg(&models))?;
     run(benches(&["compile"])?.env("MODELS", &models))
+}
+
+/// The CPU engine beside its peers.
+fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
+    setup::one("peers")?;
+    if !exists("taskset") {
+        bail!("taskset is needed, for example: apt-get install util-linux");
+    }
+    let (models, worker) = (root().join("target/peer-models"), worker()?);
+    let mut make = vec!["tools/models/peers.py".to_owned(), models.display().to_string()];
+    if let Some(model) = model {
+        make.extend(["--only".to_owned(), model.to_owned()]);
+    }
+    run(command(venv_python(), &[]).args(&make))?;
+    run(command(peers_python(), &[]).args(&make).args(["--forms", "onnx", "openvino", "tflite"]))?;
+    for table in tables {
+        let arguments: Vec<&str> = ["cpu", table].into_iter().chain(model).collect();
+        let mut bench = benches(&arguments)?;
+        bench.env("EXECUTORCH_WORKER", &worker).env("MODELS", &models).env("PEERS_PYTHON", peers_python());
+        run(bench.env("VERSIONS", format!("{}, {}", versions()?, peers_versions()?)))?;
+    }
+    Ok(())
 }
 
 fn benches(arguments: &[&str]) -> Result<Command> {
@@ -84,8 +117,13 @@ fn worker() -> Result<PathBuf> {
     compile.arg("benches/executorch/worker.cpp").arg("-o").arg(&worker).arg("-L").arg(&library);
     // The kernels register themselves when their library is loaded; nothing else names it.
     compile.arg(format!("-Wl,-rpath,{}", library.display())).arg("-Wl,--no-as-needed");
-    for name in ["executorch", "executorch_kernels_optimized", "executorch_kernels_quantized", "executorch_threadpool"]
-    {
+    for name in [
+        "executorch",
+        "executorch_kernels_optimized",
+        "executorch_kernels_quantized",
+        "executorch_threadpool",
+        "executorch_backend_xnnpack",
+    ] {
         compile.arg(format!("-l{name}"));
     }
     compile.arg("-ldl");
@@ -120,7 +158,16 @@ fn python_package() -> Result<PathBuf> {
 }
 
 fn versions() -> Result<String> {
-    let print =
-        "from importlib.metadata import version as v; print('executorch', v('executorch') + ', torch', v('torch'))";
-    Ok(output(&mut command(venv_python(), &["-c", print]))?.trim().to_owned())
+    versions_of(venv_python(), "executorch torch")
+}
+
+fn peers_versions() -> Result<String> {
+    versions_of(peers_python(), "onnxruntime openvino ai-edge-litert")
+}
+
+/// Packages of an environment with their versions.
+fn versions_of(python: PathBuf, packages: &str) -> Result<String> {
+    let print = "import sys; from importlib.metadata import version as v; \
+                 print(', '.join(f'{name} {v(name)}' for name in sys.argv[1].split()))";
+    Ok(output(&mut command(python, &["-c", print, packages]))?.trim().to_owned())
 }

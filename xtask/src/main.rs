@@ -14,13 +14,14 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default)
+  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
   check          formatting, clippy, docs, the direction of dependencies, licences
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
   sanitize       the engine's tests under the address sanitizer, with a nightly compiler
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
-  bench [what]   times beside ExecuTorch's, into docs/benchmarks.md: portable, overhead, compile (all by default);
-                 portable <text> only prints the operators whose line contains the text";
+  bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, cpu (all
+                 by default); portable <text> only prints the operators whose line contains the text; cpu <table> makes
+                 one of latency, sources, loading, scaling, and cpu <table> <model> only prints it for that model";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,9 +32,7 @@ fn main() -> Result<()> {
         ["check"] => check::all(),
         ["test"] => test::all(),
         ["test", stage] => test::one(stage),
-        ["bench"] => bench::run_kind(None, None),
-        ["bench", kind] => bench::run_kind(Some(kind), None),
-        ["bench", kind, filter] => bench::run_kind(Some(kind), Some(filter)),
+        ["bench", ref what @ ..] => bench::measure(what),
         ["sanitize"] => sanitize::engine(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {

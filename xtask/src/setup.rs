@@ -1,10 +1,10 @@
 //! Installs what the tests need and the toolchain does not bring. Everything is pinned; what is there is kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::command::{command, exists, root, run};
+use crate::command::{command, exists, output, root, run};
 
 /// Packages of the Debian family, with a program that shows whether they are there.
 const SYSTEM: &[(&str, &str)] = &[
@@ -26,7 +26,8 @@ pub fn one(what: &str) -> Result<()> {
         "python" => python(),
         "cross" => cross(),
         "qemu" => system_packages(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu"),
+        "peers" => peers(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers"),
     }
 }
 
@@ -35,18 +36,44 @@ pub fn venv_python() -> PathBuf {
     root().join(".venv/bin/python")
 }
 
+/// Python of the environment with the engines that benchmarks compare with.
+pub fn peers_python() -> PathBuf {
+    root().join(".venv-peers/bin/python")
+}
+
 /// Makes `.venv` with the versions that `tools/requirements.txt` pins. Several gigabytes, a few minutes the first time.
 fn python() -> Result<()> {
-    let requirements = root().join("tools/requirements.txt");
-    let stamp = root().join(".venv/requirements.txt");
+    environment(".venv", "tools/requirements.txt", &[], || Ok(()))
+}
+
+/// Makes `.venv-peers` with the versions that `tools/requirements-peers.txt` pins: other engines, and what writes their
+/// formats. PyTorch and all else comes from `.venv`, as that would be as large again; pip knows nothing of that, so the
+/// file lists everything and nothing else is installed.
+fn peers() -> Result<()> {
+    python()?;
+    environment(".venv-peers", "tools/requirements-peers.txt", &["--no-deps"], || {
+        let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        let main = output(&mut command(venv_python(), &["-c", print]))?;
+        let own = output(&mut command(peers_python(), &["-c", print]))?;
+        std::fs::write(Path::new(own.trim()).join("main.pth"), main)?;
+        Ok(())
+    })
+}
+
+/// Makes a virtual environment with what a file pins, unless it is there; then finishes it.
+fn environment(name: &str, requirements: &str, options: &[&str], finish: impl FnOnce() -> Result<()>) -> Result<()> {
+    let (requirements, folder) = (root().join(requirements), root().join(name));
+    let stamp = folder.join("requirements.txt");
     if std::fs::read(&requirements)? == std::fs::read(&stamp).unwrap_or_default() {
         return Ok(());
     }
-    if !venv_python().exists() {
-        run(&mut command("python3", &["-m", "venv", ".venv"]))?;
+    let python = folder.join("bin/python");
+    if !python.exists() {
+        run(&mut command("python3", &["-m", "venv", name]))?;
     }
-    run(command(venv_python(), &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
-        .arg(&requirements))?;
+    let mut install = command(python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    run(install.args(options).arg("-r").arg(&requirements))?;
+    finish()?;
     std::fs::copy(&requirements, &stamp)?;
     Ok(())
 }

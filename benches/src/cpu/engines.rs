@@ -1,0 +1,135 @@
+//! The engines, and how each is started on a model.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use rushlight::Compiler;
+
+use crate::agreement;
+use crate::peer::{Opened, Peer};
+use crate::variable;
+
+/// The largest error of a result over its largest value, against eager PyTorch.
+const FLOAT32_ERROR: f64 = 1e-4;
+/// bfloat16 has 8 bits of precision, which random weights amplify from layer to layer.
+const BFLOAT16_ERROR: f64 = 0.2;
+
+/// Who runs a program, and from which file.
+#[derive(Debug)]
+pub struct Engine {
+    pub name: &'static str,
+    worker: Worker,
+    file: &'static str,
+    error: f64,
+}
+
+#[derive(Debug)]
+enum Worker {
+    Ours,
+    ExecuTorch,
+    /// `peers/worker.py` with this argument.
+    Python(&'static str),
+}
+
+const fn engine(name: &'static str, worker: Worker, file: &'static str) -> Engine {
+    Engine { name, worker, file, error: FLOAT32_ERROR }
+}
+
+/// What our compiler makes of `model.pt2` for the CPU back end.
+const COMPILED: &str = "compiled.pte";
+
+pub const OURS: Engine = engine("Rushlight", Worker::Ours, COMPILED);
+pub const OURS_PORTABLE: Engine = engine("portable `.pte`", Worker::Ours, "portable.pte");
+pub const OURS_XNNPACK: Engine = engine("XNNPACK's `.pte`", Worker::Ours, "xnnpack.pte");
+pub const EXECUTORCH: Engine = engine("ExecuTorch XNNPACK", Worker::ExecuTorch, "xnnpack.pte");
+pub const ONNX_RUNTIME: Engine = engine("ONNX Runtime", Worker::Python("onnxruntime"), "model.onnx");
+pub const OPENVINO: Engine = engine("OpenVINO", Worker::Python("openvino"), "openvino.xml");
+pub const LITERT: Engine = engine("LiteRT", Worker::Python("litert"), "model.tflite");
+pub const OPENVINO_BF16: Engine =
+    Engine { error: BFLOAT16_ERROR, ..engine("OpenVINO bf16", Worker::Python("openvino-bf16"), "openvino.xml") };
+
+/// The peers that compute in float32.
+pub const PEERS: [&Engine; 4] = [&EXECUTORCH, &ONNX_RUNTIME, &OPENVINO, &LITERT];
+
+/// An engine that holds a model.
+pub struct Session {
+    pub peer: Peer,
+    pub opened: Opened,
+}
+
+/// Where everything is.
+pub struct Engines {
+    pub models: PathBuf,
+    executorch: PathBuf,
+    /// The interpreter with the peers.
+    python: PathBuf,
+    /// For outputs.
+    folder: PathBuf,
+}
+
+impl Engines {
+    /// From the variables that main.rs describes.
+    pub fn of_environment() -> Result<Self> {
+        let executorch = variable("EXECUTORCH_WORKER")?;
+        let folder = executorch.parent().context("the worker is in no folder")?.to_owned();
+        Ok(Self { models: variable("MODELS")?, python: variable("PEERS_PYTHON")?, executorch, folder })
+    }
+
+    /// Compiles a model for the CPU back end; the file.
+    pub fn compile(&self, model: &str) -> Result<PathBuf> {
+        let folder = self.models.join(model);
+        let compiler = Compiler::new().method("forward", folder.join("model.pt2"));
+        let file = folder.join(COMPILED);
+        let saved = compiler.backend_named("cpu").and_then(Compiler::compile).and_then(|program| program.save(&file));
+        saved.map_err(|e| anyhow::anyhow!("{model}: {e}"))?;
+        Ok(file)
+    }
+
+    /// Starts an engine on a model, and compares what it gives with eager PyTorch.
+    pub fn open(&self, engine: &Engine, model: &str, threads: usize, sizes: &str) -> Result<Session> {
+        let folder = self.models.join(model);
+        let file = folder.join(engine.file);
+        if !file.exists() {
+            let reason = std::fs::read_to_string(folder.join(format!("{}.failed", engine.file)));
+            bail!("no {}: {}", engine.file, reason.as_deref().unwrap_or("it was not made").trim());
+        }
+        let mut peer = Peer::spawn(&mut self.worker(&engine.worker, threads)?, &self.folder)?;
+        let opened = peer.open(&file, threads, &folder.join(format!("input_{sizes}.bin")), sizes)?;
+        let mut session = Session { peer, opened };
+        session.check(engine, &folder, sizes)?;
+        Ok(session)
+    }
+
+    /// The command of a process on the first cores.
+    fn worker(&self, worker: &Worker, threads: usize) -> Result<Command> {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(format!("0-{}", threads - 1));
+        match worker {
+            Worker::Ours => command.arg(std::env::current_exe()?).arg("serve"),
+            Worker::ExecuTorch => command.arg(&self.executorch),
+            Worker::Python(name) => {
+                let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/worker.py");
+                command.arg(&self.python).arg(script).arg(name)
+            }
+        };
+        Ok(command)
+    }
+}
+
+impl Session {
+    /// Gives the program another input, and compares its answer too.
+    pub fn input(&mut self, engine: &Engine, folder: &Path, sizes: &str) -> Result<()> {
+        self.peer.input(&folder.join(format!("input_{sizes}.bin")), sizes)?;
+        self.check(engine, folder, sizes)
+    }
+
+    fn check(&mut self, engine: &Engine, folder: &Path, sizes: &str) -> Result<()> {
+        let file = folder.join(format!("output_{sizes}.bin"));
+        let expected = std::fs::read(&file).with_context(|| file.display().to_string())?;
+        let got = self.peer.outputs()?;
+        let error = agreement::relative_error(&expected, &got).context("it gives a tensor of another size")?;
+        // Not a number is no agreement either.
+        if error <= engine.error { Ok(()) } else { bail!("it is off from eager PyTorch by {error:.1e}") }
+    }
+}

@@ -1,0 +1,128 @@
+//! The time of one execution.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, PEERS, Session};
+use super::{Missing, PICTURE, cell, header, ratio, row};
+use crate::document::{conditions, milliseconds};
+use crate::interleaved::{geometric_mean, in_turns};
+use crate::others::Others;
+
+const THREADS: [usize; 2] = [1, 2];
+pub const ROUNDS: usize = 7;
+
+/// Untimed work at the start of a turn, since others have just used the caches and an engine's threads slept.
+const WARM_UP: Duration = Duration::from_millis(30);
+const TURN: Duration = Duration::from_millis(120);
+const CALLS: usize = 2;
+
+/// The median of a turn, in nanoseconds.
+pub fn turn(session: &mut Session) -> Result<f64> {
+    session.peer.time(1, WARM_UP)?;
+    session.peer.time(CALLS, TURN)
+}
+
+/// How long what is measured on each of a number of sides takes, and how many cores other programs kept busy.
+pub fn measure(sessions: &mut [Session]) -> Result<(Vec<f64>, f64)> {
+    let others = Others::than(sessions.iter().map(|session| session.peer.id()))?;
+    let medians = in_turns(ROUNDS, sessions.len(), |side| turn(&mut sessions[side]))?;
+    Ok((medians, others.cores()?))
+}
+
+/// One model's row for one number of threads: the peers, OpenVINO in bf16 and ours.
+struct Row {
+    model: String,
+    others: f64,
+    /// Nanoseconds, by number of threads and engine.
+    times: [Vec<Option<f64>>; THREADS.len()],
+}
+
+pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
+    let columns: Vec<&Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS]).collect();
+    let mut missing = Missing::default();
+    let rows: Vec<Row> =
+        models.iter().map(|model| measured(engines, model, &columns, &mut missing)).collect::<Result<_>>()?;
+    let mut text = conditions("cargo xtask bench cpu latency");
+    let _ = write!(
+        text,
+        "\n\nMilliseconds of one execution in float32 at 224x224, batch 1: medians of {ROUNDS} rounds in which all engines, \
+         with one thread and with two, take turns of {} ms, each in a process of its own. Every one was first found to agree \
+         with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is \
+         slower. *Other work* is how many cores other programs kept busy meanwhile. Rushlight has no bf16 yet.\n",
+        TURN.as_millis(),
+    );
+    for (number, threads) in THREADS.iter().enumerate() {
+        let _ = write!(text, "\n### {threads} thread{}\n", if *threads == 1 { "" } else { "s" });
+        println!("{threads} threads");
+        let names = columns.iter().map(|engine| engine.name);
+        let titles = ["model"].into_iter().chain(names).chain(["Rushlight bf16", "ratio", "other work"]);
+        text.push_str(&header(titles));
+        for measured in &rows {
+            let times = &measured.times[number];
+            let cells = times.iter().map(|&time| cell(time, milliseconds));
+            let compared = cell(ours(times).zip(fastest(times)).map(|(ours, fastest)| ours / fastest), ratio);
+            let rest = ["missing".to_owned(), compared, ratio(measured.others)];
+            row(&mut text, [measured.model.clone()].into_iter().chain(cells).chain(rest));
+        }
+        let means = (0..columns.len())
+            .map(|column| mean(&rows, |row| Some((ours(&row.times[number])?, row.times[number][column]?))));
+        let _ = writeln!(text, "\nGeometric means of Rushlight's time over that of");
+        for (engine, mean) in columns.iter().zip(means).filter(|(engine, _)| engine.name != OURS.name) {
+            let _ = writeln!(text, "- {}: {}", engine.name, cell(mean, ratio));
+        }
+        let _ = writeln!(
+            text,
+            "- the fastest peer of each model: {}",
+            cell(mean(&rows, |row| ours(&row.times[number]).zip(fastest(&row.times[number]))), ratio)
+        );
+    }
+    text.push_str("\n### One thread over two\n\nHow many times as long one thread takes, in the same run.\n");
+    text.push_str(&header(["model"].into_iter().chain(columns.iter().map(|engine| engine.name))));
+    for measured in &rows {
+        let [one, two] = &measured.times;
+        let gains = one.iter().zip(two).map(|(one, two)| cell(one.zip(*two).map(|(one, two)| one / two), ratio));
+        row(&mut text, [measured.model.clone()].into_iter().chain(gains));
+    }
+    text.push_str(&missing.text());
+    Ok(text)
+}
+
+fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut Missing) -> Result<Row> {
+    engines.compile(model)?;
+    let (mut sessions, mut places) = (Vec::new(), Vec::new());
+    for (number, &threads) in THREADS.iter().enumerate() {
+        for (column, engine) in columns.iter().enumerate() {
+            let opened = engines.open(engine, model, threads, PICTURE);
+            if let Some(session) = missing.unless(format!("{model}, {}, {threads} threads", engine.name), opened) {
+                sessions.push(session);
+                places.push((number, column));
+            }
+        }
+    }
+    let (medians, others) = measure(&mut sessions)?;
+    let mut times = THREADS.map(|_| vec![None; columns.len()]);
+    for ((number, column), median) in places.into_iter().zip(medians) {
+        println!("{model}, {}, {} threads: {} ms", columns[column].name, THREADS[number], milliseconds(median));
+        times[number][column] = Some(median);
+    }
+    Ok(Row { model: model.to_owned(), others, times })
+}
+
+/// The last column.
+fn ours(times: &[Option<f64>]) -> Option<f64> {
+    times.last().copied().flatten()
+}
+
+/// Among the first columns.
+fn fastest(times: &[Option<f64>]) -> Option<f64> {
+    times[..PEERS.len()].iter().flatten().copied().min_by(f64::total_cmp)
+}
+
+/// The geometric mean of the ratios that there are.
+fn mean(rows: &[Row], pair: impl Fn(&Row) -> Option<(f64, f64)>) -> Option<f64> {
+    let ratios: Vec<f64> = rows.iter().filter_map(pair).map(|(ours, theirs)| ours / theirs).collect();
+    (!ratios.is_empty()).then(|| geometric_mean(ratios))
+}

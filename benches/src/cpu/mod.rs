@@ -1,0 +1,86 @@
+//! The CPU engine beside its peers: ExecuTorch's XNNPACK delegate, ONNX Runtime, OpenVINO and LiteRT, on the models of
+//! `tools/models/peers.py`. Each engine runs each model in a process of its own, and they take turns.
+
+mod engines;
+mod latency;
+mod loading;
+mod scaling;
+mod sources;
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+
+use engines::Engines;
+
+const MODELS: &[&str] =
+    &["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16"];
+
+/// Sizes of the input of all of them.
+const PICTURE: &str = "1x3x224x224";
+
+/// One measurement of `table` (`latency`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
+/// of that one alone.
+pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
+    let models: Vec<&str> = MODELS.iter().copied().filter(|&name| model.is_none_or(|model| model == name)).collect();
+    let engines = Engines::of_environment()?;
+    Ok(match table {
+        "latency" => ("CPU: latency", latency::run(&engines, &models)?),
+        "sources" => ("CPU: three sources", sources::run(&engines, &models)?),
+        "loading" => ("CPU: loading", loading::run(&engines, &models)?),
+        "scaling" => ("CPU: batches and lengths", scaling::run(&engines)?),
+        _ => bail!("unknown table `{table}`: latency, sources, loading, scaling"),
+    })
+}
+
+/// What could not be measured, under the tables that lack it.
+#[derive(Debug, Default)]
+struct Missing(Vec<String>);
+
+impl Missing {
+    /// The value, or nothing and a note why there is none.
+    fn unless<T>(&mut self, what: String, result: Result<T>) -> Option<T> {
+        result
+            .map_err(|reason| {
+                println!("MISSING {what}: {reason:#}");
+                self.0.push(format!("{what}: {reason:#}"));
+            })
+            .ok()
+    }
+
+    fn text(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        self.0.iter().fold(
+            "\n**Missing**, because it could not be made or run here:\n\n".to_owned(),
+            |mut text, line| {
+                let _ = writeln!(text, "- {line}");
+                text
+            },
+        )
+    }
+}
+
+/// The header of a table: its first column on the left, the others on the right.
+fn header<'a>(columns: impl IntoIterator<Item = &'a str>) -> String {
+    let columns: Vec<&str> = columns.into_iter().collect();
+    format!("\n| {} |\n|---{}|\n", columns.join(" | "), "|--:".repeat(columns.len() - 1))
+}
+
+/// A row, which is printed too.
+fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
+    let line = format!("| {} |", cells.into_iter().collect::<Vec<_>>().join(" | "));
+    println!("{line}");
+    text.push_str(&line);
+    text.push('\n');
+}
+
+/// The cell of a value that there may not be.
+fn cell(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
+    value.map_or_else(|| "missing".to_owned(), show)
+}
+
+fn ratio(value: f64) -> String {
+    format!("{value:.2}")
+}

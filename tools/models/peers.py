@@ -1,0 +1,210 @@
+"""The models of the CPU benchmark, in the form of each engine that it compares.
+
+    python tools/models/peers.py OUT                              what the main environment makes and is missing
+    python tools/models/peers.py OUT --forms onnx openvino tflite what the environment of the peers makes
+    python tools/models/peers.py OUT --only resnet18
+    python tools/models/peers.py --xnnpack FOLDER...              xnnpack.pte of the forward.pt2 of other folders
+
+`OUT/<name>/` gets `model.pt2`, straight from torch.export.export, with random weights from a fixed seed; every other
+form is made from that file, so that all have the same weights:
+
+    portable.pte      the executorch wheel's compiler without a partitioner
+    xnnpack.pte       the same, lowered for its XNNPACK delegate
+    model.onnx        torch.onnx
+    openvino.xml      openvino.convert_model, in float32
+    model.tflite      litert-torch
+    input_SIZES.bin   the values of the only input, float32; SIZES is as in 1x3x224x224
+    output_SIZES.bin  what eager PyTorch answers
+
+Seven models have fixed sizes. `resnet50_batch` and `encoder` are for scaling: one file for several batches, or lengths of a
+sequence, in the forms pt2 and onnx alone. A form that cannot be made leaves `<file>.failed` with the reason, and the
+benchmark shows it as missing. Each model is made in a process of its own.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import xnnpack  # noqa: E402
+
+CLASSIFIERS = (
+    "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16",
+)  # fmt: skip
+FILES = {
+    "pt2": "model.pt2",
+    "portable": "portable.pte",
+    "xnnpack": "xnnpack.pte",
+    "onnx": "model.onnx",
+    "openvino": "openvino.xml",
+    "tflite": "model.tflite",
+}
+# Which the main environment makes.
+OURS = ("pt2", "portable", "xnnpack")
+BATCHES = (1, 4, 16)
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
+WIDTH = 384
+
+
+def encoder():
+    """Four layers of a transformer's encoder over vectors, normalised first, in the proportions of MiniLM."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Layer(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads = heads
+            self.before_attention, self.before_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            batch, length, width = x.shape
+            parts = self.mix(self.before_attention(x)).chunk(3, dim=-1)
+            heads = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts)
+            attended = functional.scaled_dot_product_attention(*heads)
+            x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+            return x + self.down(functional.gelu(self.up(self.before_forward(x))))
+
+    return nn.Sequential(*(Layer(WIDTH, 6) for _ in range(4))), [torch.randn(1, n, WIDTH) for n in LENGTHS]
+
+
+def resnet50_batch():
+    import torch
+
+    return xnnpack.torchvision("resnet50"), [torch.randn(n, 3, 224, 224) for n in BATCHES]
+
+
+SCALING = {"resnet50_batch": (resnet50_batch, 0, BATCHES), "encoder": (encoder, 1, LENGTHS)}
+
+
+def classifier(name):
+    build, example = xnnpack.MODELS[name]
+    return build(), list(example())
+
+
+def make_pt2(name, folder):
+    """Exports the model, and writes its inputs and what eager PyTorch answers."""
+    import torch
+
+    torch.manual_seed(xnnpack.SEED)
+    shapes = None
+    if name in SCALING:
+        build, dim, sizes = SCALING[name]
+        module, inputs = build()
+        shapes = ({dim: torch.export.Dim("size", min=2 if dim else 1, max=sizes[-1])},)
+    else:
+        module, inputs = classifier(name)
+    module = module.eval().requires_grad_(False)
+    xnnpack.settle(module, inputs[-1:])
+    for tensor in inputs:
+        sizes = "x".join(map(str, tensor.shape))
+        tensor.numpy().tofile(folder / f"input_{sizes}.bin")
+        module(tensor).numpy().tofile(folder / f"output_{sizes}.bin")
+    # A size of one in the example would be taken for constant.
+    program = torch.export.export(module, (inputs[-1],), dynamic_shapes=shapes)
+    torch.export.save(program, folder / FILES["pt2"])
+
+
+def exported(folder):
+    import torch
+
+    return torch.export.load(folder / FILES["pt2"])
+
+
+def make_portable(name, folder):
+    from executorch.exir import to_edge_transform_and_lower
+
+    (folder / FILES["portable"]).write_bytes(to_edge_transform_and_lower(exported(folder)).to_executorch().buffer)
+
+
+def delegate(program, folder):
+    """Writes a program that is lowered for XNNPACK."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    program = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
+    (folder / FILES["xnnpack"]).write_bytes(program.buffer)
+
+
+def make_xnnpack(name, folder):
+    delegate(exported(folder), folder)
+
+
+def make_onnx(name, folder):
+    import torch
+
+    torch.onnx.export(exported(folder), (), folder / FILES["onnx"], dynamo=True, external_data=False)
+
+
+def make_openvino(name, folder):
+    import openvino
+
+    model = openvino.convert_model(folder / FILES["onnx"])
+    openvino.save_model(model, folder / FILES["openvino"], compress_to_fp16=False)
+
+
+def make_tflite(name, folder):
+    import litert_torch
+
+    program = exported(folder)
+    litert_torch.convert(program.module(), program.example_inputs[0]).export(str(folder / FILES["tflite"]))
+
+
+def make(name, forms, out):
+    """Makes the forms of a model; runs in a process of its own."""
+    import torch
+
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for form in forms:
+        start = time.monotonic()
+        failed = folder / (FILES[form] + ".failed")
+        failed.unlink(missing_ok=True)
+        try:
+            with torch.no_grad():
+                globals()[f"make_{form}"](name, folder)
+            print(f"{name}: {form} in {time.monotonic() - start:.1f} s", flush=True)
+        except Exception as error:
+            traceback.print_exc()
+            failed.write_text(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?", default=xnnpack.ROOT / "target" / "peer-models")
+    names = (*CLASSIFIERS, *SCALING)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="models")
+    parser.add_argument("--forms", nargs="+", choices=FILES, default=OURS)
+    parser.add_argument("--force", action="store_true", help="make again what is there")
+    parser.add_argument("--xnnpack", type=Path, nargs="+", default=(), metavar="FOLDER", help="only lower what is there")
+    args = parser.parse_args()
+    if args.xnnpack:
+        import torch
+
+        for folder in args.xnnpack:
+            if not (folder / FILES["xnnpack"]).exists():
+                delegate(torch.export.load(folder / "forward.pt2"), folder)
+        return
+    for name in args.only:
+        folder = args.out / name
+        forms = [form for form in args.forms if name not in SCALING or form in ("pt2", "onnx")]
+        stale = [form for form in forms if args.force or not (folder / FILES[form]).exists()]
+        if stale:
+            process = multiprocessing.get_context("spawn").Process(target=make, args=(name, stale, args.out))
+            process.start()
+            process.join()
+    wanted = [args.out / name / FILES[form] for name in args.only for form in args.forms]
+    if failed := [path for path in wanted if path.with_name(path.name + ".failed").exists()]:
+        print("failed:", *failed, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
