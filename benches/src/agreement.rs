@@ -65,3 +65,18 @@ fn doubles(dtype: ScalarType, bytes: &[u8]) -> Vec<f64> {
         _ => of(bytes, |[b]: [u8; 1]| f64::from(b)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_relative_to_the_largest_value() {
+        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let expected = bytes(&[1.0, -4.0, 0.5]);
+        assert_eq!(relative_error(&expected, &bytes(&[1.0, -4.0, 0.5])), Some(0.0));
+        assert_eq!(relative_error(&expected, &bytes(&[1.0, -3.0, 0.5])), Some(0.25));
+        assert!(relative_error(&expected, &bytes(&[f32::NAN, -4.0, 0.5])).is_some_and(f64::is_nan));
+        assert_eq!(relative_error(&expected, &bytes(&[1.0, -4.0])), None);
+    }
+}

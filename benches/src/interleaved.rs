@@ -65,3 +65,25 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (sum, count) = values.into_iter().fold((0.0, 0), |(sum, count), value| (sum + value.ln(), count + 1));
     (sum / f64::from(count)).exp()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_take_turns_and_the_first_round_only_warms_up() {
+        let mut order = Vec::new();
+        let medians = in_turns(3, 2, |side| {
+            order.push(side);
+            Ok(if order.len() <= 2 { 100.0 } else { (10 * side + order.len()) as f64 })
+        });
+        assert_eq!(order, [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert_eq!(medians.unwrap(), [5.0, 16.0]);
+    }
+
+    #[test]
+    fn geometric_means() {
+        assert!((geometric_mean([2.0, 8.0]) - 4.0).abs() < 1e-12);
+        assert!(geometric_mean([]).is_nan());
+    }
+}

@@ -76,13 +76,16 @@ impl Engines {
         Ok(Self { models: variable("MODELS")?, python: variable("PEERS_PYTHON")?, executorch, folder })
     }
 
-    /// Compiles a model for the CPU back end; the file.
+    /// Compiles a model for the CPU back end; the file. An earlier one is gone even if that fails.
     pub fn compile(&self, model: &str) -> Result<PathBuf> {
-        let folder = self.models.join(model);
-        let compiler = Compiler::new().method("forward", folder.join("model.pt2"));
+        let (folder, error) = (self.models.join(model), |e: rushlight::Error| anyhow::anyhow!("{e}"));
         let file = folder.join(COMPILED);
-        let saved = compiler.backend_named("cpu").and_then(Compiler::compile).and_then(|program| program.save(&file));
-        saved.map_err(|e| anyhow::anyhow!("{model}: {e}"))?;
+        if file.exists() {
+            std::fs::remove_file(&file)?;
+        }
+        let compiler = Compiler::new().method("forward", folder.join("model.pt2"));
+        let program = compiler.backend_named("cpu").and_then(Compiler::compile).map_err(error)?;
+        program.save(&file).map_err(error)?;
         Ok(file)
     }
 

@@ -51,7 +51,8 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         "\n\nMilliseconds of one execution in float32 at 224x224, batch 1: medians of {ROUNDS} rounds in which all engines, \
          with one thread and with two, take turns of {} ms, each in a process of its own. Every one was first found to agree \
          with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is \
-         slower. *Other work* is how many cores other programs kept busy meanwhile. Rushlight has no bf16 yet.\n",
+         slower. *Other work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it \
+         follows only where the processor has instructions for that; Rushlight has no bf16 yet.\n",
         TURN.as_millis(),
     );
     for (number, threads) in THREADS.iter().enumerate() {
@@ -69,7 +70,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         }
         let means = (0..columns.len())
             .map(|column| mean(&rows, |row| Some((ours(&row.times[number])?, row.times[number][column]?))));
-        let _ = writeln!(text, "\nGeometric means of Rushlight's time over that of");
+        text.push_str("\nGeometric means of Rushlight's time over that of\n\n");
         for (engine, mean) in columns.iter().zip(means).filter(|(engine, _)| engine.name != OURS.name) {
             let _ = writeln!(text, "- {}: {}", engine.name, cell(mean, ratio));
         }
@@ -91,7 +92,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut Missing) -> Result<Row> {
-    engines.compile(model)?;
+    missing.unless(format!("{model}, compiling"), engines.compile(model));
     let (mut sessions, mut places) = (Vec::new(), Vec::new());
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {

@@ -36,7 +36,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let bounded = ["weights", "planned", "bound"];
     memory.push_str(&header(["model"].into_iter().chain(names()).chain(bounded)));
     for model in models {
-        let file = engines.compile(model)?;
+        let file = missing.unless(format!("{model}, compiling"), engines.compile(model));
         let opened = measured(engines, model, &columns, &mut missing);
         let name = || [(*model).to_owned()].into_iter();
         let loads = opened.iter().map(|opened| opened.map(|opened| opened.load));
@@ -45,10 +45,10 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         row(&mut text, name().chain(loads.map(|load| cell(load, milliseconds))).chain([cell(compared, ratio)]));
         let firsts = opened.iter().map(|opened| cell(opened.map(|opened| opened.first), milliseconds));
         row(&mut first, name().chain(firsts));
-        let (weights, planned) = sizes(&file)?;
-        let bound = weights + 1.2 * planned + ALLOWANCE;
+        let (weights, planned) = file.map_or(Ok((None, None)), |file| sizes(&file).map(|(w, p)| (Some(w), Some(p))))?;
+        let bound = weights.zip(planned).map(|(weights, planned)| weights + 1.2 * planned + ALLOWANCE);
         let added = opened.iter().map(|opened| cell(opened.map(|opened| opened.added / 1e6), significant));
-        let bounded = [weights, planned, bound].map(|bytes| significant(bytes / 1e6));
+        let bounded = [weights, planned, bound].map(|bytes| cell(bytes.map(|bytes| bytes / 1e6), significant));
         row(&mut memory, name().chain(added).chain(bounded));
     }
     let _ = write!(

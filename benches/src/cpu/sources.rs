@@ -39,7 +39,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     ];
     text.push_str(&header(titles));
     for model in models {
-        engines.compile(model)?;
+        missing.unless(format!("{model}, compiling"), engines.compile(model));
         let opened = SOURCES.map(|engine| engines.open(engine, model, 1, PICTURE));
         let mut sessions = Vec::new();
         let mut places = Vec::new();
