@@ -31,21 +31,22 @@ fn answer(session: &mut Option<Session>, line: &str) -> Result<String> {
         resident::forget_peak()?;
         let before = resident::now()?;
         let start = Instant::now();
-        let mut module = Module::builder().threads(threads.parse()?).load(program).map_err(error)?;
-        module.load_method("forward").map_err(error)?;
+        let mut module = Module::builder().threads(threads.parse()?).load(program).map_err(|e| error(&e))?;
+        module.load_method("forward").map_err(|e| error(&e))?;
         let loaded = start.elapsed();
         let mut opened = Session { module, input };
+        let start = Instant::now();
         opened.execute()?;
         let executed = start.elapsed();
         *session = Some(opened);
         let added = resident::peak()?.saturating_sub(before);
-        return Ok(format!("{} {} {added}", loaded.as_nanos(), (executed - loaded).as_nanos()));
+        return Ok(format!("{} {} {added}", loaded.as_nanos(), executed.as_nanos()));
     }
     let session = session.as_mut().context("nothing is open")?;
     match words[..] {
         ["input", input, sizes] => session.input = tensor(input, sizes)?,
         ["time", calls, at_least] => return session.time(calls.parse()?, at_least.parse()?),
-        ["outputs", file] => std::fs::write(file, session.execute()?.as_tensor().map_err(error)?.bytes())?,
+        ["outputs", file] => std::fs::write(file, session.execute()?.as_tensor().map_err(|e| error(&e))?.bytes())?,
         ["lowering"] => return session.lowering(),
         _ => bail!("no command {line}"),
     }
@@ -59,8 +60,8 @@ struct Session {
 
 impl Session {
     fn execute(&mut self) -> Result<Value> {
-        let input = (&self.input).try_into().map_err(error)?;
-        let outputs = self.module.forward(&[input]).map_err(error)?;
+        let input = (&self.input).try_into().map_err(|e| error(&e))?;
+        let outputs = self.module.forward(&[input]).map_err(|e| error(&e))?;
         outputs.into_iter().next().context("the program gives nothing")
     }
 
@@ -90,9 +91,9 @@ impl Session {
 fn tensor(file: &str, sizes: &str) -> Result<Tensor> {
     let sizes: Vec<usize> = sizes.split('x').map(str::parse).collect::<Result<_, _>>()?;
     let bytes = std::fs::read(Path::new(file)).with_context(|| file.to_owned())?;
-    Tensor::from_bytes(ScalarType::Float, &sizes, &bytes).map_err(error)
+    Tensor::from_bytes(ScalarType::Float, &sizes, &bytes).map_err(|e| error(&e))
 }
 
-fn error(error: rushlight::Error) -> anyhow::Error {
+fn error(error: &rushlight::Error) -> anyhow::Error {
     anyhow!("{error}")
 }

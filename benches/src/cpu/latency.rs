@@ -92,12 +92,12 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut Missing) -> Result<Row> {
-    missing.unless(format!("{model}, compiling"), engines.compile(model));
+    missing.unless(&format!("{model}, compiling"), engines.compile(model));
     let (mut sessions, mut places) = (Vec::new(), Vec::new());
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {
             let opened = engines.open(engine, model, threads, PICTURE);
-            if let Some(session) = missing.unless(format!("{model}, {}, {threads} threads", engine.name), opened) {
+            if let Some(session) = missing.unless(&format!("{model}, {}, {threads} threads", engine.name), opened) {
                 sessions.push(session);
                 places.push((number, column));
             }

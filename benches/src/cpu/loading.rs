@@ -36,7 +36,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let bounded = ["weights", "planned", "bound"];
     memory.push_str(&header(["model"].into_iter().chain(names()).chain(bounded)));
     for model in models {
-        let file = missing.unless(format!("{model}, compiling"), engines.compile(model));
+        let file = missing.unless(&format!("{model}, compiling"), engines.compile(model));
         let opened = measured(engines, model, &columns, &mut missing);
         let name = || [(*model).to_owned()].into_iter();
         let loads = opened.iter().map(|opened| opened.map(|opened| opened.load));
@@ -70,7 +70,7 @@ fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut M
         for (column, engine) in columns.iter().enumerate() {
             if works[column] {
                 let opened = engines.open(engine, model, 1, PICTURE).map(|session| session.opened);
-                let opened = missing.unless(format!("{model}, {}", engine.name), opened);
+                let opened = missing.unless(&format!("{model}, {}", engine.name), opened);
                 works[column] = opened.is_some();
                 samples[column].extend(opened.filter(|_| load > 0));
             }

@@ -39,7 +39,7 @@ struct Missing(Vec<String>);
 
 impl Missing {
     /// The value, or nothing and a note why there is none.
-    fn unless<T>(&mut self, what: String, result: Result<T>) -> Option<T> {
+    fn unless<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
         result
             .map_err(|reason| {
                 println!("MISSING {what}: {reason:#}");

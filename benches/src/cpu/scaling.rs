@@ -45,7 +45,7 @@ pub fn run(engines: &Engines) -> Result<String> {
             "other work",
         ];
         text.push_str(&header(titles));
-        missing.unless(format!("{model}, compiling"), engines.compile(model));
+        missing.unless(&format!("{model}, compiling"), engines.compile(model));
         let tensor = |size: usize| match *unit {
             "batch" => format!("{size}x3x224x224"),
             _ => format!("1x{size}x384"),
@@ -54,7 +54,7 @@ pub fn run(engines: &Engines) -> Result<String> {
         for threads in [1, 2] {
             for engine in COLUMNS {
                 let opened = engines.open(engine, model, threads, &tensor(sizes[0]));
-                if let Some(session) = missing.unless(format!("{model}, {}, {threads} threads", engine.name), opened) {
+                if let Some(session) = missing.unless(&format!("{model}, {}, {threads} threads", engine.name), opened) {
                     places.push((2 * (threads - 1) + usize::from(engine.name == OURS.name), engine));
                     sessions.push(session);
                 }

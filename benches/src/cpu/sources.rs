@@ -39,7 +39,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     ];
     text.push_str(&header(titles));
     for model in models {
-        missing.unless(format!("{model}, compiling"), engines.compile(model));
+        missing.unless(&format!("{model}, compiling"), engines.compile(model));
         let opened = SOURCES.map(|engine| engines.open(engine, model, 1, PICTURE));
         let mut sessions = Vec::new();
         let mut places = Vec::new();
@@ -51,7 +51,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
                 }
                 Ok(session)
             });
-            if let Some(session) = missing.unless(format!("{model}, {}", engine.name), lowered) {
+            if let Some(session) = missing.unless(&format!("{model}, {}", engine.name), lowered) {
                 sessions.push(session);
                 places.push(place);
             }
@@ -66,7 +66,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         let apart = slowest.zip(medians.iter().copied().min_by(f64::total_cmp)).map(|(slow, fast)| slow / fast);
         let lowering = [&OURS_PORTABLE, &OURS_XNNPACK].map(|engine| {
             let taken = lowering(engines, engine, model, cores);
-            missing.unless(format!("{model}, lowering of {}", engine.name), taken)
+            missing.unless(&format!("{model}, lowering of {}", engine.name), taken)
         });
         let cells = times.iter().map(|&time| cell(time, milliseconds)).chain([cell(apart, ratio)]);
         let cells = cells.chain(lowering.map(|time| cell(time, milliseconds))).chain([ratio(others)]);
