@@ -22,6 +22,8 @@ mod error;
 mod fold;
 mod gather;
 mod gemm;
+#[cfg(feature = "std")]
+pub mod hwbench;
 mod isa;
 mod normalise;
 pub mod pack;

@@ -1,0 +1,199 @@
+//! What this machine can do: its [`Limits`], and how long each variant of each kernel takes at shapes of common models.
+//!
+//! Times are those of the shortest of many repetitions, so that other work on the machine disturbs little.
+
+mod limits;
+mod memory;
+mod products;
+
+pub use limits::{Bound, Limits, MEMORY, WORKING_SETS, flop_rate, read_rates};
+
+use std::time::{Duration, Instant};
+
+use crate::{Engine, Error, Isa};
+
+/// What to time.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Threads to compute with, 0 counts as 1.
+    pub threads: usize,
+    /// The instruction set that programs are run with here.
+    pub chosen: Isa,
+    /// Only kernels and shapes whose names contain this.
+    pub filter: String,
+    /// All shapes instead of a few typical ones.
+    pub all: bool,
+    /// How long to repeat each variant; one repetition may take longer.
+    pub budget: Duration,
+}
+
+/// How long a variant of a kernel took with an instruction set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timing {
+    pub kernel: &'static str,
+    /// The sizes, and a model that has them.
+    pub shape: String,
+    /// How it was computed, of several ways; empty where there is only one.
+    pub variant: &'static str,
+    pub isa: Isa,
+    pub threads: usize,
+    /// Whether programs are run with this variant and this instruction set here.
+    pub chosen: bool,
+    /// Of one call.
+    pub time: Duration,
+    /// Additions and multiplications of one call, as the operator is defined: Winograd's algorithm does fewer. Others, as
+    /// an exponential, count as one.
+    pub flops: f64,
+    /// Bytes of the operands and the result, each once.
+    pub bytes: f64,
+}
+
+impl Timing {
+    /// Operations per second.
+    pub fn flop_rate(&self) -> f64 {
+        per_second(self.flops, self.time)
+    }
+
+    /// Bytes per second.
+    pub fn byte_rate(&self) -> f64 {
+        per_second(self.bytes, self.time)
+    }
+}
+
+/// Times what is selected with each instruction set that this machine has, and gives each result to `report` at once:
+/// kernel by kernel, then variant by variant, with the instruction sets in the order of [`Isa::ALL`].
+///
+/// # Errors
+/// None is known: the sizes of the cases agree.
+pub fn time_kernels(selection: &Selection, report: impl FnMut(Timing)) -> Result<(), Error> {
+    let engines: Result<Vec<Engine>, Error> =
+        Isa::available().map(|isa| Engine::with_isa(isa, selection.threads)).collect();
+    Bench { selection, engines: engines?, report }.run()
+}
+
+struct Bench<'a, F> {
+    selection: &'a Selection,
+    engines: Vec<Engine>,
+    report: F,
+}
+
+/// A kernel at one shape.
+struct Case {
+    kernel: &'static str,
+    shape: String,
+    /// Whether it is one of the few that are timed unless all are asked for.
+    typical: bool,
+    flops: f64,
+    bytes: f64,
+}
+
+/// A way to compute a case.
+struct Variant {
+    name: &'static str,
+    chosen: bool,
+    run: Box<dyn FnMut(&Engine) -> Result<(), Error>>,
+}
+
+impl Variant {
+    fn only(run: impl FnMut(&Engine) -> Result<(), Error> + 'static) -> Self {
+        Self { name: "", chosen: true, run: Box::new(run) }
+    }
+}
+
+impl<F: FnMut(Timing)> Bench<'_, F> {
+    fn run(&mut self) -> Result<(), Error> {
+        products::time(self)?;
+        memory::time(self)
+    }
+
+    /// Times the variants of a case, which are only made if it is selected.
+    fn time(&mut self, case: &Case, variants: impl FnOnce() -> Vec<Variant>) -> Result<(), Error> {
+        let Selection { chosen, filter, all, budget, .. } = self.selection;
+        let name = format!("{} {}", case.kernel, case.shape);
+        if !(case.typical || *all) || !name.contains(filter.as_str()) {
+            return Ok(());
+        }
+        for mut variant in variants() {
+            for engine in &self.engines {
+                let time = shortest(*budget, || (variant.run)(engine))?;
+                (self.report)(Timing {
+                    kernel: case.kernel,
+                    shape: case.shape.clone(),
+                    variant: variant.name,
+                    isa: engine.isa(),
+                    threads: engine.threads(),
+                    chosen: variant.chosen && engine.isa() == *chosen,
+                    time,
+                    flops: case.flops,
+                    bytes: case.bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The shortest of the repetitions that begin within the budget; there is at least one.
+fn shortest<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
+    let start = Instant::now();
+    run()?;
+    let mut shortest = start.elapsed();
+    while start.elapsed() < budget {
+        let from = Instant::now();
+        run()?;
+        shortest = shortest.min(from.elapsed());
+    }
+    Ok(shortest)
+}
+
+fn per_second(amount: f64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
+}
+
+/// Numbers that are neither zero nor denormal.
+fn numbers(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 + 0.001).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(filter: &str, all: bool) -> Selection {
+        Selection { threads: 2, chosen: Isa::detect(), filter: filter.to_owned(), all, budget: Duration::ZERO }
+    }
+
+    #[test]
+    fn every_case_can_be_computed() {
+        let selection = selection("", true);
+        let mut timings = Vec::new();
+        let engines = vec![Engine::new(2)];
+        Bench { selection: &selection, engines, report: |timing| timings.push(timing) }.run().expect("sizes agree");
+        for timing in &timings {
+            assert!(timing.byte_rate() > 0.0, "{timing:?}");
+            assert_eq!(timing.flop_rate() > 0.0, timing.flops > 0.0, "{timing:?}");
+            let same = |other: &&Timing| (other.kernel, &other.shape) == (timing.kernel, &timing.shape);
+            assert_eq!(timings.iter().filter(same).filter(|timing| timing.chosen).count(), 1, "{timing:?}");
+        }
+        assert!(timings.iter().any(|timing| timing.variant == "Winograd 4x4" && timing.chosen));
+        assert!(timings.iter().any(|timing| timing.variant == "direct" && timing.chosen));
+    }
+
+    #[test]
+    fn a_variant_is_timed_with_each_instruction_set() {
+        let mut timings = Vec::new();
+        time_kernels(&selection("small", false), |timing| timings.push(timing)).expect("sizes agree");
+        assert_eq!(timings.iter().map(|timing| timing.isa).collect::<Vec<_>>(), Isa::available().collect::<Vec<_>>());
+        let shapes: Vec<_> = timings.iter().map(|timing| (timing.kernel, timing.shape.as_str())).collect();
+        assert!(shapes.iter().all(|shape| *shape == ("product", "32x64x64 small")), "{shapes:?}");
+    }
+
+    #[test]
+    fn what_is_not_typical_is_timed_when_all_is_asked_for() {
+        for (all, expected) in [(false, 0), (true, Isa::available().count())] {
+            let mut count = 0;
+            time_kernels(&selection("softmax 1x1000 ", all), |_| count += 1).expect("sizes agree");
+            assert_eq!(count, expected);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The most that an instruction set and so many threads can compute and read.
+
+use core::convert::Infallible;
+use core::hint::black_box;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::{per_second, shortest};
+use crate::arch::{Job, LANES, Simd};
+use crate::{Engine, Isa};
+
+/// Bytes that all threads together read for the bandwidth of memory: more than most caches hold.
+pub const MEMORY: usize = 128 << 20;
+
+/// The least of these bytes that each thread reads.
+const LEAST_MEMORY: usize = 8 << 20;
+
+/// Bytes that each thread reads again and again, for the bandwidths of what are first to third-level caches on most
+/// machines.
+pub const WORKING_SETS: [usize; 3] = [16 << 10, 256 << 10, 4 << 20];
+
+/// How long one measurement repeats.
+const BUDGET: Duration = Duration::from_millis(30);
+
+/// How long a repetition takes at least where its work is ours to choose: long beside waking a thread.
+const REPETITION: Duration = Duration::from_micros(500);
+
+/// The most that an engine, which is an instruction set and threads, can do on this machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    pub isa: Isa,
+    pub threads: usize,
+    /// Additions and multiplications of f32 per second.
+    pub flop_rate: f64,
+    /// Bytes read from memory per second. What lies in a cache is read faster.
+    pub byte_rate: f64,
+}
+
+/// Which limit something is nearer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    Compute,
+    Memory,
+}
+
+impl Bound {
+    /// `compute` or `memory`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bound::Compute => "compute",
+            Bound::Memory => "memory",
+        }
+    }
+}
+
+impl Limits {
+    /// Measures them, in about a fifth of a second.
+    pub fn measure(engine: &Engine) -> Self {
+        let byte_rate = read_rates(engine, &[]).1;
+        Self { isa: engine.isa(), threads: engine.threads(), flop_rate: flop_rate(engine), byte_rate }
+    }
+
+    /// The share of the nearer limit that something reaches which does so many operations and moves so many bytes per
+    /// second: Williams, Waterman and Patterson, "Roofline", 2009. It is more than 1 where bytes come from a cache, or
+    /// where an algorithm does fewer operations than are counted.
+    pub fn share(&self, flop_rate: f64, byte_rate: f64) -> (f64, Bound) {
+        let of = |rate: f64, limit: f64| if limit > 0.0 { rate / limit } else { 0.0 };
+        let (compute, memory) = (of(flop_rate, self.flop_rate), of(byte_rate, self.byte_rate));
+        if compute >= memory { (compute, Bound::Compute) } else { (memory, Bound::Memory) }
+    }
+}
+
+/// The additions and multiplications of f32 per second of all threads, in multiply-adds that only touch registers.
+pub fn flop_rate(engine: &Engine) -> f64 {
+    let (rounds, time) = repeated(|rounds| {
+        engine.pool.run(engine.threads(), |_| engine.level.run(MultiplyAdds { rounds }));
+    });
+    let each = 2 * LANES * engine.level.run(Chains) * rounds;
+    per_second((engine.threads() * each) as f64, time)
+}
+
+/// The bytes per second that all threads read: for each of the working sets, which each thread has to itself, and from
+/// memory, of which all together read [`MEMORY`] bytes or somewhat more.
+pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
+    let threads = engine.threads();
+    let most = (MEMORY / threads).max(LEAST_MEMORY);
+    // Memory that was never written is one page of zeros. That each part is written by a thread of its own is faster.
+    let parts: Vec<OnceLock<Vec<f32>>> = (0..threads).map(|_| OnceLock::new()).collect();
+    let rate = |bytes: usize| {
+        let bytes = bytes.min(most);
+        let (rounds, time) = repeated(|rounds| {
+            engine.pool.run(threads, |part| {
+                let data = parts[part].get_or_init(|| vec![1.0; most / size_of::<f32>()]);
+                engine.level.run(Read { data: &data[..bytes / size_of::<f32>()], rounds });
+            });
+        });
+        per_second((threads * rounds * bytes) as f64, time)
+    };
+    (working_sets.iter().map(|&bytes| rate(bytes)).collect(), rate(most))
+}
+
+/// The shortest time of so many rounds that they take long enough.
+fn repeated(run: impl Fn(usize)) -> (usize, Duration) {
+    run(1);
+    let mut rounds = 1;
+    loop {
+        let start = Instant::now();
+        run(rounds);
+        if start.elapsed() >= REPETITION {
+            break;
+        }
+        rounds *= 2;
+    }
+    let Ok(time) = shortest::<Infallible>(BUDGET, || {
+        run(rounds);
+        Ok(())
+    });
+    (rounds, time)
+}
+
+/// Calls with as many independent chains as the registers hold beside two operands.
+macro_rules! with_chains {
+    ($simd:ty, $function:ident($($argument:expr),*)) => {
+        match <$simd>::ROWS {
+            12.. => $function::<$simd, 14>($($argument),*),
+            6.. => $function::<$simd, 6>($($argument),*),
+            _ => $function::<$simd, 3>($($argument),*),
+        }
+    };
+}
+
+/// How many chains that are.
+struct Chains;
+
+impl Job for Chains {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> usize {
+        const fn chains<S: Simd, const N: usize>() -> usize {
+            N
+        }
+        with_chains!(S, chains())
+    }
+}
+
+/// Rounds of one multiply-add in each chain.
+struct MultiplyAdds {
+    rounds: usize,
+}
+
+impl Job for MultiplyAdds {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        with_chains!(S, multiply_add(s, self.rounds));
+    }
+}
+
+#[inline(always)]
+fn multiply_add<S: Simd, const N: usize>(s: S, rounds: usize) {
+    // Chains go towards 1: neither denormal nor infinite numbers slow them down.
+    let (factor, offset) = (s.splat(black_box(0.75)), s.splat(black_box(0.25)));
+    let mut chains = [factor; N];
+    // Equal chains would become one.
+    for (i, chain) in chains.iter_mut().enumerate() {
+        *chain = s.splat(i as f32);
+    }
+    for _ in 0..rounds {
+        for chain in &mut chains {
+            *chain = s.fma(factor, *chain, offset);
+        }
+    }
+    consume(s, chains);
+}
+
+/// Reads all of the data, so often.
+struct Read<'a> {
+    data: &'a [f32],
+    rounds: usize,
+}
+
+impl Job for Read<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for _ in 0..self.rounds {
+            with_chains!(S, add(s, black_box(self.data)));
+        }
+    }
+}
+
+#[inline(always)]
+fn add<S: Simd, const N: usize>(s: S, data: &[f32]) {
+    let mut sums = [s.splat(0.0); N];
+    for block in data.chunks_exact(N * LANES) {
+        for (sum, part) in sums.iter_mut().zip(block.chunks_exact(LANES)) {
+            *sum = s.add(*sum, s.read(part));
+        }
+    }
+    consume(s, sums);
+}
+
+/// Keeps the compiler from leaving out what led to these.
+#[inline(always)]
+fn consume<S: Simd, const N: usize>(s: S, vectors: [S::V; N]) {
+    let mut sum = s.splat(0.0);
+    for vector in vectors {
+        sum = s.add(sum, vector);
+    }
+    black_box(s.lanes(sum));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_positive_on_every_instruction_set() {
+        for isa in Isa::available() {
+            let engine = Engine::with_isa(isa, 2).expect("it is available");
+            let rate = flop_rate(&engine);
+            assert!(rate.is_finite() && rate > 0.0, "{isa}: {rate}");
+        }
+        let limits = Limits::measure(&Engine::new(2));
+        assert_eq!((limits.isa, limits.threads), (Isa::detect(), 2));
+        assert!(limits.byte_rate.is_finite() && limits.byte_rate > 0.0, "{limits:?}");
+        let (caches, memory) = read_rates(&Engine::new(1), &WORKING_SETS);
+        assert_eq!(caches.len(), WORKING_SETS.len());
+        assert!(caches.into_iter().chain([memory]).all(|rate| rate.is_finite() && rate > 0.0));
+    }
+
+    #[test]
+    fn the_nearer_limit_is_the_one_with_the_larger_share() {
+        let limits = Limits { isa: Isa::Scalar, threads: 1, flop_rate: 100.0, byte_rate: 10.0 };
+        assert_eq!(limits.share(50.0, 1.0), (0.5, Bound::Compute));
+        assert_eq!(limits.share(50.0, 20.0), (2.0, Bound::Memory));
+        assert_eq!(Limits { flop_rate: 0.0, ..limits }.share(50.0, 0.0), (0.0, Bound::Compute));
+    }
+}
