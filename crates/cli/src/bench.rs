@@ -78,14 +78,14 @@ impl Bench {
             let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
             let mut json = stages.iter().map(stage).collect::<serde_json::Map<_, _>>();
             if let Some((measured, module)) = &mut measured {
-                json.insert("profile".to_owned(), measured.json(module, &method));
+                json.insert("profile".to_owned(), measured.json(module, &method)?);
             }
             output::print_json(&json.into());
         } else {
             let rows = stages.iter().map(|(name, spread)| spread.row(name));
             output::print(&output::table(&["", "median ", "fastest ", "10 % ", "90 % ", "runs "], rows));
             if let Some((measured, module)) = &mut measured {
-                self.profile.print(measured, module, &method);
+                self.profile.print(measured, module, &method)?;
             }
         }
         measured.map_or(Ok(()), |(measured, _)| self.profile.write_trace(&measured))

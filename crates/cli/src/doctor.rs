@@ -8,6 +8,7 @@ use rushlight::kernels::ALL;
 use rushlight::{MethodMeta, Module, Registry};
 
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::output;
 
 /// Describes this machine and, for a program, what would run slowly here or not at all.
@@ -20,10 +21,9 @@ pub struct Doctor {
 impl Doctor {
     pub fn run(self) -> Result<(), Failure> {
         output::print(&format!("rushlight {}", env!("CARGO_PKG_VERSION")));
-        output::print(&format!("  system     {} {}", std::env::consts::OS, std::env::consts::ARCH));
-        let cores = std::thread::available_parallelism().map_or_else(|_| "unknown".to_owned(), |n| n.to_string());
-        output::print(&format!("  processors {cores}"));
-        output::print(&format!("  features   {}", cpu_features().join(" ")));
+        for (name, value) in Machine::here().rows() {
+            output::print(&format!("  {name:<10} {value}"));
+        }
         let count: usize = ALL.iter().map(|set| set.iter().count()).sum();
         output::print(&format!("  operators  {count}, the reference kernels, one thread, no vector dispatch"));
         output::print(&format!("  backends   {}", rushlight::backend_names().collect::<Vec<_>>().join(", ")));
@@ -32,39 +32,6 @@ impl Doctor {
             None => Ok(()),
         }
     }
-}
-
-/// What the processor has of the instruction sets that matter to inference.
-fn cpu_features() -> Vec<&'static str> {
-    let mut found = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    for (name, present) in [
-        ("sse4.2", std::is_x86_feature_detected!("sse4.2")),
-        ("avx", std::is_x86_feature_detected!("avx")),
-        ("avx2", std::is_x86_feature_detected!("avx2")),
-        ("fma", std::is_x86_feature_detected!("fma")),
-        ("f16c", std::is_x86_feature_detected!("f16c")),
-        ("avx512f", std::is_x86_feature_detected!("avx512f")),
-        ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
-        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
-    ] {
-        found.extend(present.then_some(name));
-    }
-    #[cfg(target_arch = "aarch64")]
-    for (name, present) in [
-        ("neon", std::arch::is_aarch64_feature_detected!("neon")),
-        ("fp16", std::arch::is_aarch64_feature_detected!("fp16")),
-        ("dotprod", std::arch::is_aarch64_feature_detected!("dotprod")),
-        ("i8mm", std::arch::is_aarch64_feature_detected!("i8mm")),
-        ("bf16", std::arch::is_aarch64_feature_detected!("bf16")),
-        ("sve", std::arch::is_aarch64_feature_detected!("sve")),
-    ] {
-        found.extend(present.then_some(name));
-    }
-    if found.is_empty() {
-        found.push("none that matter");
-    }
-    found
 }
 
 fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> {

@@ -9,8 +9,10 @@ mod completions;
 mod demo;
 mod doctor;
 mod failure;
+mod hwbench;
 mod inputs;
 mod inspect;
+mod machine;
 mod op_paths;
 mod ops;
 mod output;
@@ -65,6 +67,8 @@ enum Command {
     Size(size::Size),
     /// Describe this machine, and what of a program would run slowly on it
     Doctor(doctor::Doctor),
+    /// Measure what this machine can do, and each variant of each kernel
+    Hwbench(hwbench::Hwbench),
     /// Classify ten handwritten digits with the built-in model
     Demo(demo::Demo),
     /// Print the completion script of a shell
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Validate(validate) => validate.run(),
         Command::Size(size) => size.run(),
         Command::Doctor(doctor) => doctor.run(),
+        Command::Hwbench(hwbench) => hwbench.run(),
         Command::Demo(_) => demo::Demo::run(),
         Command::Completions(completions) => completions.run(),
     };

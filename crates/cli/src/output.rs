@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use rushlight::engine::hwbench::{Bound, Limits};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor, Value};
 use rushlight_devtools::numbers::doubles;
@@ -54,6 +55,18 @@ pub fn duration(duration: Duration) -> String {
         1_000_000..1_000_000_000 => format!("{:.2} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
     }
+}
+
+/// The share of a limit, and which one: `63 % compute`.
+pub fn limit_share((share, bound): (f64, Bound)) -> String {
+    format!("{:.0} % {:<7}", 100.0 * share, bound.name())
+}
+
+/// The machine's limits: `204.1 GFLOP/s, 30.2 GB/s from memory (avx512, threads: 2)`.
+pub fn limits(limits: &Limits) -> String {
+    let Limits { isa, threads, flop_rate, byte_rate } = limits;
+    let (flops, bytes) = (flop_rate / 1e9, byte_rate / 1e9);
+    format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({isa}, threads: {threads})")
 }
 
 /// Writes a file beside its name and renames it, so that a failure leaves no broken file.

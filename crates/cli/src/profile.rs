@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use rushlight::engine::hwbench::Limits;
 use rushlight::{Module, Steps};
 use rushlight_devtools::breakdown::{Breakdown, InstructionTime, map_of, place};
 use rushlight_devtools::profile::Profiler;
@@ -15,7 +16,9 @@ use crate::output;
 
 #[derive(Args)]
 pub struct Profile {
-    /// Print how long each operator took, and which instructions took longest
+    /// Print how long each operator took, and which instructions and fused steps took longest, steps with their share of
+    /// what the machine can compute or read at most, whichever is nearer: of the slow steps, those with a low share could
+    /// be faster. It exceeds 100 % where data comes from a cache or an algorithm saves operations
     #[arg(long)]
     pub profile: bool,
 
@@ -46,14 +49,24 @@ impl Measurement {
     }
 
     /// The times as JSON: those of instructions, and of the steps of the CPU back end.
-    pub fn json(&self, module: &mut Module, method: &str) -> serde_json::Value {
+    pub fn json(&self, module: &mut Module, method: &str) -> Result<serde_json::Value, Failure> {
         let mut json = Breakdown::of(&self.profiler, map_of(module, method).as_ref()).json();
-        json["steps"] = steps::json(&self.rows(module, method));
+        let rows = self.rows(module, method);
+        let limits = limits(&rows, module)?;
+        json["steps"] = steps::json(&rows, limits.as_ref());
+        if let Some(limits) = &limits {
+            json["limits"] = steps::limits_json(limits);
+        }
         if let Err(reason) = module.report() {
             json["not_lowered"] = reason.message().into();
         }
-        json
+        Ok(json)
     }
+}
+
+/// The machine's limits, if there are steps to compare with them.
+fn limits(rows: &[StepRow], module: &Module) -> Result<Option<Limits>, Failure> {
+    Ok(if rows.is_empty() { None } else { Some(module.measure_limits()?) })
 }
 
 impl Profile {
@@ -72,14 +85,11 @@ impl Profile {
         })
     }
 
-    /// Prints the fused steps that take longest, with what they compute and move per second.
-    fn print_steps(&self, rows: &[StepRow]) {
+    /// Prints the fused steps that take longest, with what they compute and move per second beside the machine's limits.
+    fn print_steps(&self, rows: &[StepRow], limits: &Limits) {
         let mut rows: Vec<&StepRow> = rows.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time));
         rows.truncate(self.slowest);
-        if rows.is_empty() {
-            return;
-        }
         let row = |row: &&StepRow| {
             let source = row.source.as_deref().unwrap_or_default();
             vec![
@@ -89,27 +99,33 @@ impl Profile {
                 format!("{:.1} %", 100.0 * row.share),
                 format!("{:.1}", row.flops / 1e9),
                 format!("{:.1}", row.bandwidth / 1e9),
+                output::limit_share(limits.share(row.flops, row.bandwidth)),
                 row.node.clone(),
                 row.module.clone(),
                 source.split_once(" in ").map_or(source, |(place, _)| place).to_owned(),
             ]
         };
-        let header = ["step ", "kind", "time ", "share ", "GFLOP/s ", "GB/s ", "node", "module", "source"];
+        let header = ["step ", "kind", "time ", "share ", "GFLOP/s ", "GB/s ", "of limit ", "node", "module", "source"];
         output::print(&format!("\n{}", output::table(&header, rows.iter().map(row))));
+        output::print(&format!("limits: {}", output::limits(limits)));
     }
 
     /// Prints the time of each operator and of the slowest instructions and steps, the most expensive first.
-    pub fn print(&self, measured: &Measurement, module: &mut Module, method: &str) {
+    pub fn print(&self, measured: &Measurement, module: &mut Module, method: &str) -> Result<(), Failure> {
         if !self.profile {
-            return;
+            return Ok(());
         }
         let breakdown = Breakdown::of(&measured.profiler, map_of(module, method).as_ref());
         self.print_instructions(&breakdown);
-        self.print_steps(&measured.rows(module, method));
+        let rows = measured.rows(module, method);
+        if let Some(limits) = limits(&rows, module)? {
+            self.print_steps(&rows, &limits);
+        }
         if let Err(reason) = module.report() {
             output::print(&format!("not lowered: {}", reason.message()));
         }
         output::print(&format!("one execution: {}", output::duration(breakdown.execution)));
+        Ok(())
     }
 
     fn print_instructions(&self, breakdown: &Breakdown) {

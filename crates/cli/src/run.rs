@@ -83,11 +83,11 @@ impl Run {
             let outputs: Vec<_> = outputs.iter().map(|value| output::value_json(value, self.limit)).collect();
             let mut json = json!({ "method": method, "outputs": outputs });
             if let Some(measured) = &measured {
-                json["profile"] = measured.json(&mut module, &method);
+                json["profile"] = measured.json(&mut module, &method)?;
             }
             output::print_json(&json);
         } else if let Some(measured) = &measured {
-            self.profile.print(measured, &mut module, &method);
+            self.profile.print(measured, &mut module, &method)?;
         }
         measured.map_or(Ok(()), |measured| self.profile.write_trace(&measured))
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rushlight::engine::hwbench::Limits;
 use rushlight::{Module, StepTime};
 use serde_json::{Value as Json, json};
 
@@ -63,10 +64,10 @@ pub(crate) fn per_second(amount: f64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
 }
 
-/// Times in nanoseconds, rates per second.
-pub fn json(rows: &[StepRow]) -> Json {
+/// Times in nanoseconds, rates per second; with the machine's limits, the share of the nearer one and its name.
+pub fn json(rows: &[StepRow], limits: Option<&Limits>) -> Json {
     let row = |row: &StepRow| {
-        json!({
+        let mut json = json!({
             "delegate": row.delegate,
             "step": row.step,
             "node": row.node,
@@ -78,7 +79,23 @@ pub fn json(rows: &[StepRow]) -> Json {
             "bytes_per_s": row.bandwidth,
             "module": row.module,
             "source": row.source,
-        })
+        });
+        if let Some(limits) = limits {
+            let (share, bound) = limits.share(row.flops, row.bandwidth);
+            json["limit_share"] = share.into();
+            json["limit"] = bound.name().into();
+        }
+        json
     };
     rows.iter().map(row).collect()
+}
+
+/// The machine's limits: per second, with the instruction set and the threads that they hold for.
+pub fn limits_json(limits: &Limits) -> Json {
+    json!({
+        "isa": limits.isa.name(),
+        "threads": limits.threads,
+        "flops_per_s": limits.flop_rate,
+        "bytes_per_s": limits.byte_rate,
+    })
 }

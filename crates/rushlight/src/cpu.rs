@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rushlight_cpu::CpuBackend;
+use rushlight_engine::hwbench::Limits;
 use rushlight_engine::{Engine, Isa};
 use rushlight_runtime::Code;
 
@@ -25,30 +26,46 @@ pub(crate) struct Cpu {
 impl Cpu {
     /// The backend. Its threads are started when it is first asked for.
     pub fn backend(&self) -> Result<CpuBackend, Error> {
-        let engine = match self.engine.get() {
-            Some(engine) => engine.clone(),
-            None => {
-                let engine = Arc::new(self.start()?);
-                self.engine.get_or_init(|| engine).clone()
-            }
-        };
-        let backend = CpuBackend::new(engine);
+        let backend = CpuBackend::new(self.engine()?);
         Ok(match &self.profile {
             Some(steps) => backend.profile(steps.clone()),
             None => backend,
         })
     }
 
-    fn start(&self) -> Result<Engine, Error> {
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let Some(name) = std::env::var_os(ISA_VARIABLE) else { return Ok(Engine::new(threads)) };
-        let names = || Isa::available().map(|isa| format!("`{isa}`")).collect::<Vec<_>>().join(", ");
-        let unknown = || {
-            Error::new(Code::InvalidArgument, format!("{ISA_VARIABLE} names no instruction set of this machine"))
-                .expected(names())
-                .got(format!("`{}`", name.display()))
-        };
-        let isa = name.to_str().and_then(Isa::from_name).ok_or_else(unknown)?;
-        Engine::with_isa(isa, threads).map_err(|_| unknown())
+    /// What the machine can do at most with this engine.
+    pub fn limits(&self) -> Result<Limits, Error> {
+        let engine = self.engine()?;
+        Ok(Limits::measure(&engine))
     }
+
+    fn engine(&self) -> Result<Arc<Engine>, Error> {
+        if let Some(engine) = self.engine.get() {
+            return Ok(engine.clone());
+        }
+        let engine = Engine::with_isa(chosen_isa()?, self.threads.unwrap_or_else(default_threads));
+        let engine = Arc::new(engine.map_err(|_| not_here())?);
+        Ok(self.engine.get_or_init(|| engine).clone())
+    }
+}
+
+/// How many threads a call may use unless it is said: as many as the machine runs at once.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The instruction set that programs are run with here: the best one, or the one that `RUSHLIGHT_ISA` names.
+///
+/// # Errors
+/// `RUSHLIGHT_ISA` names none of this machine.
+pub fn chosen_isa() -> Result<Isa, Error> {
+    let Some(name) = std::env::var_os(ISA_VARIABLE) else { return Ok(Isa::detect()) };
+    let isa = name.to_str().and_then(Isa::from_name).filter(|isa| isa.is_available());
+    isa.ok_or_else(|| not_here().got(format!("`{}`", name.display())))
+}
+
+fn not_here() -> Error {
+    let names = Isa::available().map(|isa| format!("`{isa}`")).collect::<Vec<_>>().join(", ");
+    let what = format!("{ISA_VARIABLE} names no instruction set of this machine");
+    Error::new(Code::InvalidArgument, what).expected(names)
 }

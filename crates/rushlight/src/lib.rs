@@ -55,7 +55,7 @@ pub use backends::backend_names;
 #[cfg(feature = "compile")]
 pub use compile::{CompiledProgram, Compiler, open_shared};
 #[cfg(feature = "cpu")]
-pub use cpu::{Cost, StepRun, StepTime, Steps};
+pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 pub use half::{bf16, f16};
@@ -69,6 +69,8 @@ pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 pub use module::{Module, ModuleBuilder};
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
+#[cfg(feature = "cpu")]
+pub use rushlight_engine as engine;
 pub use rushlight_format as format;
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]

@@ -286,6 +286,16 @@ impl Module {
         self.lowered().as_ref().map(|lowered| &lowered.report)
     }
 
+    /// Measures what the machine can do at most with the instruction set and the threads that the CPU back end uses here,
+    /// to compare the times of its steps with. Takes about a fifth of a second.
+    ///
+    /// # Errors
+    /// `RUSHLIGHT_ISA` names no instruction set of this machine.
+    #[cfg(feature = "cpu")]
+    pub fn measure_limits(&self) -> Result<rushlight_engine::hwbench::Limits, Error> {
+        self.options.cpu.limits()
+    }
+
     /// How long lowering took; `None` for a program that runs as it is, or was not used yet.
     #[cfg(feature = "lower")]
     pub fn lowering_time(&self) -> Option<std::time::Duration> {
