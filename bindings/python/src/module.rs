@@ -83,17 +83,21 @@ fn call<'py, T: Send>(
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
     #[new]
-    #[pyo3(signature = (source, data = None, threads = None, lower = "auto"))]
+    #[pyo3(signature = (source, data = None, threads = None, lower = "auto", cache = None))]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         data: Option<Vec<Bound<'_, PyAny>>>,
         threads: Option<usize>,
         lower: &str,
+        cache: Option<PathBuf>,
     ) -> PyResult<Self> {
         let mut builder = builder().lower(error::map(py, rushlight::Lower::from_name(lower))?);
         if let Some(threads) = threads {
             builder = builder.threads(threads);
+        }
+        if let Some(folder) = cache {
+            builder = builder.cache(folder);
         }
         for data in data.into_iter().flatten() {
             builder = match Source::of(&data)? {
@@ -118,15 +122,15 @@ impl Module {
         meta_to_python(py, &error::map(py, meta)?)
     }
 
-    /// For each node of a lowered program who took it; otherwise the reason why it was not lowered.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, Option<String>)> {
-        let report = locked(py, &self.inner, |module| match module.report() {
-            Ok(report) => Ok(report.entries.clone()),
-            Err(reason) => Err(reason.to_string()),
+    /// For each node of a lowered program who took it; otherwise the reason why it was not lowered. Then what the cache did.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, Option<String>, Option<String>)> {
+        let (report, cache) = locked(py, &self.inner, |module| {
+            let report = module.report().map(|report| report.entries.clone()).map_err(ToString::to_string);
+            (report, module.cache_use().map(ToString::to_string))
         })?;
         match report {
-            Ok(entries) => Ok((entries.iter().map(|entry| node(py, entry)).collect::<PyResult<_>>()?, None)),
-            Err(reason) => Ok((Vec::new(), Some(reason))),
+            Ok(entries) => Ok((entries.iter().map(|entry| node(py, entry)).collect::<PyResult<_>>()?, None, cache)),
+            Err(reason) => Ok((Vec::new(), Some(reason), cache)),
         }
     }
 

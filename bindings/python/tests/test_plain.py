@@ -6,6 +6,7 @@ import json
 import pathlib
 import struct
 import sys
+import tempfile
 
 import rushlight
 
@@ -115,6 +116,24 @@ def test_backends_can_be_python_objects():
         assert program.report.backends == {"Adder": 1, "portable": 1}
         assert program(x).tolist() == rushlight.compile(path, backend="portable")(x).tolist()
         assert rushlight.compare(path, program, x).first_difference() is None
+
+
+def test_lowered_programs_are_kept_in_a_folder():
+    small = (ROOT / "tests" / "corpus" / "1.5.1" / "mlp.pte").read_bytes()
+    program = small + bytes(1 << 20)
+    x = memoryview(array.array("f", range(16))).cast("B").cast("f", [2, 8])
+    with tempfile.TemporaryDirectory() as folder:
+        kept = pathlib.Path(folder) / "kept"
+        results = []
+        too_long = kept / ("x" * 300)
+        uses = [(None, None), (kept, "written to"), (str(kept), "loaded from"), (too_long, "not written")]
+        for cache, said in uses:
+            module = rushlight.load(program, lower="cpu", cache=cache)
+            report = module.report
+            assert report.lowered
+            assert report.cache is None if said is None else report.cache.startswith(said), report.cache
+            results.append(module(x).tolist())
+        assert all(result == results[0] for result in results)
 
 
 def test_bad_files_are_errors():

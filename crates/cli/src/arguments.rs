@@ -34,6 +34,28 @@ pub struct Running {
     /// Compile a portable program when it is loaded: auto where that pays, off never, or for a backend
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = lower())]
     pub lower: Lower,
+
+    #[command(flatten)]
+    pub caching: Caching,
+}
+
+/// Where lowered programs are kept.
+#[derive(Args)]
+pub struct Caching {
+    /// Keep large programs that were compiled when they were loaded in this folder, and take them from there [default: the
+    /// environment variable RUSHLIGHT_CACHE, or nowhere]
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+}
+
+impl Caching {
+    /// Adds it to what loads a program.
+    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
+        match &self.cache {
+            Some(folder) => builder.cache(folder),
+            None => builder,
+        }
+    }
 }
 
 fn lower() -> impl TypedValueParser<Value = Lower> {
@@ -58,7 +80,7 @@ impl Model {
 
     /// Loads the program to run it, and to record the steps of the CPU back end if that is asked for.
     pub fn load_to_run(&self, running: &Running, steps: Option<Arc<Steps>>) -> Result<Module, Failure> {
-        let mut builder = self.builder().lower(running.lower);
+        let mut builder = running.caching.add_to(self.builder().lower(running.lower));
         if let Some(threads) = running.threads {
             builder = builder.threads(threads);
         }

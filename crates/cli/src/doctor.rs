@@ -7,6 +7,7 @@ use clap::Args;
 use rushlight::kernels::ALL;
 use rushlight::{MethodMeta, Module, Registry};
 
+use crate::arguments::Caching;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output;
@@ -16,6 +17,8 @@ use crate::output;
 pub struct Doctor {
     /// A .pte file to look at
     model: Option<PathBuf>,
+    #[command(flatten)]
+    caching: Caching,
 }
 
 impl Doctor {
@@ -28,7 +31,7 @@ impl Doctor {
         output::print(&format!("  operators  {count}, the reference kernels, one thread, no vector dispatch"));
         output::print(&format!("  backends   {}", rushlight::backend_names().collect::<Vec<_>>().join(", ")));
         match &self.model {
-            Some(model) => diagnose(&mut Module::load(model)?, model),
+            Some(model) => diagnose(&mut self.caching.add_to(Module::builder()).load(model)?, model),
             None => Ok(()),
         }
     }
@@ -60,6 +63,9 @@ fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> 
             false
         }
     };
+    if let Some(used) = module.cache_use() {
+        output::print(&format!("  cache: {used}"));
+    }
     for plan in module.program().parsed().methods() {
         let meta = MethodMeta::of(&plan);
         for op in &meta.operators {

@@ -60,6 +60,9 @@ impl Measurement {
         if let Err(reason) = module.report() {
             json["not_lowered"] = reason.message().into();
         }
+        if let Some(used) = module.cache_use() {
+            json["cache"] = used.to_string().into();
+        }
         Ok(json)
     }
 }
@@ -123,6 +126,9 @@ impl Profile {
         }
         if let Err(reason) = module.report() {
             output::print(&format!("not lowered: {}", reason.message()));
+        }
+        if let Some(used) = module.cache_use() {
+            output::print(&format!("cache: {used}"));
         }
         output::print(&format!("one execution: {}", output::duration(breakdown.execution)));
         Ok(())

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
@@ -23,17 +24,20 @@ pub(crate) struct Files {
 impl Files {
     /// Writes a file under another name, piece by piece.
     pub fn write(&mut self, path: &Path, image: &Image<'_>) -> Result<(), Error> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let beside = path.with_file_name(name);
-        self.written.push_back((beside.clone(), path.to_owned()));
+        self.write_by(path, |file| write_image(image, file))
+    }
+
+    /// Writes a file under another name, by a function.
+    pub fn write_by(
+        &mut self,
+        path: &Path,
+        write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Unwritten>,
+    ) -> Result<(), Error> {
         let write = || -> Result<(), Unwritten> {
-            let mut file = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
-            if image.size() < WORTH_A_THREAD {
-                image.write(|piece| file.write_all(piece).map_err(Unwritten::from))?;
-            } else {
-                write_while_making(image, &mut file)?;
-            }
+            let (file, beside) = create_beside(path)?;
+            self.written.push_back((beside, path.to_owned()));
+            let mut file = BufWriter::with_capacity(1 << 20, file);
+            write(&mut file)?;
             file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
             Ok(())
         };
@@ -60,6 +64,34 @@ impl Drop for Files {
             // It is of no use; that it cannot be removed changes nothing.
             drop(std::fs::remove_file(beside));
         }
+    }
+}
+
+/// What the names of files end with that are not complete.
+pub(crate) const PARTIAL: &str = ".partial";
+
+/// Creates a file beside another, under a name that no other thread or process has.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let mut tries = 0;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.{}{PARTIAL}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let beside = path.with_file_name(name);
+        match File::create_new(&beside) {
+            // A process that had the same number, here or in another container, left it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
+            created => return Ok((created?, beside)),
+        }
+    }
+}
+
+/// Writes all of a file, large ones by two threads.
+pub(crate) fn write_image(image: &Image<'_>, file: &mut impl Write) -> Result<(), Unwritten> {
+    if image.size() < WORTH_A_THREAD {
+        image.write(|piece| file.write_all(piece).map_err(Unwritten::from))
+    } else {
+        write_while_making(image, file)
     }
 }
 
@@ -121,7 +153,7 @@ fn write_while_making(image: &Image<'_>, file: &mut impl Write) -> Result<(), Un
 }
 
 /// Why a file was not written.
-enum Unwritten {
+pub(crate) enum Unwritten {
     File(io::Error),
     Format(FormatError),
 }

@@ -62,7 +62,7 @@ pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::MethodInstance;
 #[cfg(feature = "lower")]
-pub use lower::Lower;
+pub use lower::{Cache, CacheUse, Lower};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]

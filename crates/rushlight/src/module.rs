@@ -12,7 +12,7 @@ use rushlight_runtime::{
 use crate::error::Error;
 use crate::instance::{MethodInstance, Shown};
 #[cfg(feature = "lower")]
-use crate::lower::{self, Lower, Lowered};
+use crate::lower::{self, Cache, CacheUse, Lower, Lowered};
 use crate::meta::MethodMeta;
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
@@ -37,6 +37,8 @@ pub struct Module {
 #[cfg(feature = "lower")]
 struct Lowering {
     lower: Lower,
+    cache: Option<Cache>,
+    mode: LoadMode,
     source: lower::Source,
     /// The lowered program, or why the file's own one runs.
     outcome: Option<Result<Box<Lowered>, Error>>,
@@ -57,6 +59,8 @@ struct Options {
 pub struct ModuleBuilder {
     #[cfg(feature = "lower")]
     lower: Lower,
+    #[cfg(feature = "lower")]
+    cache: Option<Cache>,
     #[cfg(feature = "cpu")]
     cpu: crate::cpu::Cpu,
     mode: LoadMode,
@@ -157,6 +161,18 @@ impl ModuleBuilder {
         self
     }
 
+    /// A folder where lowered programs are kept, so that later loads of a large program find it there: a path, or a
+    /// [`Cache`] with settings. It should be the user's own (see [`Cache`]). By default the environment variable
+    /// `RUSHLIGHT_CACHE` names it, and without that nothing is kept; neither is it with an empty path.
+    ///
+    /// Nothing that goes wrong with it makes loading fail: [`Module::cache_use`] says what it did.
+    #[cfg(feature = "lower")]
+    #[must_use]
+    pub fn cache(mut self, cache: impl Into<Cache>) -> Self {
+        self.cache = Some(cache.into());
+        self
+    }
+
     /// Records how long each step of what was compiled for the CPU back end takes.
     #[cfg(feature = "cpu")]
     #[must_use]
@@ -241,7 +257,13 @@ impl ModuleBuilder {
             methods: BTreeMap::new(),
             arenas: None,
             #[cfg(feature = "lower")]
-            lowering: Lowering { lower: self.lower, source, outcome: None },
+            lowering: Lowering {
+                lower: self.lower,
+                cache: self.cache.or_else(Cache::of_environment).filter(Cache::is_on),
+                mode: self.mode,
+                source,
+                outcome: None,
+            },
         })
     }
 }
@@ -296,7 +318,15 @@ impl Module {
         self.options.cpu.limits()
     }
 
-    /// How long lowering took; `None` for a program that runs as it is, or was not used yet.
+    /// What the [`cache`](ModuleBuilder::cache) did; `None` without one, and for a program that is not lowered. That is
+    /// decided when the first method is loaded, or here.
+    #[cfg(feature = "lower")]
+    pub fn cache_use(&mut self) -> Option<&CacheUse> {
+        self.lowered().as_ref().ok()?.cache.as_ref()
+    }
+
+    /// How long lowering took, or loading the lowered program from the cache; `None` for a program that runs as it is, or
+    /// was not used yet.
     #[cfg(feature = "lower")]
     pub fn lowering_time(&self) -> Option<std::time::Duration> {
         Some(self.lowering.outcome.as_ref()?.as_ref().ok()?.time)
@@ -310,16 +340,26 @@ impl Module {
 
     #[cfg(feature = "lower")]
     fn lowered(&mut self) -> &mut Result<Box<Lowered>, Error> {
-        let Lowering { lower, source, outcome } = &mut self.lowering;
-        let options = &self.options;
-        let setting = lower::Setting {
-            lower: *lower,
-            registry: options.registry,
-            backends: &options.backends,
-            share_memory: options.share_memory,
-            threads: options.cpu.threads,
-        };
-        outcome.get_or_insert_with(|| Lowered::of(&self.program, source, setting).map(Box::new))
+        let Lowering { source, outcome, .. } = &self.lowering;
+        if outcome.is_none() {
+            let lowered = Lowered::of(&self.program, source, self.setting());
+            self.lowering.outcome = Some(lowered.map(Box::new));
+        }
+        let unused = || Err(Error::new(Code::Internal, "the program was just lowered"));
+        self.lowering.outcome.get_or_insert_with(unused)
+    }
+
+    #[cfg(feature = "lower")]
+    fn setting(&self) -> lower::Setting<'_> {
+        lower::Setting {
+            lower: self.lowering.lower,
+            registry: self.options.registry,
+            backends: &self.options.backends,
+            share_memory: self.options.share_memory,
+            threads: self.options.cpu.threads,
+            cache: self.lowering.cache.as_ref(),
+            mode: self.lowering.mode,
+        }
     }
 
     /// The program behind the module, as its file has it.
@@ -376,10 +416,18 @@ impl Module {
         #[cfg(feature = "lower")]
         if let Ok(lowered) = self.lowered() {
             let (program, weights) = (lowered.program.clone(), lowered.weights.clone());
+            let is_from_cache = lowered.is_from_cache();
             match self.instance(&program, &meta, &weights) {
                 Ok(instance) => return Ok(instance),
                 // The state that methods share would become two.
                 Err(error) if self.options.share_memory && !self.methods.is_empty() => return Err(error),
+                // A file that loads may still hold what does not run.
+                Err(error) if is_from_cache => {
+                    self.arenas = None;
+                    let again = Lowered::again(&self.program, &self.lowering.source, self.setting(), error);
+                    *self.lowered() = again.map(Box::new);
+                    return self.instantiate(name);
+                }
                 Err(error) => {
                     self.arenas = None;
                     *self.lowered() = Err(error);

@@ -68,6 +68,7 @@ class Module:
 class LoadReport(NamedTuple):
     reason: Optional[str]
     nodes: list[NodeReport]
+    cache: Optional[str] = None
     @property
     def lowered(self) -> bool: ...
     @property
@@ -79,6 +80,7 @@ def load(
     data: Union[None, _Source, Sequence[_Source]] = None,
     threads: Optional[int] = None,
     lower: Literal["auto", "off", "cpu"] = "auto",
+    cache: Union[None, str, os.PathLike[str]] = None,
 ) -> Module: ...
 def operator_names() -> list[str]: ...
 

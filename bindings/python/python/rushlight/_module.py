@@ -45,14 +45,14 @@ class Module:
 
         That is decided when the first method is loaded, or by this.
         """
-        nodes, reason = self._core.report()
-        return LoadReport(reason, [NodeReport(**node) for node in nodes])
+        nodes, reason, cache = self._core.report()
+        return LoadReport(reason, [NodeReport(**node) for node in nodes], cache)
 
     def __repr__(self):
         return f"rushlight.Module(methods={self.method_names})"
 
 
-def load(path_or_bytes, *, data=None, threads=None, lower="auto"):
+def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None):
     """Loads a program.
 
     `path_or_bytes` is the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
@@ -62,6 +62,9 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto"):
     `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
     machine where that pays, "cpu" for the CPU back end in any case, and "off" runs it on the reference operators, as
     does a program that cannot be compiled: `Module.report` says why.
+    `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that
+    the next load finds them there; by default the environment variable RUSHLIGHT_CACHE names it, and without that nothing
+    is kept. `Module.report` says what it did; whatever goes wrong with it, the program runs.
 
     Raises rushlight.Error if the file cannot be read or is not a well-formed program.
     """
@@ -75,4 +78,4 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto"):
         files = list(data)
     if lower not in ("auto", "off", "cpu"):
         raise ValueError(f"lower must be 'auto', 'off' or 'cpu', got {lower!r}")
-    return Module(_Core(path_or_bytes, files, threads, lower))
+    return Module(_Core(path_or_bytes, files, threads, lower, cache))

@@ -25,10 +25,12 @@ class LoadReport(NamedTuple):
     """How a loaded program runs.
 
     `nodes` says who took each node when the program was lowered; `reason` why it was not, and runs as its file has it.
+    `cache` says whether the lowered program was loaded from the cache or written to it, if there is one.
     """
 
     reason: Optional[str]
     nodes: list
+    cache: Optional[str] = None
 
     @property
     def lowered(self):

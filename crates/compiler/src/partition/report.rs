@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::graph::{Graph, NodeId};
 
 /// What reports call the runtime's own operators.
 pub const PORTABLE: &str = "portable";
 
 /// What became of every node that was offered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub entries: Vec<Entry>,
 }
 
 /// What became of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub method: String,
     /// The node of the exported program.
@@ -30,7 +32,7 @@ pub struct Entry {
 }
 
 /// Whether a backend took a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     Taken {
         backend: String,
@@ -69,6 +71,16 @@ impl Report {
             let Some(entry) = entries.get(node).and_then(|index| self.entries.get_mut(*index)) else { continue };
             entry.fate = Fate::Left { reasons: vec![(backend.into(), reason.into())] };
         }
+    }
+
+    /// The report as JSON, to be kept.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) wrote; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
     }
 
     /// How many nodes each backend took; those that none took under [`PORTABLE`].
@@ -122,5 +134,26 @@ impl fmt::Display for Report {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read_back() {
+        let entry = |node: &str, fate| Entry {
+            method: "forward".into(),
+            node: node.into(),
+            op: "aten::relu".into(),
+            module: "net.0".into(),
+            source: Some("net.py:7 in forward: return a".into()),
+            fate,
+        };
+        let left = Fate::Left { reasons: vec![("Npu".into(), "too small".into())] };
+        let report = Report { entries: vec![entry("a", Fate::Taken { backend: "Npu".into() }), entry("b", left)] };
+        assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
+        assert_eq!(Report::from_bytes(b"[1]"), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Lowering when a program is loaded: portable programs at the speed of compiled ones.
 
+mod cache;
 mod interface;
 mod work;
 
@@ -20,7 +21,11 @@ use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, Stab
 
 use crate::atomic::unwritable;
 use crate::error::Error;
-use crate::source::Shared;
+use crate::source::{LoadMode, Shared};
+
+use cache::{Entry, Kept, Made};
+
+pub use cache::{Cache, CacheUse};
 
 /// What is done with a portable program when it is loaded.
 ///
@@ -65,6 +70,8 @@ pub(crate) struct Lowered {
     pub weights: Arc<Weights>,
     pub maps: Vec<MethodMap>,
     pub report: Report,
+    pub cache: Option<CacheUse>,
+    /// Of lowering it, or of loading it from the cache.
     pub time: Duration,
 }
 
@@ -82,20 +89,69 @@ pub(crate) struct Setting<'a> {
     pub backends: &'a [Arc<dyn Backend + Send>],
     pub share_memory: bool,
     pub threads: Option<usize>,
+    pub cache: Option<&'a Cache>,
+    /// How a file of the cache is brought into memory.
+    pub mode: LoadMode,
 }
 
 impl Lowered {
-    /// Lowers a program.
+    /// Lowers a program, or finds what it was lowered to before.
     ///
     /// # Errors
     /// Why the program is left as it is.
     pub fn of(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Self, Error> {
         let started = Instant::now();
         let translated = check(program, setting)?;
-        let lift = LiftOptions { inline_xnnpack: !registered(setting.backends, xnnpack::BACKEND) };
+        let entry = setting.cache.map(|cache| entry(cache, source, setting));
+        let mut ignored = None;
+        if let Some(Ok(entry)) = &entry {
+            let kept = entry.load(setting.mode);
+            let kept = kept.and_then(|kept| match kept {
+                Some(kept) => interface::check(program, &kept.program).map(|()| Some(kept)),
+                None => Ok(None),
+            });
+            match kept {
+                Ok(Some(Kept { program, maps, report })) => {
+                    let cache = Some(CacheUse::Loaded { file: entry.file.clone() });
+                    return Ok(Self { program, weights: Arc::default(), maps, report, cache, time: started.elapsed() });
+                }
+                Ok(None) => {}
+                Err(error) => ignored = Some(error),
+            }
+        }
+        Self::made(program, source, setting, translated, entry, ignored, started)
+    }
+
+    /// Lowers a program that was loaded from a cache and then did not run, for the reason `ignored`.
+    ///
+    /// # Errors
+    /// Why the program is left as it is.
+    pub fn again(
+        program: &Program<'static>,
+        source: &Source,
+        setting: Setting<'_>,
+        ignored: Error,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        let translated = check(program, setting)?;
+        let entry = setting.cache.map(|cache| entry(cache, source, setting));
+        Self::made(program, source, setting, translated, entry, Some(ignored), started)
+    }
+
+    fn made(
+        program: &Program<'static>,
+        source: &Source,
+        setting: Setting<'_>,
+        translated: bool,
+        entry: Option<Result<Entry<'_>, Error>>,
+        ignored: Option<Error>,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
         let (plan_inputs, plan_outputs) = interface::planned(program);
         // Methods may share weights, which then are told apart by content.
-        let keys = if program.num_methods() == 1 { Keys::Place } else { Keys::Content };
+        let is_kept = matches!(entry, Some(Ok(_)));
+        let keys = if program.num_methods() == 1 && !is_kept { Keys::Place } else { Keys::Content };
         let options = CompileOptions {
             backends: vec![Box::new(Cpu { threads: setting.threads.and_then(NonZeroUsize::new), keys })],
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
@@ -116,7 +172,6 @@ impl Lowered {
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
         let shared = |bytes: Bytes| -> Arc<dyn AsRef<[u8]> + Send + Sync> { Arc::new(View(bytes)) };
-        let weights = weights.into_iter().map(|(key, bytes)| (key, shared(bytes))).collect();
         let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options.emit)?;
         let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
         let size = usize::try_from(image.size()).map_err(|_| left("the lowered program is too large"))?;
@@ -132,7 +187,17 @@ impl Lowered {
             .map_err(unwritable)?;
         let lowered = Program::from_owned(Arc::new(block))?;
         interface::check(program, &lowered)?;
-        Ok(Self { program: lowered, weights: Arc::new(weights), maps, report, time: started.elapsed() })
+        let cache = entry.map(|entry| match entry.and_then(|entry| entry.save(emitted, &weights, &maps, &report)) {
+            Ok(file) => CacheUse::Written { file, ignored },
+            Err(reason) => CacheUse::NotWritten { reason, ignored },
+        });
+        let weights = weights.into_iter().map(|(key, bytes)| (key, shared(bytes))).collect();
+        Ok(Self { program: lowered, weights: Arc::new(weights), maps, report, cache, time: started.elapsed() })
+    }
+
+    /// Whether it was loaded from a cache.
+    pub fn is_from_cache(&self) -> bool {
+        matches!(self.cache, Some(CacheUse::Loaded { .. }))
     }
 
     /// Where the instructions of a method come from.
@@ -170,6 +235,25 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
         return Err(left("it is so small that lowering takes longer than it saves"));
     }
     Ok(translated)
+}
+
+/// The place for a program in a cache.
+fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<Entry<'c>, Error> {
+    let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes()).collect();
+    // Everything that `Lowered::made` looks at besides the files. What makes it refuse a program counts, too.
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let settings = [
+        ("backend", CPU_BACKEND),
+        ("inline_xnnpack", yes(inlines_xnnpack(setting))),
+        ("share_memory", yes(setting.share_memory)),
+    ];
+    let threads = setting.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    Entry::of(cache, &Made { files, settings: &settings }, threads)
+}
+
+/// Whether what was compiled for XNNPACK is lowered, because nobody else runs it.
+fn inlines_xnnpack(setting: Setting<'_>) -> bool {
+    !registered(setting.backends, xnnpack::BACKEND)
 }
 
 /// Whether the caller has a backend of that name, which runs what was compiled for it.

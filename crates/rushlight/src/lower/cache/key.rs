@@ -1,0 +1,108 @@
+//! What a lowered program was made of, as one number.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use blake3::{Hash, Hasher};
+
+/// Counts changes of what is kept and of how it is made. A new number leaves all older entries behind.
+const FORMAT: u32 = 1;
+
+/// Bytes that are hashed on their own, so that several threads can share the work.
+const PIECE: usize = 4 << 20;
+
+/// Everything that decides what a program is lowered to.
+pub(in crate::lower) struct Made<'a> {
+    /// The program, and files with external data in order.
+    pub files: Vec<&'a [u8]>,
+    /// Settings by name.
+    pub settings: &'a [(&'a str, &'a str)],
+}
+
+impl Made<'_> {
+    /// The same for the same files, settings, version of Rushlight and system; different for any others, also for files
+    /// that somebody made to be mistaken for others.
+    pub fn key(&self, threads: usize) -> Hash {
+        let mut hasher = Hasher::new();
+        let mut text = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        text("a lowered program of Rushlight");
+        text(&FORMAT.to_string());
+        text(env!("CARGO_PKG_VERSION"));
+        text(std::env::consts::ARCH);
+        text(std::env::consts::OS);
+        text(&format!("{} settings, {} files", self.settings.len(), self.files.len()));
+        for (name, value) in self.settings {
+            text(name);
+            text(value);
+        }
+        for file in &self.files {
+            hasher.update(&(file.len() as u64).to_le_bytes());
+            hasher.update(content(file, threads).as_bytes());
+        }
+        hasher.finalize()
+    }
+}
+
+/// A hash of the hashes of the pieces, whose number the length says.
+fn content(bytes: &[u8], threads: usize) -> Hash {
+    let pieces: Vec<&[u8]> = bytes.chunks(PIECE).collect();
+    let hashes = Mutex::new(vec![None; pieces.len()]);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((index, piece)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            pieces.get(index).map(|piece| (index, piece))
+        } {
+            let hash = blake3::hash(piece);
+            if let Some(slot) = hashes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
+                *slot = Some(hash);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(pieces.len()) {
+            // Where the system gives no thread, the others do its work.
+            drop(std::thread::Builder::new().spawn_scoped(scope, work));
+        }
+        work();
+    });
+    let mut all = Hasher::new();
+    for hash in hashes.into_inner().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
+        all.update(hash.as_bytes());
+    }
+    all.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_with_every_file_and_setting() {
+        let key = |files: &[&[u8]], settings: &[(&str, &str)]| Made { files: files.to_vec(), settings }.key(1);
+        let all = [
+            key(&[b"ab"], &[]),
+            key(&[b"a", b"b"], &[]),
+            key(&[b"b", b"a"], &[]),
+            key(&[b"ab", b""], &[]),
+            key(&[b"ab"], &[("a", "b")]),
+            key(&[b"ab"], &[("ab", "")]),
+            key(&[b"ab"], &[("a", "c")]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
+    }
+
+    #[test]
+    fn content_does_not_depend_on_threads() {
+        let mut bytes = vec![7u8; 2 * PIECE + 9];
+        let hash = content(&bytes, 1);
+        assert_eq!(hash, content(&bytes, 3));
+        bytes[PIECE] ^= 1;
+        assert_ne!(hash, content(&bytes, 3));
+    }
+}
