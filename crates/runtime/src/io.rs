@@ -85,7 +85,7 @@ impl<'a> TensorView<'a> {
     /// Copies the elements into `to` in row-major order, as many as fit.
     pub fn copy_to_row_major(&self, to: &mut [u8]) {
         match self.data.get(..to.len()) {
-            Some(from) if self.strides.is_none() => to.copy_from_slice(from),
+            Some(from) if self.strides.is_none() => strided::copy_bytes(to, from),
             _ => strided::copy_ordered(self, strided::ROW_MAJOR.get(..self.sizes.len()).unwrap_or_default(), to),
         }
     }

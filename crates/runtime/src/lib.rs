@@ -49,5 +49,5 @@ pub use op::{Kernel, Op, OpGroup, OpSet, Registry, TempBytes};
 pub use program::Program;
 pub use rushlight_format::{self as format, ScalarType};
 pub use scalar::Scalar;
-pub use strided::dense_strides;
+pub use strided::{copy_bytes, dense_strides};
 pub use tensor::{MAX_RANK, Tensor, TensorMut};

@@ -50,12 +50,29 @@ pub fn dense_strides(sizes: &[usize], dim_order: impl DoubleEndedIterator<Item =
 /// The order of a row-major tensor's dimensions.
 pub(crate) const ROW_MAJOR: [u8; MAX_RANK] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
+/// Copies bytes, as many as there are of both.
+///
+/// On x86-64 in pieces of 2 KiB: C libraries copy more by `rep movsb`, which processors of AMD execute at a tenth of the
+/// usual speed if the destination begins up to a cache line after the source, modulo the size of a page.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
+    const PIECE: usize = 1 << 11;
+    if cfg!(target_arch = "x86_64") && to.len() == from.len() {
+        to.chunks_mut(PIECE).zip(from.chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
 /// Copies the view, whose type and sizes are the tensor's, into the tensor's memory, if it has any.
 pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Option<()> {
     let mut tensor = state.bound_tensor_mut()?;
     let to = tensor.bytes_mut();
     match view.data.get(..to.len()) {
-        Some(from) if is_dense(view.sizes, view.strides, state.strides()) => to.copy_from_slice(from),
+        Some(from) if is_dense(view.sizes, view.strides, state.strides()) => copy_bytes(to, from),
         _ => copy_ordered(view, state.dim_order, to),
     }
     Some(())

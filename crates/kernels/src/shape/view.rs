@@ -1,6 +1,8 @@
 //! Operators that keep the elements in order and change the sizes around them.
 
-use rushlight_runtime::{Detail, Error, IntList, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{
+    Detail, Error, IntList, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut, copy_bytes,
+};
 
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::shape::{Dims, Walk, normalize_dim, numel};
@@ -71,7 +73,7 @@ fn view_sizes(sizes: IntList<'_>, elements: usize) -> Result<Dims> {
 /// Copies the elements in row-major order of both shapes.
 fn reshape(out: &mut TensorMut<'_>, input: Tensor<'_>) -> Result<()> {
     if input.is_contiguous() && out.is_contiguous() {
-        out.bytes_mut().copy_from_slice(input.bytes());
+        copy_bytes(out.bytes_mut(), input.bytes());
         return Ok(());
     }
     if input.numel() == 0 {
@@ -149,7 +151,7 @@ fn unsqueeze_copy(cx: &KernelContext<'_>) -> Result<()> {
 /// Copies all of `input`, which has `out`'s sizes if it is read with `strides`.
 pub(super) fn copy_dense(out: &mut TensorMut<'_>, input: Tensor<'_>, strides: &[usize]) -> Result<()> {
     if input.is_contiguous() && out.is_contiguous() && input.dtype() == out.dtype() {
-        out.bytes_mut().copy_from_slice(input.bytes());
+        copy_bytes(out.bytes_mut(), input.bytes());
         return Ok(());
     }
     StridedCopy::of(out.sizes(), out.strides(), strides)?.run(out, input)

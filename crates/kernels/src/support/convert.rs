@@ -1,6 +1,6 @@
 //! Copies of whole tensors into tensors of other types and layouts, and fills.
 
-use rushlight_runtime::{Complex, Detail, Result, Scalar, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{Complex, Detail, Result, Scalar, ScalarType, Tensor, TensorMut, copy_bytes};
 
 use crate::support::copy::StridedCopy;
 use crate::support::elementwise::{same_layout, tiles};
@@ -52,7 +52,7 @@ fn through_complex(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
 /// Stores the elements of `src`, which has the type of `out` and broadcasts to its size.
 fn rearrange(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     if same_layout(src, out) {
-        out.bytes_mut().copy_from_slice(src.bytes());
+        copy_bytes(out.bytes_mut(), src.bytes());
         return Ok(());
     }
     let strides = broadcast_strides(src.sizes(), src.strides(), out.sizes())?;

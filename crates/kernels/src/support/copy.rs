@@ -6,7 +6,7 @@
 //! contiguous on both sides, and then copies whole runs, or transposes strips where the two sides disagree on the
 //! innermost dimension.
 
-use rushlight_runtime::{Complex, Detail, Error, Result, ScalarType, Tensor, TensorMut};
+use rushlight_runtime::{Complex, Detail, Error, Result, ScalarType, Tensor, TensorMut, copy_bytes};
 
 use super::tile::{Compute, ComputeType, Cursor};
 
@@ -383,7 +383,7 @@ fn copy_row<const N: usize>(
     count: usize,
 ) {
     match (dst_stride, src_stride) {
-        (1, 1) => dst[to..to + count].copy_from_slice(&src[from..from + count]),
+        (1, 1) => copy_bytes(dst[to..to + count].as_flattened_mut(), src[from..from + count].as_flattened()),
         (1, 0) => dst[to..to + count].fill(src[from]),
         (1, -1) => {
             let row = &src[from + 1 - count..=from];
@@ -415,7 +415,7 @@ pub(crate) fn copy_run(dst: &mut [u8], src: &[u8]) {
         16..=32 => copy_ends::<16>(dst, src),
         8..16 => copy_ends::<8>(dst, src),
         4..8 => copy_ends::<4>(dst, src),
-        _ => dst.copy_from_slice(src),
+        _ => copy_bytes(dst, src),
     }
 }
 
