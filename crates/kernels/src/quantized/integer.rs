@@ -178,7 +178,7 @@ impl ColumnDequantizer {
     }
 }
 
-/// `(q - zero_point) * scale` in f32.
+/// `(q - zero_point) * scale` in f32, of as many elements as there are in both.
 #[inline]
 pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
     // Bytes are the low bits of a float of 2^23 and more, which takes fewer instructions than a conversion.
@@ -189,7 +189,9 @@ pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, ze
         let start = START.to_bits() | u32::from(raised);
         let value = |q: Q| (f32::from_bits(start ^ u32::from(q.to_i32() as u8)) - zero) * scale;
         // Whole blocks take a third fewer instructions than a loop whose length is not known.
-        let ((input, input_rest), (out, out_rest)) = (input.as_chunks::<16>(), out.as_chunks_mut::<16>());
+        let length = input.len().min(out.len());
+        let (input, input_rest) = input[..length].as_chunks::<16>();
+        let (out, out_rest) = out[..length].as_chunks_mut::<16>();
         for (out, input) in out.iter_mut().zip(input) {
             for (x, &q) in out.iter_mut().zip(input) {
                 *x = value(q);
@@ -242,6 +244,16 @@ mod tests {
         let mut out = [0.0; 2];
         dequantize(&[i32::MIN, 3], &mut out, 2.0, 1);
         assert_eq!(out, [i32::MAX as f32 * 2.0, 4.0]);
+    }
+
+    #[test]
+    fn as_many_are_dequantized_as_there_are_in_both() {
+        for (from, to) in [(12, 128), (40, 64), (64, 40), (0, 5)] {
+            let (input, mut out) = ([3u8; 64], [0.0; 128]);
+            dequantize(&input[..from], &mut out[..to], 2.0, 1);
+            let count = out.iter().filter(|&&x| x == 4.0).count();
+            assert_eq!(count, from.min(to));
+        }
     }
 
     #[test]
