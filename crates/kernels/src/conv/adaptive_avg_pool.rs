@@ -6,7 +6,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tenso
 
 use super::window::{Planes, Space, required_space};
 use crate::support::number::{Arithmetic, Number};
-use crate::support::runs::{Accumulator, native, runs};
+use crate::support::runs::{Accumulator, Load, native, runs};
 use crate::support::shape::Dims;
 
 /// `_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out)`
@@ -57,77 +57,127 @@ fn adaptive_avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
 fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     let from = Planes::of(&input, dims);
     let to = Planes::new(out.sizes(), out.strides(), dims);
-    let (load, store) = (runs::<A>(input.dtype())?.load, runs::<A>(out.dtype())?.store);
-    let adjacent = native::<A>(&input).filter(|_| from.strides[2] == 1);
-    let mut buffer = [A::ZERO; CHUNK];
-    for n in 0..from.batch {
-        for channel in 0..from.channels {
-            let plane = from.plane(n, channel);
-            for z in 0..output[0] {
-                let depths = window(z, output[0], from.space[0]);
-                for y in 0..output[1] {
-                    let rows = window(y, output[1], from.space[1]);
-                    for x in 0..output[2] {
-                        let columns = window(x, output[2], from.space[2]);
-                        let count = (depths.len() * rows.len() * columns.len()) as i64;
-                        let mut sum = Sum { lanes: [A::ZERO; LANES] };
-                        // Whole rows that follow each other are one long row.
-                        let is_whole = columns.len() == from.space[2] && from.strides[1] == columns.len();
-                        let (lines, line) =
-                            if is_whole { (1, rows.len() * columns.len()) } else { (rows.len(), columns.len()) };
-                        for z in depths.clone() {
-                            for y in rows.start..rows.start + lines {
-                                let start = plane + from.row(z, y) + columns.start * from.strides[2];
-                                if let Some(line) = adjacent.and_then(|values| values.get(start..start + line)) {
-                                    sum.add(line);
-                                    continue;
-                                }
-                                for first in (0..line).step_by(CHUNK) {
-                                    let values = &mut buffer[..CHUNK.min(line - first)];
-                                    load(&input, start + first * from.strides[2], from.strides[2], values)?;
-                                    sum.add(values);
-                                }
-                            }
-                        }
-                        let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
-                        store(out, place, 1, &[sum.total().divide(count)])?;
+    let source = Source { input, native: native::<A>(&input), load: runs::<A>(input.dtype())?.load, planes: from };
+    let store = runs::<A>(out.dtype())?.store;
+    let mut buffers = [[A::ZERO; STRIP]; 2];
+    for (n, channel) in (0..from.batch).flat_map(|n| (0..from.channels).map(move |channel| (n, channel))) {
+        for (z, y) in (0..output[0]).flat_map(|z| (0..output[1]).map(move |y| (z, y))) {
+            let depths = window(z, output[0], from.space[0]);
+            let mut rows = window(y, output[1], from.space[1]);
+            let mut width = from.space[2];
+            // Whole rows that follow each other are one long row.
+            if output[2] == 1 && from.strides[1] == width {
+                width *= rows.len();
+                rows.end = rows.start + 1;
+            }
+            let lines = Lines { plane: from.plane(n, channel), depths, rows };
+            let mut put = |x: usize, sum: A, columns: usize| {
+                let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
+                store(out, place, 1, &[sum.divide((lines.count() * columns) as i64)])
+            };
+            let columns = |x: usize| window(x, output[2], width);
+            let mut x = 0;
+            while x < output[2] {
+                let first = columns(x).start;
+                // As many windows as a strip has room for, and at least one.
+                let end = (x + 1..output[2]).find(|&x| columns(x).end - first > STRIP).unwrap_or(output[2]);
+                let last = columns(end - 1).end;
+                if last - first > STRIP {
+                    let mut sum = A::ZERO;
+                    for left in (first..last).step_by(STRIP) {
+                        sum = sum.add(total(source.sum(&lines, left..last.min(left + STRIP), &mut buffers)?));
+                    }
+                    put(x, sum, last - first)?;
+                } else {
+                    let sums = source.sum(&lines, first..last, &mut buffers)?;
+                    for x in x..end {
+                        let columns = columns(x);
+                        put(x, total(&sums[columns.start - first..columns.end - first]), columns.len())?;
                     }
                 }
+                x = end;
             }
         }
     }
     Ok(())
 }
 
-/// Elements that are read at once where they are converted.
-const CHUNK: usize = 64;
+/// Columns that are summed at once.
+const STRIP: usize = 128;
 
-/// Sums that do not wait for each other.
-const LANES: usize = 8;
-
-struct Sum<A> {
-    lanes: [A; LANES],
+/// The rows of a plane that windows of one row of the output cover.
+struct Lines {
+    plane: usize,
+    depths: Range<usize>,
+    rows: Range<usize>,
 }
 
-impl<A: Accumulator> Sum<A> {
-    #[inline(always)]
-    fn add(&mut self, values: &[A]) {
-        let (chunks, rest) = values.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, value) in self.lanes.iter_mut().zip(chunk) {
-                *lane = lane.add(*value);
+impl Lines {
+    fn count(&self) -> usize {
+        self.depths.len() * self.rows.len()
+    }
+}
+
+struct Source<'a, A> {
+    input: Tensor<'a>,
+    native: Option<&'a [A]>,
+    load: Load<A>,
+    planes: Planes,
+}
+
+impl<A: Accumulator> Source<'_, A> {
+    /// The sums of at most [`STRIP`] columns over all lines.
+    fn sum<'b>(&'b self, lines: &Lines, columns: Range<usize>, buffers: &'b mut [[A; STRIP]; 2]) -> Result<&'b [A]> {
+        let [sums, line] = buffers;
+        let (sums, line) = (&mut sums[..columns.len()], &mut line[..columns.len()]);
+        if lines.count() == 1 {
+            return self.line(lines, lines.depths.start, lines.rows.start, columns, sums);
+        }
+        sums.fill(A::ZERO);
+        for z in lines.depths.clone() {
+            for y in lines.rows.clone() {
+                let line = self.line(lines, z, y, columns.clone(), line)?;
+                sums.iter_mut().zip(line).for_each(|(sum, value)| *sum = sum.add(*value));
             }
         }
-        for (lane, value) in self.lanes.iter_mut().zip(rest) {
+        Ok(sums)
+    }
+
+    /// A part of a line, in place if its elements lie next to each other.
+    fn line<'b>(
+        &'b self,
+        lines: &Lines,
+        z: usize,
+        y: usize,
+        columns: Range<usize>,
+        buffer: &'b mut [A],
+    ) -> Result<&'b [A]> {
+        let step = self.planes.strides[2];
+        let start = lines.plane + self.planes.row(z, y) + columns.start * step;
+        if step == 1
+            && let Some(line) = self.native.and_then(|values| values.get(start..start + buffer.len()))
+        {
+            return Ok(line);
+        }
+        (self.load)(&self.input, start, step, buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// In eight sums that do not wait for each other.
+fn total<A: Accumulator>(values: &[A]) -> A {
+    let mut lanes = [A::ZERO; 8];
+    let (chunks, rest) = values.as_chunks();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk as &[A; 8]) {
             *lane = lane.add(*value);
         }
     }
-
-    #[inline(always)]
-    fn total(self) -> A {
-        let [a, b, c, d, e, f, g, h] = self.lanes;
-        a.add(e).add(b.add(f)).add(c.add(g).add(d.add(h)))
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = lane.add(*value);
     }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    a.add(e).add(b.add(f)).add(c.add(g).add(d.add(h)))
 }
 
 fn adaptive_avg_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
