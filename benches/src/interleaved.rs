@@ -1,5 +1,7 @@
 //! Measuring several sides in turns, so that what else the machine does meets all.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 /// A stage of a program's life.
@@ -29,18 +31,24 @@ impl Pair {
     }
 }
 
-/// Takes turns for a number of rounds after one to warm up; the medians of the rounds.
+/// Takes turns for a number of rounds after one to warm up; one figure of the rounds for each side, as their [`median`].
 pub fn interleaved(
     rounds: usize,
+    of: fn(&mut [f64]) -> f64,
     mut theirs: impl FnMut() -> Result<f64>,
     mut ours: impl FnMut() -> Result<f64>,
 ) -> Result<Pair> {
-    let medians = in_turns(rounds, 2, |side| if side == 0 { theirs() } else { ours() })?;
-    Ok(Pair { theirs: medians[0], ours: medians[1] })
+    let figures = in_turns(rounds, of, 2, |side| if side == 0 { theirs() } else { ours() })?;
+    Ok(Pair { theirs: figures[0], ours: figures[1] })
 }
 
 /// The same for any number of sides, which are measured by their index; another one begins each round.
-pub fn in_turns(rounds: usize, sides: usize, mut measure: impl FnMut(usize) -> Result<f64>) -> Result<Vec<f64>> {
+pub fn in_turns(
+    rounds: usize,
+    of: fn(&mut [f64]) -> f64,
+    sides: usize,
+    mut measure: impl FnMut(usize) -> Result<f64>,
+) -> Result<Vec<f64>> {
     let mut samples = vec![Vec::new(); sides];
     for round in 0..=rounds {
         for turn in 0..sides {
@@ -51,13 +59,29 @@ pub fn in_turns(rounds: usize, sides: usize, mut measure: impl FnMut(usize) -> R
             }
         }
     }
-    Ok(samples.iter_mut().map(|samples| median(samples)).collect())
+    Ok(samples.iter_mut().map(|samples| of(samples)).collect())
+}
+
+/// Calls at least so often and for so long; the median of what the calls took, in nanoseconds.
+pub fn timed(calls: usize, at_least: Duration, mut call: impl FnMut() -> Result<Duration>) -> Result<f64> {
+    let (mut samples, mut spent) = (Vec::new(), Duration::ZERO);
+    while samples.len() < calls || spent < at_least {
+        let taken = call()?;
+        spent += taken;
+        samples.push(taken.as_nanos() as f64);
+    }
+    Ok(median(&mut samples))
 }
 
 /// The upper median; NaN of no samples.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The least, which other work disturbed least; NaN of no samples.
+pub fn least(samples: &mut [f64]) -> f64 {
+    samples.iter().copied().min_by(f64::total_cmp).unwrap_or(f64::NAN)
 }
 
 /// The geometric mean; NaN of nothing.
@@ -73,7 +97,7 @@ mod tests {
     #[test]
     fn sides_take_turns_and_the_first_round_only_warms_up() {
         let mut order = Vec::new();
-        let medians = in_turns(3, 2, |side| {
+        let medians = in_turns(3, median, 2, |side| {
             order.push(side);
             Ok(if order.len() <= 2 { 100.0 } else { (10 * side + order.len()) as f64 })
         });

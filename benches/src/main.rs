@@ -1,4 +1,5 @@
-//! Rushlight's times side by side with those of ExecuTorch and other engines, in one run. `cargo xtask bench` builds what this needs and starts it.
+//! Rushlight's times side by side with those of ExecuTorch and other engines, in one run. `cargo xtask bench` builds what
+//! this needs and starts it.
 #![forbid(unsafe_code)]
 
 mod agreement;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::agreement;
 use crate::document::{conditions, milliseconds};
-use crate::interleaved::interleaved;
+use crate::interleaved::{interleaved, median};
 use crate::ours;
 use crate::peer::Peer;
 
@@ -27,6 +27,7 @@ pub fn run(worker: &Path, models: &Path) -> Result<String> {
         }
         let pair = interleaved(
             ROUNDS,
+            median,
             || peer.time(1, Duration::from_millis(200)),
             || session.time(3, Duration::from_millis(200)),
         )?;

@@ -10,7 +10,7 @@ use rushlight_testing::program::{self, Placement};
 use crate::agreement;
 use crate::calls::{self, Call};
 use crate::document::{conditions, microseconds};
-use crate::interleaved::{Pair, geometric_mean, interleaved};
+use crate::interleaved::{Pair, geometric_mean, interleaved, least};
 use crate::ours::{self, Session, Tensor};
 use crate::peer::Peer;
 
@@ -107,7 +107,7 @@ fn measure(call: &Call, peer: &mut Peer) -> Result<Outcome> {
 }
 
 fn turns(rounds: usize, peer: &mut Peer, session: &mut Session<'_>) -> Result<Pair> {
-    interleaved(rounds, || peer.time(1, TURN), || session.time(1, TURN))
+    interleaved(rounds, least, || peer.time(1, TURN), || session.time(1, TURN))
 }
 
 fn line(call: &Call, outcome: &Outcome) -> String {
@@ -152,11 +152,12 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,
-        "\n\nEach line is a program of one operator that both runtimes load. The times are microseconds of its execution, \
-         medians of {ROUNDS} rounds in which the two take turns of {} ms ({MORE_ROUNDS} other rounds where these show \
-         no ratio of {CLEARLY_FASTER} or more). *Library* is the one of the wheel's that has their kernel: `optimized` \
-         are kernels with vector instructions that the wheel registers in place of portable ones, `custom` those for \
-         large language models. The ratio says how many times as long they take.\n\n\
+        "\n\nEach line is a program of one operator that both runtimes load. The times are microseconds of its execution. The \
+         two take turns of {} ms for {ROUNDS} rounds ({MORE_ROUNDS} other rounds where these show no ratio of \
+         {CLEARLY_FASTER} or more); a turn counts with the median of its calls and a side with its fastest turn, because \
+         what else a machine does slows a turn by up to a half. *Library* is the one of the wheel's that has their kernel: \
+         `optimized` are kernels with vector instructions that the wheel registers in place of portable ones, `custom` \
+         those for large language models. The ratio says how many times as long they take.\n\n\
          {} calls, {slower} of them slower than theirs. Geometric mean of the ratios: {all:.2}; of those against \
          portable kernels {only_portable:.2}.\n",
         TURN.as_millis(),

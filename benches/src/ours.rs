@@ -10,7 +10,7 @@ use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
 use rushlight_devtools::npy;
 use rushlight_testing::cases::TensorData;
 
-use crate::interleaved::{Stage, median};
+use crate::interleaved::{Stage, median, timed};
 
 const METHOD: &str = "forward";
 
@@ -97,13 +97,7 @@ impl Session<'_> {
 
     /// Executes at least `calls` times and for this long; the median of the calls in nanoseconds.
     pub fn time(&mut self, calls: usize, at_least: Duration) -> Result<f64> {
-        let (mut samples, mut spent) = (Vec::new(), Duration::ZERO);
-        while samples.len() < calls || spent < at_least {
-            let taken = self.execute()?;
-            spent += taken;
-            samples.push(taken.as_nanos() as f64);
-        }
-        Ok(median(&mut samples))
+        timed(calls, at_least, || self.execute())
     }
 
     /// Executes; the output tensors.

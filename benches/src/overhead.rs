@@ -1,7 +1,7 @@
 //! What the runtime costs by itself: programs of 2 and 100 additions and products of one-element tensors.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -9,14 +9,17 @@ use rushlight::{Input, Module};
 use serde_json::Value as Json;
 
 use crate::document::{conditions, microseconds};
-use crate::interleaved::{Pair, Stage, interleaved};
+use crate::interleaved::{Pair, Stage, interleaved, median};
 use crate::ours;
 use crate::peer::Peer;
 
 const LENGTHS: &[usize] = &[2, 100];
 const ROUNDS: usize = 15;
 
-const STAGES: &[(Stage, usize, &str)] = &[
+/// A stage, how many batches of it are timed in a turn, and its name.
+type Timed = (Stage, usize, &'static str);
+
+const STAGES: &[Timed] = &[
     (Stage::Verify, 100, "load with verification"),
     (Stage::Method, 60, "load the method"),
     (Stage::Execute, 100, "execute"),
@@ -33,75 +36,98 @@ pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
          Rust against the C++ runtime. ExecuTorch verifies with `InternalConsistency`. Its `execute` finds inputs set; \
          Rushlight's has none without setting them, so that is in its times.\n\n"
     );
-    text.push_str("| operators | stage | ExecuTorch | Rushlight | ratio |\n|--:|---|--:|--:|--:|\n");
     let mut peer = Peer::start(worker)?;
-    for &length in LENGTHS {
-        for &(stage, batches, name) in STAGES {
-            let pair = stage_of(length, stage, batches, &mut peer, models)?;
-            let line = row(length, name, pair);
-            println!("{line}");
-            let _ = writeln!(text, "{line}");
-        }
-    }
+    let chains: Vec<Chain> = LENGTHS.iter().map(|&length| Chain::read(models, length)).collect::<Result<_>>()?;
+    table(
+        &mut text,
+        chains
+            .iter()
+            .flat_map(|chain| STAGES.iter().map(move |of| (chain, of)))
+            .map(|(chain, of)| Ok(chain.row(of, chain.portable(of, &mut peer)?))),
+    )?;
     text.push_str(
         "\nThe same programs as ExecuTorch lowers them for its XNNPACK delegate, with one thread; Rushlight runs them as it \
          does by default, without XNNPACK.\n\n",
     );
-    text.push_str("| operators | stage | ExecuTorch | Rushlight | ratio |\n|--:|---|--:|--:|--:|\n");
-    for &length in LENGTHS {
-        for &(stage, batches, name) in STAGES.iter().filter(|(stage, ..)| matches!(stage, Stage::Execute | Stage::Call))
-        {
-            let pair = delegated(length, stage, batches, &mut peer, models)?;
-            let line = row(length, name, pair);
-            println!("{line}");
-            let _ = writeln!(text, "{line}");
-        }
-    }
+    let executing = || STAGES.iter().filter(|(stage, ..)| matches!(stage, Stage::Execute | Stage::Call));
+    table(
+        &mut text,
+        chains
+            .iter()
+            .flat_map(|chain| executing().map(move |of| (chain, of)))
+            .map(|(chain, of)| Ok(chain.row(of, chain.delegated(of, &mut peer)?))),
+    )?;
     text.push_str(
         "\nFrom Python, with torch tensors: `rushlight.compat.portable_lib` against the wheel's own \
          `executorch.extension.pybindings.portable_lib`, by the same script.\n\n",
     );
+    table(&mut text, from_python(models, python)?.into_iter().map(Ok))?;
+    Ok(text)
+}
+struct Row {
+    operators: usize,
+    stage: String,
+    pair: Pair,
+}
+
+/// Appends a table, and prints each row once it is measured.
+fn table(text: &mut String, rows: impl Iterator<Item = Result<Row>>) -> Result<()> {
     text.push_str("| operators | stage | ExecuTorch | Rushlight | ratio |\n|--:|---|--:|--:|--:|\n");
-    for measured in from_python(models, python)?.as_array().context("a list of measurements")? {
-        let number = |key: &str| measured[key].as_f64().with_context(|| format!("{key} in {measured}"));
-        let pair = Pair { theirs: number("theirs")?, ours: number("ours")? };
-        let line = row(number("operators")? as usize, measured["stage"].as_str().unwrap_or_default(), pair);
+    for row in rows {
+        let Row { operators, stage, pair } = row?;
+        let (theirs, ours) = (microseconds(pair.theirs), microseconds(pair.ours));
+        let line = format!("| {operators} | {stage} | {theirs} | {ours} | {:.2} |", pair.ratio());
         println!("{line}");
         let _ = writeln!(text, "{line}");
     }
-    Ok(text)
+    Ok(())
 }
 
-fn row(length: usize, name: &str, pair: Pair) -> String {
-    let (theirs, ours) = (microseconds(pair.theirs), microseconds(pair.ours));
-    format!("| {length} | {name} | {theirs} | {ours} | {:.2} |", pair.ratio())
+/// A chain of operators and its inputs.
+struct Chain {
+    operators: usize,
+    folder: PathBuf,
+    inputs: Vec<ours::Tensor>,
 }
 
-fn stage_of(length: usize, stage: Stage, batches: usize, peer: &mut Peer, models: &Path) -> Result<Pair> {
-    let folder = models.join(format!("chain{length}"));
-    let program = std::fs::read(folder.join("model.pte")).with_context(|| folder.display().to_string())?;
-    let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
-    peer.load(&program, inputs.iter().map(|tensor| &tensor.bytes[..]))?;
-    ours::with_session(&program, &inputs, |session| {
-        interleaved(ROUNDS, || peer.stage(stage, batches), || session.stage(stage, batches))
-    })
+impl Chain {
+    fn read(models: &Path, operators: usize) -> Result<Self> {
+        let folder = models.join(format!("chain{operators}"));
+        let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
+        Ok(Self { operators, folder, inputs })
+    }
+
+    fn row(&self, &(_, _, stage): &Timed, pair: Pair) -> Row {
+        Row { operators: self.operators, stage: stage.to_owned(), pair }
+    }
+
+    /// Gives a program of this chain to ExecuTorch; its bytes.
+    fn load(&self, file: &str, peer: &mut Peer) -> Result<Vec<u8>> {
+        let file = self.folder.join(file);
+        let program = std::fs::read(&file).with_context(|| file.display().to_string())?;
+        peer.load(&program, self.inputs.iter().map(|tensor| &tensor.bytes[..]))?;
+        Ok(program)
+    }
+
+    fn portable(&self, &(stage, batches, _): &Timed, peer: &mut Peer) -> Result<Pair> {
+        let program = self.load("model.pte", peer)?;
+        ours::with_session(&program, &self.inputs, |session| {
+            interleaved(ROUNDS, median, || peer.stage(stage, batches), || session.stage(stage, batches))
+        })
+    }
+
+    /// Lowered for XNNPACK.
+    fn delegated(&self, &(stage, batches, _): &Timed, peer: &mut Peer) -> Result<Pair> {
+        let program = self.load("xnnpack.pte", peer)?;
+        let error = |e: rushlight::Error| anyhow::anyhow!("{e}");
+        let mut module = Module::builder().threads(1).load_bytes(&program).map_err(error)?;
+        let inputs: Vec<Input<'_>> = self.inputs.iter().map(ours::Tensor::input).collect::<Result<_>>()?;
+        let method = module.method("forward").map_err(error)?;
+        interleaved(ROUNDS, median, || peer.stage(stage, batches), || ours::calls(method, &inputs, stage, batches))
+    }
 }
 
-/// A chain that is lowered for XNNPACK.
-fn delegated(length: usize, stage: Stage, batches: usize, peer: &mut Peer, models: &Path) -> Result<Pair> {
-    let folder = models.join(format!("chain{length}"));
-    let file = folder.join("xnnpack.pte");
-    let inputs = ours::archived(&folder.join("inputs_0.npz"))?;
-    let program = std::fs::read(&file).with_context(|| file.display().to_string())?;
-    peer.load(&program, inputs.iter().map(|tensor| &tensor.bytes[..]))?;
-    let error = |e: rushlight::Error| anyhow::anyhow!("{e}");
-    let mut module = Module::builder().threads(1).load(&file).map_err(error)?;
-    let inputs: Vec<Input<'_>> = inputs.iter().map(ours::Tensor::input).collect::<Result<_>>()?;
-    let method = module.method("forward").map_err(error)?;
-    interleaved(ROUNDS, || peer.stage(stage, batches), || ours::calls(method, &inputs, stage, batches))
-}
-
-fn from_python(models: &Path, python: &Path) -> Result<Json> {
+fn from_python(models: &Path, python: &Path) -> Result<Vec<Row>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("overhead.py");
     let mut command = Command::new(python);
     let output = command.arg(&script).arg(models).stderr(Stdio::inherit()).output();
@@ -110,5 +136,12 @@ fn from_python(models: &Path, python: &Path) -> Result<Json> {
         bail!("{} failed: {}", script.display(), output.status);
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(serde_json::from_str(text.lines().last().unwrap_or_default())?)
+    let printed: Vec<Json> = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+    let row = |measured: &Json| {
+        let number = |key: &str| measured[key].as_f64().with_context(|| format!("{key} in {measured}"));
+        let pair = Pair { theirs: number("theirs")?, ours: number("ours")? };
+        let stage = measured["stage"].as_str().unwrap_or_default().to_owned();
+        Ok(Row { operators: number("operators")? as usize, stage, pair })
+    };
+    printed.iter().map(row).collect()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rushlight::{Module, ScalarType, Tensor, Value};
 
-use crate::interleaved::median;
+use crate::interleaved::timed;
 use crate::resident;
 
 /// Answers commands until there are no more.
@@ -35,9 +35,7 @@ fn answer(session: &mut Option<Session>, line: &str) -> Result<String> {
         module.load_method("forward").map_err(|e| error(&e))?;
         let loaded = start.elapsed();
         let mut opened = Session { module, input };
-        let start = Instant::now();
-        opened.execute()?;
-        let executed = start.elapsed();
+        let executed = opened.time()?;
         *session = Some(opened);
         let added = resident::peak()?.saturating_sub(before);
         return Ok(format!("{} {} {added}", loaded.as_nanos(), executed.as_nanos()));
@@ -45,7 +43,10 @@ fn answer(session: &mut Option<Session>, line: &str) -> Result<String> {
     let session = session.as_mut().context("nothing is open")?;
     match words[..] {
         ["input", input, sizes] => session.input = tensor(input, sizes)?,
-        ["time", calls, at_least] => return session.time(calls.parse()?, at_least.parse()?),
+        ["time", calls, at_least] => {
+            let at_least = Duration::from_nanos(at_least.parse()?);
+            return Ok(timed(calls.parse()?, at_least, || session.time())?.to_string());
+        }
         ["outputs", file] => std::fs::write(file, session.execute()?.as_tensor().map_err(|e| error(&e))?.bytes())?,
         ["lowering"] => return session.lowering(),
         _ => bail!("no command {line}"),
@@ -65,17 +66,10 @@ impl Session {
         outputs.into_iter().next().context("the program gives nothing")
     }
 
-    fn time(&mut self, calls: usize, at_least: u64) -> Result<String> {
-        let at_least = Duration::from_nanos(at_least);
-        let (mut samples, mut spent) = (Vec::new(), Duration::ZERO);
-        while samples.len() < calls || spent < at_least {
-            let start = Instant::now();
-            self.execute()?;
-            let taken = start.elapsed();
-            spent += taken;
-            samples.push(taken.as_nanos() as f64);
-        }
-        Ok(median(&mut samples).to_string())
+    fn time(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.execute()?;
+        Ok(start.elapsed())
     }
 
     /// Fails with the reason if the program runs on the reference operators.

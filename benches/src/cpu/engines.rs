@@ -54,6 +54,7 @@ pub const PEERS: [&Engine; 4] = [&EXECUTORCH, &ONNX_RUNTIME, &OPENVINO, &LITERT]
 
 /// An engine that holds a model.
 pub struct Session {
+    engine: &'static Engine,
     pub peer: Peer,
     pub opened: Opened,
 }
@@ -90,7 +91,7 @@ impl Engines {
     }
 
     /// Starts an engine on a model, and compares what it gives with eager PyTorch.
-    pub fn open(&self, engine: &Engine, model: &str, threads: usize, sizes: &str) -> Result<Session> {
+    pub fn open(&self, engine: &'static Engine, model: &str, threads: usize, sizes: &str) -> Result<Session> {
         let folder = self.models.join(model);
         let file = folder.join(engine.file);
         if !file.exists() {
@@ -99,8 +100,8 @@ impl Engines {
         }
         let mut peer = Peer::spawn(&mut self.worker(&engine.worker, threads)?, &self.folder)?;
         let opened = peer.open(&file, threads, &folder.join(format!("input_{sizes}.bin")), sizes)?;
-        let mut session = Session { peer, opened };
-        session.check(engine, &folder, sizes)?;
+        let mut session = Session { engine, peer, opened };
+        session.check(&folder, sizes)?;
         Ok(session)
     }
 
@@ -122,17 +123,17 @@ impl Engines {
 
 impl Session {
     /// Gives the program another input, and compares its answer too.
-    pub fn input(&mut self, engine: &Engine, folder: &Path, sizes: &str) -> Result<()> {
+    pub fn input(&mut self, folder: &Path, sizes: &str) -> Result<()> {
         self.peer.input(&folder.join(format!("input_{sizes}.bin")), sizes)?;
-        self.check(engine, folder, sizes)
+        self.check(folder, sizes)
     }
 
-    fn check(&mut self, engine: &Engine, folder: &Path, sizes: &str) -> Result<()> {
+    fn check(&mut self, folder: &Path, sizes: &str) -> Result<()> {
         let file = folder.join(format!("output_{sizes}.bin"));
         let expected = std::fs::read(&file).with_context(|| file.display().to_string())?;
         let got = self.peer.outputs()?;
         let error = agreement::relative_error(&expected, &got).context("it gives a tensor of another size")?;
         // Not a number is no agreement either.
-        if error <= engine.error { Ok(()) } else { bail!("it is off from eager PyTorch by {error:.1e}") }
+        if error <= self.engine.error { Ok(()) } else { bail!("it is off from eager PyTorch by {error:.1e}") }
     }
 }

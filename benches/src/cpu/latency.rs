@@ -1,37 +1,16 @@
 //! The time of one execution.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anyhow::Result;
 
-use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, PEERS, Session};
-use super::{Missing, PICTURE, cell, header, ratio, row};
+use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, PEERS};
+use super::sides::{ROUNDS, Sides, TURN};
+use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds};
-use crate::interleaved::{geometric_mean, in_turns};
-use crate::others::Others;
+use crate::interleaved::geometric_mean;
 
 const THREADS: [usize; 2] = [1, 2];
-pub const ROUNDS: usize = 7;
-
-/// Untimed work at the start of a turn, since others have just used the caches and an engine's threads slept.
-const WARM_UP: Duration = Duration::from_millis(30);
-const TURN: Duration = Duration::from_millis(120);
-const CALLS: usize = 2;
-
-/// The median of a turn, in nanoseconds.
-pub fn turn(session: &mut Session) -> Result<f64> {
-    session.peer.time(1, WARM_UP)?;
-    session.peer.time(CALLS, TURN)
-}
-
-/// How long what is measured on each of a number of sides takes, and how many cores other programs kept busy.
-pub fn measure(sessions: &mut [Session]) -> Result<(Vec<f64>, f64)> {
-    let others = Others::than(sessions.iter().map(|session| session.peer.id()))?;
-    let medians = in_turns(ROUNDS, sessions.len(), |side| turn(&mut sessions[side]))?;
-    Ok((medians, others.cores()?))
-}
-
 /// One model's row for one number of threads: the peers, OpenVINO in bf16 and ours.
 struct Row {
     model: String,
@@ -41,7 +20,7 @@ struct Row {
 }
 
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
-    let columns: Vec<&Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS]).collect();
+    let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS]).collect();
     let mut missing = Missing::default();
     let rows: Vec<Row> =
         models.iter().map(|model| measured(engines, model, &columns, &mut missing)).collect::<Result<_>>()?;
@@ -91,35 +70,24 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut Missing) -> Result<Row> {
+fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing: &mut Missing) -> Result<Row> {
     missing.unless(&format!("{model}, compiling"), engines.compile(model));
-    let (mut sessions, mut places) = (Vec::new(), Vec::new());
+    let mut sides = Sides::none();
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {
             let opened = engines.open(engine, model, threads, PICTURE);
             if let Some(session) = missing.unless(&format!("{model}, {}, {threads} threads", engine.name), opened) {
-                sessions.push(session);
-                places.push((number, column));
+                sides.add((number, column), session);
             }
         }
     }
-    let (medians, others) = measure(&mut sessions)?;
+    let (medians, others) = sides.measure()?;
     let mut times = THREADS.map(|_| vec![None; columns.len()]);
-    for ((number, column), median) in places.into_iter().zip(medians) {
+    for ((number, column), median) in medians {
         println!("{model}, {}, {} threads: {} ms", columns[column].name, THREADS[number], milliseconds(median));
         times[number][column] = Some(median);
     }
     Ok(Row { model: model.to_owned(), others, times })
-}
-
-/// The last column.
-fn ours(times: &[Option<f64>]) -> Option<f64> {
-    times.last().copied().flatten()
-}
-
-/// Among the first columns.
-fn fastest(times: &[Option<f64>]) -> Option<f64> {
-    times[..PEERS.len()].iter().flatten().copied().min_by(f64::total_cmp)
 }
 
 /// The geometric mean of the ratios that there are.

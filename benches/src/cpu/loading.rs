@@ -8,7 +8,7 @@ use rushlight::Module;
 use rushlight::format::cpu::{CPU_BACKEND, CpuProgram};
 
 use super::engines::{Engine, Engines, OURS, PEERS};
-use super::{Missing, PICTURE, cell, header, ratio, row};
+use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds, significant};
 use crate::interleaved::median;
 use crate::peer::Opened;
@@ -20,7 +20,7 @@ const LOADS: usize = 7;
 const ALLOWANCE: f64 = 4e6;
 
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
-    let columns: Vec<&Engine> = PEERS.into_iter().chain([&OURS]).collect();
+    let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OURS]).collect();
     let mut missing = Missing::default();
     let mut text = conditions("cargo xtask bench cpu loading");
     let _ = write!(
@@ -39,10 +39,9 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         let file = missing.unless(&format!("{model}, compiling"), engines.compile(model));
         let opened = measured(engines, model, &columns, &mut missing);
         let name = || [(*model).to_owned()].into_iter();
-        let loads = opened.iter().map(|opened| opened.map(|opened| opened.load));
-        let fastest = loads.clone().take(PEERS.len()).flatten().min_by(f64::total_cmp);
-        let compared = loads.clone().next_back().flatten().zip(fastest).map(|(ours, fastest)| ours / fastest);
-        row(&mut text, name().chain(loads.map(|load| cell(load, milliseconds))).chain([cell(compared, ratio)]));
+        let loads: Vec<Option<f64>> = opened.iter().map(|opened| opened.map(|opened| opened.load)).collect();
+        let compared = ours(&loads).zip(fastest(&loads)).map(|(ours, fastest)| ours / fastest);
+        row(&mut text, name().chain(loads.iter().map(|&load| cell(load, milliseconds))).chain([cell(compared, ratio)]));
         let firsts = opened.iter().map(|opened| cell(opened.map(|opened| opened.first), milliseconds));
         row(&mut first, name().chain(firsts));
         let (weights, planned) = file.map_or(Ok((None, None)), |file| sizes(&file).map(|(w, p)| (Some(w), Some(p))))?;
@@ -62,7 +61,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 /// Medians by engine.
-fn measured(engines: &Engines, model: &str, columns: &[&Engine], missing: &mut Missing) -> Vec<Option<Opened>> {
+fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing: &mut Missing) -> Vec<Option<Opened>> {
     let mut samples: Vec<Vec<Opened>> = vec![Vec::new(); columns.len()];
     let mut works = vec![true; columns.len()];
     // The first time reads the files.

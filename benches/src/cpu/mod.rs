@@ -5,13 +5,14 @@ mod engines;
 mod latency;
 mod loading;
 mod scaling;
+mod sides;
 mod sources;
 
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 
-use engines::Engines;
+use engines::{Engines, PEERS};
 
 const MODELS: &[&str] =
     &["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16"];
@@ -74,6 +75,16 @@ fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
     println!("{line}");
     text.push_str(&line);
     text.push('\n');
+}
+
+/// Ours of the values of the peers and, in the last column, of Rushlight.
+fn ours(values: &[Option<f64>]) -> Option<f64> {
+    values.last().copied().flatten()
+}
+
+/// The least among the peers, whose columns are the first.
+fn fastest(values: &[Option<f64>]) -> Option<f64> {
+    values[..PEERS.len()].iter().flatten().copied().min_by(f64::total_cmp)
 }
 
 /// The cell of a value that there may not be.

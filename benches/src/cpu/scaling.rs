@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::engines::{Engine, Engines, ONNX_RUNTIME, OURS};
-use super::latency::{ROUNDS, measure};
+use super::sides::{ROUNDS, Sides};
 use super::{Missing, cell, header, ratio, row};
 use crate::document::{conditions, milliseconds};
 
@@ -50,23 +50,22 @@ pub fn run(engines: &Engines) -> Result<String> {
             "batch" => format!("{size}x3x224x224"),
             _ => format!("1x{size}x384"),
         };
-        let (mut sessions, mut places) = (Vec::new(), Vec::new());
+        let mut sides = Sides::none();
         for threads in [1, 2] {
             for engine in COLUMNS {
                 let opened = engines.open(engine, model, threads, &tensor(sizes[0]));
                 if let Some(session) = missing.unless(&format!("{model}, {}, {threads} threads", engine.name), opened) {
-                    places.push((2 * (threads - 1) + usize::from(engine.name == OURS.name), engine));
-                    sessions.push(session);
+                    sides.add(2 * (threads - 1) + usize::from(engine.name == OURS.name), session);
                 }
             }
         }
         for &size in *sizes {
-            for (session, (_, engine)) in sessions.iter_mut().zip(&places) {
-                session.input(engine, &engines.models.join(model), &tensor(size))?;
+            for session in sides.sessions() {
+                session.input(&engines.models.join(model), &tensor(size))?;
             }
-            let (medians, others) = measure(&mut sessions)?;
+            let (medians, others) = sides.measure()?;
             let mut times = [None; 4];
-            for (&(place, _), &median) in places.iter().zip(&medians) {
+            for (place, median) in medians {
                 times[place] = Some(median);
             }
             let compared = |at: usize| cell(times[at + 1].zip(times[at]).map(|(ours, theirs)| ours / theirs), ratio);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::engines::{Engine, Engines, OURS, OURS_PORTABLE, OURS_XNNPACK};
-use super::latency::{ROUNDS, measure};
+use super::sides::{ROUNDS, Sides};
 use super::{Missing, PICTURE, cell, header, ratio, row};
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::median;
@@ -16,7 +16,7 @@ const LOADS: usize = 5;
 const SOURCES: [&Engine; 3] = [&OURS, &OURS_PORTABLE, &OURS_XNNPACK];
 
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = rushlight::default_threads();
     let mut missing = Missing::default();
     let mut text = conditions("cargo xtask bench cpu sources");
     let _ = write!(
@@ -41,8 +41,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     for model in models {
         missing.unless(&format!("{model}, compiling"), engines.compile(model));
         let opened = SOURCES.map(|engine| engines.open(engine, model, 1, PICTURE));
-        let mut sessions = Vec::new();
-        let mut places = Vec::new();
+        let mut sides = Sides::none();
         for (place, (engine, opened)) in SOURCES.iter().zip(opened).enumerate() {
             // A program that runs on the reference operators is none of the three.
             let lowered = opened.and_then(|mut session| {
@@ -52,18 +51,18 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
                 Ok(session)
             });
             if let Some(session) = missing.unless(&format!("{model}, {}", engine.name), lowered) {
-                sessions.push(session);
-                places.push(place);
+                sides.add(place, session);
             }
         }
-        let (medians, others) = measure(&mut sessions)?;
-        drop(sessions);
+        let (medians, others) = sides.measure()?;
+        drop(sides);
         let mut times = [None; SOURCES.len()];
-        for (&place, &median) in places.iter().zip(&medians) {
+        for &(place, median) in &medians {
             times[place] = Some(median);
         }
-        let slowest = medians.iter().copied().max_by(f64::total_cmp);
-        let apart = slowest.zip(medians.iter().copied().min_by(f64::total_cmp)).map(|(slow, fast)| slow / fast);
+        let medians = || medians.iter().map(|&(_, median)| median);
+        let slowest = medians().max_by(f64::total_cmp);
+        let apart = slowest.zip(medians().min_by(f64::total_cmp)).map(|(slow, fast)| slow / fast);
         let lowering = [&OURS_PORTABLE, &OURS_XNNPACK].map(|engine| {
             let taken = lowering(engines, engine, model, cores);
             missing.unless(&format!("{model}, lowering of {}", engine.name), taken)
@@ -76,7 +75,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-fn lowering(engines: &Engines, engine: &Engine, model: &str, threads: usize) -> Result<f64> {
+fn lowering(engines: &Engines, engine: &'static Engine, model: &str, threads: usize) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..LOADS {
         times.push(engines.open(engine, model, threads, PICTURE)?.peer.lowering()?);
