@@ -1,11 +1,13 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
+use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::check;
-use crate::command::{cargo, command, root, run};
+use crate::command::{cargo, command, exists, root, run};
 use crate::setup::{self, venv_python};
 use crate::size;
 
@@ -22,11 +24,20 @@ const STAGES: &[Stage] = &[
 ];
 
 pub fn all() -> Result<()> {
+    // It mostly waits for the network, and the stages before `python` do without. That stage waits for it, and reports how
+    // it ended by trying again.
+    let python = thread::spawn(|| setup::one("python"));
+    let mut python = Some(python);
     let mut report = Vec::new();
     let mut failed = 0;
     for (name, stage) in STAGES {
         println!("\n== {name}");
         let start = Instant::now();
+        if *name == "python"
+            && let Some(python) = python.take()
+        {
+            let _ = python.join();
+        }
         let result = stage();
         let seconds = start.elapsed().as_secs();
         match result {
@@ -55,21 +66,36 @@ pub fn one(name: &str) -> Result<()> {
     }
 }
 
-/// Unit tests, operator cases, corpus, and some of the mutations, with arithmetic checked for overflow; and all
-/// interleavings of the thread pool's protocol.
+/// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
+/// workspace, as packages by themselves may have other features and would be compiled again; `only` names test files.
+fn tests(only: &[&str]) -> Command {
+    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"]);
+    for name in only {
+        test.args(["--test", name]);
+    }
+    test
+}
+
+/// Unit tests, operator cases, corpus, and a few of the mutations; and all interleavings of the thread pool's protocol.
 fn rust() -> Result<()> {
-    run(command("cargo", &["test", "--workspace", "--quiet"]).env("RUSHLIGHT_MUTATIONS", "20000"))?;
+    run(tests(&[]).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
+    if exists("node") {
+        run(tests(&["graph_page"]).args(["--", "--ignored"]))?;
+    } else {
+        println!("NOT RUN: the layout of the graph's page, which needs Node.js");
+    }
     let mut loom = command("cargo", &["test", "--release", "--quiet", "--target-dir", "target/loom"]);
     loom.args(["--manifest-path", "crates/engine/loom/Cargo.toml"]);
     run(loom.env("RUSTFLAGS", "--cfg loom"))
 }
 
+/// Where the `hostile` tests run along with others.
+const FEW_MUTATIONS: &str = "2000";
+
 /// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and
-/// payloads through their readers. Optimised, with every check on.
+/// payloads through their readers.
 fn hostile() -> Result<()> {
-    let tests = ["--test", "hostile", "--test", "hostile_lift", "--test", "hostile_cpu"];
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
-    run(test.args(["-p", "rushlight-testing", "-p", "rushlight-compiler"]).args(tests).args(["--", "--nocapture"]))
+    run(tests(&["hostile", "hostile_lift", "hostile_cpu"]).args(["--", "--nocapture"]))
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
@@ -83,8 +109,7 @@ fn embedded() -> Result<()> {
     let path = root().join("target/firmware.txt");
     std::fs::create_dir_all(root().join("target"))?;
     std::fs::write(&path, printed)?;
-    let test = ["test", "--quiet", "-p", "rushlight-testing", "--test", "firmware", "--", "--ignored"];
-    run(command("cargo", &test).env("FIRMWARE_OUTPUT", &path))
+    run(tests(&["firmware"]).args(["--", "--ignored"]).env("FIRMWARE_OUTPUT", &path))
 }
 
 /// What Python generated and the repository keeps is up to date. The wheel: built, installed where neither torch nor
@@ -109,9 +134,8 @@ fn models() -> Result<()> {
     }
     let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
     run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    let tests = ["--test", "models", "--test", "compile", "--test", "lift", "--test", "xnnpack"];
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "-p", "rushlight-testing"]);
-    run(test.args(tests).args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
+    let mut models = tests(&["models", "compile", "lift", "memory_plans", "xnnpack"]);
+    run(models.args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
@@ -122,8 +146,6 @@ fn models() -> Result<()> {
 fn aarch64() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
-    let target = "aarch64-unknown-linux-gnu";
-    // The emulator is slow, and the mutations do not depend on the processor.
-    let test = ["test", "--workspace", "--exclude", "xtask", "--quiet", "--target", target];
-    run(command("cargo", &test).env("RUSHLIGHT_MUTATIONS", "2000"))
+    let target = ["--exclude", "xtask", "--target", "aarch64-unknown-linux-gnu"];
+    run(tests(&[]).args(target).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))
 }
