@@ -51,6 +51,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// 16 floats are writable at `to`.
     unsafe fn store(self, to: *mut f32, v: Self::V);
 
+    /// Asks for the cache line that is read soon, where there is such an instruction. Any address will do.
+    #[inline(always)]
+    fn prefetch(self, _: *const f32) {}
+
     /// The first `n` lanes, at most 16; zeros in the others.
     ///
     /// # Safety

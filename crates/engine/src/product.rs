@@ -50,7 +50,7 @@ pub(crate) const MAX_DEPTH: usize = 512;
 const BLOCK_K: usize = 256;
 
 /// Bytes of the left side in a block of rows: some of the second-level cache.
-const BLOCK_ROWS_BYTES: usize = 192 << 10;
+const BLOCK_ROWS_BYTES: usize = 224 << 10;
 
 /// Floating-point operations below which a task is not worth handing over.
 const MIN_TASK: usize = 200_000;
@@ -163,6 +163,12 @@ impl<R: Rows> Product<'_, R> {
             let line_chunk = self.lines.div_ceil(wanted);
             let panel_chunk = panels.div_ceil(wanted.div_ceil(self.lines)).next_multiple_of(tile_panels);
             return Cut { line_chunk, panel_chunk, ..whole };
+        }
+        if self.columns > self.rows_per_line {
+            // Weights are the larger side, so that each task has its own part of them; what is missing, by rows.
+            let panel_chunk = panels.div_ceil(wanted).next_multiple_of(tile_panels);
+            let row_chunk = self.rows_per_line.div_ceil(wanted.div_ceil(panels.div_ceil(panel_chunk)));
+            return Cut { row_chunk: row_chunk.next_multiple_of(tile_rows), panel_chunk, ..whole };
         }
         // Rows first, as long as each task has a few tiles of them; what is missing then, by panels.
         let row_chunks = wanted.min(self.rows_per_line.div_ceil(2 * tile_rows));
@@ -309,11 +315,20 @@ impl Part {
             let column = self.group * product.columns + group_column;
             let packed = product.packed.as_ptr();
             let packed = packed.wrapping_add((self.group * group_panels + panel) * panel_stride + k * LANES);
+            let upcoming = panels.end.saturating_sub(panel + together).min(S::PANELS);
+            let lines = (self.taps * self.depth).div_ceil(tiles);
             let bias = if steps.bias.is_null() { steps.bias } else { steps.bias.wrapping_add(column) };
             let mut row = 0;
             for index in 0..tiles {
                 let rows = height + usize::from(index < taller);
                 let pixel = pixel + row * product.place.step;
+                // The first tile would wait for memory where weights are too many for the caches.
+                for next in 0..upcoming {
+                    let next = packed.wrapping_add((together + next) * panel_stride);
+                    for line in index * lines..(index + 1) * lines {
+                        s.prefetch(next.wrapping_add(line * LANES));
+                    }
+                }
                 let tile = Tile {
                     pointers: pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
                     pointer_stride: self.count,

@@ -86,6 +86,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, from: *const f32) {
+        // SAFETY: no address is invalid.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn load_part(self, from: *const f32, n: usize) -> Self::V {
         let [low, high] = masks(n);
         halves!(_mm256_maskload_ps(from, low), _mm256_maskload_ps(from.wrapping_add(8), high))

@@ -73,6 +73,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, from: *const f32) {
+        // SAFETY: no address is invalid.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
         with!(_mm512_maskz_loadu_ps(mask(n), from))
     }
