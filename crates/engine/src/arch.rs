@@ -13,6 +13,8 @@ mod avx512;
 pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod quarters;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod sse2;

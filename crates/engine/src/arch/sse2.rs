@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::quarters::{by_quarters, quarters, transpose8_by_quarters};
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// SSE2, part of every x86-64 target.
@@ -17,17 +18,6 @@ impl Sse2 {
 #[target_feature(enable = "sse2")]
 fn enter<J: Job>(simd: Sse2, job: J) -> J::Out {
     job.run(simd)
-}
-
-/// Applies an intrinsic to all quarters.
-macro_rules! quarters {
-    (|$i:ident| $operation:expr) => {{
-        let quarter = |$i: usize| {
-            // SAFETY: an `Sse2` exists only where the target has SSE2, which is all that this needs.
-            unsafe { $operation }
-        };
-        [quarter(0), quarter(1), quarter(2), quarter(3)]
-    }};
 }
 
 /// `yes` where the bits of `mask` are set, else `no`.
@@ -73,10 +63,12 @@ fn ceil(v: __m128) -> __m128 {
     unless_integral(v, _mm_add_ps(cut, _mm_and_ps(_mm_cmplt_ps(cut, v), _mm_set1_ps(1.0))))
 }
 
+/// The columns of four rows.
 #[target_feature(enable = "sse2")]
 #[inline]
-fn round(v: __m128) -> __m128 {
-    unless_integral(v, _mm_cvtepi32_ps(_mm_cvtps_epi32(v)))
+fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
+    _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+    [a, b, c, d]
 }
 
 impl Simd for Sse2 {
@@ -106,93 +98,28 @@ impl Simd for Sse2 {
         quarters!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
     }
 
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        quarters!(|i| _mm_add_ps(a[i], b[i]))
-    }
-
-    #[inline(always)]
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        quarters!(|i| _mm_sub_ps(a[i], b[i]))
-    }
-
-    #[inline(always)]
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        quarters!(|i| _mm_mul_ps(a[i], b[i]))
-    }
-
-    #[inline(always)]
-    fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        quarters!(|i| _mm_div_ps(a[i], b[i]))
-    }
-
-    #[inline(always)]
-    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        quarters!(|i| _mm_add_ps(_mm_mul_ps(a[i], b[i]), c[i]))
-    }
-
-    #[inline(always)]
-    fn max(self, bound: Self::V, v: Self::V) -> Self::V {
-        // The instruction returns its second operand when one is NaN, and when they are equal.
-        quarters!(|i| _mm_max_ps(bound[i], v[i]))
-    }
-
-    #[inline(always)]
-    fn min(self, bound: Self::V, v: Self::V) -> Self::V {
-        quarters!(|i| _mm_min_ps(bound[i], v[i]))
-    }
-
-    #[inline(always)]
-    fn abs(self, v: Self::V) -> Self::V {
-        quarters!(|i| _mm_andnot_ps(_mm_set1_ps(-0.0), v[i]))
-    }
-
-    #[inline(always)]
-    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V {
-        quarters!(|i| with_sign(v[i], sign[i]))
-    }
-
-    #[inline(always)]
-    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        quarters!(|i| select(_mm_cmplt_ps(a[i], b[i]), yes[i], no[i]))
-    }
-
-    #[inline(always)]
-    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        quarters!(|i| select(_mm_cmpeq_ps(a[i], b[i]), yes[i], no[i]))
-    }
-
-    #[inline(always)]
-    fn sqrt(self, v: Self::V) -> Self::V {
-        quarters!(|i| _mm_sqrt_ps(v[i]))
-    }
-
-    #[inline(always)]
-    fn floor(self, v: Self::V) -> Self::V {
-        quarters!(|i| floor(v[i]))
-    }
-
-    #[inline(always)]
-    fn ceil(self, v: Self::V) -> Self::V {
-        quarters!(|i| ceil(v[i]))
-    }
-
-    #[inline(always)]
-    fn trunc(self, v: Self::V) -> Self::V {
-        quarters!(|i| unless_integral(v[i], cut(v[i])))
-    }
-
-    #[inline(always)]
-    fn round(self, v: Self::V) -> Self::V {
-        quarters!(|i| round(v[i]))
-    }
-
-    #[inline(always)]
-    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
-        quarters!(|i| {
-            let exponent = _mm_slli_epi32::<23>(_mm_cvtps_epi32(n[i]));
-            _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(v[i]), exponent))
-        })
+    by_quarters! {
+        add(a, b) => _mm_add_ps(a, b);
+        sub(a, b) => _mm_sub_ps(a, b);
+        mul(a, b) => _mm_mul_ps(a, b);
+        div(a, b) => _mm_div_ps(a, b);
+        fma(a, b, c) => _mm_add_ps(_mm_mul_ps(a, b), c);
+        // The instructions return their second operand when one is NaN, and when they are equal.
+        max(bound, v) => _mm_max_ps(bound, v);
+        min(bound, v) => _mm_min_ps(bound, v);
+        abs(v) => _mm_andnot_ps(_mm_set1_ps(-0.0), v);
+        copysign(v, sign) => with_sign(v, sign);
+        select_less(a, b, yes, no) => select(_mm_cmplt_ps(a, b), yes, no);
+        select_equal(a, b, yes, no) => select(_mm_cmpeq_ps(a, b), yes, no);
+        sqrt(v) => _mm_sqrt_ps(v);
+        floor(v) => floor(v);
+        ceil(v) => ceil(v);
+        trunc(v) => unless_integral(v, cut(v));
+        round(v) => unless_integral(v, _mm_cvtepi32_ps(_mm_cvtps_epi32(v)));
+        ldexp(v, n) => {
+            let exponent = _mm_slli_epi32::<23>(_mm_cvtps_epi32(n));
+            _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(v), exponent))
+        };
     }
 
     #[inline(always)]
@@ -223,26 +150,5 @@ impl Simd for Sse2 {
         unsafe { sum(v) }
     }
 
-    #[inline(always)]
-    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-        /// The same for 4 rows of 4.
-        #[target_feature(enable = "sse2")]
-        #[inline]
-        unsafe fn transpose4(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-            // SAFETY: the caller vouches for 4 rows of 4 floats.
-            let row = |i: usize| unsafe { _mm_loadu_ps(from.wrapping_add(i * from_stride)) };
-            let (mut a, mut b, mut c, mut d) = (row(0), row(1), row(2), row(3));
-            _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
-            for (j, v) in [a, b, c, d].into_iter().enumerate() {
-                // SAFETY: the caller vouches for 4 rows of 4 floats.
-                unsafe { _mm_storeu_ps(to.wrapping_add(j * to_stride), v) };
-            }
-        }
-        for (i, j) in [(0, 0), (0, 4), (4, 0), (4, 4)] {
-            let from = from.wrapping_add(i * from_stride + j);
-            let to = to.wrapping_add(j * to_stride + i);
-            // SAFETY: as for `vectorize`; the caller vouches for the memory.
-            unsafe { transpose4(from, from_stride, to, to_stride) };
-        }
-    }
+    transpose8_by_quarters!(_mm_loadu_ps, transpose4, _mm_storeu_ps);
 }
