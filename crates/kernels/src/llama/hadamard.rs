@@ -125,13 +125,9 @@ const LANES: usize = 4;
 /// Three levels across the eighths of a block.
 #[inline(always)]
 fn transform_eighths<T: Arithmetic>(block: &mut [T]) {
-    let ([a, b, c, d], [e, f, g, h]) = {
-        let (low, high) = {
-            let half = block.len() / LANES / 2;
-            block.as_chunks_mut::<LANES>().0.split_at_mut(half)
-        };
-        (quarters(low), quarters(high))
-    };
+    let (vectors, _) = block.as_chunks_mut::<LANES>();
+    let (low, high) = vectors.split_at_mut(vectors.len() / 2);
+    let ([a, b, c, d], [e, f, g, h]) = (quarters(low), quarters(high));
     for (((((((a, b), c), d), e), f), g), h) in a.iter_mut().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h) {
         let mut vectors = [*a, *b, *c, *d, *e, *f, *g, *h];
         for lane in 0..LANES {
