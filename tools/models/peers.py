@@ -119,19 +119,23 @@ def exported(folder):
     return torch.export.load(folder / FILES["pt2"])
 
 
-def make_portable(name, folder):
+def lower(program, path, partitioner=None):
+    """Writes what the executorch wheel makes of a program."""
     from executorch.exir import to_edge_transform_and_lower
 
-    (folder / FILES["portable"]).write_bytes(to_edge_transform_and_lower(exported(folder)).to_executorch().buffer)
+    lowered = to_edge_transform_and_lower(program, partitioner=partitioner).to_executorch()
+    path.write_bytes(lowered.buffer)
+
+
+def make_portable(name, folder):
+    lower(exported(folder), folder / FILES["portable"])
 
 
 def delegate(program, folder):
     """Writes a program that is lowered for XNNPACK."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
 
-    program = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
-    (folder / FILES["xnnpack"]).write_bytes(program.buffer)
+    lower(program, folder / FILES["xnnpack"], [XnnpackPartitioner()])
 
 
 def make_xnnpack(name, folder):
