@@ -20,6 +20,7 @@ use rushlight_format::pte::WriteOptions;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
+use crate::cpu::default_threads;
 use crate::error::Error;
 use crate::source::{LoadMode, Shared};
 
@@ -247,7 +248,7 @@ fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<
         ("inline_xnnpack", yes(inlines_xnnpack(setting))),
         ("share_memory", yes(setting.share_memory)),
     ];
-    let threads = setting.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = setting.threads.unwrap_or_else(default_threads);
     Entry::of(cache, &Made { files, settings: &settings }, threads)
 }
 
