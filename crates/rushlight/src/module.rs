@@ -340,13 +340,11 @@ impl Module {
 
     #[cfg(feature = "lower")]
     fn lowered(&mut self) -> &mut Result<Box<Lowered>, Error> {
-        let Lowering { source, outcome, .. } = &self.lowering;
-        if outcome.is_none() {
-            let lowered = Lowered::of(&self.program, source, self.setting());
-            self.lowering.outcome = Some(lowered.map(Box::new));
-        }
-        let unused = || Err(Error::new(Code::Internal, "the program was just lowered"));
-        self.lowering.outcome.get_or_insert_with(unused)
+        let outcome = match self.lowering.outcome.take() {
+            Some(outcome) => outcome,
+            None => Lowered::of(&self.program, &self.lowering.source, self.setting()).map(Box::new),
+        };
+        self.lowering.outcome.insert(outcome)
     }
 
     #[cfg(feature = "lower")]
