@@ -14,12 +14,14 @@ pub mod graph;
 pub mod interpret;
 pub mod memory;
 pub mod ops;
+mod parallel;
 pub mod partition;
 pub mod passes;
 mod pipeline;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
+pub use parallel::parallel_map;
 pub use pipeline::{
     CompileOptions, Compiled, ConstantResult, Stage, advance, compile, compile_pt2, compile_pte, import_pt2,
 };

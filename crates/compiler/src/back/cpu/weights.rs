@@ -2,13 +2,12 @@
 //! is; or left where the file has them.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::FxBuildHasher;
 
 use crate::Bytes;
 use crate::error::Error;
+use crate::parallel::parallel_map;
 
 use super::Keys;
 use super::block::Block;
@@ -38,33 +37,7 @@ impl std::fmt::Debug for Weights<'_> {
 
 /// Makes blobs, each with a key.
 pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize, keys: Keys) -> Result<Vec<(String, Bytes)>, Error> {
-    let threads = threads.clamp(1, weights.len().max(1));
-    if threads == 1 {
-        return weights.into_iter().map(|one| one.make(keys)).collect();
-    }
-    let waiting: Vec<Mutex<Option<Weights<'_>>>> = weights.into_iter().map(|one| Mutex::new(Some(one))).collect();
-    let done: Vec<Mutex<Option<Result<(String, Bytes), Error>>>> = waiting.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((from, to)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            waiting.get(index).zip(done.get(index))
-        } {
-            let made = from.lock().ok().and_then(|mut from| from.take()).map(|one| one.make(keys));
-            if let Ok(mut to) = to.lock() {
-                *to = made;
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // Where the system gives no thread, the others do its work.
-            drop(std::thread::Builder::new().spawn_scoped(scope, work));
-        }
-        work();
-    });
-    let lost = || super::error("a thread that packed weights failed");
-    done.into_iter().map(|made| made.into_inner().ok().flatten().unwrap_or_else(|| Err(lost()))).collect()
+    parallel_map(weights, threads, |one| one.make(keys)).into_iter().collect()
 }
 
 impl Weights<'_> {

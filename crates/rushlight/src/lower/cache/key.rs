@@ -1,9 +1,7 @@
 //! What a lowered program was made of, as one number.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use blake3::{Hash, Hasher};
+use rushlight_compiler::parallel_map;
 
 /// Counts changes of what is kept and of how it is made. A new number leaves all older entries behind.
 const FORMAT: u32 = 1;
@@ -48,29 +46,8 @@ impl Made<'_> {
 
 /// A hash of the hashes of the pieces, whose number the length says.
 fn content(bytes: &[u8], threads: usize) -> Hash {
-    let pieces: Vec<&[u8]> = bytes.chunks(PIECE).collect();
-    let hashes = Mutex::new(vec![None; pieces.len()]);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((index, piece)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            pieces.get(index).map(|piece| (index, piece))
-        } {
-            let hash = blake3::hash(piece);
-            if let Some(slot) = hashes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
-                *slot = Some(hash);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(pieces.len()) {
-            // Where the system gives no thread, the others do its work.
-            drop(std::thread::Builder::new().spawn_scoped(scope, work));
-        }
-        work();
-    });
     let mut all = Hasher::new();
-    for hash in hashes.into_inner().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
+    for hash in parallel_map(bytes.chunks(PIECE).collect(), threads, blake3::hash) {
         all.update(hash.as_bytes());
     }
     all.finalize()
