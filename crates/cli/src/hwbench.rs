@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::engine::hwbench::{Limits, Selection, Timing, WORKING_SETS, flop_rate, read_rates, time_kernels};
 use rushlight::engine::{self, Engine, Isa};
-use rushlight_devtools::steps::limits_json;
+use rushlight_devtools::steps::{add_share, limits_json};
 use serde_json::{Value as Json, json};
 
 use crate::failure::Failure;
@@ -206,9 +206,7 @@ impl MachineLimits {
             "bytes_per_s": timing.byte_rate(),
         });
         if let Some(limits) = self.of(timing) {
-            let (share, bound) = limits.share(timing.flop_rate(), timing.byte_rate());
-            json["limit_share"] = share.into();
-            json["limit"] = bound.name().into();
+            add_share(&mut json, limits, timing.flop_rate(), timing.byte_rate());
         }
         json
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rushlight::engine::hwbench::Limits;
+use rushlight::engine::hwbench::{Limits, per_second};
 use rushlight::{Module, StepTime};
 use serde_json::{Value as Json, json};
 
@@ -59,11 +59,6 @@ pub fn rows(times: &[Vec<StepTime>], module: &mut Module, method: &str) -> Vec<S
         .collect()
 }
 
-/// An amount per second.
-pub(crate) fn per_second(amount: f64, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
-}
-
 /// Times in nanoseconds, rates per second; with the machine's limits, the share of the nearer one and its name.
 pub fn json(rows: &[StepRow], limits: Option<&Limits>) -> Json {
     let row = |row: &StepRow| {
@@ -81,13 +76,18 @@ pub fn json(rows: &[StepRow], limits: Option<&Limits>) -> Json {
             "source": row.source,
         });
         if let Some(limits) = limits {
-            let (share, bound) = limits.share(row.flops, row.bandwidth);
-            json["limit_share"] = share.into();
-            json["limit"] = bound.name().into();
+            add_share(&mut json, limits, row.flops, row.bandwidth);
         }
         json
     };
     rows.iter().map(row).collect()
+}
+
+/// Adds the share of the nearer limit, and its name, of what does so many operations and moves so many bytes per second.
+pub fn add_share(json: &mut Json, limits: &Limits, flops: f64, bandwidth: f64) {
+    let (share, bound) = limits.share(flops, bandwidth);
+    json["limit_share"] = share.into();
+    json["limit"] = bound.name().into();
 }
 
 /// The machine's limits: per second, with the instruction set and the threads that they hold for.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rushlight::engine::hwbench::per_second;
 use rushlight::{StepRun, StepTime};
 use serde_json::{Value as Json, json};
 
 use crate::profile::Span;
-use crate::steps::per_second;
 
 /// The timeline in Chrome's JSON format: executions, their instructions, and the steps of what was compiled for the CPU
 /// back end, in microseconds from the first.

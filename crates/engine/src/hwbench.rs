@@ -146,7 +146,8 @@ fn shortest<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Resu
     Ok(shortest)
 }
 
-fn per_second(amount: f64, time: Duration) -> f64 {
+/// An amount per second; none in no time.
+pub fn per_second(amount: f64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
 }
 
