@@ -134,6 +134,11 @@ impl View {
         view.shape[dim] = size.clone();
         view
     }
+
+    /// What is at an index of a dimension, in the sizes of the others.
+    pub fn selected(&self, dim: usize, index: &Expr, shape: &[Expr]) -> Option<Self> {
+        self.sliced(dim, index, &Expr::Int(1)).reshaped(shape)
+    }
 }
 
 /// The strides of a tensor that fills memory in some order.

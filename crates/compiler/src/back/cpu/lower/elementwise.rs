@@ -22,6 +22,7 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         "aten::mul.Scalar" | "aten::div.Scalar" => call.number("other").is_some(),
         "aten::mul.Tensor" | "aten::div.Tensor" | "aten::maximum" | "aten::minimum" | "aten::pow.Tensor_Tensor" => true,
         "aten::where.self" | "aten::_to_copy" => true,
+        "aten::masked_fill.Scalar" => call.number("value").is_some(),
         "aten::clamp.Tensor" => call.optional("min").or(call.optional("max")).is_some(),
         "aten::pow.Tensor_Scalar" => call.number("exponent").is_some(),
         "aten::clamp" => ["min", "max"].iter().all(|name| call.arg(name).is_none() || call.number(name).is_some()),
@@ -282,7 +283,12 @@ impl Lowering<'_> {
             return self.unary_step(function, value("self")?, group);
         }
         match call.name() {
-            "aten::where.self" => return self.select(call, group),
+            "aten::where.self" => {
+                return self.select(value("condition")?, [Ok(value("self")?), Ok(value("other")?)], group);
+            }
+            "aten::masked_fill.Scalar" => {
+                return self.select(value("mask")?, [Err(number("value")?), Ok(value("self")?)], group);
+            }
             "aten::_to_copy" => {
                 let (from, to) = (self.graph.tensor(value("self")?)?.dtype, self.graph.tensor(call.result()?)?.dtype);
                 if to == ScalarType::Bool && from != to {
@@ -377,13 +383,22 @@ impl Lowering<'_> {
         Ok(Operand::Register(to))
     }
 
-    fn select(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
-        let values = [call.value("condition")?, call.value("self")?, call.value("other")?];
+    /// The first choice where the condition holds, else the second; each is a value or a number.
+    fn select(
+        &self,
+        condition: ValueId,
+        choices: [Result<ValueId, f32>; 2],
+        group: &mut Group,
+    ) -> Result<Operand, Error> {
+        let sources = [Ok(condition), choices[0], choices[1]];
         let mut operands = [Operand::Number(0.0); 3];
-        for (operand, value) in operands.iter_mut().zip(values) {
-            *operand = self.read(value, group)?;
+        for (operand, source) in operands.iter_mut().zip(sources) {
+            *operand = match source {
+                Ok(value) => self.read(value, group)?,
+                Err(number) => Operand::Number(number),
+            };
         }
-        values.into_iter().for_each(|value| group.done(value));
+        sources.into_iter().flatten().for_each(|value| group.done(value));
         let (to, [condition, a, b]) = (group.register()?, operands);
         group.instructions.push(Instruction::Select { to, condition, a, b });
         Ok(Operand::Register(to))

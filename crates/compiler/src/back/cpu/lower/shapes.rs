@@ -21,6 +21,7 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         | "aten::expand_copy"
         | "aten::clone"
         | "aten::cat"
+        | "aten::stack"
         | "aten::select_copy.int"
         | "aten::split_with_sizes_copy"
         | "aten::split_copy.Tensor" => true,
@@ -114,6 +115,9 @@ impl Lowering<'_> {
         if call.name() == "aten::cat" {
             return self.cat(call, result, &shape);
         }
+        if call.name() == "aten::stack" {
+            return self.stack(call, result, &shape);
+        }
         if let Some(number) = filled_with(call) {
             // One number, seen again and again.
             let number = View::dense(self.plan.constant("number", &[number]), Vec::new());
@@ -155,8 +159,7 @@ impl Lowering<'_> {
                 let index = call.expr("index").ok_or_else(|| call.missing("index", "a number"))?;
                 let index =
                     if index.as_int().is_some_and(|index| index < 0) { from.shape[at].add(index) } else { index };
-                let window = from.sliced(at, &index, &Expr::Int(1));
-                window.reshaped(&shape).ok_or_else(|| error("a selection that cannot be reshaped"))?
+                from.selected(at, &index, &shape).ok_or_else(|| error("a selection that cannot be reshaped"))?
             }
             "aten::slice_copy.Tensor" => {
                 let from = self.view(input)?;
@@ -294,6 +297,21 @@ impl Lowering<'_> {
             }
             self.copy(&self.label(call), &from, &to.sliced(at, &start, &from.shape[at]), None)?;
             start = start.add(from.shape[at].clone());
+        }
+        self.views.insert(result, to);
+        Ok(())
+    }
+
+    fn stack(&mut self, call: &Call<'_>, result: ValueId, shape: &[Expr]) -> Result<(), Error> {
+        let inputs = call.values("tensors").ok_or_else(|| call.missing("tensors", "tensors"))?;
+        let at = call.int("dim").and_then(|index| wrap_dim(index, shape.len()));
+        let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        let to = self.plan.dense(shape.to_vec())?;
+        for (index, value) in inputs.into_iter().enumerate() {
+            let from = self.view(value)?;
+            let place = to.selected(at, &Expr::Int(index as i64), &from.shape);
+            let place = place.ok_or_else(|| error("a place in a stack that cannot be reshaped"))?;
+            self.copy(&self.label(call), &from, &place, None)?;
         }
         self.views.insert(result, to);
         Ok(())
