@@ -247,3 +247,53 @@ fn state_is_kept_and_shared_by_methods() {
     assert_eq!(results, [floats(&[2], &[4.0, 5.0])]);
     assert_eq!(run(&file, "peek", &[]).unwrap(), [floats(&[2], &[3.0, 4.0])]);
 }
+
+/// A cache `[4, 2]`, of whose rows a call replaces one and returns all, multiplied by two; `first` runs before.
+fn cache(first: impl FnOnce(&mut Model, ValueId)) -> Model {
+    model(|model, _| {
+        let ty = TensorType::of(ScalarType::Float, &[4, 2]);
+        let initial = ConstantData::Dense((0..8u8).flat_map(|x| f32::from(x).to_le_bytes()).collect::<Vec<_>>().into());
+        let state = model.states.push(State { name: "cache".into(), ty, initial });
+        let cache = model.methods["forward"].state(state, &model.states);
+        let at = graph(model).input("at", Type::Tensor(TensorType::of(ScalarType::Long, &[1])));
+        let row = graph(model).input("row", f32s(&[1, 2]));
+        first(model, cache);
+        let indices = Arg::List(vec![at.into()]);
+        let put = body(model).one("aten::index_put", vec![cache.into(), indices, row.into(), false.into()]).unwrap();
+        let twice = body(model).one("aten::add.Tensor", vec![put.into(), put.into()]).unwrap();
+        graph(model).outputs.push(twice.into());
+        graph(model).updates = vec![Update { target: Target::State(state), value: put }];
+    })
+}
+
+fn operators(model: &Model) -> Vec<String> {
+    let emitted = emit(model, &EmitOptions::default()).unwrap();
+    emitted.program.methods[0].operators.iter().map(|operator| operator.name.clone()).collect()
+}
+
+fn put_row(at: i64, row: [f32; 2]) -> Vec<Datum> {
+    let bytes = at.to_le_bytes().to_vec();
+    let at = Datum::Tensor(TensorData { dtype: ScalarType::Long, sizes: vec![1], bytes });
+    vec![at, floats(&[1, 2], &row)]
+}
+
+#[test]
+fn rows_of_state_are_written_in_place() {
+    let mut model = cache(|_, _| {});
+    assert_eq!(operators(&model), ["aten::index_put_", "aten::add"]);
+    let results = outputs(&mut model, &[put_row(1, [9.0, 9.0]), put_row(-1, [5.0, 5.0])]);
+    let expected = [[0.0, 2.0, 18.0, 18.0, 8.0, 10.0, 12.0, 14.0], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 10.0, 10.0]];
+    assert_eq!(results, expected.map(|expected| vec![floats(&[4, 2], &expected)]));
+}
+
+#[test]
+fn state_that_is_needed_as_it_was_is_written_at_the_end() {
+    // The old content is an output, seen through a view.
+    let mut model = cache(|model, cache| {
+        let old = body(model).one("aten::view_copy", vec![cache.into(), vec![Expr::Int(8)].into()]).unwrap();
+        graph(model).outputs.push(old.into());
+    });
+    assert_eq!(operators(&model), ["aten::index_put", "aten::add", "aten::clone", "aten::copy_"]);
+    let results = outputs(&mut model, &[put_row(0, [9.0, 9.0])]);
+    assert_eq!(results[0][0], floats(&[8], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
+}

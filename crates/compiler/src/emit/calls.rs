@@ -17,6 +17,7 @@ impl Method<'_> {
     pub fn call(&mut self, schema: &Schema, node: &Node) -> Result<(), Error> {
         match schema.name.as_str() {
             "aten::view_copy" if self.view_of_known_size(node)? => return Ok(()),
+            _ if self.updating_call(node)? => return Ok(()),
             name if computes_numbers(name) => {
                 let mut args = node.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
                 for result in &node.results {
@@ -88,7 +89,7 @@ impl Method<'_> {
     }
 
     /// The program's value of an argument for a parameter of this kind.
-    fn argument_of(&mut self, kind: &Kind, arg: &Arg) -> Result<u32, Error> {
+    pub fn argument_of(&mut self, kind: &Kind, arg: &Arg) -> Result<u32, Error> {
         match (kind, arg) {
             (Kind::Optional(_), Arg::None) => Ok(self.none()),
             (Kind::Optional(inner), arg) => self.argument_of(inner, arg),

@@ -108,9 +108,15 @@ impl<'m> Method<'m> {
 
     /// Writes the nodes of a block.
     pub fn block(&mut self, block: BlockId) -> Result<(), Error> {
-        for node in &self.graph.blocks[block].nodes {
+        let graph = self.graph;
+        let mut rest = graph.blocks[block].nodes.as_slice();
+        while let [node, after @ ..] = rest {
+            rest = after;
             let outer = self.node.replace(*node);
-            self.node(*node).map_err(|error| self.graph.locate(error, *node))?;
+            if block == graph.body {
+                self.update_in_place(&graph.nodes[*node], rest)?;
+            }
+            self.node(*node).map_err(|error| graph.locate(error, *node))?;
             self.node = outer;
         }
         Ok(())
@@ -192,6 +198,11 @@ impl<'m> Method<'m> {
         };
         self.values.insert(id, index);
         Ok(index)
+    }
+
+    /// The program's value of a value of the graph, if it was asked for before.
+    pub fn known(&self, id: ValueId) -> Option<u32> {
+        self.values.get(&id).copied()
     }
 
     /// Makes `id` another name of a value of the program.
@@ -291,7 +302,8 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    fn state(&mut self, id: StateId) -> Result<u32, Error> {
+    /// The tensor of the program that a state is.
+    pub fn state(&mut self, id: StateId) -> Result<u32, Error> {
         if let Some(index) = self.states.get(&id) {
             return Ok(*index);
         }
@@ -376,7 +388,8 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    fn same_slot(&self, a: u32, b: u32) -> bool {
+    /// Whether two tensors of the program use one piece of memory.
+    pub fn same_slot(&self, a: u32, b: u32) -> bool {
         matches!((self.slot(a), self.slot(b)), (Some(a), Some(b)) if self.slots.find(a) == self.slots.find(b))
     }
 

@@ -2,11 +2,13 @@
 //!
 //! A method becomes a list of values and a list of instructions: blocks are laid out one after the other with jumps
 //! (`control`), calls name the out variants of their operators (`calls`), and every tensor that is computed gets a
-//! place in an arena for as long as it is in use (`lifetimes`).
+//! place in an arena for as long as it is in use (`lifetimes`). State is updated where it lies, where that is the same
+//! (`in_place`).
 
 mod calls;
 mod control;
 mod external;
+mod in_place;
 mod lifetimes;
 mod method;
 mod pools;

@@ -442,6 +442,19 @@ impl Graph {
         self.updates.iter().for_each(|update| visit(update.value));
     }
 
+    /// Visits every value that a node uses, in its blocks too.
+    pub fn for_each_use_by(&self, node: NodeId, visit: &mut impl FnMut(ValueId)) {
+        self.nodes[node].args.iter().for_each(|arg| arg.for_each_value(visit));
+        for block in self.nodes[node].blocks() {
+            self.for_each_node(block, &mut |inner| {
+                self.nodes[inner].args.iter().for_each(|arg| arg.for_each_value(visit));
+            });
+            for inner in self.blocks_within(block) {
+                self.blocks[inner].results.iter().for_each(|arg| arg.for_each_value(visit));
+            }
+        }
+    }
+
     /// The error with the place of a node: its name, operator and line of Python.
     pub fn locate(&self, error: Error, node: NodeId) -> Error {
         let node = &self.nodes[node];

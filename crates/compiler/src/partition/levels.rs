@@ -13,7 +13,7 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) 
     let mut levels = Vec::with_capacity(nodes.len());
     for (node, taker) in nodes.iter().zip(takers) {
         let mut level = 0;
-        for_each_use(graph, *node, &mut |value| {
+        graph.for_each_use_by(*node, &mut |value| {
             if let Some((other, other_taker)) = made_by.get(&value) {
                 level = level.max(other + u32::from(other_taker != taker));
             }
@@ -24,17 +24,4 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) 
         }
     }
     levels
-}
-
-/// Visits the values that a node uses, in its blocks too.
-fn for_each_use(graph: &Graph, node: NodeId, visit: &mut impl FnMut(ValueId)) {
-    graph.nodes[node].args.iter().for_each(|arg| arg.for_each_value(visit));
-    for block in graph.nodes[node].blocks() {
-        graph.for_each_node(block, &mut |inner| {
-            graph.nodes[inner].args.iter().for_each(|arg| arg.for_each_value(visit));
-        });
-        for inner in graph.blocks_within(block) {
-            graph.blocks[inner].results.iter().for_each(|arg| arg.for_each_value(visit));
-        }
-    }
 }
