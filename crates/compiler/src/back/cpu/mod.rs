@@ -12,6 +12,7 @@ mod fuse;
 mod lower;
 mod offer;
 mod plan;
+mod raise;
 mod spell;
 mod view;
 mod weights;
@@ -23,6 +24,7 @@ use crate::graph::{Graph, NodeId};
 use crate::partition::{Backend, Offer, Part, Payload};
 use crate::passes::{FoldConstants, Pass, RaiseAttention};
 
+use raise::RaiseActivations;
 use spell::SpellOut;
 
 use rushlight_format::ScalarType;
@@ -60,6 +62,7 @@ impl Backend for Cpu {
         // Masks and tables of biases are worth their room: nothing computes them again at each call.
         vec![
             Box::new(RaiseAttention),
+            Box::new(RaiseActivations),
             Box::new(SpellOut),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 }),
         ]
