@@ -39,6 +39,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const ROWS: usize;
     /// Panels, each of 16 columns, of the largest register tile: 1 or 2.
     const PANELS: usize;
+    /// Pixels of the largest register tile of a depthwise convolution, from 4 to 6.
+    const PIXELS: usize;
 
     /// Runs a job in a function compiled for this instruction set.
     fn vectorize<J: Job>(self, job: J) -> J::Out;

@@ -126,9 +126,11 @@ impl Tail<'_> {
             _ => (f32::NEG_INFINITY, f32::INFINITY),
         };
         let after_residual = self.residual_first || self.residual.is_none() || self.activation == Activation::None;
-        let is_plain = after_residual && matches!(self.activation, Activation::None | Activation::Clamp { .. });
-        let residual_first = self.residual_first;
-        Steps { bias, residual, residual_stride, residual_first, activation: self.activation, is_plain, min, max }
+        let is_hard_swish = self.activation == Activation::HardSwish;
+        let is_bounded = matches!(self.activation, Activation::None | Activation::Clamp { .. });
+        let is_plain = after_residual && (is_bounded || is_hard_swish);
+        let (residual_first, activation) = (self.residual_first, self.activation);
+        Steps { bias, residual, residual_stride, residual_first, activation, is_plain, is_hard_swish, min, max }
     }
 }
 
@@ -142,9 +144,10 @@ pub(crate) struct Steps {
     pub(crate) residual_stride: usize,
     residual_first: bool,
     activation: Activation,
-    /// Whether adding the residual and clamping to `min..max` is all that follows the bias, so that kernels do it in
+    /// Whether adding the residual and [`short`](Self::short) is all that follows the bias, so that kernels do it in
     /// registers; otherwise they store their sums and leave the rest to [`Finish`].
     pub(crate) is_plain: bool,
+    pub(crate) is_hard_swish: bool,
     pub(crate) min: f32,
     pub(crate) max: f32,
 }
@@ -153,6 +156,15 @@ pub(crate) struct Steps {
 unsafe impl Sync for Steps {}
 
 impl Steps {
+    /// The activation of plain steps: bounds, or a hard-swish.
+    #[inline(always)]
+    pub(crate) fn short<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        if self.is_hard_swish {
+            return Activation::HardSwish.apply(s, x);
+        }
+        s.min(s.splat(self.max), s.max(s.splat(self.min), x))
+    }
+
     /// All steps but the bias, for the sums of `n` neighbouring columns whose residual, if there is one, is at `residual`.
     ///
     /// # Safety

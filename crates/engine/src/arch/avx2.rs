@@ -53,11 +53,38 @@ fn masks(n: usize) -> [__m256i; 2] {
     halves!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
 }
 
+/// Stores the first `n` floats, fewer than 8. Stores with a mask take dozens of cycles on some processors.
+///
+/// # Safety
+/// `n` floats are writable at `to`.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
+    let (mut to, mut rest) = (to, _mm256_castps256_ps128(v));
+    if n & 4 != 0 {
+        // SAFETY: the caller vouches for at least 4 floats.
+        unsafe { _mm_storeu_ps(to, rest) };
+        to = to.wrapping_add(4);
+        rest = _mm256_extractf128_ps::<1>(v);
+    }
+    if n & 2 != 0 {
+        // SAFETY: the caller vouches for 2 floats after those.
+        unsafe { _mm_storel_pd(to.cast(), _mm_castps_pd(rest)) };
+        to = to.wrapping_add(2);
+        rest = _mm_movehl_ps(rest, rest);
+    }
+    if n & 1 != 0 {
+        // SAFETY: the caller vouches for the last float.
+        unsafe { _mm_store_ss(to, rest) };
+    }
+}
+
 impl Simd for Avx2 {
     type V = [__m256; 2];
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
+    const PIXELS: usize = 6;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
@@ -99,11 +126,19 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, n: usize, v: Self::V) {
-        let [low, high] = masks(n);
-        // SAFETY: only the first `n` lanes are written, for which the caller vouches.
-        unsafe { _mm256_maskstore_ps(to, low, v[0]) };
-        // SAFETY: likewise.
-        unsafe { _mm256_maskstore_ps(to.wrapping_add(8), high, v[1]) };
+        if n < 8 {
+            // SAFETY: the caller vouches for `n` floats.
+            return unsafe { store_some(to, n, v[0]) };
+        }
+        // SAFETY: the caller vouches for at least 8.
+        unsafe { _mm256_storeu_ps(to, v[0]) };
+        if n < 16 {
+            // SAFETY: the caller vouches for `n - 8` more.
+            unsafe { store_some(to.wrapping_add(8), n - 8, v[1]) };
+        } else {
+            // SAFETY: the caller vouches for 16.
+            unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
+        }
     }
 
     #[inline(always)]

@@ -50,6 +50,7 @@ impl Simd for Avx512 {
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
+    const PIXELS: usize = 6;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

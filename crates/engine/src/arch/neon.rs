@@ -36,6 +36,7 @@ impl Simd for Neon {
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
+    const PIXELS: usize = 5;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

@@ -34,6 +34,7 @@ impl Simd for Scalar {
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
+    const PIXELS: usize = 4;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)
@@ -177,6 +178,7 @@ impl Simd for WideScalar {
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
+    const PIXELS: usize = 4;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)

@@ -1,8 +1,8 @@
 //! Depthwise convolution: each channel with a window of its own.
 //!
-//! A line of the output is computed a few pixels at a time, through all channels, with the pixels' sums in registers, so
-//! that each input pixel that several windows share is loaded once for them. Pixels whose window reaches over the border
-//! are computed one by one.
+//! A line of the output is computed a few pixels at a time, with the pixels' sums in registers, through as many channels as
+//! lets the lines that its windows share stay in the first-level cache until the next line. Windows that reach over the
+//! border skip the columns outside.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -11,10 +11,13 @@ use super::Conv2d;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::tail::{Finish, Steps};
-use crate::{Engine, Tail};
+use crate::{Activation, Engine, Tail};
 
 /// Multiplications below which a task is not worth handing over.
 const MIN_TASK: usize = 50_000;
+
+/// Channels below which a task does not have fewer than all: less than this of each pixel is read slowly.
+const LEAST_CHANNELS: usize = 64;
 
 /// Computes `out = tail(convolution of input)` where `groups`, `in_c` and `out_c` are the same, with weights
 /// `[kernel_h * kernel_w][c]` of [`pack::depthwise2d_f32`](crate::pack::depthwise2d_f32).
@@ -91,9 +94,11 @@ impl Depthwise<'_> {
         if threads == 1 || wanted == 1 {
             return (lines, conv.in_c);
         }
-        let line_chunk = lines.div_ceil(wanted);
-        let channel_chunks = wanted.div_ceil(lines.div_ceil(line_chunk));
-        (line_chunk, conv.in_c.div_ceil(channel_chunks).next_multiple_of(4 * LANES))
+        // Channels first: a task's lines share what they read.
+        let channel_chunks = wanted.min(conv.in_c / LEAST_CHANNELS).max(1);
+        let channel_chunk = conv.in_c.div_ceil(channel_chunks).next_multiple_of(LANES);
+        let line_chunks = wanted.div_ceil(conv.in_c.div_ceil(channel_chunk));
+        (lines.div_ceil(line_chunks), channel_chunk)
     }
 }
 
@@ -104,24 +109,38 @@ struct Block<'a> {
     channels: Range<usize>,
 }
 
+/// Bytes of the input's lines under a line of windows, and of their weights: most of the first-level cache.
+const BLOCK_BYTES: usize = 24 << 10;
+
 impl Job for Block<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Depthwise { conv, out_h, out_w, .. } = *self.depthwise;
+        let conv = self.depthwise.conv;
         let [kernel_h, kernel_w] = conv.kernel;
-        let inside = inside(conv.in_w, out_w, kernel_w, conv.stride[1], conv.dilation[1], conv.padding[1][0]);
+        let bytes = size_of::<f32>() * kernel_h.saturating_mul(conv.in_w.saturating_add(kernel_w));
+        let chunks = self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES);
+        let chunk = self.channels.len().div_ceil(chunks).next_multiple_of(LANES);
+        let Range { mut start, end } = self.channels;
+        while start < end {
+            // The last part is not narrower than a vector.
+            let stop = if end - start < chunk + LANES { end } else { start + chunk };
+            Block { depthwise: self.depthwise, lines: self.lines.clone(), channels: start..stop }.all_lines(s);
+            start = stop;
+        }
+    }
+}
+
+impl Block<'_> {
+    #[inline(always)]
+    fn all_lines<S: Simd>(&self, s: S) {
+        let Depthwise { conv, out_h, out_w, .. } = *self.depthwise;
         for line in self.lines.clone() {
             let (image, y) = (line / out_h, line % out_h);
-            let taps_y = valid_taps(conv.in_h, kernel_h, y * conv.stride[0], conv.dilation[0], conv.padding[0][0]);
-            let span = Span { block: &self, image, line, y, taps_y };
-            for x in (0..inside.start).chain(inside.end..out_w) {
-                let start = x * conv.stride[1];
-                let taps_x = valid_taps(conv.in_w, kernel_w, start, conv.dilation[1], conv.padding[1][0]);
-                s.vectorize(Pixel { span: &span, x, taps_x });
-            }
-            span.run_inside(s, inside.clone());
+            let taps_y =
+                valid_taps(conv.in_h, conv.kernel[0], y * conv.stride[0], conv.dilation[0], conv.padding[0][0]);
+            Span { block: self, image, line, y, taps_y }.run(s);
             if !self.depthwise.is_plain {
                 let steps = &self.depthwise.steps;
                 let at = line * out_w;
@@ -139,18 +158,6 @@ impl Job for Block<'_> {
             }
         }
     }
-}
-
-/// The output positions whose windows lie inside the input. Empty ranges are within `0..out` too.
-fn inside(size: usize, out: usize, kernel: usize, stride: usize, dilation: usize, padding: usize) -> Range<usize> {
-    let first = padding.div_ceil(stride).min(out);
-    // The last input position of a window is x * stride - padding + reach.
-    let reach = (kernel - 1) * dilation;
-    let end = match (size + padding).checked_sub(reach + 1) {
-        Some(last) => (last / stride + 1).min(out),
-        None => 0,
-    };
-    first..end.max(first)
 }
 
 /// The taps of a window at `start - padding` that lie inside the input.
@@ -173,14 +180,15 @@ struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// The first channel of the input pixel under tap (`tap_y`, `tap_x`) of the window of output pixel `x`, which is inside.
+    /// Where the first channel of the input pixel under tap (`tap_y`, `tap_x`) of output pixel `x`'s window is, or would be
+    /// if its column were inside.
     #[inline(always)]
     fn input(&self, tap_y: usize, x: usize, tap_x: usize) -> *const f32 {
         let conv = self.block.depthwise.conv;
         let y = self.y * conv.stride[0] + tap_y * conv.dilation[0] - conv.padding[0][0];
-        let x = x * conv.stride[1] + tap_x * conv.dilation[1] - conv.padding[1][0];
-        let pixel = (self.image * conv.in_h + y) * conv.in_w + x;
-        self.block.depthwise.input.as_ptr().wrapping_add(pixel * conv.in_stride)
+        let line = (self.image * conv.in_h + y) * conv.in_w;
+        let pixel = (line + x * conv.stride[1] + tap_x * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+        self.block.depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride))
     }
 
     #[inline(always)]
@@ -195,37 +203,75 @@ impl Span<'_> {
         weights.as_ptr().wrapping_add((tap_y * conv.kernel[1] + tap_x) * conv.in_c)
     }
 
-    /// All pixels whose window is inside.
+    /// All pixels of the line.
     #[inline(always)]
-    fn run_inside<S: Simd>(&self, s: S, pixels: Range<usize>) {
+    fn run<S: Simd>(&self, s: S) {
         let conv = self.block.depthwise.conv;
-        if conv.dilation[1] == 1 {
+        if conv.dilation[1] == 1 && self.block.channels.len() >= LANES {
             match (conv.kernel[1], conv.stride[1]) {
-                (3, 1) => return self.run_tiles::<S, 3, 1>(s, pixels),
-                (3, 2) => return self.run_tiles::<S, 3, 2>(s, pixels),
-                (5, 1) => return self.run_tiles::<S, 5, 1>(s, pixels),
-                (5, 2) => return self.run_tiles::<S, 5, 2>(s, pixels),
-                (7, 1) => return self.run_tiles::<S, 7, 1>(s, pixels),
+                (3, 1) => return self.run_tiles::<S, 3, 1>(s),
+                (3, 2) => return self.run_tiles::<S, 3, 2>(s),
+                (5, 1) => return self.run_tiles::<S, 5, 1>(s),
+                (5, 2) => return self.run_tiles::<S, 5, 2>(s),
+                (7, 1) => return self.run_tiles::<S, 7, 1>(s),
                 _ => {}
             }
         }
+        self.pixels(s, 0..self.block.depthwise.out_w);
+    }
+
+    #[inline(always)]
+    fn pixels<S: Simd>(&self, s: S, pixels: Range<usize>) {
+        let conv = self.block.depthwise.conv;
         for x in pixels {
-            s.vectorize(Pixel { span: self, x, taps_x: 0..conv.kernel[1] });
+            let start = x * conv.stride[1];
+            let taps_x = valid_taps(conv.in_w, conv.kernel[1], start, conv.dilation[1], conv.padding[1][0]);
+            s.vectorize(Pixel { span: self, x, taps_x });
+        }
+    }
+
+    /// Tiles of four at both ends, where windows may reach over the border, and between them wider ones, all of about the
+    /// same width. Where tiles overlap, pixels are computed again.
+    #[inline(always)]
+    fn run_tiles<S: Simd, const K: usize, const STRIDE: usize>(&self, s: S) {
+        let out_w = self.block.depthwise.out_w;
+        if out_w < 4 {
+            return self.pixels(s, 0..out_w);
+        }
+        self.tile::<S, 4, K, STRIDE>(s, 0);
+        if out_w > 8 {
+            let tiles = (out_w - 8).div_ceil(S::PIXELS);
+            let width = (out_w - 8).div_ceil(tiles).max(4);
+            for tile in 0..tiles {
+                let x = (4 + tile * width).min(out_w - 4 - width);
+                match width {
+                    4 => self.tile::<S, 4, K, STRIDE>(s, x),
+                    5 => self.tile::<S, 5, K, STRIDE>(s, x),
+                    _ => self.tile::<S, 6, K, STRIDE>(s, x),
+                }
+            }
+        }
+        if out_w > 4 {
+            self.tile::<S, 4, K, STRIDE>(s, out_w - 4);
         }
     }
 
     #[inline(always)]
-    fn run_tiles<S: Simd, const K: usize, const STRIDE: usize>(&self, s: S, pixels: Range<usize>) {
-        let mut x = pixels.start;
-        while x < pixels.end {
-            let n = (pixels.end - x).min(4);
-            match n {
-                1 => s.vectorize(Tile::<1, K, STRIDE> { span: self, x }),
-                2 => s.vectorize(Tile::<2, K, STRIDE> { span: self, x }),
-                3 => s.vectorize(Tile::<3, K, STRIDE> { span: self, x }),
-                _ => s.vectorize(Tile::<4, K, STRIDE> { span: self, x }),
-            }
-            x += n;
+    fn tile<S: Simd, const T: usize, const K: usize, const STRIDE: usize>(&self, s: S, x: usize) {
+        // Wider tiles than this instruction set's are never compiled.
+        if const { T > S::PIXELS } {
+            debug_assert!(false, "no tile has {T} pixels");
+            return;
+        }
+        let conv = self.block.depthwise.conv;
+        let columns = valid_taps(conv.in_w, (T - 1) * STRIDE + K, x * STRIDE, 1, conv.padding[1][0]);
+        if columns.len() == (T - 1) * STRIDE + K {
+            s.vectorize(Tile::<T, K, STRIDE> { span: self, x });
+        } else if const { T == 4 } {
+            s.vectorize(Border::<T, K, STRIDE> { span: self, x, columns });
+        } else {
+            // The padding is wider than four pixels.
+            self.pixels(s, x..x + T);
         }
     }
 
@@ -248,16 +294,31 @@ impl Span<'_> {
         unsafe { load(s, bias.wrapping_add(channel), n) }
     }
 
-    /// Clamps and stores `n` channels of output pixel `x`.
+    /// Stores 16 channels of the output pixels from `x` on, with the activation if that is all that remains.
+    #[inline(always)]
+    fn store_all<S: Simd, const T: usize>(&self, s: S, x: usize, channel: usize, mut sums: [S::V; T]) {
+        let Depthwise { is_plain, ref steps, .. } = *self.block.depthwise;
+        if is_plain && steps.is_hard_swish {
+            for t in 0..T {
+                sums[t] = Activation::HardSwish.apply(s, sums[t]);
+            }
+        } else if is_plain {
+            let (min, max) = (s.splat(steps.min), s.splat(steps.max));
+            for t in 0..T {
+                sums[t] = s.min(max, s.max(min, sums[t]));
+            }
+        }
+        for t in 0..T {
+            // SAFETY: the output's size was checked, and this task alone has this line and these channels.
+            unsafe { s.store(self.out(x + t).wrapping_add(channel), sums[t]) };
+        }
+    }
+
+    /// Stores `n` channels of output pixel `x`, with the activation if that is all that remains.
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, x: usize, channel: usize, n: usize, sum: S::V) {
         let depthwise = self.block.depthwise;
-        let (min, max) = if depthwise.is_plain {
-            (depthwise.steps.min, depthwise.steps.max)
-        } else {
-            (f32::NEG_INFINITY, f32::INFINITY)
-        };
-        let sum = s.min(s.splat(max), s.max(s.splat(min), sum));
+        let sum = if depthwise.is_plain { depthwise.steps.short(s, sum) } else { sum };
         let to = self.out(x).wrapping_add(channel);
         if n == LANES {
             // SAFETY: the output's size was checked, and this task alone has this line and these channels.
@@ -282,7 +343,7 @@ unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
     }
 }
 
-/// `T` neighbouring pixels whose windows, `K` wide and `STRIDE` apart, are inside.
+/// `T` neighbouring pixels whose windows, `K` wide and `STRIDE` apart, are inside. There are at least 16 channels.
 struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize> {
     span: &'a Span<'a>,
     x: usize,
@@ -291,35 +352,71 @@ struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize> {
 impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K, STRIDE> {
     type Out = ();
 
+    // One weight at a time, for all pixels: the multiplication takes the pixel from memory, and all registers but the
+    // weight's are sums.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let span = self.span;
-        let pixel = span.block.depthwise.conv.in_stride;
-        for (channel, n) in span.vectors() {
-            let mut sums = [span.bias(s, channel, n); T];
+        let conv = span.block.depthwise.conv;
+        let (pixel, stride) = (conv.in_stride, conv.in_c);
+        for (channel, _) in span.vectors() {
+            let mut sums = [span.bias(s, channel, LANES); T];
             for tap_y in span.taps_y.clone() {
                 let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
                 let weights = span.weights(tap_y, 0).wrapping_add(channel);
-                let stride = span.block.depthwise.conv.in_c;
-                let from = weights;
-                let mut weights = [s.splat(0.0); K];
                 for tap in 0..K {
                     // SAFETY: there is a weight for each tap and channel.
-                    weights[tap] = unsafe { load(s, from.wrapping_add(tap * stride), n) };
-                }
-                for i in 0..(T - 1) * STRIDE + K {
-                    // SAFETY: the windows are inside the input, whose size was checked.
-                    let v = unsafe { load(s, line.wrapping_add(i * pixel), n) };
+                    let weight = unsafe { s.load(weights.wrapping_add(tap * stride)) };
                     for t in 0..T {
-                        if i >= t * STRIDE && i < t * STRIDE + K {
-                            sums[t] = s.fma(v, weights[i - t * STRIDE], sums[t]);
+                        // SAFETY: the windows are inside the input, whose size was checked.
+                        let v = unsafe { s.load(line.wrapping_add((t * STRIDE + tap) * pixel)) };
+                        sums[t] = s.fma(v, weight, sums[t]);
+                    }
+                }
+            }
+            span.store_all(s, self.x, channel, sums);
+        }
+    }
+}
+
+/// A [`Tile`] of which only some of the columns under its windows are inside.
+struct Border<'a, const T: usize, const K: usize, const STRIDE: usize> {
+    span: &'a Span<'a>,
+    x: usize,
+    columns: Range<usize>,
+}
+
+impl<const T: usize, const K: usize, const STRIDE: usize> Job for Border<'_, T, K, STRIDE> {
+    type Out = ();
+
+    // One column at a time, for all pixels whose windows have it: each sum goes through its taps in the same order as in
+    // a `Tile`.
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let span = self.span;
+        let conv = span.block.depthwise.conv;
+        let (pixel, stride) = (conv.in_stride, conv.in_c);
+        for (channel, _) in span.vectors() {
+            let mut sums = [span.bias(s, channel, LANES); T];
+            for tap_y in span.taps_y.clone() {
+                let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
+                let weights = span.weights(tap_y, 0).wrapping_add(channel);
+                for column in 0..(T - 1) * STRIDE + K {
+                    if !self.columns.contains(&column) {
+                        continue;
+                    }
+                    // SAFETY: this column is inside the input, whose size was checked.
+                    let v = unsafe { s.load(line.wrapping_add(column.wrapping_mul(pixel))) };
+                    for t in 0..T {
+                        if column >= t * STRIDE && column < t * STRIDE + K {
+                            // SAFETY: there is a weight for each tap and channel.
+                            let weight = unsafe { s.load(weights.wrapping_add((column - t * STRIDE) * stride)) };
+                            sums[t] = s.fma(v, weight, sums[t]);
                         }
                     }
                 }
             }
-            for t in 0..T {
-                span.store(s, self.x + t, channel, n, sums[t]);
-            }
+            span.store_all(s, self.x, channel, sums);
         }
     }
 }
@@ -377,9 +474,7 @@ mod tests {
         ] {
             let out = super::super::shape::out_size(size, kernel, stride, [padding; 2], dilation);
             let is_inside = |x: usize, tap: usize| (x * stride + tap * dilation).wrapping_sub(padding) < size;
-            let whole = inside(size, out, kernel, stride, dilation, padding);
             for x in 0..out {
-                assert_eq!(whole.contains(&x), (0..kernel).all(|tap| is_inside(x, tap)));
                 let taps = valid_taps(size, kernel, x * stride, dilation, padding);
                 for tap in 0..kernel {
                     assert_eq!(taps.contains(&tap), is_inside(x, tap), "{x} {tap}");

@@ -5,7 +5,7 @@
 //! accumulator, whatever the tile's height, so that the way in which rows are cut into tiles never shows in a result.
 
 use crate::arch::{Job, LANES, Simd};
-use crate::tail::{Finish, Steps};
+use crate::tail::{Activation, Finish, Steps};
 
 /// One tile of one block of K.
 #[derive(Clone, Copy)]
@@ -148,8 +148,6 @@ impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
 
         let is_plain = tile.is_last && tile.steps.is_plain;
         let has_residual = is_plain && !tile.steps.residual.is_null();
-        let (min, max) = if is_plain { (tile.steps.min, tile.steps.max) } else { (f32::NEG_INFINITY, f32::INFINITY) };
-        let (min, max) = (s.splat(min), s.splat(max));
         let residual = |r: usize, p: usize| tile.residual.wrapping_add(r * tile.residual_stride + p * LANES);
         if is_ragged {
             let copy = sums;
@@ -160,8 +158,11 @@ impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
                         // SAFETY: the residual has the output's shape.
                         sum = s.add(sum, unsafe { s.load_part(residual(r, p), lanes(p)) });
                     }
+                    if is_plain {
+                        sum = tile.steps.short(s, sum);
+                    }
                     // SAFETY: `run_on` asks for the tile's part of the output.
-                    unsafe { s.store_part(out(r, p), lanes(p), s.min(max, s.max(min, sum))) };
+                    unsafe { s.store_part(out(r, p), lanes(p), sum) };
                 }
             }
             return;
@@ -174,10 +175,24 @@ impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
                 }
             }
         }
+        if is_plain && tile.steps.is_hard_swish {
+            for r in 0..R {
+                for p in 0..P {
+                    sums[r][p] = Activation::HardSwish.apply(s, sums[r][p]);
+                }
+            }
+        } else if is_plain {
+            let (min, max) = (s.splat(tile.steps.min), s.splat(tile.steps.max));
+            for r in 0..R {
+                for p in 0..P {
+                    sums[r][p] = s.min(max, s.max(min, sums[r][p]));
+                }
+            }
+        }
         for r in 0..R {
             for p in 0..P {
                 // SAFETY: `run_on` asks for the tile's part of the output.
-                unsafe { s.store(out(r, p), s.min(max, s.max(min, sums[r][p]))) };
+                unsafe { s.store(out(r, p), sums[r][p]) };
             }
         }
     }
