@@ -52,6 +52,14 @@ const BLOCK_K: usize = 256;
 /// Bytes of the left side in a block of rows: some of the second-level cache.
 const BLOCK_ROWS_BYTES: usize = 224 << 10;
 
+/// Bytes of weights that stay in the first-level cache, and of the rows on both sides that they go through beside them.
+const FEW_WEIGHTS_BYTES: usize = 12 << 10;
+const NEAR_ROWS_BYTES: usize = 16 << 10;
+
+/// The same for the second-level cache.
+const SOME_WEIGHTS_BYTES: usize = 160 << 10;
+const LOCAL_ROWS_BYTES: usize = 128 << 10;
+
 /// Floating-point operations below which a task is not worth handing over.
 const MIN_TASK: usize = 200_000;
 
@@ -225,7 +233,7 @@ impl<R: Rows> Job for Block<'_, R> {
         let (group, lines) = (task / line_chunks, chunk(task % line_chunks, cut.line_chunk, cut.lines));
 
         let blocks = Blocks::new(product.rows.taps(), product.rows.depth());
-        let most_rows = blocks.most_rows(S::ROWS, product.rows.copies());
+        let most_rows = blocks.most_rows(S::ROWS, product.rows.copies(), panels.len() * LANES);
         let mut pointers = Pointers {
             pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
             copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
@@ -271,9 +279,21 @@ impl Blocks {
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
 
-    /// Rows of a block: as many as the pointers, the copies of a row and the cache allow, a multiple of `tile_rows`.
-    fn most_rows(&self, tile_rows: usize, copies: usize) -> usize {
-        let by_cache = BLOCK_ROWS_BYTES / (size_of::<f32>() * self.block_taps * self.block_depth);
+    /// Rows of a block: as many as the pointers, the copies of a row and the caches allow, a multiple of `tile_rows`.
+    ///
+    /// Weights that are small enough to stay in a cache are gone through again for every few rows, whose results then
+    /// stay there too until all `columns` of them are written.
+    fn most_rows(&self, tile_rows: usize, copies: usize, columns: usize) -> usize {
+        let depth = self.block_taps * self.block_depth;
+        let row = size_of::<f32>() * depth;
+        let (weights, both) = (row.saturating_mul(columns), row + size_of::<f32>() * columns);
+        let by_cache = if weights <= FEW_WEIGHTS_BYTES {
+            NEAR_ROWS_BYTES / both
+        } else if weights <= SOME_WEIGHTS_BYTES {
+            LOCAL_ROWS_BYTES / both
+        } else {
+            BLOCK_ROWS_BYTES / row
+        };
         let most = by_cache.min(MAX_POINTERS / self.block_taps).min(MAX_COPIES / copies.max(1));
         (most / tile_rows * tile_rows).max(tile_rows)
     }
