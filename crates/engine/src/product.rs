@@ -335,26 +335,26 @@ impl Part {
             let column = self.group * product.columns + group_column;
             let packed = product.packed.as_ptr();
             let packed = packed.wrapping_add((self.group * group_panels + panel) * panel_stride + k * LANES);
-            let upcoming = panels.end.saturating_sub(panel + together).min(S::PANELS);
+            let upcoming_panels = panels.end.saturating_sub(panel + together).min(S::PANELS);
             let lines = (self.taps * self.depth).div_ceil(tiles);
             let bias = if steps.bias.is_null() { steps.bias } else { steps.bias.wrapping_add(column) };
             let mut row = 0;
-            for index in 0..tiles {
-                let rows = height + usize::from(index < taller);
-                let pixel = pixel + row * product.place.step;
-                // The first tile would wait for memory where weights are too many for the caches.
-                for next in 0..upcoming {
-                    let next = packed.wrapping_add((together + next) * panel_stride);
-                    for line in index * lines..(index + 1) * lines {
-                        s.prefetch(next.wrapping_add(line * LANES));
-                    }
+            for (rows, first_tile, repeat) in [(height + 1, 0, taller), (height, taller, tiles - taller)] {
+                if repeat == 0 {
+                    continue;
                 }
+                let pixel = pixel + row * product.place.step;
                 let tile = Tile {
                     pointers: pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
                     pointer_stride: self.count,
                     rows,
+                    repeat,
                     taps: self.taps,
                     depth: self.depth,
+                    // The first tile of the next panel would wait for memory where weights are too many for the caches.
+                    upcoming: packed.wrapping_add(together * panel_stride + first_tile * lines * LANES),
+                    upcoming_panels,
+                    upcoming_lines: lines,
                     panel: packed,
                     panel_stride,
                     panels: together,
@@ -371,7 +371,7 @@ impl Part {
                 // SAFETY: `Product::run` asks for the places in all tensors; `point` has written a pointer for each tap
                 // and row; tasks are disjoint.
                 unsafe { tile.run_on(s) };
-                row += rows;
+                row += rows * repeat;
             }
         }
     }

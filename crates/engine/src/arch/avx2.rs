@@ -68,8 +68,9 @@ unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
         rest = _mm256_extractf128_ps::<1>(v);
     }
     if n & 2 != 0 {
+        let two = _mm_castps_pd(rest);
         // SAFETY: the caller vouches for 2 floats after those.
-        unsafe { _mm_storel_pd(to.cast(), _mm_castps_pd(rest)) };
+        unsafe { _mm_storel_pd(to.cast(), two) };
         to = to.wrapping_add(2);
         rest = _mm_movehl_ps(rest, rest);
     }

@@ -112,6 +112,9 @@ struct Block<'a> {
 /// Bytes of the input's lines under a line of windows, and of their weights: most of the first-level cache.
 const BLOCK_BYTES: usize = 24 << 10;
 
+/// Bytes of an input that is in the second-level cache. A larger one is read from end to end, all channels of each pixel.
+const NEAR_BYTES: usize = 384 << 10;
+
 impl Job for Block<'_> {
     type Out = ();
 
@@ -120,7 +123,8 @@ impl Job for Block<'_> {
         let conv = self.depthwise.conv;
         let [kernel_h, kernel_w] = conv.kernel;
         let bytes = size_of::<f32>() * kernel_h.saturating_mul(conv.in_w.saturating_add(kernel_w));
-        let chunks = self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES);
+        let is_near = conv.in_h * conv.in_w * conv.in_stride * size_of::<f32>() <= NEAR_BYTES;
+        let chunks = if is_near { self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES) } else { 1 };
         let chunk = self.channels.len().div_ceil(chunks).next_multiple_of(LANES);
         let Range { mut start, end } = self.channels;
         while start < end {

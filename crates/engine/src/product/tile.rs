@@ -7,16 +7,23 @@
 use crate::arch::{Job, LANES, Simd};
 use crate::tail::{Activation, Finish, Steps};
 
-/// One tile of one block of K.
+/// Tiles below each other, of one block of K.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a> {
-    /// Where the rows' elements are: `[taps][pointer_stride]`, of which the first `rows` are this tile's.
+    /// Where the rows' elements are: `[taps][pointer_stride]`, of which the first `rows` are the first tile's.
     pub(crate) pointers: *const *const f32,
     pub(crate) pointer_stride: usize,
+    /// Rows of a tile.
     pub(crate) rows: usize,
+    /// How many tiles there are.
+    pub(crate) repeat: usize,
     pub(crate) taps: usize,
     /// Contiguous elements of K a tap.
     pub(crate) depth: usize,
+    /// What is needed after these tiles, of which each asks for some lines of so many panels.
+    pub(crate) upcoming: *const f32,
+    pub(crate) upcoming_panels: usize,
+    pub(crate) upcoming_lines: usize,
     /// The first panel at the block's first K, and the floats to the next panel.
     pub(crate) panel: *const f32,
     pub(crate) panel_stride: usize,
@@ -39,7 +46,7 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Computes the tile. `rows` is at most `S::ROWS`, `panels` at most `S::PANELS`.
+    /// Computes the tiles. `rows` is at most `S::ROWS`, `panels` at most `S::PANELS`.
     ///
     /// # Safety
     /// All pointers are valid for what the fields say, and nobody else reads or writes the tile's part of the output.
@@ -66,7 +73,7 @@ impl Tile<'_> {
                 out_stride: self.out_stride,
                 residual: self.residual,
                 residual_stride: self.residual_stride,
-                rows: self.rows,
+                rows: self.rows * self.repeat,
                 columns: self.columns,
             };
             // SAFETY: the caller vouches for the output and the residual.
@@ -81,11 +88,29 @@ struct Fixed<'a, const R: usize, const P: usize>(Tile<'a>);
 impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
     type Out = ();
 
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut tile = self.0;
+        for _ in 0..tile.repeat {
+            for panel in 0..tile.upcoming_panels {
+                for line in 0..tile.upcoming_lines {
+                    s.prefetch(tile.upcoming.wrapping_add(panel * tile.panel_stride + line * LANES));
+                }
+            }
+            Self::one(s, &tile);
+            tile.pointers = tile.pointers.wrapping_add(R);
+            tile.out = tile.out.wrapping_add(R * tile.out_stride);
+            tile.residual = tile.residual.wrapping_add(R * tile.residual_stride);
+            tile.upcoming = tile.upcoming.wrapping_add(tile.upcoming_lines * LANES);
+        }
+    }
+}
+
+impl<const R: usize, const P: usize> Fixed<'_, R, P> {
     // Sums stay in registers only if each access to them is in a loop of known length over indices, which is unrolled
     // before the array is taken apart: no iterators here, and ragged columns through a copy.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let tile = self.0;
+    fn one<S: Simd>(s: S, tile: &Tile<'_>) {
         let is_ragged = tile.columns < P * LANES;
         // Lanes of each panel that are columns of the output.
         let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);
