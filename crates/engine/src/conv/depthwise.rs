@@ -53,6 +53,7 @@ pub fn depthwise2d(
         out_h: conv.out_h(),
         out_w: conv.out_w(),
         is_plain: steps.is_plain && tail.residual.is_none(),
+        is_near: conv.in_h * conv.in_w * conv.in_stride * size_of::<f32>() <= NEAR_BYTES,
         steps,
     };
     let lines = conv.batch * depthwise.out_h;
@@ -77,8 +78,10 @@ struct Depthwise<'a> {
     out_h: usize,
     out_w: usize,
     steps: Steps,
-    /// Whether clamping is all that follows the bias.
+    /// Whether a short activation is all that follows the bias.
     is_plain: bool,
+    /// Whether an image of the input is in the second-level cache.
+    is_near: bool,
 }
 
 // SAFETY: tasks write disjoint lines and channels of `out`, which `depthwise2d` borrows exclusively.
@@ -123,8 +126,8 @@ impl Job for Block<'_> {
         let conv = self.depthwise.conv;
         let [kernel_h, kernel_w] = conv.kernel;
         let bytes = size_of::<f32>() * kernel_h.saturating_mul(conv.in_w.saturating_add(kernel_w));
-        let is_near = conv.in_h * conv.in_w * conv.in_stride * size_of::<f32>() <= NEAR_BYTES;
-        let chunks = if is_near { self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES) } else { 1 };
+        let chunks =
+            if self.depthwise.is_near { self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES) } else { 1 };
         let chunk = self.channels.len().div_ceil(chunks).next_multiple_of(LANES);
         let Range { mut start, end } = self.channels;
         while start < end {
@@ -193,6 +196,26 @@ impl Span<'_> {
         let line = (self.image * conv.in_h + y) * conv.in_w;
         let pixel = (line + x * conv.stride[1] + tap_x * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
         self.block.depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride))
+    }
+
+    /// Asks for what the next line of windows sees that this one does not, above or below these output pixels: it is read in
+    /// pieces of too many lines to be foreseen.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, pixels: Range<usize>) {
+        let Depthwise { conv, is_near, input, .. } = *self.block.depthwise;
+        if is_near {
+            return;
+        }
+        let below =
+            (self.y * conv.stride[0] + (conv.kernel[0] - 1) * conv.dilation[0] + 1).saturating_sub(conv.padding[0][0]);
+        let columns = (pixels.start * conv.stride[1]).min(conv.in_w)..(pixels.end * conv.stride[1]).min(conv.in_w);
+        for y in below..(below + conv.stride[0]).min(conv.in_h) {
+            let line = (self.image * conv.in_h + y) * conv.in_w;
+            let first = (line + columns.start) * conv.in_stride;
+            for at in (first..(line + columns.end) * conv.in_stride).step_by(LANES) {
+                s.prefetch(input.as_ptr().wrapping_add(at));
+            }
+        }
     }
 
     #[inline(always)]
@@ -268,6 +291,7 @@ impl Span<'_> {
             return;
         }
         let conv = self.block.depthwise.conv;
+        self.prefetch(s, x..x + T);
         let columns = valid_taps(conv.in_w, (T - 1) * STRIDE + K, x * STRIDE, 1, conv.padding[1][0]);
         if columns.len() == (T - 1) * STRIDE + K {
             s.vectorize(Tile::<T, K, STRIDE> { span: self, x });
