@@ -29,11 +29,13 @@ mod inline {
         }
 
         /// Runs `task(0)` to `task(tasks - 1)`.
+        #[expect(clippy::unused_self, reason = "the signature is that of the pool with threads")]
         pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
             (0..tasks).for_each(task);
         }
 
         /// Runs `task(0, 0)` to `task(0, tasks - 1)`.
+        #[expect(clippy::unused_self, reason = "the signature is that of the pool with threads")]
         pub(crate) fn run_with_slot(&self, tasks: usize, task: impl Fn(usize, usize) + Sync) {
             (0..tasks).for_each(|index| task(0, index));
         }

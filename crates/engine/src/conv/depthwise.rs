@@ -267,7 +267,8 @@ impl Span<'_> {
         }
         self.tile::<S, 4, K, STRIDE>(s, 0);
         if out_w > 8 {
-            let tiles = (out_w - 8).div_ceil(S::PIXELS);
+            // The weights of three taps have registers of their own beside the sums of four pixels.
+            let tiles = (out_w - 8).div_ceil(if const { K == 3 } { 4 } else { S::PIXELS });
             let width = (out_w - 8).div_ceil(tiles).max(4);
             for tile in 0..tiles {
                 let x = (4 + tile * width).min(out_w - 4 - width);
@@ -380,8 +381,8 @@ struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize> {
 impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K, STRIDE> {
     type Out = ();
 
-    // One weight at a time, for all pixels: the multiplication takes the pixel from memory, and all registers but the
-    // weight's are sums.
+    // Three weights stay in registers while columns go by. More do not fit: then one weight at a time, for all pixels; the
+    // multiplication takes the pixel from memory, and all registers but the weight's are sums.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let span = self.span;
@@ -392,6 +393,23 @@ impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K,
             for tap_y in span.taps_y.clone() {
                 let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
                 let weights = span.weights(tap_y, 0).wrapping_add(channel);
+                if const { K == 3 } {
+                    let mut three = [s.splat(0.0); K];
+                    for tap in 0..K {
+                        // SAFETY: there is a weight for each tap and channel.
+                        three[tap] = unsafe { s.load(weights.wrapping_add(tap * stride)) };
+                    }
+                    for column in 0..(T - 1) * STRIDE + K {
+                        // SAFETY: the windows are inside the input, whose size was checked.
+                        let v = unsafe { s.load(line.wrapping_add(column * pixel)) };
+                        for t in 0..T {
+                            if column >= t * STRIDE && column < t * STRIDE + K {
+                                sums[t] = s.fma(v, three[column - t * STRIDE], sums[t]);
+                            }
+                        }
+                    }
+                    continue;
+                }
                 for tap in 0..K {
                     // SAFETY: there is a weight for each tap and channel.
                     let weight = unsafe { s.load(weights.wrapping_add(tap * stride)) };
