@@ -29,7 +29,6 @@ mod inline {
         }
 
         /// Runs `task(0)` to `task(tasks - 1)`.
-        #[expect(clippy::unused_self, reason = "the signature is that of the pool with threads")]
         pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
             (0..tasks).for_each(task);
         }
