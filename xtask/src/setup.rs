@@ -1,6 +1,7 @@
 //! Installs what the tests need and the toolchain does not bring. Everything is pinned; what is there is kept.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
@@ -60,8 +61,12 @@ fn peers() -> Result<()> {
     })
 }
 
+/// Whoever needs an environment that is being made waits for it.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// Makes a virtual environment with what a file pins, unless it is there; then finishes it.
 fn environment(name: &str, requirements: &str, options: &[&str], finish: impl FnOnce() -> Result<()>) -> Result<()> {
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let (requirements, folder) = (root().join(requirements), root().join(name));
     let stamp = folder.join("requirements.txt");
     if std::fs::read(&requirements)? == std::fs::read(&stamp).unwrap_or_default() {

@@ -24,20 +24,14 @@ const STAGES: &[Stage] = &[
 ];
 
 pub fn all() -> Result<()> {
-    // It mostly waits for the network, and the stages before `python` do without. That stage waits for it, and reports how
-    // it ended by trying again.
-    let python = thread::spawn(|| setup::one("python"));
-    let mut python = Some(python);
+    // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
+    // say why if it failed.
+    thread::spawn(|| setup::one("python"));
     let mut report = Vec::new();
     let mut failed = 0;
     for (name, stage) in STAGES {
         println!("\n== {name}");
         let start = Instant::now();
-        if *name == "python"
-            && let Some(python) = python.take()
-        {
-            let _ = python.join();
-        }
         let result = stage();
         let seconds = start.elapsed().as_secs();
         match result {

@@ -4,7 +4,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::cpu::Activation;
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Model, NodeId, ValueId};
+use crate::graph::{Action, Arg, Builder, Def, Model, NodeId, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
 
 use super::call::Call;
@@ -64,25 +64,24 @@ fn sixth(builder: &Builder<'_>, value: ValueId) -> Option<(&'static str, ValueId
 
 /// The product of `x` with its own sigmoid, or hard-sigmoid.
 fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static str, ValueId)> {
-    let producer = builder.graph.producer(gate)?;
-    let name = match producer.op.name() {
+    let call = call_of(builder, gate)?;
+    let name = match call.name() {
         "aten::sigmoid" => "aten::silu",
         "aten::hardsigmoid" => "aten::hardswish",
         _ => return None,
     };
-    (producer.arg("self")?.as_value()? == x).then_some((name, x))
+    (call.optional("self")? == x).then_some((name, x))
 }
 
 /// `x`, if a value is `clamp(x + 3, 0, 6)`, bounded at once or by one bound after the other.
 fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     let (mut at, mut bounds) = (value, (f32::NEG_INFINITY, f32::INFINITY));
-    while let Some(node) = node_of(builder, at) {
-        let call = Call::new(builder.graph, node);
+    while let Some(call) = call_of(builder, at) {
         let Some(Activation::Clamp { min, max }) = elementwise::activation(&call) else { break };
         bounds = (bounds.0.max(min), bounds.1.min(max));
         at = call.optional("self")?;
     }
-    let call = Call::new(builder.graph, node_of(builder, at)?);
+    let call = call_of(builder, at)?;
     let adds = matches!(call.name(), "aten::add.Tensor" | "aten::add.Scalar");
     let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
     if bounds != (0.0, 6.0) || !adds || !is_whole || !is_number(builder, &call, "other", 3.0) {
@@ -91,19 +90,17 @@ fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     call.optional("self")
 }
 
-fn node_of(builder: &Builder<'_>, value: ValueId) -> Option<NodeId> {
+/// The call whose first result a value is.
+fn call_of<'b>(builder: &'b Builder<'_>, value: ValueId) -> Option<Call<'b>> {
     match builder.graph.values[value].def {
-        crate::graph::Def::Result(node, 0) => Some(node),
+        Def::Result(node, 0) => Some(Call::new(builder.graph, node)),
         _ => None,
     }
 }
 
 /// The operands of the operator that gives a value, if it is that one.
 fn operands(builder: &Builder<'_>, value: ValueId, name: &str) -> Option<(ValueId, ValueId)> {
-    let call = Call::new(builder.graph, node_of(builder, value)?);
-    if call.name() != name {
-        return None;
-    }
+    let call = call_of(builder, value).filter(|call| call.name() == name)?;
     Some((call.optional("self")?, call.optional("other")?))
 }
 
