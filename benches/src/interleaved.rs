@@ -29,6 +29,11 @@ impl Pair {
     pub fn ratio(self) -> f64 {
         self.theirs / self.ours
     }
+
+    /// The lesser figure of each side.
+    pub fn fastest(self, other: Self) -> Self {
+        Self { theirs: self.theirs.min(other.theirs), ours: self.ours.min(other.ours) }
+    }
 }
 
 /// Takes turns for a number of rounds after one to warm up; one figure of the rounds for each side, as their [`median`].
