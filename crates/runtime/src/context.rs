@@ -185,6 +185,13 @@ impl<'m> KernelContext<'m> {
         }
     }
 
+    /// True if the argument is an int of this value: a test that needs less than reading it does.
+    #[inline]
+    pub fn is_int(&self, index: usize, value: i64) -> bool {
+        let cell = self.arguments.get(index).and_then(|&i| self.values.get(i as usize));
+        cell.is_some_and(|cell| matches!(cell.get(), Value::Int(v) if v == value))
+    }
+
     pub fn optional_int(&self, index: usize) -> Result<Option<i64>> {
         match self.readable(index)? {
             Value::None => Ok(None),

@@ -21,10 +21,11 @@ pub const RSUB_SCALAR_OUT: Op = Op::new("aten::rsub.Scalar_out", 4, rsub_scalar_
 pub const OPS: &[Op] = &[ADD_OUT, ADD_SCALAR_OUT, SUB_OUT, SUB_SCALAR_OUT, RSUB_SCALAR_OUT];
 
 fn add_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b, alpha, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.scalar(2)?, cx.out(3)?);
-    if matches!(alpha, Scalar::Int(1)) && plain(&a, &b, &mut out, |x, y| x + y) {
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
+    if cx.is_int(2, 1) && plain(&a, &b, &mut out, |x, y| x + y) {
         return Ok(());
     }
+    let alpha = cx.scalar(2)?;
     let common = promote::tensors(&a, &b)?;
     check_alpha(alpha, common)?;
     ready_broadcast(&mut out, 3, &a, &b, common)?;
@@ -32,10 +33,11 @@ fn add_out(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn sub_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b, alpha, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.scalar(2)?, cx.out(3)?);
-    if matches!(alpha, Scalar::Int(1)) && plain(&a, &b, &mut out, |x, y| x - y) {
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
+    if cx.is_int(2, 1) && plain(&a, &b, &mut out, |x, y| x - y) {
         return Ok(());
     }
+    let alpha = cx.scalar(2)?;
     let common = promote::tensors(&a, &b)?;
     check_alpha(alpha, common)?;
     reject_bool(common)?;
