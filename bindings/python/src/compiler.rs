@@ -59,6 +59,7 @@ pub struct Request<'py> {
     constants: Vec<(String, Vec<Bound<'py, PyAny>>)>,
     /// Names, and adapters of backends in Python.
     backends: Vec<Bound<'py, PyAny>>,
+    precision: String,
     share_state: bool,
     plan_inputs: bool,
     plan_outputs: bool,
@@ -86,6 +87,8 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
             compiler.backend(Box::new(backend))
         };
     }
+    let precision = request.precision.parse().map_err(rushlight::Error::from);
+    compiler = compiler.precision(error::map(py, precision)?);
     let options = compiler.options();
     for (name, values) in &request.constants {
         let results: PyResult<Vec<_>> = values.iter().map(|value| constant(py, name, value)).collect();

@@ -25,6 +25,7 @@ Examples:
   rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte
   rushlight compile model.pt2 --external-weights -o model.pte          weights in model.ptd
   rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'
+  rushlight compile model.pt2 --backend cpu --precision bf16 -o model.pte
   rushlight compile model.pt2 --backend portable --report report.json")]
 pub struct Compile {
     /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
@@ -43,6 +44,10 @@ pub struct Compile {
     /// portable operators
     #[arg(long = "backend", value_name = "NAME")]
     backends: Vec<String>,
+
+    /// What the backend `cpu` rounds weights to. Everything is computed in f32
+    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
+    precision: String,
 
     /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
     #[arg(long, value_name = "FILE|-")]
@@ -106,6 +111,7 @@ impl Compile {
         for backend in &self.backends {
             compiler = compiler.backend_named(backend)?;
         }
+        compiler = compiler.precision(self.precision.parse().map_err(rushlight::Error::from)?);
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')

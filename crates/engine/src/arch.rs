@@ -19,7 +19,8 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
 
-use crate::Isa;
+use crate::convert::{from_bf16, from_f16};
+use crate::{Half, Isa};
 
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -83,6 +84,31 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         unsafe { self.store(lanes.as_mut_ptr(), v) };
         // SAFETY: the caller vouches for `n` floats, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
+    }
+
+    /// Sixteen numbers of 16 bits, which is exact.
+    ///
+    /// # Safety
+    /// 16 numbers are readable at `from`.
+    #[inline(always)]
+    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
+        // SAFETY: the caller vouches for 16 numbers.
+        let narrow = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
+        let mut lanes = [0.0f32; LANES];
+        match half {
+            Half::F16 => {
+                for lane in 0..LANES {
+                    lanes[lane] = from_f16(narrow[lane]);
+                }
+            }
+            Half::Bf16 => {
+                for lane in 0..LANES {
+                    lanes[lane] = from_bf16(narrow[lane]);
+                }
+            }
+        }
+        // SAFETY: the array has 16 floats.
+        unsafe { self.load(lanes.as_ptr()) }
     }
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;

@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 
 use crate::error::{Error, at_least, size, span};
 use crate::product::{Place, Pointers, Product, Rows};
-use crate::{Engine, Tail};
+use crate::{Engine, Tail, Weights};
 
 use few_rows::{FewRows, TOO_MANY};
 
@@ -36,7 +36,15 @@ impl Gemm {
 ///
 /// # Errors
 /// When a slice is too short or rows of the output would overlap.
-pub fn gemm(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f32], tail: &Tail) -> Result<(), Error> {
+pub fn gemm<'w>(
+    engine: &Engine,
+    gemm: &Gemm,
+    a: &[f32],
+    packed: impl Into<Weights<'w>>,
+    c: &mut [f32],
+    tail: &Tail,
+) -> Result<(), Error> {
+    let packed = packed.into();
     let &Gemm { m, n, k, a_stride, c_stride } = gemm;
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
@@ -52,7 +60,7 @@ pub fn gemm(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f3
 ///
 /// # Safety
 /// The slices, those of `tail` among them, have the sizes that the shape needs.
-pub(crate) unsafe fn run(engine: &Engine, gemm: &Gemm, a: &[f32], packed: &[f32], c: &mut [f32], tail: &Tail) {
+pub(crate) unsafe fn run(engine: &Engine, gemm: &Gemm, a: &[f32], packed: Weights<'_>, c: &mut [f32], tail: &Tail) {
     let &Gemm { m, n, k, a_stride, c_stride } = gemm;
     let rows = Matrix { data: a, stride: a_stride, depth: k };
     if m == 0 || n == 0 {

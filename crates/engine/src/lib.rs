@@ -37,6 +37,7 @@ mod split;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use attention::{Attention, MaskStrides, Strides, attention, attention_scratch};
 pub use conv::{
@@ -57,6 +58,7 @@ pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};
 pub use softmax::softmax;
 pub use tail::{Activation, Residual, Tail};
+pub use weights::Weights;
 
 use arch::Level;
 

@@ -9,9 +9,9 @@ pub(crate) mod tile;
 
 use core::mem::MaybeUninit;
 
-use crate::Engine;
 use crate::arch::{Job, LANES, Level, Simd};
 use crate::tail::Steps;
+use crate::{Engine, Half, Weights};
 
 use tile::Tile;
 
@@ -48,6 +48,9 @@ pub(crate) const MAX_DEPTH: usize = 512;
 
 /// Elements of K in a block: 16 columns of them are half of a first-level cache.
 const BLOCK_K: usize = 256;
+
+/// The most that a block has: it is not cut for a little more than [`BLOCK_K`].
+const MOST_K: usize = BLOCK_K * 3 / 2;
 
 /// Bytes of the left side in a block of rows: some of the second-level cache.
 const BLOCK_ROWS_BYTES: usize = 224 << 10;
@@ -97,7 +100,7 @@ pub(crate) struct Product<'a, R> {
     /// Columns of one group.
     pub(crate) columns: usize,
     /// The packed weights of all groups.
-    pub(crate) packed: &'a [f32],
+    pub(crate) packed: Weights<'a>,
     pub(crate) out: *mut f32,
     /// Floats between pixels of the output.
     pub(crate) out_stride: usize,
@@ -252,7 +255,16 @@ impl<R: Rows> Job for Block<'_, R> {
                         let whole_row = line * product.rows_per_line + first;
                         product.rows.point(group, whole_row, count, (tap, taps), offset, &mut pointers);
                         let part = Part { group, line, first, count, tap, taps, offset, depth, is_last };
-                        part.run(s, product, &blocks, panels.clone(), &pointers);
+                        let panels = panels.clone();
+                        match product.packed {
+                            Weights::F32(packed) => {
+                                part.run(s, product, &blocks, panels, &pointers, &mut InPlace(packed.as_ptr()));
+                            }
+                            Weights::Half(half, packed) => {
+                                let (blocks, pointers) = (&blocks, &pointers);
+                                s.vectorize(Widening { half, packed, part, product, blocks, panels, pointers });
+                            }
+                        }
                     }
                 }
             }
@@ -270,11 +282,11 @@ struct Blocks {
 
 impl Blocks {
     fn new(taps: usize, depth: usize) -> Self {
-        if depth > BLOCK_K * 3 / 2 {
+        if depth > MOST_K {
             let blocks = depth.div_ceil(BLOCK_K);
             return Self { taps, depth, block_taps: 1, block_depth: depth.div_ceil(blocks).next_multiple_of(8) };
         }
-        let together = (BLOCK_K * 3 / 2 / depth.max(1)).clamp(1, 64);
+        let together = (MOST_K / depth.max(1)).clamp(1, 64);
         let blocks = taps.div_ceil(together);
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
@@ -313,6 +325,11 @@ struct Part {
 }
 
 impl Part {
+    /// Floats of a panel that the block needs.
+    fn floats(&self) -> usize {
+        self.taps * self.depth * LANES
+    }
+
     #[inline(always)]
     fn run<S: Simd, R: Rows>(
         &self,
@@ -321,6 +338,7 @@ impl Part {
         blocks: &Blocks,
         panels: core::ops::Range<usize>,
         pointers: &Pointers,
+        weights: &mut impl Panels,
     ) {
         let panel_stride = blocks.taps * blocks.depth * LANES;
         let group_panels = product.columns.div_ceil(LANES);
@@ -333,8 +351,8 @@ impl Part {
             let together = (panels.end - panel).min(S::PANELS);
             let group_column = panel * LANES;
             let column = self.group * product.columns + group_column;
-            let packed = product.packed.as_ptr();
-            let packed = packed.wrapping_add((self.group * group_panels + panel) * panel_stride + k * LANES);
+            let first = (self.group * group_panels + panel) * panel_stride + k * LANES;
+            let placed = weights.place(s, first, together, panel_stride, self.floats());
             let upcoming_panels = panels.end.saturating_sub(panel + together).min(S::PANELS);
             let lines = (self.taps * self.depth).div_ceil(tiles);
             let bias = if steps.bias.is_null() { steps.bias } else { steps.bias.wrapping_add(column) };
@@ -352,11 +370,11 @@ impl Part {
                     taps: self.taps,
                     depth: self.depth,
                     // The first tile of the next panel would wait for memory where weights are too many for the caches.
-                    upcoming: packed.wrapping_add(together * panel_stride + first_tile * lines * LANES),
-                    upcoming_panels,
+                    upcoming: placed.panel.wrapping_add(together * panel_stride + first_tile * lines * LANES),
+                    upcoming_panels: if placed.is_in_place { upcoming_panels } else { 0 },
                     upcoming_lines: lines,
-                    panel: packed,
-                    panel_stride,
+                    panel: placed.panel,
+                    panel_stride: placed.stride,
                     panels: together,
                     columns: (product.columns - group_column).min(together * LANES),
                     out: product.out.wrapping_add(pixel * product.out_stride + column),
@@ -374,5 +392,83 @@ impl Part {
                 row += rows * repeat;
             }
         }
+    }
+}
+
+/// Where panels of the weights can be read as floats.
+trait Panels {
+    /// `floats` floats of each of `count` panels, which are `stride` apart in the packed weights, from the first's on.
+    fn place<S: Simd>(&mut self, s: S, first: usize, count: usize, stride: usize, floats: usize) -> Placed;
+}
+
+struct Placed {
+    panel: *const f32,
+    /// Floats to the next panel.
+    stride: usize,
+    /// Whether what follows in memory is what follows in the packed weights.
+    is_in_place: bool,
+}
+
+/// Weights that are floats.
+struct InPlace(*const f32);
+
+impl Panels for InPlace {
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, _: S, first: usize, _: usize, stride: usize, _: usize) -> Placed {
+        Placed { panel: self.0.wrapping_add(first), stride, is_in_place: true }
+    }
+}
+
+/// The most panels of a register tile.
+const MOST_PANELS: usize = 2;
+
+/// Weights of 16 bits, of which a block of K is widened for all tiles of a part: in the first-level cache, as if it had
+/// been read from memory as it is.
+struct Widened<'a> {
+    half: Half,
+    packed: &'a [u16],
+    floats: [MaybeUninit<f32>; MOST_PANELS * MOST_K * LANES],
+}
+
+impl Panels for Widened<'_> {
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, s: S, first: usize, count: usize, stride: usize, floats: usize) -> Placed {
+        let to = self.floats.as_mut_ptr().cast::<f32>();
+        for panel in 0..count.min(MOST_PANELS) {
+            for line in (0..floats).step_by(LANES) {
+                let from = self.packed.as_ptr().wrapping_add(first + panel * stride + line);
+                // SAFETY: `Product::run` asks for all weights.
+                let wide = unsafe { s.widen(self.half, from) };
+                // SAFETY: a block of K has at most `MOST_K` lines.
+                unsafe { s.store(to.wrapping_add(panel * floats + line), wide) };
+            }
+        }
+        Placed { panel: to, stride: floats, is_in_place: false }
+    }
+}
+
+/// A part with weights of 16 bits, in a function of its own for the memory that it needs.
+struct Widening<'a, R> {
+    half: Half,
+    packed: &'a [u16],
+    part: Part,
+    product: &'a Product<'a, R>,
+    blocks: &'a Blocks,
+    panels: core::ops::Range<usize>,
+    pointers: &'a Pointers,
+}
+
+impl<R: Rows> Job for Widening<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let Self { half, packed, part, product, blocks, panels, pointers } = self;
+        let floats = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_K * LANES];
+        part.run(s, product, blocks, panels, pointers, &mut Widened { half, packed, floats });
     }
 }

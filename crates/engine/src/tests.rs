@@ -7,6 +7,7 @@ mod copy;
 mod elementwise;
 mod gemm;
 mod rows;
+mod weights;
 mod windows;
 
 use crate::arch::Level;

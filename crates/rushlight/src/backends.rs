@@ -1,16 +1,18 @@
 //! The backends that come with Rushlight, by name.
 
-use rushlight_compiler::back::cpu::Cpu;
+use rushlight_compiler::back::cpu::{Cpu, Precision};
 use rushlight_compiler::partition::{Backend, PORTABLE};
 use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-/// The ahead-of-time half of a backend; for [`PORTABLE`] there is nothing to compile.
-type Make = Option<fn() -> Box<dyn Backend>>;
+/// Makes the ahead-of-time half of a backend.
+pub(crate) type Make = fn(Precision) -> Box<dyn Backend>;
 
-/// Every name that [`Compiler::backend_named`](crate::Compiler::backend_named) knows. A backend is one line here.
-const BACKENDS: &[(&str, Make)] = &[("cpu", Some(|| Box::new(Cpu::default()))), (PORTABLE, None)];
+/// Every name that [`Compiler::backend_named`](crate::Compiler::backend_named) knows. A backend is one line here; for
+/// [`PORTABLE`] there is nothing to compile.
+const BACKENDS: &[(&str, Option<Make>)] =
+    &[("cpu", Some(|precision| Box::new(Cpu { precision, ..Cpu::default() }))), (PORTABLE, None)];
 
 /// Names of the backends that come with Rushlight.
 pub fn backend_names() -> impl ExactSizeIterator<Item = &'static str> {
@@ -18,9 +20,9 @@ pub fn backend_names() -> impl ExactSizeIterator<Item = &'static str> {
 }
 
 /// The backend of a name, or `None` for [`PORTABLE`].
-pub(crate) fn backend_named(name: &str) -> Result<Option<Box<dyn Backend>>, Error> {
+pub(crate) fn backend_named(name: &str) -> Result<Option<Make>, Error> {
     match BACKENDS.iter().find(|(known, _)| *known == name) {
-        Some((_, make)) => Ok(make.map(|make| make())),
+        Some((_, make)) => Ok(*make),
         None => {
             let names: Vec<String> = backend_names().map(|name| format!("`{name}`")).collect();
             Err(Error::new(Code::NotFound, "no backend of this name comes with Rushlight")

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use rushlight_compiler::back::cpu::Precision;
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::partition::{Backend, PORTABLE};
@@ -13,7 +14,7 @@ use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, unwritable};
-use crate::backends;
+use crate::backends::{self, Make};
 use crate::error::Error;
 use crate::source::{self, LoadMode, Shared};
 
@@ -21,9 +22,30 @@ use crate::source::{self, LoadMode, Shared};
 #[derive(Debug, Default)]
 pub struct Compiler {
     methods: Vec<(String, Source)>,
-    /// Names of the backends in the order of priority, `portable` with them.
-    backends: Vec<String>,
+    /// In the order of priority.
+    backends: Vec<Chosen>,
+    precision: Precision,
     options: CompileOptions,
+}
+
+/// Whom nodes are offered.
+#[derive(Debug)]
+enum Chosen {
+    Given(Box<dyn Backend>),
+    /// One that comes with Rushlight, by its name there.
+    Named(String, Make),
+    /// The runtime's operators.
+    Portable,
+}
+
+impl Chosen {
+    fn name(&self) -> &str {
+        match self {
+            Self::Given(backend) => backend.name(),
+            Self::Named(name, _) => name,
+            Self::Portable => PORTABLE,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -89,8 +111,7 @@ impl Compiler {
     /// A backend, offered what those before it left. What none takes runs on the runtime's operators.
     #[must_use]
     pub fn backend(mut self, backend: Box<dyn Backend>) -> Self {
-        self.backends.push(backend.name().to_owned());
-        self.options.backends.push(backend);
+        self.backends.push(Chosen::Given(backend));
         self
     }
 
@@ -100,13 +121,18 @@ impl Compiler {
     /// # Errors
     /// `NotFound`, with the names that there are.
     pub fn backend_named(mut self, name: &str) -> Result<Self, Error> {
-        match backends::backend_named(name)? {
-            Some(backend) => Ok(self.backend(backend)),
-            None => {
-                self.backends.push(PORTABLE.to_owned());
-                Ok(self)
-            }
-        }
+        self.backends.push(match backends::backend_named(name)? {
+            Some(make) => Chosen::Named(name.to_owned(), make),
+            None => Chosen::Portable,
+        });
+        Ok(self)
+    }
+
+    /// What the backend `cpu` rounds weights to; `f32` by default.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
     }
 
     /// All options of the compiler.
@@ -118,13 +144,26 @@ impl Compiler {
     ///
     /// # Errors
     /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`, and for file
-    /// names that weights cannot have. The error names the node and its line of Python.
-    pub fn compile(self) -> Result<CompiledProgram, Error> {
+    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`, for a precision
+    /// without the backend `cpu`, and for file names that weights cannot have. The error names the node and its line of Python.
+    pub fn compile(mut self) -> Result<CompiledProgram, Error> {
         if self.methods.is_empty() {
             return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
         }
-        backends::check(self.backends.iter().map(String::as_str))?;
+        backends::check(self.backends.iter().map(Chosen::name))?;
+        let has_precision = self.backends.iter().any(|chosen| matches!(chosen, Chosen::Named(..)));
+        if self.precision != Precision::F32 && !has_precision {
+            let message =
+                format!("the precision {} is one of the backend `cpu`, which is not asked", self.precision.name());
+            return Err(Error::invalid(message).help("name that backend, too"));
+        }
+        for chosen in self.backends {
+            match chosen {
+                Chosen::Given(backend) => self.options.backends.push(backend),
+                Chosen::Named(_, make) => self.options.backends.push(make(self.precision)),
+                Chosen::Portable => {}
+            }
+        }
         let mut programs = Vec::with_capacity(self.methods.len());
         for (name, source) in self.methods {
             let bytes = match source {

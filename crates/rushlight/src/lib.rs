@@ -69,6 +69,8 @@ pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 pub use module::{Module, ModuleBuilder};
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
+#[cfg(feature = "compile")]
+pub use rushlight_compiler::back::cpu::Precision;
 #[cfg(feature = "cpu")]
 pub use rushlight_engine as engine;
 pub use rushlight_format as format;

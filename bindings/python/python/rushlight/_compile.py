@@ -157,6 +157,7 @@ def compile(
     source,
     *,
     backend=None,
+    precision="f32",
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -173,6 +174,7 @@ def compile(
     `backend`: who is offered the nodes; what it leaves runs on the portable operators. The name of one that comes with
     Rushlight, an object of your own with `name`, `partition(node)` and `preprocess(part)` (see `rushlight.Backend`), or
     a list of these, the first asked first. `program.report` says who took each node, or why not.
+    `precision`: what the backend "cpu" rounds the weights of products to, "f32", "f16" or "bf16"; it computes in f32.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.
@@ -198,6 +200,7 @@ def compile(
                 "methods": methods,
                 "constants": constants,
                 "backends": adapted(backend),
+                "precision": precision,
                 "share_state": share_state,
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
@@ -216,6 +219,7 @@ def export(
     dynamic_shapes=None,
     strict=False,
     backend=None,
+    precision="f32",
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -249,6 +253,7 @@ def export(
     return compile(
         source,
         backend=backends,
+        precision=precision,
         share_state=share_state,
         constant_methods=constant_methods,
         plan_inputs=plan_inputs,

@@ -13,12 +13,19 @@ pub struct Cost {
 }
 
 /// The cost of a step with the sizes of the present call.
-pub(crate) fn of<'s>(step: &Step, dims: impl Fn(TensorId) -> &'s [usize], size: impl Fn(Size) -> usize) -> Cost {
+///
+/// `width` is the bytes of an element.
+pub(crate) fn of<'s>(
+    step: &Step,
+    dims: impl Fn(TensorId) -> &'s [usize],
+    width: impl Fn(TensorId) -> usize,
+    size: impl Fn(Size) -> usize,
+) -> Cost {
     let elements = |tensor: TensorId| dims(tensor).iter().map(|&size| size as f64).product::<f64>();
     let last = |tensor: TensorId| dims(tensor).last().map_or(1.0, |&size| size as f64);
     let y = elements(step.output());
-    let mut read = y;
-    step.for_each_input(&mut |tensor| read += elements(tensor));
+    let mut bytes = y * width(step.output()) as f64;
+    step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
     let flops = match step {
         Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
         Step::Convolution(Convolution { x, kernel, groups, output_padding: Some(_), .. }) => {
@@ -43,7 +50,7 @@ pub(crate) fn of<'s>(step: &Step, dims: impl Fn(TensorId) -> &'s [usize], size: 
         Step::Resize(step) if step.mode == ResizeMode::Bilinear => 6.0 * y,
         _ => 0.0,
     };
-    Cost { flops, bytes: 4.0 * read }
+    Cost { flops, bytes }
 }
 
 #[cfg(test)]
@@ -55,7 +62,7 @@ mod tests {
     fn a_product_counts_its_factors() {
         let dims: [&[usize]; 3] = [&[2, 8, 32], &[32 * 16], &[2, 8, 10]];
         let step = Step::Matmul(Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: Tail::default() });
-        let cost = of(&step, |tensor| dims[tensor as usize], |_| 0);
-        assert_eq!(cost, Cost { flops: 2.0 * 160.0 * 32.0, bytes: 4.0 * (512.0 + 512.0 + 160.0) });
+        let cost = of(&step, |tensor| dims[tensor as usize], |tensor| [4, 2, 4][tensor as usize], |_| 0);
+        assert_eq!(cost, Cost { flops: 2.0 * 160.0 * 32.0, bytes: 4.0 * (512.0 + 160.0) + 2.0 * 512.0 });
     }
 }

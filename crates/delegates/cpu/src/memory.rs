@@ -1,6 +1,7 @@
 //! Where tensors are.
 
-use rushlight_engine::Error as EngineError;
+use rushlight_engine::{Error as EngineError, Half, Weights};
+use rushlight_format::ScalarType;
 use rushlight_format::cpu::{Buffer, CpuProgram, Size, TensorId};
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
 
@@ -41,8 +42,8 @@ pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
 /// What there is besides the arena.
 pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
-    /// The buffer of each tensor.
-    tensors: Vec<u32>,
+    /// The buffer and the type of each tensor.
+    tensors: Vec<(u32, ScalarType)>,
     outputs: Vec<Vec<Size>>,
     blobs: Vec<Blob<'m>>,
     small: Vec<f32>,
@@ -52,7 +53,7 @@ impl<'m> Memory<'m> {
     pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
         Self {
             buffers: program.buffers,
-            tensors: program.tensors.iter().map(|tensor| tensor.buffer).collect(),
+            tensors: program.tensors.iter().map(|tensor| (tensor.buffer, tensor.dtype)).collect(),
             outputs: program.output_sizes,
             blobs,
             small: program.small,
@@ -60,14 +61,26 @@ impl<'m> Memory<'m> {
     }
 
     fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
-        self.buffers.get(*self.tensors.get(tensor as usize)? as usize).copied()
+        self.buffers.get(self.tensors.get(tensor as usize)?.0 as usize).copied()
+    }
+
+    /// What the numbers of a tensor of 16 bits are; `None` for other tensors.
+    fn half(&self, tensor: TensorId) -> Option<Half> {
+        match self.tensors.get(tensor as usize)?.1 {
+            ScalarType::Half => Some(Half::F16),
+            ScalarType::BFloat16 => Some(Half::Bf16),
+            _ => None,
+        }
     }
 
     /// How many elements the buffer of a tensor has, where that is known before a call.
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
         match self.buffer(tensor as TensorId)? {
             Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok(),
-            Buffer::Blob(index) => self.blobs.get(index as usize).map(|blob| blob.floats().len()),
+            Buffer::Blob(index) => {
+                let floats = self.blobs.get(index as usize)?.floats().len();
+                Some(if self.half(tensor as TensorId).is_some() { 2 * floats } else { floats })
+            }
             Buffer::Input(_) | Buffer::Output(_) => None,
         }
     }
@@ -184,6 +197,17 @@ impl<'s> Reader<'s, '_, '_> {
             Buffer::Output(_) => None,
         };
         found.ok_or_else(damaged)
+    }
+
+    /// The packed weights of a product.
+    pub fn weights(&self, tensor: TensorId) -> Result<Weights<'s>> {
+        let (Some(half), Some(Buffer::Blob(index))) = (self.memory.half(tensor), self.memory.buffer(tensor)) else {
+            return self.floats(tensor).map(Weights::F32);
+        };
+        let (offset, len) = self.shapes.window(tensor);
+        let halves = self.memory.blobs.get(index as usize).map(|blob| bytemuck::cast_slice(blob.floats()));
+        let window = halves.and_then(|halves| halves.get(offset..offset.checked_add(len)?));
+        window.map(|halves| Weights::Half(half, halves)).ok_or_else(damaged)
     }
 
     /// An input of any type, whole.

@@ -73,6 +73,8 @@ pub(crate) struct Recorder {
     to: Arc<Steps>,
     program: usize,
     steps: Vec<Step>,
+    /// Bytes of an element of each tensor.
+    widths: Vec<usize>,
 }
 
 impl Recorder {
@@ -87,13 +89,15 @@ impl Recorder {
             recorded.programs.push(steps.collect());
             recorded.programs.len() - 1
         });
-        Self { to, program: index, steps: program.steps.clone() }
+        let widths = program.tensors.iter().map(|tensor| tensor.dtype.size()).collect();
+        Self { to, program: index, steps: program.steps.clone(), widths }
     }
 
     pub fn record(&self, step: usize, start: Instant, shapes: &Shapes) {
         let time = start.elapsed();
         let size = |size| shapes.size(size).unwrap_or(0);
-        let cost = self.steps.get(step).map(|step| cost::of(step, |tensor| shapes.dims(tensor), size));
+        let width = |tensor: u32| self.widths.get(tensor as usize).copied().unwrap_or_default();
+        let cost = self.steps.get(step).map(|step| cost::of(step, |tensor| shapes.dims(tensor), width, size));
         let Ok(mut recorded) = self.to.recorded.lock() else { return };
         let Recorded { programs, runs } = &mut *recorded;
         if let Some(times) = programs.get_mut(self.program).and_then(|steps| steps.get_mut(step)) {

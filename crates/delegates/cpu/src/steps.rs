@@ -112,7 +112,7 @@ fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     let m = y.len().checked_div(n).unwrap_or(0);
     let tail = tail(&step.tail, n, &reader)?;
-    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), reader.floats(step.a)?, reader.floats(step.b)?, y, &tail))
+    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), reader.floats(step.a)?, reader.weights(step.b)?, y, &tail))
 }
 
 /// A product with a second matrix that is computed: it is packed first.
@@ -204,7 +204,7 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
         ..Conv2d::new([batch, in_h, in_w, in_c], out_c, pair(&step.kernel)?)
     };
     let tail = tail(&step.tail, out_c, &reader)?;
-    let (x, w) = (reader.floats(step.x)?, reader.floats(step.w)?);
+    let x = reader.floats(step.x)?;
     if y.len() != batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w()).saturating_mul(out_c) {
         return Err(damaged());
     }
@@ -214,10 +214,10 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
                 cpu::Winograd::F2 => Winograd::F2,
                 cpu::Winograd::F4 => Winograd::F4,
             };
-            rushlight_engine::conv2d_winograd(engine, form, &conv, x, w, y, &tail, scratch)
+            rushlight_engine::conv2d_winograd(engine, form, &conv, x, reader.floats(step.w)?, y, &tail, scratch)
         }
-        None if step.depthwise => rushlight_engine::depthwise2d(engine, &conv, x, w, y, &tail),
-        None => rushlight_engine::conv2d(engine, &conv, x, w, y, &tail),
+        None if step.depthwise => rushlight_engine::depthwise2d(engine, &conv, x, reader.floats(step.w)?, y, &tail),
+        None => rushlight_engine::conv2d(engine, &conv, x, reader.weights(step.w)?, y, &tail),
     })
 }
 
@@ -244,7 +244,7 @@ fn transposed_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut S
         return Err(damaged());
     }
     let tail = tail(&step.tail, out_c, &reader)?;
-    done(rushlight_engine::conv_transpose2d(engine, &conv, reader.floats(step.x)?, reader.floats(step.w)?, y, &tail))
+    done(rushlight_engine::conv_transpose2d(engine, &conv, reader.floats(step.x)?, reader.weights(step.w)?, y, &tail))
 }
 
 fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -273,7 +273,7 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
         return Err(damaged());
     }
     let tail = tail(&step.tail, out_c, &reader)?;
-    done(rushlight_engine::conv3d(engine, &conv, reader.floats(step.x)?, reader.floats(step.w)?, y, &tail))
+    done(rushlight_engine::conv3d(engine, &conv, reader.floats(step.x)?, reader.weights(step.w)?, y, &tail))
 }
 
 fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

@@ -1,24 +1,27 @@
-//! AVX2 and FMA: a vector is two registers.
+//! AVX2, FMA and F16C: a vector is two registers.
 
 use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use crate::Half;
 
-/// AVX2 and FMA.
+/// AVX2, and FMA and F16C, which every processor with AVX2 has too.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
     pub(crate) fn new() -> Option<Self> {
         #[cfg(feature = "std")]
-        let found = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+        let found = std::is_x86_feature_detected!("avx2")
+            && std::is_x86_feature_detected!("fma")
+            && std::is_x86_feature_detected!("f16c");
         #[cfg(not(feature = "std"))]
-        let found = cfg!(all(target_feature = "avx2", target_feature = "fma"));
+        let found = cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"));
         found.then_some(Self(()))
     }
 }
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn enter<J: Job>(simd: Avx2, job: J) -> J::Out {
     job.run(simd)
 }
@@ -27,7 +30,7 @@ fn enter<J: Job>(simd: Avx2, job: J) -> J::Out {
 macro_rules! halves {
     ($low:expr, $high:expr) => {
         [
-            // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA, which is all that this needs; callers of
+            // SAFETY: an `Avx2` exists only where the processor has AVX2, FMA and F16C, which is all that this needs; callers of
             // loads vouch for the memory.
             unsafe { $low },
             // SAFETY: likewise.
@@ -51,6 +54,13 @@ fn masks(n: usize) -> [__m256i; 2] {
     let first = ONES_THEN_ZEROS.as_ptr().wrapping_add(16 - n.min(16));
     // `first` is at most 16 elements into the table of 32, which leaves 16.
     halves!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
+}
+
+/// Upper halves of floats, with zeros for the lower ones.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn from_bf16(upper: __m128i) -> __m256 {
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(upper)))
 }
 
 /// Stores the first `n` floats, fewer than 8. Stores with a mask take dozens of cycles on some processors.
@@ -139,6 +149,17 @@ impl Simd for Avx2 {
         } else {
             // SAFETY: the caller vouches for 16.
             unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
+        let second = from.wrapping_add(8);
+        match half {
+            Half::F16 => {
+                halves!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
+            }
+            Half::Bf16 => halves!(from_bf16(_mm_loadu_si128(from.cast())), from_bf16(_mm_loadu_si128(second.cast()))),
         }
     }
 

@@ -3,6 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use crate::Half;
 
 /// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has.
 #[derive(Clone, Copy)]
@@ -87,6 +88,16 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, n: usize, v: __m512) {
         with!(_mm512_mask_storeu_ps(to, mask(n), v));
+    }
+
+    #[inline(always)]
+    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
+        match half {
+            Half::F16 => with!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))),
+            Half::Bf16 => with!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
+                _mm256_loadu_si256(from.cast())
+            )))),
+        }
     }
 
     #[inline(always)]

@@ -5,17 +5,17 @@ use super::window::{Lines, Window};
 use super::{Conv2d, Conv3d};
 use crate::error::{Error, at_least};
 use crate::product::{Place, Product, Rows};
-use crate::{Engine, Gemm, Tail};
+use crate::{Engine, Gemm, Tail, Weights};
 
 /// Computes `out = tail(convolution of input)` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
 ///
 /// # Errors
 /// When a slice is too short, or a size is zero or too large.
-pub fn conv2d(
+pub fn conv2d<'w>(
     engine: &Engine,
     conv: &Conv2d,
     input: &[f32],
-    packed: &[f32],
+    packed: impl Into<Weights<'w>>,
     out: &mut [f32],
     tail: &Tail,
 ) -> Result<(), Error> {
@@ -27,14 +27,15 @@ pub fn conv2d(
 ///
 /// # Errors
 /// When a slice is too short, or a size is zero or too large.
-pub fn conv3d(
+pub fn conv3d<'w>(
     engine: &Engine,
     conv: &Conv3d,
     input: &[f32],
-    packed: &[f32],
+    packed: impl Into<Weights<'w>>,
     out: &mut [f32],
     tail: &Tail,
 ) -> Result<(), Error> {
+    let packed = packed.into();
     let pixels = conv.check(input, out)?;
     let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
@@ -72,7 +73,7 @@ fn product<'a, R: Rows>(
     conv: &Conv3d,
     rows: &'a R,
     pixels: usize,
-    packed: &'a [f32],
+    packed: Weights<'a>,
     out: &mut [f32],
     tail: &Tail,
 ) -> Product<'a, R> {

@@ -9,7 +9,7 @@ use super::shape::{check_channels, check_positions};
 use super::window::Window;
 use crate::error::{Error, at_least, positive, size, span};
 use crate::product::{Place, Product};
-use crate::{Engine, Tail};
+use crate::{Engine, Tail, Weights};
 
 /// The shape of a transposed convolution from a feature map `[batch, in_h, in_w, in_c]` to
 /// `[batch, out_h, out_w, out_c]`: the gradient of the convolution of these kernel, stride, padding and dilation by its
@@ -123,21 +123,21 @@ impl Phase {
 ///
 /// # Errors
 /// When a slice is too short, or a size is zero or too large.
-pub fn conv_transpose2d(
+pub fn conv_transpose2d<'w>(
     engine: &Engine,
     conv: &ConvTranspose2d,
     input: &[f32],
-    packed: &[f32],
+    packed: impl Into<Weights<'w>>,
     out: &mut [f32],
     tail: &Tail,
 ) -> Result<(), Error> {
+    let mut packed = packed.into();
     let pixels = conv.check(input, out)?;
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
     tail.check(pixels, conv.out_c)?;
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let (channels, columns) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
-    let mut packed = packed;
     for phase_h in conv.phases(0) {
         for phase_w in conv.phases(1) {
             let taps = phase_h.taps * phase_w.taps;

@@ -258,7 +258,7 @@ fn run<F: Form>(engine: &Engine, form: F, task: &Task<'_>, block: usize, packed:
             rows_per_line: count,
             groups: points,
             columns: conv.out_c,
-            packed,
+            packed: packed.into(),
             out: task.products,
             out_stride: points * conv.out_c,
             place: Place::DENSE,

@@ -159,7 +159,7 @@ pub fn matmul(
             rows_per_line: m,
             groups: 1,
             columns: n,
-            packed,
+            packed: packed.into(),
             out: c.at(Matmul::offset(matmul.c_batch, index)),
             out_stride: matmul.c_stride,
             place: Place::DENSE,

@@ -7,9 +7,9 @@
 use core::ops::Range;
 
 use super::{Gemm, Matrix};
-use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::tail::Steps;
+use crate::{Engine, Half, Weights};
 
 /// Rows from which on the tiles of [`product`](crate::product) take over.
 pub(super) const TOO_MANY: usize = 4;
@@ -21,7 +21,7 @@ const MIN_TASK: usize = 50_000;
 pub(super) struct FewRows<'a> {
     pub(super) gemm: &'a Gemm,
     pub(super) a: Matrix<'a>,
-    pub(super) packed: &'a [f32],
+    pub(super) packed: Weights<'a>,
     pub(super) c: *mut f32,
     pub(super) steps: Steps,
 }
@@ -55,38 +55,92 @@ impl Job for Panels<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { few, panels } = self;
+        match few.packed {
+            Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
+            Weights::Half(Half::F16, packed) => few.panels(s, panels, F16s(packed.as_ptr())),
+            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16s(packed.as_ptr())),
+        }
+    }
+}
+
+impl FewRows<'_> {
+    #[inline(always)]
+    fn panels<S: Simd>(&self, s: S, panels: Range<usize>, packed: impl Lines) {
         for panel in panels {
-            match few.gemm.m {
-                1 => s.vectorize(Panel::<1, 4> { few, panel }),
-                2 => s.vectorize(Panel::<2, 2> { few, panel }),
-                _ => s.vectorize(Panel::<3, 2> { few, panel }),
+            match self.gemm.m {
+                1 => s.vectorize(Panel::<_, 1, 4> { few: self, packed, panel }),
+                2 => s.vectorize(Panel::<_, 2, 2> { few: self, packed, panel }),
+                _ => s.vectorize(Panel::<_, 3, 2> { few: self, packed, panel }),
             }
         }
     }
 }
 
+/// Packed weights of one type.
+trait Lines: Copy {
+    /// The 16 from `at` on.
+    ///
+    /// # Safety
+    /// There are as many.
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V;
+}
+
+#[derive(Clone, Copy)]
+struct Floats(*const f32);
+
+impl Lines for Floats {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { s.load(self.0.wrapping_add(at)) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct F16s(*const u16);
+
+impl Lines for F16s {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller vouches for 16 numbers.
+        unsafe { s.widen(Half::F16, self.0.wrapping_add(at)) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Bf16s(*const u16);
+
+impl Lines for Bf16s {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller vouches for 16 numbers.
+        unsafe { s.widen(Half::Bf16, self.0.wrapping_add(at)) }
+    }
+}
+
 /// One panel times `R` rows, with `P` sums for each.
-struct Panel<'a, const R: usize, const P: usize> {
+struct Panel<'a, L, const R: usize, const P: usize> {
     few: &'a FewRows<'a>,
+    packed: L,
     panel: usize,
 }
 
-impl<const R: usize, const P: usize> Job for Panel<'_, R, P> {
+impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let FewRows { gemm, a, packed, c, steps } = self.few;
+        let FewRows { gemm, a, c, steps, .. } = self.few;
         let (k, column) = (gemm.k, self.panel * LANES);
         let lanes = (gemm.n - column).min(LANES);
-        let packed = packed.as_ptr().wrapping_add(self.panel * k * LANES);
+        let packed = self.panel * k * LANES;
         let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut sums = [[s.splat(0.0); P]; R];
         let whole = k - k % P;
         for first in (0..whole).step_by(P) {
             for p in 0..P {
                 // SAFETY: the panel has 16 floats for each k.
-                let right = unsafe { s.load(packed.wrapping_add((first + p) * LANES)) };
+                let right = unsafe { self.packed.line(s, packed + (first + p) * LANES) };
                 for r in 0..R {
                     // SAFETY: each row has k floats.
                     let x = s.splat(unsafe { *left(r, first + p) });
@@ -96,7 +150,7 @@ impl<const R: usize, const P: usize> Job for Panel<'_, R, P> {
         }
         for k in whole..k {
             // SAFETY: as above.
-            let right = unsafe { s.load(packed.wrapping_add(k * LANES)) };
+            let right = unsafe { self.packed.line(s, packed + k * LANES) };
             for r in 0..R {
                 // SAFETY: as above.
                 let x = s.splat(unsafe { *left(r, k) });

@@ -154,7 +154,11 @@ impl Lowered {
         let is_kept = matches!(entry, Some(Ok(_)));
         let keys = if program.num_methods() == 1 && !is_kept { Keys::Place } else { Keys::Content };
         let options = CompileOptions {
-            backends: vec![Box::new(Cpu { threads: setting.threads.and_then(NonZeroUsize::new), keys })],
+            backends: vec![Box::new(Cpu {
+                threads: setting.threads.and_then(NonZeroUsize::new),
+                keys,
+                ..Cpu::default()
+            })],
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
             ..CompileOptions::default()
         };

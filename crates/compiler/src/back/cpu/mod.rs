@@ -37,6 +37,46 @@ pub struct Cpu {
     pub threads: Option<NonZeroUsize>,
     /// How packed weights are told apart.
     pub keys: Keys,
+    /// The type of packed weights.
+    pub precision: Precision,
+}
+
+/// What the weights of matrix products and convolutions are rounded to. Everything is computed in `f32`, so that halves
+/// cost accuracy once, and save half of the memory and of the time that weights take to be read. Weights that Winograd's
+/// algorithm transforms, those of depthwise convolutions and small ones stay `f32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    #[default]
+    F32,
+    /// 11 bits of mantissa, to 65504 in magnitude; greater weights are an error.
+    F16,
+    /// 8 bits of mantissa, and the range of `f32`.
+    Bf16,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// `f32`, `f16` or `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|precision| precision.name() == name);
+        known.ok_or_else(|| {
+            error("no precision has this name").expected("`f32`, `f16` or `bf16`").got(format!("`{name}`"))
+        })
+    }
 }
 
 /// What the name of packed weights says.
@@ -77,7 +117,7 @@ impl Backend for Cpu {
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        let (program, named_data) = lower::lower(part, threads, self.keys)?;
+        let (program, named_data) = lower::lower(part, threads, self)?;
         Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
     }
 }

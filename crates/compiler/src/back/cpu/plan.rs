@@ -13,7 +13,7 @@ use crate::memory;
 
 use super::view::View;
 use super::weights::{self, Content, Weights};
-use super::{Keys, constants, error};
+use super::{Keys, Precision, constants, error};
 
 /// Constants of up to this many floats are stored in the payload itself.
 const SMALL: usize = 1024;
@@ -25,6 +25,8 @@ const ALIGNMENT: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     symbols: &'a Symbols,
+    /// Of the weights of products.
+    precision: Precision,
     program: CpuProgram,
     buffers: Vec<Memory>,
     /// The inputs with their dtypes. Their sizes may depend on the symbols of later ones, so that they become tensors last.
@@ -51,9 +53,10 @@ enum Memory {
 }
 
 impl<'a> Plan<'a> {
-    pub fn new(symbols: &'a Symbols) -> Self {
+    pub fn new(symbols: &'a Symbols, precision: Precision) -> Self {
         Self {
             symbols,
+            precision,
             program: CpuProgram::default(),
             buffers: Vec::new(),
             inputs: Vec::new(),
@@ -184,13 +187,34 @@ impl<'a> Plan<'a> {
         pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
     ) -> Result<View, Error> {
         let buffer = if len > SMALL {
-            self.blob(name, Content::Packed(len, Box::new(pack)))
+            self.blob(name, Content::Packed(len, Precision::F32, Box::new(pack)))
         } else {
             let mut floats = vec![0.0; len];
             pack(&mut floats)?;
             self.constant(name, &floats)
         };
         Ok(View::dense(buffer, vec![Expr::Int(len as i64)]))
+    }
+
+    /// The packed weights of a product, `len` of them, as the tensor that its step reads.
+    pub fn weights(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        let dtype = match self.precision {
+            Precision::F16 => ScalarType::Half,
+            Precision::Bf16 => ScalarType::BFloat16,
+            Precision::F32 => ScalarType::Float,
+        };
+        if len <= SMALL || dtype == ScalarType::Float {
+            let view = self.packed(name, len, pack)?;
+            return self.tensor(&view);
+        }
+        let buffer = self.blob(name, Content::Packed(len, self.precision, Box::new(pack)));
+        let dims = [Expr::Int(len as i64)];
+        self.window_of(&View::dense(buffer, dims.to_vec()), &dims, dtype)
     }
 
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {

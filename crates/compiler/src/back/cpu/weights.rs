@@ -3,14 +3,15 @@
 
 use std::hash::{BuildHasher, Hasher};
 
+use half::{bf16, f16};
 use rustc_hash::FxBuildHasher;
 
 use crate::Bytes;
 use crate::error::Error;
 use crate::parallel::parallel_map;
 
-use super::Keys;
 use super::block::Block;
+use super::{Keys, Precision, error};
 
 /// A blob of floats that a program refers to by name.
 pub(super) struct Weights<'a> {
@@ -22,8 +23,8 @@ pub(super) struct Weights<'a> {
 pub(super) enum Content<'a> {
     /// It is there.
     Ready(Bytes),
-    /// So many floats, which a function writes.
-    Packed(usize, Pack<'a>),
+    /// So many numbers, which a function writes as floats.
+    Packed(usize, Precision, Pack<'a>),
 }
 
 /// Writes packed weights.
@@ -44,7 +45,7 @@ impl Weights<'_> {
     fn make(self, keys: Keys) -> Result<(String, Bytes), Error> {
         let data = match self.content {
             Content::Ready(bytes) => bytes,
-            Content::Packed(len, pack) => packed(len, pack)?,
+            Content::Packed(len, precision, pack) => packed(&self.name, len, precision, pack)?,
         };
         let identity = match keys {
             Keys::Content => format!("{:016x}", content_hash(&data)),
@@ -54,15 +55,40 @@ impl Weights<'_> {
     }
 }
 
-/// Memory of so many floats, written by `pack`, as a file has them.
-fn packed(len: usize, pack: Pack<'_>) -> Result<Bytes, Error> {
+/// Memory of so many numbers, written by `pack`, as a file has them.
+fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Result<Bytes, Error> {
     let mut block = Block::new(len);
     pack(block.floats_mut())?;
+    let half: fn(f32) -> u16 = match precision {
+        Precision::F16 => |x| f16::from_f32(x).to_bits(),
+        Precision::Bf16 => |x| bf16::from_f32(x).to_bits(),
+        Precision::F32 => return whole(block, len),
+    };
+    let floats = block.floats_mut();
+    if precision == Precision::F16
+        && let Some(got) = floats.iter().find(|x| x.is_finite() && !f16::from_f32(**x).is_finite())
+    {
+        return Err(error(format!("a weight of `{name}` is beyond the precision f16"))
+            .expected("at most 65504 in magnitude")
+            .got(got)
+            .help("choose bf16, which has the range of f32"));
+    }
+    // Two halves in the place of a float, in the order in which a file has them.
+    let mut halves = Block::new(len.div_ceil(2));
+    for (to, pair) in halves.floats_mut().iter_mut().zip(floats.chunks(2)) {
+        let bits = pair.iter().rev().fold(0, |bits, &x| bits << 16 | u32::from(half(x)));
+        *to = f32::from_bits(bits);
+    }
+    whole(halves, len.div_ceil(2))
+}
+
+/// A block of so many floats as bytes.
+fn whole(mut block: Block, len: usize) -> Result<Bytes, Error> {
     if cfg!(target_endian = "big") {
         block.floats_mut().iter_mut().for_each(|float| *float = f32::from_bits(float.to_bits().to_le()));
     }
     let size = len * size_of::<f32>();
-    Bytes::new(block).slice(0..size).ok_or_else(|| super::error("packed weights lost their end"))
+    Bytes::new(block).slice(0..size).ok_or_else(|| error("packed weights lost their end"))
 }
 
 /// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
@@ -90,6 +116,7 @@ mod tests {
             name: format!("w{index}"),
             content: Content::Packed(
                 100,
+                Precision::F32,
                 Box::new(move |to| {
                     to.iter_mut().enumerate().for_each(|(at, float)| *float = (index * at) as f32);
                     Ok(())
@@ -113,7 +140,7 @@ mod tests {
     #[test]
     fn errors_of_packing_come_back() {
         let fail =
-            Weights { name: "w".into(), content: Content::Packed(1, Box::new(|_| Err(super::super::error("no")))) };
+            Weights { name: "w".into(), content: Content::Packed(1, Precision::F32, Box::new(|_| Err(error("no")))) };
         let mut all = weights(3);
         all.push(fail);
         assert!(make(all, 2, Keys::Content).is_err());

@@ -20,15 +20,15 @@ use super::call::Call;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
-use super::{Keys, constants, error, held_as_float};
+use super::{Cpu, constants, error, held_as_float};
 
 /// Makes a program of a part, and the blobs that it names, which so many threads pack.
-pub(super) fn lower(part: &Part, threads: usize, keys: Keys) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
     let graph = part.graph()?;
     let mut lowering = Lowering {
         model: &part.model,
         graph,
-        plan: Plan::new(&graph.symbols),
+        plan: Plan::new(&graph.symbols, cpu.precision),
         views: HashMap::new(),
         arranged: HashMap::new(),
         fusion: Fusion::of(graph),
@@ -58,7 +58,7 @@ pub(super) fn lower(part: &Part, threads: usize, keys: Keys) -> Result<(CpuProgr
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
-    lowering.plan.finish(threads, keys)
+    lowering.plan.finish(threads, cpu.keys)
 }
 
 /// A part being lowered.

@@ -43,7 +43,7 @@ impl Lowering<'_> {
         }
         let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
-            &x,
+            self.typical(&x),
             [channels, sizes.first().map_or(0, |size| *size as i64)],
             groups,
             &kernel,
@@ -58,21 +58,23 @@ impl Lowering<'_> {
             Some((form, conv)) => {
                 self.plan.scratch(form.scratch_each(&conv));
                 let len = pack::winograd_f32_len(form, &conv).ok_or_else(too_large)?;
-                self.plan.packed(name, len, move |to| constants::winograd(constant, form, &conv, to))?
+                let w = self.plan.packed(name, len, move |to| constants::winograd(constant, form, &conv, to))?;
+                self.plan.tensor(&w)?
             }
             None if output_padding.is_some() => {
                 let conv = transposed(channels, &sizes, groups, &kernel, &stride, &padding, &dilation)
                     .ok_or_else(|| error("a transposed convolution without two dimensions"))?;
                 let len = pack::conv_transpose2d_f32_len(&conv).ok_or_else(too_large)?;
-                self.plan.packed(name, len, move |to| constants::transposed(constant, &conv, to))?
+                self.plan.weights(name, len, move |to| constants::transposed(constant, &conv, to))?
             }
             None if depthwise => {
                 let len = sizes.iter().product();
-                self.plan.packed(name, len, move |to| constants::depthwise(constant, to))?
+                let w = self.plan.packed(name, len, move |to| constants::depthwise(constant, to))?;
+                self.plan.tensor(&w)?
             }
             None => {
                 let len = constants::convolution_len(&sizes, groups as usize).ok_or_else(too_large)?;
-                self.plan.packed(name, len, move |to| constants::convolution(constant, groups as usize, to))?
+                self.plan.weights(name, len, move |to| constants::convolution(constant, groups as usize, to))?
             }
         };
         let (tail, result) = self.tail(id, Some(&order))?;
@@ -80,7 +82,7 @@ impl Lowering<'_> {
         let picture = if is_line { as_picture(&y) } else { y.clone() };
         let step = Convolution {
             x: self.plan.tensor(&x)?,
-            w: self.plan.tensor(&w)?,
+            w,
             y: self.plan.tensor(&picture)?,
             kernel,
             stride,
@@ -100,6 +102,14 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// Images, rows and columns of pictures for choosing an algorithm: where they are not known, one image of the greatest
+    /// size.
+    fn typical(&self, pictures: &View) -> Option<[usize; 3]> {
+        let [images, _, height, width] = pictures.shape.as_slice() else { return None };
+        let images = images.as_int().map_or(Some(1), |images| usize::try_from(images).ok())?;
+        Some([images, self.plan.most(height).ok()?, self.plan.most(width).ok()?])
+    }
+
     /// `addmm` and `mm`.
     pub(super) fn linear(&mut self, id: NodeId) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
@@ -111,26 +121,20 @@ impl Lowering<'_> {
                 let sizes = constant.sizes()?;
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
                 let len = pack::matrix_f32_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
-                (true, self.plan.packed(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
+                (true, self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
             }
             None => {
                 let b = self.dense(b)?;
                 self.packing(&b.shape)?;
-                (false, b)
+                (false, self.plan.tensor(&b)?)
             }
         };
         let (tail, result) = self.tail(id, None)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let y = self.plan.dense(shape)?;
         let matrix = call.shape(call.result()?)?.to_vec();
-        let step = Matmul {
-            a: self.plan.tensor(&a)?,
-            b: self.plan.tensor(&b)?,
-            y: self.plan.window(&y, &matrix)?,
-            packed,
-            transposed: false,
-            tail,
-        };
+        let step =
+            Matmul { a: self.plan.tensor(&a)?, b, y: self.plan.window(&y, &matrix)?, packed, transposed: false, tail };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
@@ -200,9 +204,9 @@ pub(super) fn channels_last(rank: usize) -> Vec<usize> {
     order
 }
 
-/// Whether a convolution of known sizes is faster by Winograd's algorithm, and in which form.
+/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form.
 fn winograd(
-    x: &View,
+    pictures: Option<[usize; 3]>,
     [in_c, out_c]: [i64; 2],
     groups: u32,
     kernel: &[u32],
@@ -213,7 +217,7 @@ fn winograd(
     if kernel.len() != 2 {
         return None;
     }
-    let size = |index: usize| usize::try_from(x.shape.get(index)?.as_int()?).ok();
+    let [images, height, width] = pictures?;
     let pair = |list: &[u32]| Some([*list.first()? as usize, *list.get(1)? as usize]);
     let (in_c, out_c) = (usize::try_from(in_c).ok()?, usize::try_from(out_c).ok()?);
     let conv = Conv2d {
@@ -221,7 +225,7 @@ fn winograd(
         padding: [padding.first()?.map(|size| size as usize), padding.get(1)?.map(|size| size as usize)],
         dilation: pair(dilation)?,
         groups: groups as usize,
-        ..Conv2d::new([size(0)?, size(2)?, size(3)?, in_c], out_c, pair(kernel)?)
+        ..Conv2d::new([images, height, width, in_c], out_c, pair(kernel)?)
     };
     Winograd::choose(&conv).map(|form| (form, conv))
 }
