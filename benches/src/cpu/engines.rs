@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use rushlight::Compiler;
+use rushlight::{Compiler, Precision};
 
 use crate::agreement;
 use crate::peer::{Opened, Peer};
@@ -37,9 +37,17 @@ const fn engine(name: &'static str, worker: Worker, file: &'static str) -> Engin
 }
 
 /// What our compiler makes of `model.pt2` for the CPU back end.
-const COMPILED: &str = "compiled.pte";
+const fn compiled(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "compiled.pte",
+        Precision::F16 => "compiled_f16.pte",
+        Precision::Bf16 => "compiled_bf16.pte",
+    }
+}
 
-pub const OURS: Engine = engine("Rushlight", Worker::Ours, COMPILED);
+pub const OURS: Engine = engine("Rushlight", Worker::Ours, compiled(Precision::F32));
+pub const OURS_BF16: Engine =
+    Engine { error: BFLOAT16_ERROR, ..engine("Rushlight bf16", Worker::Ours, compiled(Precision::Bf16)) };
 pub const OURS_PORTABLE: Engine = engine("portable `.pte`", Worker::Ours, "portable.pte");
 pub const OURS_XNNPACK: Engine = engine("XNNPACK's `.pte`", Worker::Ours, "xnnpack.pte");
 pub const EXECUTORCH: Engine = engine("ExecuTorch XNNPACK", Worker::ExecuTorch, "xnnpack.pte");
@@ -78,13 +86,13 @@ impl Engines {
     }
 
     /// Compiles a model for the CPU back end; the file. An earlier one is gone even if that fails.
-    pub fn compile(&self, model: &str) -> Result<PathBuf> {
+    pub fn compile(&self, model: &str, precision: Precision) -> Result<PathBuf> {
         let (folder, error) = (self.models.join(model), |e: rushlight::Error| anyhow::anyhow!("{e}"));
-        let file = folder.join(COMPILED);
+        let file = folder.join(compiled(precision));
         if file.exists() {
             std::fs::remove_file(&file)?;
         }
-        let compiler = Compiler::new().method("forward", folder.join("model.pt2"));
+        let compiler = Compiler::new().method("forward", folder.join("model.pt2")).precision(precision);
         let program = compiler.backend_named("cpu").and_then(Compiler::compile).map_err(error)?;
         program.save(&file).map_err(error)?;
         Ok(file)

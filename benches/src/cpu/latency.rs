@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use rushlight::Precision;
 
-use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, PEERS};
+use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, PEERS};
 use super::sides::{ROUNDS, Sides, TURN};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::geometric_mean;
 
 const THREADS: [usize; 2] = [1, 2];
-/// One model's row for one number of threads: the peers, OpenVINO in bf16 and ours.
+/// One model's row for one number of threads: the peers, OpenVINO and ours in bf16, and ours.
 struct Row {
     model: String,
     others: f64,
@@ -20,7 +21,7 @@ struct Row {
 }
 
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
-    let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS]).collect();
+    let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS_BF16, &OURS]).collect();
     let mut missing = Missing::default();
     let rows: Vec<Row> =
         models.iter().map(|model| measured(engines, model, &columns, &mut missing)).collect::<Result<_>>()?;
@@ -31,26 +32,31 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
          with one thread and with two, take turns of {} ms, each in a process of its own. Every one was first found to agree \
          with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is \
          slower. *Other work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it \
-         follows only where the processor has instructions for that; Rushlight has no bf16 yet.\n",
+         follows only where the processor has instructions for that; Rushlight rounds weights to bf16 and computes in \
+         float32.\n",
         TURN.as_millis(),
     );
     for (number, threads) in THREADS.iter().enumerate() {
         let _ = write!(text, "\n### {threads} thread{}\n", if *threads == 1 { "" } else { "s" });
         println!("{threads} threads");
         let names = columns.iter().map(|engine| engine.name);
-        let titles = ["model"].into_iter().chain(names).chain(["Rushlight bf16", "ratio", "other work"]);
+        let titles = ["model"].into_iter().chain(names).chain(["ratio", "ratio, bf16", "other work"]);
         text.push_str(&header(titles));
         for measured in &rows {
             let times = &measured.times[number];
             let cells = times.iter().map(|&time| cell(time, milliseconds));
             let compared = cell(ours(times).zip(fastest(times)).map(|(ours, fastest)| ours / fastest), ratio);
-            let rest = ["missing".to_owned(), compared, ratio(measured.others)];
+            let of = |engine: &Engine| times[columns.iter().position(|column| column.name == engine.name)?];
+            let halves = cell(of(&OURS_BF16).zip(of(&OPENVINO_BF16)).map(|(ours, theirs)| ours / theirs), ratio);
+            let rest = [compared, halves, ratio(measured.others)];
             row(&mut text, [measured.model.clone()].into_iter().chain(cells).chain(rest));
         }
         let means = (0..columns.len())
             .map(|column| mean(&rows, |row| Some((ours(&row.times[number])?, row.times[number][column]?))));
         text.push_str("\nGeometric means of Rushlight's time over that of\n\n");
-        for (engine, mean) in columns.iter().zip(means).filter(|(engine, _)| engine.name != OURS.name) {
+        for (engine, mean) in
+            columns.iter().zip(means).filter(|(engine, _)| ![OURS.name, OURS_BF16.name].contains(&engine.name))
+        {
             let _ = writeln!(text, "- {}: {}", engine.name, cell(mean, ratio));
         }
         let _ = writeln!(
@@ -71,7 +77,9 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing: &mut Missing) -> Result<Row> {
-    missing.unless(&format!("{model}, compiling"), engines.compile(model));
+    for precision in [Precision::F32, Precision::Bf16] {
+        missing.unless(&format!("{model}, compiling in {}", precision.name()), engines.compile(model, precision));
+    }
     let mut sides = Sides::none();
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {

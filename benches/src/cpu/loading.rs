@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rushlight::Module;
 use rushlight::format::cpu::{CPU_BACKEND, CpuProgram};
+use rushlight::{Module, Precision};
 
 use super::engines::{Engine, Engines, OURS, PEERS};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
@@ -36,7 +36,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let bounded = ["weights", "planned", "bound"];
     memory.push_str(&header(["model"].into_iter().chain(names()).chain(bounded)));
     for model in models {
-        let file = missing.unless(&format!("{model}, compiling"), engines.compile(model));
+        let file = missing.unless(&format!("{model}, compiling"), engines.compile(model, Precision::F32));
         let opened = measured(engines, model, &columns, &mut missing);
         let name = || [(*model).to_owned()].into_iter();
         let loads: Vec<Option<f64>> = opened.iter().map(|opened| opened.map(|opened| opened.load)).collect();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use rushlight::Precision;
 
 use super::engines::{Engine, Engines, ONNX_RUNTIME, OURS};
 use super::sides::{ROUNDS, Sides};
@@ -45,7 +46,7 @@ pub fn run(engines: &Engines) -> Result<String> {
             "other work",
         ];
         text.push_str(&header(titles));
-        missing.unless(&format!("{model}, compiling"), engines.compile(model));
+        missing.unless(&format!("{model}, compiling"), engines.compile(model, Precision::F32));
         let tensor = |size: usize| match *unit {
             "batch" => format!("{size}x3x224x224"),
             _ => format!("1x{size}x384"),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use rushlight::Precision;
 
 use super::engines::{Engine, Engines, OURS, OURS_PORTABLE, OURS_XNNPACK};
 use super::sides::{ROUNDS, Sides};
@@ -39,7 +40,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     ];
     text.push_str(&header(titles));
     for model in models {
-        missing.unless(&format!("{model}, compiling"), engines.compile(model));
+        missing.unless(&format!("{model}, compiling"), engines.compile(model, Precision::F32));
         let opened = SOURCES.map(|engine| engines.open(engine, model, 1, PICTURE));
         let mut sides = Sides::none();
         for (place, (engine, opened)) in SOURCES.iter().zip(opened).enumerate() {

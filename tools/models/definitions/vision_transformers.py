@@ -96,7 +96,10 @@ def depth_anything():
         backbone_config=backbone, patch_size=7, reassemble_hidden_size=32, neck_hidden_sizes=[8, 8, 16, 16],
         fusion_hidden_size=16, head_hidden_size=8, initializer_range=0.2,
     )
-    return viewer(transformers.DepthAnythingForDepthEstimation(config), ("predicted_depth",), 28)
+    network = transformers.DepthAnythingForDepthEstimation(config)
+    # What is negative before the last rectifier would be a depth of zero.
+    network.head.conv3.weight.data.abs_()
+    return viewer(network, ("predicted_depth",), 28)
 
 
 def text_tower():
