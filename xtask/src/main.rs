@@ -16,7 +16,7 @@ usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
   check          formatting, clippy, docs, the direction of dependencies, licences
-  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64
+  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm
   sanitize       the engine's tests under the address sanitizer, with a nightly compiler
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, cpu (all

@@ -21,6 +21,7 @@ const STAGES: &[Stage] = &[
     ("python", python),
     ("models", models),
     ("aarch64", aarch64),
+    ("wasm", wasm),
 ];
 
 pub fn all() -> Result<()> {
@@ -157,4 +158,29 @@ fn aarch64() -> Result<()> {
     println!("NOT RUN in the emulator: {}", NOT_EMULATED.join(", "));
     let skipped = NOT_EMULATED.iter().flat_map(|name| ["--skip", name]);
     run(tests(&[]).args(target).arg("--").args(skipped).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))
+}
+
+/// Crates whose unit tests also run as WebAssembly, and the flags they are compiled with: without vectors, with them, and
+/// with relaxed ones too, where all three are compared. There the compiler must make no vectors of its own: LLVM (22 at
+/// least) takes the greater and the lesser of their elements by instructions for which NaN may be any number.
+const WASM: &[(&str, &[&str])] = &[
+    ("", &["rushlight-engine"]),
+    ("-C target-feature=+simd128", &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"]),
+    ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
+];
+
+/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js.
+fn wasm() -> Result<()> {
+    setup::one("cross")?;
+    if !exists("node") {
+        println!("NOT RUN: all of this stage, which needs Node.js");
+        return Ok(());
+    }
+    for (flags, packages) in WASM {
+        let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--lib"]);
+        test.args(["--target", "wasm32-wasip1"]).args(packages.iter().flat_map(|package| ["-p", package]));
+        // A panic ends the program, so that a failed test cannot be reported later.
+        run(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The instruction sets behind one trait, and the one place where a job enters code compiled for one of them.
 //!
 //! A vector is always 16 f32 lanes, the width of a panel of packed weights: one AVX-512 register, two of AVX2, four of
-//! NEON or SSE2. Kernels are written once, generic over [`Simd`], and compiled for each instruction set by
+//! NEON, SSE2 or WebAssembly. Kernels are written once, generic over [`Simd`], and compiled for each instruction set by
 //! [`Simd::vectorize`]. All of a kernel must be `#[inline(always)]`, down to the operations of the trait: only what is
 //! inlined into the function with `#[target_feature]` is compiled with the feature.
 #![allow(unsafe_code)]
@@ -13,11 +13,13 @@ mod avx512;
 pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod quarters;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm;
 
 use crate::convert::{from_bf16, from_f16};
 use crate::{Half, Isa};
@@ -235,6 +237,10 @@ pub(crate) enum Level {
     Avx512(avx512::Avx512),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128(wasm::Wasm<false>),
+    #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+    RelaxedSimd(wasm::Wasm<true>),
 }
 
 impl Level {
@@ -249,6 +255,10 @@ impl Level {
             Isa::Avx512 => avx512::Avx512::new().map(Level::Avx512),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::new().map(Level::Neon),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => Some(Level::Simd128(wasm::Wasm::<false>::new())),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Isa::RelaxedSimd => Some(Level::RelaxedSimd(wasm::Wasm::<true>::new())),
             #[allow(unreachable_patterns)]
             _ => None,
         }
@@ -277,6 +287,10 @@ impl Level {
             Level::Avx512(_) => Isa::Avx512,
             #[cfg(target_arch = "aarch64")]
             Level::Neon(_) => Isa::Neon,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128(_) => Isa::Simd128,
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Level::RelaxedSimd(_) => Isa::RelaxedSimd,
         }
     }
 
@@ -295,6 +309,10 @@ impl Level {
             Level::Avx512(simd) => simd.vectorize(job),
             #[cfg(target_arch = "aarch64")]
             Level::Neon(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Level::RelaxedSimd(simd) => simd.vectorize(job),
         }
     }
 

@@ -153,7 +153,7 @@ pub fn per_second(amount: f64, time: Duration) -> f64 {
 
 /// Numbers that are neither zero nor denormal.
 fn numbers(n: usize) -> Vec<f32> {
-    (0..n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 + 0.001).collect()
+    (0..n).map(|i| (i % 1009 * 7919 % 1009) as f32 / 1009.0 + 0.001).collect()
 }
 
 #[cfg(test)]

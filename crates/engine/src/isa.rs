@@ -16,11 +16,16 @@ pub enum Isa {
     Avx512,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
+    /// WebAssembly with 128-bit vectors.
+    Simd128,
+    /// WebAssembly with 128-bit vectors and relaxed operations on them.
+    RelaxedSimd,
 }
 
 impl Isa {
     /// All of them, the portable one first, within an architecture from the weakest to the strongest.
-    pub const ALL: &'static [Isa] = &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    pub const ALL: &'static [Isa] =
+        &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Neon, Isa::Simd128, Isa::RelaxedSimd];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
@@ -41,7 +46,7 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx512` or `neon`.
+    /// `scalar`, `sse2`, `avx2`, `avx512`, `neon`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -49,6 +54,8 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
+            Isa::Simd128 => "simd128",
+            Isa::RelaxedSimd => "relaxed-simd",
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::{Activation, Engine, Isa, Residual, Tail};
 /// One engine for each instruction set of this machine and number of threads, and for the tile of AVX-512 in portable code.
 fn engines() -> impl Iterator<Item = Engine> {
     let levels = Isa::available().filter_map(Level::of).chain([Level::wide_scalar()]);
-    levels.flat_map(|level| [1, 3].map(|threads| Engine::with_level(level, threads)))
+    let threads: &[usize] = if cfg!(target_family = "wasm") { &[1] } else { &[1, 3] };
+    levels.flat_map(move |level| threads.iter().map(move |&threads| Engine::with_level(level, threads)))
 }
 
 /// Reproducible numbers in -1..1.

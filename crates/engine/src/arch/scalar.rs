@@ -17,10 +17,16 @@ fn enter<S: Simd, J: Job>(simd: S, job: J) -> J::Out {
     job.run(simd)
 }
 
-// Where there are vectors, this code only serves to compare with. Its loops stay calls there: inlined, they would take
-// nine tenths of the time that it takes to compile the engine.
-#[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), inline(always))]
+// Where there are vectors, this code only serves to compare with, and with the checks of a debug build only to be tested.
+// Its loops stay calls there: inlined, they would take nine tenths of the time that it takes to compile the engine.
+#[cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128", debug_assertions),
+    inline(never)
+)]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128", debug_assertions)),
+    inline(always)
+)]
 fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     let mut lanes = [0.0; LANES];
     for (i, lane) in lanes.iter_mut().enumerate() {

@@ -224,8 +224,9 @@ mod tests {
             let rate = flop_rate(&engine);
             assert!(rate.is_finite() && rate > 0.0, "{isa}: {rate}");
         }
-        let limits = Limits::measure(&Engine::new(2));
-        assert_eq!((limits.isa, limits.threads), (Isa::detect(), 2));
+        let engine = Engine::new(2);
+        let limits = Limits::measure(&engine);
+        assert_eq!((limits.isa, limits.threads), (Isa::detect(), engine.threads()));
         assert!(limits.byte_rate.is_finite() && limits.byte_rate > 0.0, "{limits:?}");
         let (caches, memory) = read_rates(&Engine::new(1), &WORKING_SETS);
         assert_eq!(caches.len(), WORKING_SETS.len());

@@ -1,0 +1,141 @@
+//! Vectors of WebAssembly, plain and relaxed: a vector is four of 128 bits.
+//!
+//! A machine that lacks one of these instructions refuses the whole module, so that nothing is left to find out at run
+//! time: what the module was compiled with is there.
+#![allow(unused_unsafe, reason = "of all instruction sets, only this one's operations are safe to call")]
+
+use core::arch::wasm32::*;
+
+use super::quarters::{by_quarters, quarters, transpose8_by_quarters};
+use super::{Job, MANTISSA, SQRT_HALF, Simd};
+
+/// `simd128`; if `RELAXED`, `relaxed-simd` too.
+#[derive(Clone, Copy)]
+pub(crate) struct Wasm<const RELAXED: bool>(());
+
+impl Wasm<false> {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
+#[cfg(target_feature = "relaxed-simd")]
+impl Wasm<true> {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Whether `f32x4_pmax` and `f32x4_pmin` are what they say. Where there are relaxed instructions, LLVM (22 at least)
+/// takes `relaxed_max` and `relaxed_min` for them, which return any operand when one is NaN.
+const HAS_PMAX: bool = !cfg!(target_feature = "relaxed-simd");
+
+/// The columns of four rows.
+#[inline(always)]
+fn transpose4(rows: [v128; 4]) -> [v128; 4] {
+    let pair = |a, b| (i32x4_shuffle::<0, 4, 2, 6>(a, b), i32x4_shuffle::<1, 5, 3, 7>(a, b));
+    let ((even01, odd01), (even23, odd23)) = (pair(rows[0], rows[1]), pair(rows[2], rows[3]));
+    [
+        i64x2_shuffle::<0, 2>(even01, even23),
+        i64x2_shuffle::<0, 2>(odd01, odd23),
+        i64x2_shuffle::<1, 3>(even01, even23),
+        i64x2_shuffle::<1, 3>(odd01, odd23),
+    ]
+}
+
+impl<const RELAXED: bool> Wasm<RELAXED> {
+    /// `yes` where all bits of a lane of `mask` are set, `no` where none is.
+    #[inline(always)]
+    fn select(mask: v128, yes: v128, no: v128) -> v128 {
+        if RELAXED { i32x4_relaxed_laneselect(yes, no, mask) } else { v128_bitselect(yes, no, mask) }
+    }
+}
+
+impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
+    type V = [v128; 4];
+
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
+    const PIXELS: usize = 4;
+
+    #[inline(never)]
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        job.run(self)
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        quarters!(|_i| f32x4_splat(x))
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        quarters!(|i| load4(from.wrapping_add(4 * i)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        quarters!(|i| store4(to.wrapping_add(4 * i), v[i]));
+    }
+
+    by_quarters! {
+        add(a, b) => f32x4_add(a, b);
+        sub(a, b) => f32x4_sub(a, b);
+        mul(a, b) => f32x4_mul(a, b);
+        div(a, b) => f32x4_div(a, b);
+        fma(a, b, c) => if RELAXED { f32x4_relaxed_madd(a, b, c) } else { f32x4_add(f32x4_mul(a, b), c) };
+        // The instructions return their first operand when one is NaN, and when they are equal.
+        max(bound, v) => if HAS_PMAX { f32x4_pmax(v, bound) } else { Self::select(f32x4_lt(v, bound), bound, v) };
+        min(bound, v) => if HAS_PMAX { f32x4_pmin(v, bound) } else { Self::select(f32x4_gt(v, bound), bound, v) };
+        abs(v) => f32x4_abs(v);
+        copysign(v, sign) => v128_bitselect(sign, v, f32x4_splat(-0.0));
+        select_less(a, b, yes, no) => Self::select(f32x4_lt(a, b), yes, no);
+        select_equal(a, b, yes, no) => Self::select(f32x4_eq(a, b), yes, no);
+        sqrt(v) => f32x4_sqrt(v);
+        floor(v) => f32x4_floor(v);
+        ceil(v) => f32x4_ceil(v);
+        trunc(v) => f32x4_trunc(v);
+        round(v) => f32x4_nearest(v);
+        ldexp(v, n) => {
+            let exponent = if RELAXED { i32x4_relaxed_trunc_f32x4(n) } else { i32x4_trunc_sat_f32x4(n) };
+            i32x4_add(v, i32x4_shl(exponent, 23))
+        };
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        let quarter = |v| {
+            let sqrt_half = u32x4_splat(SQRT_HALF);
+            let steps = i32x4_sub(v, sqrt_half);
+            let mantissa = i32x4_add(v128_and(steps, u32x4_splat(MANTISSA)), sqrt_half);
+            (mantissa, f32x4_convert_i32x4(i32x4_shr(steps, 23)))
+        };
+        let parts = v.map(quarter);
+        (parts.map(|part| part.0), parts.map(|part| part.1))
+    }
+
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        let four = f32x4_add(f32x4_add(v[0], v[2]), f32x4_add(v[1], v[3]));
+        let two = f32x4_add(four, i64x2_shuffle::<1, 1>(four, four));
+        f32x4_extract_lane::<0>(two) + f32x4_extract_lane::<1>(two)
+    }
+
+    transpose8_by_quarters!(load4, transpose4, store4);
+}
+
+/// # Safety
+/// Four floats are readable at `from`.
+#[inline(always)]
+unsafe fn load4(from: *const f32) -> v128 {
+    // SAFETY: the caller vouches for it, and any alignment will do.
+    unsafe { v128_load(from.cast()) }
+}
+
+/// # Safety
+/// Four floats are writable at `to`.
+#[inline(always)]
+unsafe fn store4(to: *mut f32, v: v128) {
+    // SAFETY: the caller vouches for it, and any alignment will do.
+    unsafe { v128_store(to.cast(), v) };
+}
