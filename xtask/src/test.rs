@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::check;
-use crate::command::{cargo, command, exists, root, run};
+use crate::command::{cargo, command, exists, output, root, run};
 use crate::setup::{self, venv_python};
 use crate::size;
 
@@ -176,11 +176,23 @@ fn wasm() -> Result<()> {
         println!("NOT RUN: all of this stage, which needs Node.js");
         return Ok(());
     }
-    for (flags, packages) in WASM {
-        let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--lib"]);
-        test.args(["--target", "wasm32-wasip1"]).args(packages.iter().flat_map(|package| ["-p", package]));
-        // A panic ends the program, so that a failed test cannot be reported later.
-        run(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))?;
-    }
-    Ok(())
+    // The tests have one thread: while those of one build run, the next is made.
+    thread::scope(|scope| {
+        let builds: Vec<_> = WASM.iter().map(|build| scope.spawn(|| wasm_tests(build))).collect();
+        builds.into_iter().try_for_each(|build| match build.join() {
+            Ok(printed) => {
+                println!("{}", printed?);
+                Ok(())
+            }
+            Err(_) => bail!("the thread that waits for a build panicked"),
+        })
+    })
+}
+
+fn wasm_tests((flags, packages): &(&str, &[&str])) -> Result<String> {
+    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--lib"]);
+    test.args(["--target", "wasm32-wasip1"]).args(packages.iter().flat_map(|package| ["-p", package]));
+    // A panic ends the program, so that what a failed test printed cannot be shown later.
+    let printed = output(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))?;
+    Ok(format!("{} [{flags}]\n{printed}", packages.join(", ")))
 }
