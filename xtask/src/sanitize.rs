@@ -10,7 +10,9 @@ pub fn engine() -> Result<()> {
         .context("the address sanitizer needs a nightly compiler: rustup toolchain install nightly")?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     // The target is named so that build scripts run without the sanitizer.
-    let mut test =
-        command("cargo", &["+nightly", "test", "-p", "rushlight-engine", "--lib", "--tests", "--target", host]);
+    let mut test = command(
+        "cargo",
+        &["+nightly", "test", "--profile", "checked", "-p", "rushlight-engine", "--lib", "--target", host],
+    );
     run(test.env("RUSTFLAGS", "-Zsanitizer=address"))
 }

@@ -197,6 +197,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes[0]
     }
 
+    /// The greatest lane; which of the numbers counts where there is NaN is not said.
+    #[inline(always)]
+    fn greatest(self, v: Self::V) -> f32 {
+        let mut lanes = self.lanes(v);
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                let other = lanes[i + width];
+                lanes[i] = if other > lanes[i] { other } else { lanes[i] };
+            }
+        }
+        lanes[0]
+    }
+
     /// Writes 8 columns of 8 rows as rows: `to[j * to_stride + i] = from[i * from_stride + j]`.
     ///
     /// # Safety

@@ -70,8 +70,7 @@ pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
         #[inline(always)]
         |a, b| s.max(a, b),
     );
-    let lanes = s.lanes(greatest);
-    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    s.greatest(greatest)
 }
 
 /// Writes `f` of each vector of `x` to `y`, which is as long.

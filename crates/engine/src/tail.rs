@@ -67,7 +67,6 @@ impl Activation {
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
         let zero = s.splat(0.0);
-        let half = s.splat(0.5);
         match self {
             Activation::None => x,
             Activation::Clamp { min, max } => s.min(s.splat(max), s.max(s.splat(min), x)),
@@ -81,15 +80,11 @@ impl Activation {
             Activation::Sigmoid => math::sigmoid(s, x),
             Activation::Silu => s.mul(x, math::sigmoid(s, x)),
             Activation::Tanh => math::tanh(s, x),
-            Activation::GeluErf => {
-                let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
-                let halved = s.mul(x, half);
-                s.fma(halved, erf, halved)
-            }
+            Activation::GeluErf => math::gelu(s, x),
             Activation::GeluTanh => {
                 let cube = s.mul(s.mul(x, x), x);
                 let inner = s.mul(s.fma(s.splat(0.044_715), cube, x), s.splat(0.797_884_6));
-                let halved = s.mul(x, half);
+                let halved = s.mul(x, s.splat(0.5));
                 s.fma(halved, math::tanh(s, inner), halved)
             }
         }

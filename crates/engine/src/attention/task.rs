@@ -249,7 +249,8 @@ impl Block<'_> {
             return;
         }
         if is_packed {
-            self.score(s, head, row, rows, seen);
+            // Whole panels: what is beyond the keys that a row sees never counts.
+            self.score(s, head, row, rows, seen.next_multiple_of(LANES));
         } else {
             for key in 0..seen {
                 let (query, key_row) = (self.inputs.query(head, row), self.inputs.key(self.first + key));
@@ -257,29 +258,22 @@ impl Block<'_> {
             }
         }
         for i in 0..rows {
-            let visible = self.inputs.attention.causal.then(|| (row + i + 1).saturating_sub(self.first).min(seen));
+            let visible = self.seen(row + i).min(seen);
+            let (scores, hidden) =
+                self.scores[i * self.stride..][..self.stride].split_at_mut(visible.next_multiple_of(LANES));
             // A row's result must not show how far the others of its tile see.
-            let (scores, hidden) = self.scores[i * self.stride..][..seen].split_at_mut(visible.unwrap_or(seen));
-            hidden.fill(0.0);
-            let mask =
-                self.inputs.attention.mask.zip(self.inputs.mask).map(|(strides, mask)| {
-                    &mask[self.inputs.at(strides, head, row + i) + self.first..][..scores.len()]
-                });
-            let max = weigh(s, scores, self.inputs.attention.scale, mask);
+            hidden[..seen.saturating_sub(scores.len())].fill(0.0);
+            let (scores, _) = scores.as_chunks_mut::<LANES>();
+            let mask = self
+                .inputs
+                .attention
+                .mask
+                .zip(self.inputs.mask)
+                .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row + i) + self.first..][..visible]);
+            let max = weigh(s, scores, visible, self.inputs.attention.scale, mask);
             let max = max.max(greatest[i]);
             // Where all scores are -inf, their powers shall be 0.
-            let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
-            for scores in scores.chunks_mut(LANES) {
-                let power = math::exp(s, s.sub(s.read(scores), shift));
-                s.write(scores, power);
-            }
-            let sum = fold::sum(
-                s,
-                scores,
-                0.0,
-                #[inline(always)]
-                |x| x,
-            ) as f32;
+            let sum = powers(s, scores, if max == f32::NEG_INFINITY { 0.0 } else { max });
             if greatest[i] == max || self.first == 0 {
                 sums[i] += sum;
             } else {
@@ -311,8 +305,10 @@ impl Block<'_> {
     #[inline(always)]
     fn score<S: Simd>(&mut self, s: S, head: usize, row: usize, rows: usize, columns: usize) {
         let depth = self.inputs.attention.depth;
-        let pointers: [*const f32; ROWS] =
-            core::array::from_fn(|i| self.inputs.query(head, row + i.min(rows - 1)).as_ptr());
+        let mut pointers = [core::ptr::null(); ROWS];
+        for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
+            *pointer = self.inputs.query(head, row + i).as_ptr();
+        }
         let tile = Tile {
             depth,
             panel: self.keys.as_ptr(),
@@ -330,8 +326,10 @@ impl Block<'_> {
     /// `results += scores times values`.
     #[inline(always)]
     fn apply<S: Simd>(&mut self, s: S, head: usize, row: usize, rows: usize, keys: usize) {
-        let pointers: [*const f32; ROWS] =
-            core::array::from_fn(|i| self.scores[i.min(rows - 1) * self.stride..].as_ptr());
+        let mut pointers = [core::ptr::null(); ROWS];
+        for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
+            *pointer = self.scores[i * self.stride..].as_ptr();
+        }
         let strides = self.inputs.attention.y;
         let tile = Tile {
             depth: keys,
@@ -393,25 +391,41 @@ unsafe fn by_panels<S: Simd>(s: S, tile: Tile<'_>, columns: usize) {
     }
 }
 
-/// Scales scores, adds the mask, and returns the greatest.
+/// Scales scores, adds the mask, and returns the greatest of those that are visible, which end in the last vector. What
+/// is beyond them becomes -inf.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [f32], scale: f32, mask: Option<&[f32]>) -> f32 {
-    let factor = s.splat(scale);
-    match mask {
-        None => {
-            for scores in scores.chunks_mut(LANES) {
-                let v = s.mul(s.read(scores), factor);
-                s.write(scores, v);
-            }
-        }
-        Some(mask) => {
-            for (scores, mask) in scores.chunks_mut(LANES).zip(mask.chunks(LANES)) {
-                let v = s.fma(s.read(scores), factor, s.read(mask));
-                s.write(scores, v);
-            }
-        }
+fn weigh<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32, mask: Option<&[f32]>) -> f32 {
+    static PLACES: [f32; LANES] =
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+    let (factor, hidden) = (s.splat(scale), s.splat(f32::NEG_INFINITY));
+    let whole = visible / LANES;
+    let mut greatest = hidden;
+    for (i, scores) in scores.iter_mut().enumerate() {
+        let v = match mask {
+            None => s.mul(s.read(scores), factor),
+            Some(mask) => s.fma(s.read(scores), factor, s.read(&mask[i * LANES..])),
+        };
+        let v = if i < whole {
+            v
+        } else {
+            s.select_less(s.read(&PLACES), s.splat((visible - whole * LANES) as f32), v, hidden)
+        };
+        s.write(scores, v);
+        greatest = s.max(greatest, v);
     }
-    fold::max(s, scores)
+    s.greatest(greatest)
+}
+
+/// Replaces scores by e to the power of what is between them and `shift`, and returns the sum.
+#[inline(always)]
+fn powers<S: Simd>(s: S, scores: &mut [[f32; LANES]], shift: f32) -> f32 {
+    let (mut sum, shift) = (s.splat(0.0), s.splat(shift));
+    for scores in scores {
+        let power = math::exp(s, s.sub(s.read(scores), shift));
+        s.write(scores, power);
+        sum = s.add(sum, power);
+    }
+    s.sum(sum)
 }
 
 #[inline(always)]
