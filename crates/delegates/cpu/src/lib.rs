@@ -144,7 +144,8 @@ impl Delegate for Running<'_> {
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
         self.shapes.update(context, &self.memory)?;
-        let mut outputs = self.memory.outputs(context, &self.shapes)?;
+        let mut outputs = [const { None }; memory::MAX_OUTPUTS];
+        self.memory.outputs(context, &self.shapes, &mut outputs)?;
         for (index, step) in self.steps.iter_mut().enumerate() {
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());
             let mut site = memory::Site {

@@ -85,14 +85,14 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// The outputs of a call, in the sizes that they have this time.
+    /// Finds the outputs of a call, in the sizes that they have this time.
     pub fn outputs<'c>(
         &self,
         context: &'c DelegateContext<'_>,
         shapes: &Shapes,
-    ) -> Result<[Option<TensorMut<'c>>; MAX_OUTPUTS]> {
-        let mut outputs = [const { None }; MAX_OUTPUTS];
-        for ((index, sizes), slot) in self.outputs.iter().enumerate().zip(&mut outputs) {
+        outputs: &mut [Option<TensorMut<'c>>; MAX_OUTPUTS],
+    ) -> Result<()> {
+        for ((index, sizes), slot) in self.outputs.iter().enumerate().zip(outputs) {
             let mut output = context.output(index)?;
             let mut wanted = [0; rushlight_runtime::MAX_RANK];
             for (size, wanted) in sizes.iter().zip(&mut wanted) {
@@ -104,7 +104,7 @@ impl<'m> Memory<'m> {
             }
             *slot = Some(output);
         }
-        Ok(outputs)
+        Ok(())
     }
 }
 

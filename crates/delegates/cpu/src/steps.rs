@@ -28,11 +28,23 @@ impl Prepared {
     }
 }
 
+/// Operands of most elementwise steps. Room for all that there may be takes longer to clear than a small step to run.
+const FEW_OPERANDS: usize = 3;
+
 impl Elementwise {
     fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+        if self.operands.len() <= FEW_OPERANDS {
+            self.run_with::<FEW_OPERANDS>(engine, site)
+        } else {
+            self.run_with::<MAX_OPERANDS>(engine, site)
+        }
+    }
+
+    /// With room for `N` operands.
+    fn run_with<const N: usize>(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
         let (y, reader) = site.split(self.y)?;
         let dims = reader.dims(self.y);
-        let mut sources = [Source { data: &[], strides: [0; rushlight_engine::MAX_DIMS] }; MAX_OPERANDS];
+        let mut sources = [Source { data: &[], strides: [0; rushlight_engine::MAX_DIMS] }; N];
         let sources = sources.get_mut(..self.operands.len()).ok_or_else(damaged)?;
         for (operand, source) in self.operands.iter().zip(sources.iter_mut()) {
             source.data = reader.floats(*operand)?;
