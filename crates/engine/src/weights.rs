@@ -1,5 +1,7 @@
 //! Packed weights in the types that they may have.
 
+use alloc::vec::Vec;
+
 use crate::Half;
 
 /// What a function of [`pack`](crate::pack) made, as it is or rounded to 16 bits. Products widen such weights on the way

@@ -88,15 +88,17 @@ pub(crate) fn erf<S: Simd>(s: S, x: S::V) -> S::V {
     s.select_less(magnitude, s.splat(0.93), small, s.copysign(large, x))
 }
 
-/// `x` times the probability that a normally distributed number is below it. Error: 2^-23 (2 |y| + 1), for which 5e-15
-/// counts as 0.
+/// `x` times the probability that a normally distributed number is below it. Error: 2^-23 (2 |y| + 1). Of -inf it is NaN,
+/// as with PyTorch.
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     // Beyond a magnitude t are exp(t P(t)) / 2 of the numbers, and none to speak of beyond 8.
-    let t = s.min(s.splat(8.0), s.abs(x));
+    let (zero, most) = (s.splat(0.0), s.splat(8.0));
+    let t = s.min(most, s.abs(x));
     let p = polynomial(s, t, [GELU_0, GELU_1, GELU_2, GELU_3, GELU_4, GELU_5, GELU_6, GELU_7, GELU_8]);
-    let beyond = power(s, s.mul(t, p));
-    s.fma(s.mul(t, s.splat(-0.5)), beyond, s.max(s.splat(0.0), x))
+    let beyond = s.mul(power(s, s.mul(t, p)), s.splat(0.5));
+    let beyond = s.select_less(t, most, beyond, zero);
+    s.mul(x, s.select_less(x, zero, beyond, s.sub(s.splat(1.0), beyond)))
 }
 
 /// exp(x) - 1. Error: 3 ULP; -1 where exp(x) is below 2^-126.
@@ -350,6 +352,13 @@ mod tests {
                     assert!((f64::from(got) - exact).abs() <= bound, "{level:?}: gelu({x}) is {exact}, not {got}");
                 }
             }
+            let mut special = [0.0; LANES];
+            special[..3].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN]);
+            level.run(Apply(Function::Gelu, &mut special));
+            assert!(
+                special[0].is_nan() && special[1] == f32::INFINITY && special[2].is_nan(),
+                "{level:?}: {special:?}"
+            );
         }
     }
 }
