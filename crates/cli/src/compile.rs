@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use rushlight::Compiler;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::Literal;
 use rushlight::compiler::partition::Report;
 use rushlight::compiler::{Compiled, ConstantResult};
+use rushlight::{Compiler, Precision};
 use rushlight_devtools::describe;
 use serde_json::json;
 
@@ -46,8 +47,8 @@ pub struct Compile {
     backends: Vec<String>,
 
     /// What the backend `cpu` rounds weights to. Everything is computed in f32
-    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
-    precision: String,
+    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = precision())]
+    precision: Precision,
 
     /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
     #[arg(long, value_name = "FILE|-")]
@@ -98,6 +99,10 @@ pub struct Compile {
     json: bool,
 }
 
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+}
+
 impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
@@ -111,7 +116,7 @@ impl Compile {
         for backend in &self.backends {
             compiler = compiler.backend_named(backend)?;
         }
-        compiler = compiler.precision(self.precision.parse().map_err(rushlight::Error::from)?);
+        compiler = compiler.precision(self.precision);
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')

@@ -57,8 +57,8 @@ impl Job for Panels<'_> {
         let Self { few, panels } = self;
         match few.packed {
             Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
-            Weights::Half(Half::F16, packed) => few.panels(s, panels, F16s(packed.as_ptr())),
-            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16s(packed.as_ptr())),
+            Weights::Half(Half::F16, packed) => few.panels(s, panels, Halves::<true>(packed.as_ptr())),
+            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Halves::<false>(packed.as_ptr())),
         }
     }
 }
@@ -96,25 +96,16 @@ impl Lines for Floats {
     }
 }
 
+/// Numbers of [`Half::F16`] if `IS_F16`, else of [`Half::Bf16`].
 #[derive(Clone, Copy)]
-struct F16s(*const u16);
+struct Halves<const IS_F16: bool>(*const u16);
 
-impl Lines for F16s {
+impl<const IS_F16: bool> Lines for Halves<IS_F16> {
     #[inline(always)]
     unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        let half = const { if IS_F16 { Half::F16 } else { Half::Bf16 } };
         // SAFETY: the caller vouches for 16 numbers.
-        unsafe { s.widen(Half::F16, self.0.wrapping_add(at)) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Bf16s(*const u16);
-
-impl Lines for Bf16s {
-    #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
-        // SAFETY: the caller vouches for 16 numbers.
-        unsafe { s.widen(Half::Bf16, self.0.wrapping_add(at)) }
+        unsafe { s.widen(half, self.0.wrapping_add(at)) }
     }
 }
 
