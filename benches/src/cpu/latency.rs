@@ -32,8 +32,8 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
          with one thread and with two, take turns of {} ms, each in a process of its own. Every one was first found to agree \
          with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is \
          slower. *Other work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it \
-         follows only where the processor has instructions for that; Rushlight rounds weights to bf16 and computes in \
-         float32.\n",
+         follows only where the processor has instructions for that; Rushlight rounds weights to bf16, and with such \
+         instructions what they are multiplied with too.\n",
         TURN.as_millis(),
     );
     for (number, threads) in THREADS.iter().enumerate() {

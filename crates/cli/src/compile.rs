@@ -46,7 +46,8 @@ pub struct Compile {
     #[arg(long = "backend", value_name = "NAME")]
     backends: Vec<String>,
 
-    /// What the backend `cpu` rounds weights to. Everything is computed in f32
+    /// What the backend `cpu` rounds weights to. Sums are in f32; with bf16, processors that multiply pairs of it round
+    /// what is multiplied with the weights too
     #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = precision())]
     precision: Precision,
 

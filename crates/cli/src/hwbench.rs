@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use rushlight::engine::hwbench::{Limits, Selection, Timing, WORKING_SETS, flop_rate, read_rates, time_kernels};
+use rushlight::engine::hwbench::{
+    Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, flop_rate, read_rates, time_kernels,
+};
 use rushlight::engine::{self, Engine, Isa};
 use rushlight_devtools::steps::{add_share, limits_json};
 use serde_json::{Value as Json, json};
@@ -113,12 +115,14 @@ struct MachineLimits {
     threads: usize,
 }
 
-/// Bytes per second that so many threads read.
+/// Bytes per second that so many threads read, and what else is of the chosen instruction set alone.
 struct Reads {
     threads: usize,
     /// Of each of [`WORKING_SETS`], which each thread has to itself.
     working_sets: Vec<f64>,
     memory: f64,
+    /// Operations per second of the chosen instruction set with pairs of bf16, if it has them.
+    bf16: Option<f64>,
 }
 
 impl MachineLimits {
@@ -131,7 +135,7 @@ impl MachineLimits {
             for isa in Isa::available() {
                 limits.push(Limits { isa, threads, flop_rate: flop_rate(&engine(isa)?), byte_rate: memory });
             }
-            reads.push(Reads { threads, working_sets, memory });
+            reads.push(Reads { threads, working_sets, memory, bf16: bf16_flop_rate(&engine(chosen)?) });
         }
         Ok(Self { limits, reads, chosen, threads })
     }
@@ -152,12 +156,14 @@ impl MachineLimits {
             let rates = self.limits.iter().filter(|limits| limits.isa == isa).map(|limits| limits.flop_rate);
             row(format!("compute, {isa}{mark}"), "GFLOP/s", rates.collect())
         });
+        let bf16: Option<Vec<f64>> = self.reads.iter().map(|reads| reads.bf16).collect();
+        let bf16 = bf16.map(|rates| row(format!("compute in bf16, {} *", self.chosen), "GFLOP/s", rates));
         let caches = WORKING_SETS.iter().enumerate().map(|(i, &bytes)| {
             let rates = self.reads.iter().filter_map(|reads| reads.working_sets.get(i).copied());
             row(format!("read {} a thread", output::bytes(bytes as u64)), "GB/s", rates.collect())
         });
         let memory = row("read from memory".to_owned(), "GB/s", self.reads.iter().map(|reads| reads.memory).collect());
-        output::print(&format!("\n{}", output::table(&header, compute.chain(caches).chain([memory]))));
+        output::print(&format!("\n{}", output::table(&header, compute.chain(bf16).chain(caches).chain([memory]))));
     }
 
     /// A row for each variant, with its time on each instruction set, and the rates of the chosen one.
@@ -215,7 +221,12 @@ impl MachineLimits {
         let reads = self.reads.iter().map(|reads| {
             let sets = WORKING_SETS.iter().zip(&reads.working_sets);
             let sets: Vec<Json> = sets.map(|(size, rate)| json!({ "bytes": size, "bytes_per_s": rate })).collect();
-            json!({ "threads": reads.threads, "working_sets": sets, "memory_bytes_per_s": reads.memory })
+            json!({
+                "threads": reads.threads,
+                "working_sets": sets,
+                "memory_bytes_per_s": reads.memory,
+                "bf16_flops_per_s": reads.bf16,
+            })
         });
         json!({
             "chosen_isa": self.chosen.name(),

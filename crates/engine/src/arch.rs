@@ -21,8 +21,8 @@ mod sse2;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
 
-use crate::convert::{from_bf16, from_f16};
-use crate::{Half, Isa};
+use crate::Isa;
+use crate::convert::{from_bf16, from_f16, to_bf16};
 
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -44,6 +44,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const PANELS: usize;
     /// Pixels of the largest register tile of a depthwise convolution, from 4 to 6.
     const PIXELS: usize;
+
+    /// What [`dots`](Self::dots) gives, or nothing of interest.
+    type Dots: Simd;
+    const MAY_DOT: bool = false;
 
     /// Runs a job in a function compiled for this instruction set.
     fn vectorize<J: Job>(self, job: J) -> J::Out;
@@ -88,29 +92,61 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
     }
 
-    /// Sixteen numbers of 16 bits, which is exact.
+    /// Sixteen numbers of [`Half::F16`](crate::Half), which is exact.
     ///
     /// # Safety
     /// 16 numbers are readable at `from`.
     #[inline(always)]
-    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
+    unsafe fn widen_f16(self, from: *const u16) -> Self::V {
         // SAFETY: the caller vouches for 16 numbers.
         let narrow = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         let mut lanes = [0.0f32; LANES];
-        match half {
-            Half::F16 => {
-                for lane in 0..LANES {
-                    lanes[lane] = from_f16(narrow[lane]);
-                }
-            }
-            Half::Bf16 => {
-                for lane in 0..LANES {
-                    lanes[lane] = from_bf16(narrow[lane]);
-                }
-            }
+        for lane in 0..LANES {
+            lanes[lane] = from_f16(narrow[lane]);
         }
         // SAFETY: the array has 16 floats.
         unsafe { self.load(lanes.as_ptr()) }
+    }
+
+    /// The first and the second numbers of sixteen pairs of [`Half::Bf16`](crate::Half), which is exact.
+    ///
+    /// # Safety
+    /// 16 pairs are readable at `from`.
+    #[inline(always)]
+    unsafe fn widen_pairs(self, from: *const u16) -> [Self::V; 2] {
+        // SAFETY: the caller vouches for 16 pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
+        let mut lanes = [[0.0f32; LANES]; 2];
+        for (lane, pair) in pairs.into_iter().enumerate() {
+            lanes[0][lane] = from_bf16(pair[0]);
+            lanes[1][lane] = from_bf16(pair[1]);
+        }
+        // SAFETY: each array has 16 floats.
+        [unsafe { self.load(lanes[0].as_ptr()) }, unsafe { self.load(lanes[1].as_ptr()) }]
+    }
+
+    /// This instruction set with products of pairs of bf16 as instructions: [`narrow`](Self::narrow) and
+    /// [`dot`](Self::dot), if the processor has it, which is possible only with [`MAY_DOT`](Self::MAY_DOT).
+    #[inline(always)]
+    fn dots(self) -> Option<Self::Dots> {
+        None
+    }
+
+    /// The first `n` floats, at most 16, to the nearest of [`Half::Bf16`](crate::Half), ties to even, and zeros. Numbers
+    /// below the normal ones may become zero.
+    ///
+    /// # Safety
+    /// `n` floats are readable at `from`, and 16 numbers writable at `to`.
+    #[inline(always)]
+    unsafe fn narrow(self, from: *const f32, n: usize, to: *mut u16) {
+        // SAFETY: the caller vouches for both.
+        unsafe { narrow_portably(self, from, n, to) };
+    }
+
+    /// For each lane `sum` and the products of the numbers of its pair of bf16, rounded after each or at the end.
+    #[inline(always)]
+    fn dot(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+        dot_portably(self, a, b, sum)
     }
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
@@ -227,6 +263,28 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+/// [`Simd::narrow`] for every instruction set.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn narrow_portably<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u16) {
+    // SAFETY: the caller vouches for `n` floats.
+    let lanes = s.lanes(unsafe { s.load_part(from, n) });
+    // SAFETY: the caller vouches for 16 numbers.
+    unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes.map(to_bf16)) };
+}
+
+/// [`Simd::dot`] for every instruction set.
+#[inline(always)]
+fn dot_portably<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V {
+    let pairs = [s.lanes(a), s.lanes(b)].map(|lanes| lanes.map(f32::to_bits));
+    let second = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair & 0xffff_0000)));
+    let first = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair << 16)));
+    let sum = s.fma(s.read(&second[0]), s.read(&second[1]), sum);
+    s.fma(s.read(&first[0]), s.read(&first[1]), sum)
+}
+
 /// Something to compute with any instruction set.
 pub(crate) trait Job {
     type Out;
@@ -247,7 +305,7 @@ pub(crate) enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512),
+    Avx512(avx512::Avx512<false>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -266,6 +324,8 @@ impl Level {
             Isa::Avx2 => avx2::Avx2::new().map(Level::Avx2),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::Avx512::new().map(Level::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => avx512::Avx512::with_dots().map(Level::Avx512),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::new().map(Level::Neon),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -296,6 +356,8 @@ impl Level {
             Level::Sse2(_) => Isa::Sse2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(simd) if simd.dots().is_some() => Isa::Avx512Bf16,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => Isa::Avx512,
             #[cfg(target_arch = "aarch64")]

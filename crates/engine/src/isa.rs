@@ -14,6 +14,8 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// The same with products of pairs of bf16, for weights of that type.
+    Avx512Bf16,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
     /// WebAssembly with 128-bit vectors.
@@ -24,8 +26,16 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the portable one first, within an architecture from the weakest to the strongest.
-    pub const ALL: &'static [Isa] =
-        &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Neon, Isa::Simd128, Isa::RelaxedSimd];
+    pub const ALL: &'static [Isa] = &[
+        Isa::Scalar,
+        Isa::Sse2,
+        Isa::Avx2,
+        Isa::Avx512,
+        Isa::Avx512Bf16,
+        Isa::Neon,
+        Isa::Simd128,
+        Isa::RelaxedSimd,
+    ];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
@@ -46,13 +56,14 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx512`, `neon`, `simd128` or `relaxed-simd`.
+    /// `scalar`, `sse2`, `avx2`, `avx512`, `avx512-bf16`, `neon`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
             Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Neon => "neon",
             Isa::Simd128 => "simd128",
             Isa::RelaxedSimd => "relaxed-simd",

@@ -6,7 +6,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::{Conv2d, Conv3d, ConvTranspose2d, Winograd};
+use crate::convert::{to_bf16, to_f16};
+use crate::{Conv2d, Conv3d, ConvTranspose2d, Half, Winograd};
 
 /// Columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
@@ -199,6 +200,26 @@ pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, 
         }
     }
     packed
+}
+
+/// Rounds packed weights to 16 bits. [`Half::F16`] stay where they are; of [`Half::Bf16`], each two lines of 16 become one of
+/// 16 pairs, which is how processors multiply them. A last line alone stays as it is.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
+    assert_eq!(packed.len(), to.len(), "as many numbers as there are weights");
+    match half {
+        Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
+        Half::Bf16 => {
+            for (to, lines) in to.chunks_mut(2 * PANEL).zip(packed.chunks(2 * PANEL)) {
+                let width = lines.len() / PANEL;
+                for (at, &x) in lines.iter().enumerate() {
+                    to[at % PANEL * width + at / PANEL] = to_bf16(x);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

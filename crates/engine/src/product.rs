@@ -5,15 +5,17 @@
 //! level, and through panels and register tiles inside. Sums over K continue in the output between blocks.
 #![allow(unsafe_code)]
 
+mod halves;
 pub(crate) mod tile;
 
 use core::mem::MaybeUninit;
 
 use crate::arch::{Job, LANES, Level, Simd};
 use crate::tail::Steps;
-use crate::{Engine, Half, Weights};
+use crate::{Engine, Weights};
 
-use tile::Tile;
+use halves::Narrow;
+use tile::{Factors, Floats, Tile, Upcoming};
 
 /// The left side: where the elements of each row are.
 pub(crate) trait Rows: Sync {
@@ -258,11 +260,12 @@ impl<R: Rows> Job for Block<'_, R> {
                         let panels = panels.clone();
                         match product.packed {
                             Weights::F32(packed) => {
-                                part.run(s, product, &blocks, panels, &pointers, &mut InPlace(packed.as_ptr()));
+                                let right = InPlace(packed.as_ptr());
+                                part.run(s, product, &blocks, panels, &mut ByPointers { pointers: &pointers, right });
                             }
                             Weights::Half(half, packed) => {
                                 let (blocks, pointers) = (&blocks, &pointers);
-                                s.vectorize(Widening { half, packed, part, product, blocks, panels, pointers });
+                                Narrow { half, packed, part, product, blocks, panels, pointers }.run(s);
                             }
                         }
                     }
@@ -291,6 +294,12 @@ impl Blocks {
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
 
+    /// Whether each block begins at an even place of K and has an even number of them.
+    fn are_pairs(&self) -> bool {
+        let is_whole = self.block_taps == self.taps && self.block_depth == self.depth;
+        self.depth.is_multiple_of(2) || is_whole && (self.taps * self.depth).is_multiple_of(2)
+    }
+
     /// Rows of a block: as many as the pointers, the copies of a row and the caches allow, a multiple of `tile_rows`.
     ///
     /// Weights that are small enough to stay in a cache are gone through again for every few rows, whose results then
@@ -312,6 +321,7 @@ impl Blocks {
 }
 
 /// A block of rows times a block of K.
+#[derive(Clone, Copy)]
 struct Part {
     group: usize,
     line: usize,
@@ -325,11 +335,6 @@ struct Part {
 }
 
 impl Part {
-    /// Floats of a panel that the block needs.
-    fn floats(&self) -> usize {
-        self.taps * self.depth * LANES
-    }
-
     #[inline(always)]
     fn run<S: Simd, R: Rows>(
         &self,
@@ -337,8 +342,7 @@ impl Part {
         product: &Product<'_, R>,
         blocks: &Blocks,
         panels: core::ops::Range<usize>,
-        pointers: &Pointers,
-        weights: &mut impl Panels,
+        operands: &mut impl Operands,
     ) {
         let panel_stride = blocks.taps * blocks.depth * LANES;
         let group_panels = product.columns.div_ceil(LANES);
@@ -352,9 +356,15 @@ impl Part {
             let group_column = panel * LANES;
             let column = self.group * product.columns + group_column;
             let first = (self.group * group_panels + panel) * panel_stride + k * LANES;
-            let placed = weights.place(s, first, together, panel_stride, self.floats());
-            let upcoming_panels = panels.end.saturating_sub(panel + together).min(S::PANELS);
-            let lines = (self.taps * self.depth).div_ceil(tiles);
+            // The first tile of the next panel would wait for memory where weights are too many for the caches.
+            let upcoming = Upcoming {
+                from: core::ptr::null(),
+                stride: panel_stride,
+                panels: panels.end.saturating_sub(panel + together).min(S::PANELS),
+                lines: (self.taps * self.depth).div_ceil(tiles),
+            };
+            let right = Panels { first, count: together, stride: panel_stride, upcoming };
+            operands.place(s, self, &right);
             let bias = if steps.bias.is_null() { steps.bias } else { steps.bias.wrapping_add(column) };
             let mut row = 0;
             for (rows, first_tile, repeat) in [(height + 1, 0, taller), (height, taller, tiles - taller)] {
@@ -363,18 +373,9 @@ impl Part {
                 }
                 let pixel = pixel + row * product.place.step;
                 let tile = Tile {
-                    pointers: pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
-                    pointer_stride: self.count,
+                    factors: operands.factors(self, &right, row, first_tile),
                     rows,
                     repeat,
-                    taps: self.taps,
-                    depth: self.depth,
-                    // The first tile of the next panel would wait for memory where weights are too many for the caches.
-                    upcoming: placed.panel.wrapping_add(together * panel_stride + first_tile * lines * LANES),
-                    upcoming_panels: if placed.is_in_place { upcoming_panels } else { 0 },
-                    upcoming_lines: lines,
-                    panel: placed.panel,
-                    panel_stride: placed.stride,
                     panels: together,
                     columns: (product.columns - group_column).min(together * LANES),
                     out: product.out.wrapping_add(pixel * product.out_stride + column),
@@ -395,80 +396,76 @@ impl Part {
     }
 }
 
-/// Where panels of the weights can be read as floats.
-trait Panels {
-    /// `floats` floats of each of `count` panels, which are `stride` apart in the packed weights, from the first's on.
-    fn place<S: Simd>(&mut self, s: S, first: usize, count: usize, stride: usize, floats: usize) -> Placed;
+/// Panels of packed weights that are multiplied together.
+struct Panels {
+    /// Where the first begins, at the part's first K.
+    first: usize,
+    count: usize,
+    /// Numbers to the next panel.
+    stride: usize,
+    /// What follows them, counted from the beginning of the packed weights: its place is not yet said.
+    upcoming: Upcoming,
 }
 
-struct Placed {
-    panel: *const f32,
-    /// Floats to the next panel.
-    stride: usize,
-    /// Whether what follows in memory is what follows in the packed weights.
-    is_in_place: bool,
+/// Both sides of a part.
+trait Operands {
+    type Factors: Factors;
+
+    /// Makes panels ready to be multiplied.
+    fn place<S: Simd>(&mut self, s: S, part: &Part, panels: &Panels);
+
+    /// The factors of the tiles from a row on, of which the first is the `tile`-th of the part.
+    fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Self::Factors;
+}
+
+/// Rows where they are, and panels of floats.
+struct ByPointers<'a, W> {
+    pointers: &'a Pointers,
+    right: W,
+}
+
+/// Where panels can be read as floats.
+trait Right {
+    fn place<S: Simd>(&mut self, s: S, part: &Part, panels: &Panels);
+
+    /// The first panel, the floats to the next, and what is read after them.
+    fn panels(&self, part: &Part, panels: &Panels, tile: usize) -> (*const f32, usize, Upcoming);
+}
+
+impl<W: Right> Operands for ByPointers<'_, W> {
+    type Factors = Floats;
+
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, s: S, part: &Part, panels: &Panels) {
+        self.right.place(s, part, panels);
+    }
+
+    #[inline(always)]
+    fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Floats {
+        let (panel, panel_stride, upcoming) = self.right.panels(part, panels, tile);
+        Floats {
+            pointers: self.pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
+            pointer_stride: part.count,
+            taps: part.taps,
+            depth: part.depth,
+            panel,
+            panel_stride,
+            upcoming,
+        }
+    }
 }
 
 /// Weights that are floats.
 struct InPlace(*const f32);
 
-impl Panels for InPlace {
+impl Right for InPlace {
     #[inline(always)]
-    fn place<S: Simd>(&mut self, _: S, first: usize, _: usize, stride: usize, _: usize) -> Placed {
-        Placed { panel: self.0.wrapping_add(first), stride, is_in_place: true }
-    }
-}
-
-/// The most panels of a register tile.
-const MOST_PANELS: usize = 2;
-
-/// Weights of 16 bits, of which a block of K is widened for all tiles of a part: in the first-level cache, as if it had
-/// been read from memory as it is.
-struct Widened<'a> {
-    half: Half,
-    packed: &'a [u16],
-    floats: [MaybeUninit<f32>; MOST_PANELS * MOST_K * LANES],
-}
-
-impl Panels for Widened<'_> {
-    #[inline(always)]
-    fn place<S: Simd>(&mut self, s: S, first: usize, count: usize, stride: usize, floats: usize) -> Placed {
-        let to = self.floats.as_mut_ptr().cast::<f32>();
-        for panel in 0..count.min(MOST_PANELS) {
-            for line in (0..floats).step_by(LANES) {
-                let from = self.packed.as_ptr().wrapping_add(first + panel * stride + line);
-                // SAFETY: `Product::run` asks for all weights.
-                let wide = unsafe { s.widen(self.half, from) };
-                // SAFETY: a block of K has at most `MOST_K` lines.
-                unsafe { s.store(to.wrapping_add(panel * floats + line), wide) };
-            }
-        }
-        Placed { panel: to, stride: floats, is_in_place: false }
-    }
-}
-
-/// A part with weights of 16 bits, in a function of its own for the memory that it needs.
-struct Widening<'a, R> {
-    half: Half,
-    packed: &'a [u16],
-    part: Part,
-    product: &'a Product<'a, R>,
-    blocks: &'a Blocks,
-    panels: core::ops::Range<usize>,
-    pointers: &'a Pointers,
-}
-
-impl<R: Rows> Job for Widening<'_, R> {
-    type Out = ();
+    fn place<S: Simd>(&mut self, _: S, _: &Part, _: &Panels) {}
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
-    fn run<S: Simd>(self, s: S) {
-        let Self { half, packed, part, product, blocks, panels, pointers } = self;
-        let floats = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_K * LANES];
-        part.run(s, product, blocks, panels, pointers, &mut Widened { half, packed, floats });
+    fn panels(&self, _: &Part, panels: &Panels, tile: usize) -> (*const f32, usize, Upcoming) {
+        let panel = self.0.wrapping_add(panels.first);
+        let skipped = panels.count * panels.stride + tile * panels.upcoming.lines * LANES;
+        (panel, panels.stride, Upcoming { from: panel.wrapping_add(skipped), ..panels.upcoming })
     }
 }

@@ -1,11 +1,16 @@
 //! Packed weights in the types that they may have.
+#![allow(unsafe_code)]
 
 use alloc::vec::Vec;
 
 use crate::Half;
+use crate::arch::{Job, LANES, Simd};
 
-/// What a function of [`pack`](crate::pack) made, as it is or rounded to 16 bits. Products widen such weights on the way
-/// and sum in f32.
+/// What a function of [`pack`](crate::pack) made, as it is or rounded to 16 bits by [`pack::halves`](crate::pack::halves).
+///
+/// Sums are in f32. Products widen weights of 16 bits on the way, except where the processor multiplies pairs of bf16
+/// ([`Isa::Avx512Bf16`](crate::Isa::Avx512Bf16)): there the left side is rounded to bf16 too, unless it has fewer than four
+/// rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Weights<'a> {
     F32(&'a [f32]),
@@ -48,6 +53,130 @@ impl Weights<'_> {
                 let (first, others) = weights.split_at(at);
                 (Self::Half(half, first), Self::Half(half, others))
             }
+        }
+    }
+}
+
+/// Packed weights of one type, a line of 16 at a time.
+pub(crate) trait Lines: Copy {
+    /// The line from `at` on, which is a multiple of 16.
+    ///
+    /// # Safety
+    /// There are as many weights.
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V;
+
+    /// The two lines from `at` on.
+    ///
+    /// # Safety
+    /// There are as many weights.
+    #[inline(always)]
+    unsafe fn two<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
+        // SAFETY: the caller vouches for both.
+        [unsafe { self.line(s, at) }, unsafe { self.line(s, at + LANES) }]
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Floats(pub(crate) *const f32);
+
+impl Lines for Floats {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { s.load(self.0.wrapping_add(at)) }
+    }
+}
+
+/// [`Half::F16`]
+#[derive(Clone, Copy)]
+pub(crate) struct F16(pub(crate) *const u16);
+
+impl Lines for F16 {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller vouches for 16 numbers.
+        unsafe { s.widen_f16(self.0.wrapping_add(at)) }
+    }
+}
+
+/// [`Half::Bf16`]: lines in pairs, and a last one alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16<'a>(pub(crate) &'a [u16]);
+
+impl Lines for Bf16<'_> {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+        let pair = at / (2 * LANES) * (2 * LANES);
+        if pair + 2 * LANES <= self.0.len() {
+            // SAFETY: both lines are there.
+            let lines = unsafe { s.widen_pairs(self.0.as_ptr().wrapping_add(pair)) };
+            return lines[usize::from(at > pair)];
+        }
+        let mut last = [0; 2 * LANES];
+        for (pair, &number) in last.chunks_exact_mut(2).zip(&self.0[at..]) {
+            pair[0] = number;
+        }
+        // SAFETY: the array has two lines.
+        let [line, _] = unsafe { s.widen_pairs(last.as_ptr()) };
+        line
+    }
+
+    #[inline(always)]
+    unsafe fn two<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
+        if at.is_multiple_of(2 * LANES) {
+            // SAFETY: the caller vouches for two lines.
+            return unsafe { s.widen_pairs(self.0.as_ptr().wrapping_add(at)) };
+        }
+        // SAFETY: likewise.
+        [unsafe { self.line(s, at) }, unsafe { self.line(s, at + LANES) }]
+    }
+}
+
+/// Writes `lines` lines of weights of 16 bits as floats, from `first` on, which is a multiple of 16.
+pub(crate) struct Widen<'a> {
+    pub(crate) half: Half,
+    pub(crate) packed: &'a [u16],
+    pub(crate) first: usize,
+    pub(crate) lines: usize,
+    /// As many floats.
+    pub(crate) to: *mut f32,
+}
+
+impl Widen<'_> {
+    /// # Safety
+    /// The weights are there, and as many floats are writable.
+    pub(crate) unsafe fn run<S: Simd>(self, s: S) {
+        s.vectorize(self);
+    }
+
+    #[inline(always)]
+    fn lines<S: Simd>(&self, s: S, lines: impl Lines) {
+        let to = |line: usize| self.to.wrapping_add(line * LANES);
+        let single = self.lines.min(self.first / LANES % 2);
+        let last = self.lines - (self.lines - single) % 2;
+        for line in (single..last).step_by(2) {
+            // SAFETY: `run` asks for the weights.
+            let [one, other] = unsafe { lines.two(s, self.first + line * LANES) };
+            // SAFETY: `run` asks for as many floats.
+            unsafe { s.store(to(line), one) };
+            // SAFETY: likewise.
+            unsafe { s.store(to(line + 1), other) };
+        }
+        for line in (0..single).chain(last..self.lines) {
+            // SAFETY: `run` asks for the weights and the floats.
+            unsafe { s.store(to(line), lines.line(s, self.first + line * LANES)) };
+        }
+    }
+}
+
+impl Job for Widen<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.half {
+            Half::F16 => self.lines(s, F16(self.packed.as_ptr())),
+            Half::Bf16 => self.lines(s, Bf16(self.packed)),
         }
     }
 }

@@ -3,7 +3,6 @@
 use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
-use crate::Half;
 
 /// AVX2, and FMA and F16C, which every processor with AVX2 has too.
 #[derive(Clone, Copy)]
@@ -56,13 +55,6 @@ fn masks(n: usize) -> [__m256i; 2] {
     halves!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
 }
 
-/// Upper halves of floats, with zeros for the lower ones.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn from_bf16(upper: __m128i) -> __m256 {
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(upper)))
-}
-
 /// Stores the first `n` floats, fewer than 8. Stores with a mask take dozens of cycles on some processors.
 ///
 /// # Safety
@@ -92,6 +84,7 @@ unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
 
 impl Simd for Avx2 {
     type V = [__m256; 2];
+    type Dots = Self;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
@@ -153,14 +146,9 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
+    unsafe fn widen_f16(self, from: *const u16) -> Self::V {
         let second = from.wrapping_add(8);
-        match half {
-            Half::F16 => {
-                halves!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
-            }
-            Half::Bf16 => halves!(from_bf16(_mm_loadu_si128(from.cast())), from_bf16(_mm_loadu_si128(second.cast()))),
-        }
+        halves!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
     }
 
     #[inline(always)]

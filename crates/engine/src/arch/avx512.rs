@@ -3,13 +3,19 @@
 use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
-use crate::Half;
 
-/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has.
+/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. With `BF16`, its code may use that
+/// extension too.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const BF16: bool> {
+    dots: Option<Bf16>,
+}
 
-impl Avx512 {
+/// That the processor has the extension BF16.
+#[derive(Clone, Copy)]
+struct Bf16(());
+
+impl Avx512<false> {
     pub(crate) fn new() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx512f")
@@ -23,12 +29,25 @@ impl Avx512 {
             target_feature = "avx512dq",
             target_feature = "avx512vl"
         ));
-        found.then_some(Self(()))
+        found.then_some(Self { dots: None })
+    }
+
+    pub(crate) fn with_dots() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(target_feature = "avx512bf16");
+        Self::new().filter(|_| found).map(|_| Self { dots: Some(Bf16(())) })
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn enter<J: Job>(simd: Avx512, job: J) -> J::Out {
+fn enter<J: Job>(simd: Avx512<false>, job: J) -> J::Out {
+    job.run(simd)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+fn enter_dots<J: Job>(simd: Avx512<true>, job: J) -> J::Out {
     job.run(simd)
 }
 
@@ -46,17 +65,25 @@ macro_rules! with {
     };
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type V = __m512;
+    type Dots = Avx512<true>;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 6;
+    const MAY_DOT: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
-        // SAFETY: an `Avx512` exists only where the processor has AVX-512.
-        unsafe { enter(self, job) }
+        let Self { dots } = self;
+        if const { BF16 } {
+            // SAFETY: an `Avx512<true>` comes from `dots`, which only gives one where the processor has BF16.
+            unsafe { enter_dots(Avx512 { dots }, job) }
+        } else {
+            // SAFETY: an `Avx512` exists only where the processor has AVX-512.
+            unsafe { enter(Avx512 { dots }, job) }
+        }
     }
 
     #[inline(always)]
@@ -91,12 +118,45 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn widen(self, half: Half, from: *const u16) -> Self::V {
-        match half {
-            Half::F16 => with!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))),
-            Half::Bf16 => with!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
-                _mm256_loadu_si256(from.cast())
-            )))),
+    unsafe fn widen_f16(self, from: *const u16) -> Self::V {
+        with!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast())))
+    }
+
+    #[inline(always)]
+    fn dots(self) -> Option<Avx512<true>> {
+        self.dots.map(|dots| Avx512 { dots: Some(dots) })
+    }
+
+    #[inline(always)]
+    unsafe fn narrow(self, from: *const f32, n: usize, to: *mut u16) {
+        #[target_feature(enable = "avx512f,avx512bf16,avx512vl")]
+        #[inline]
+        fn narrow(v: __m512) -> __m256i {
+            // SAFETY: both are 32 bytes of which any are valid.
+            unsafe { core::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(v)) }
+        }
+        if const { !BF16 } {
+            // SAFETY: the caller vouches for the memory.
+            return unsafe { super::narrow_portably(self, from, n, to) };
+        }
+        // SAFETY: the caller vouches for the memory; an `Avx512<true>` exists only where the processor has BF16.
+        unsafe { _mm256_storeu_si256(to.cast(), narrow(self.load_part(from, n))) };
+    }
+
+    #[inline(always)]
+    fn dot(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+        #[target_feature(enable = "avx512f,avx512bf16")]
+        #[inline]
+        fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            // SAFETY: both are 64 bytes of which any are valid.
+            let pairs = |v: __m512| unsafe { core::mem::transmute::<__m512, __m512bh>(v) };
+            _mm512_dpbf16_ps(sum, pairs(a), pairs(b))
+        }
+        if const { BF16 } {
+            // SAFETY: an `Avx512<true>` exists only where the processor has BF16.
+            unsafe { dot(a, b, sum) }
+        } else {
+            super::dot_portably(self, a, b, sum)
         }
     }
 

@@ -33,6 +33,7 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
 
 impl Simd for Neon {
     type V = [float32x4_t; 4];
+    type Dots = Self;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;

@@ -37,6 +37,7 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 
 impl Simd for Scalar {
     type V = [f32; LANES];
+    type Dots = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
@@ -181,13 +182,19 @@ macro_rules! forward {
 #[cfg(test)]
 impl Simd for WideScalar {
     type V = [f32; LANES];
+    type Dots = Self;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 4;
+    const MAY_DOT: bool = true;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)
+    }
+
+    fn dots(self) -> Option<Self> {
+        Some(self)
     }
 
     fn splat(self, x: f32) -> Self::V {

@@ -73,6 +73,7 @@ fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
 
 impl Simd for Sse2 {
     type V = [__m128; 4];
+    type Dots = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;

@@ -53,6 +53,7 @@ impl<const RELAXED: bool> Wasm<RELAXED> {
 
 impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     type V = [v128; 4];
+    type Dots = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;

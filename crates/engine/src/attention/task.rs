@@ -11,7 +11,7 @@ use super::{Attention, Strides};
 use crate::Tail;
 use crate::arch::{Job, LANES, Simd, math};
 use crate::fold;
-use crate::product::tile::Tile;
+use crate::product::tile::{Floats, Tile, Upcoming};
 use crate::split::Output;
 use crate::tail::Steps;
 
@@ -309,14 +309,12 @@ impl Block<'_> {
         for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
             *pointer = self.inputs.query(head, row + i).as_ptr();
         }
+        let keys = Floats { depth, panel: self.keys.as_ptr(), panel_stride: depth * LANES, ..factors(&pointers, rows) };
         let tile = Tile {
-            depth,
-            panel: self.keys.as_ptr(),
-            panel_stride: depth * LANES,
             out: self.scores.as_mut_ptr(),
             out_stride: self.stride,
             is_first: true,
-            ..self.tile(&pointers, rows)
+            ..self.tile(keys, rows)
         };
         // SAFETY: the pointers are to `depth` floats, `pack` has written the panels, and the scores have as many columns as a
         // block has keys.
@@ -331,32 +329,27 @@ impl Block<'_> {
             *pointer = self.scores[i * self.stride..].as_ptr();
         }
         let strides = self.inputs.attention.y;
-        let tile = Tile {
+        let values = Floats {
             depth: keys,
             panel: self.values.as_ptr(),
             panel_stride: self.count * LANES,
+            ..factors(&pointers, rows)
+        };
+        let tile = Tile {
             out: self.inputs.y.at(self.inputs.at(strides, head, row)),
             out_stride: strides.row,
             is_first: self.first == 0,
-            ..self.tile(&pointers, rows)
+            ..self.tile(values, rows)
         };
         // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this task's.
         unsafe { by_panels(s, tile, self.inputs.attention.value_depth) };
     }
 
-    fn tile<'a>(&'a self, pointers: &[*const f32; ROWS], rows: usize) -> Tile<'a> {
+    fn tile(&self, factors: Floats, rows: usize) -> Tile<'_, Floats> {
         Tile {
-            pointers: pointers.as_ptr(),
-            pointer_stride: rows,
+            factors,
             rows,
             repeat: 1,
-            upcoming: core::ptr::null(),
-            upcoming_panels: 0,
-            upcoming_lines: 0,
-            taps: 1,
-            depth: 0,
-            panel: core::ptr::null(),
-            panel_stride: 0,
             panels: 0,
             columns: 0,
             out: core::ptr::null_mut(),
@@ -371,16 +364,30 @@ impl Block<'_> {
     }
 }
 
+/// A row for each pointer, without panels.
+fn factors(pointers: &[*const f32; ROWS], rows: usize) -> Floats {
+    Floats {
+        pointers: pointers.as_ptr(),
+        pointer_stride: rows,
+        taps: 1,
+        depth: 0,
+        panel: core::ptr::null(),
+        panel_stride: 0,
+        upcoming: Upcoming::NOTHING,
+    }
+}
+
 /// All of `columns`, from a tile that has all but them.
 ///
 /// # Safety
 /// As for [`Tile::run_on`].
 #[inline(always)]
-unsafe fn by_panels<S: Simd>(s: S, tile: Tile<'_>, columns: usize) {
+unsafe fn by_panels<S: Simd>(s: S, tile: Tile<'_, Floats>, columns: usize) {
     for first in (0..columns).step_by(S::PANELS * LANES) {
         let columns = (columns - first).min(S::PANELS * LANES);
+        let panel = tile.factors.panel.wrapping_add(first / LANES * tile.factors.panel_stride);
         let tile = Tile {
-            panel: tile.panel.wrapping_add(first / LANES * tile.panel_stride),
+            factors: Floats { panel, ..tile.factors },
             panels: columns.div_ceil(LANES),
             columns,
             out: tile.out.wrapping_add(first),

@@ -9,6 +9,7 @@ use core::ops::Range;
 use super::{Gemm, Matrix};
 use crate::arch::{Job, LANES, Simd};
 use crate::tail::Steps;
+use crate::weights::{Bf16, F16, Floats, Lines};
 use crate::{Engine, Half, Weights};
 
 /// Rows from which on the tiles of [`product`](crate::product) take over.
@@ -57,8 +58,8 @@ impl Job for Panels<'_> {
         let Self { few, panels } = self;
         match few.packed {
             Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
-            Weights::Half(Half::F16, packed) => few.panels(s, panels, Halves::<true>(packed.as_ptr())),
-            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Halves::<false>(packed.as_ptr())),
+            Weights::Half(Half::F16, packed) => few.panels(s, panels, F16(packed.as_ptr())),
+            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16(packed)),
         }
     }
 }
@@ -73,39 +74,6 @@ impl FewRows<'_> {
                 _ => s.vectorize(Panel::<_, 3, 2> { few: self, packed, panel }),
             }
         }
-    }
-}
-
-/// Packed weights of one type.
-trait Lines: Copy {
-    /// The 16 from `at` on.
-    ///
-    /// # Safety
-    /// There are as many.
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V;
-}
-
-#[derive(Clone, Copy)]
-struct Floats(*const f32);
-
-impl Lines for Floats {
-    #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
-        // SAFETY: the caller vouches for 16 floats.
-        unsafe { s.load(self.0.wrapping_add(at)) }
-    }
-}
-
-/// Numbers of [`Half::F16`] if `IS_F16`, else of [`Half::Bf16`].
-#[derive(Clone, Copy)]
-struct Halves<const IS_F16: bool>(*const u16);
-
-impl<const IS_F16: bool> Lines for Halves<IS_F16> {
-    #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
-        let half = const { if IS_F16 { Half::F16 } else { Half::Bf16 } };
-        // SAFETY: the caller vouches for 16 numbers.
-        unsafe { s.widen(half, self.0.wrapping_add(at)) }
     }
 }
 
@@ -129,13 +97,17 @@ impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
         let mut sums = [[s.splat(0.0); P]; R];
         let whole = k - k % P;
         for first in (0..whole).step_by(P) {
-            for p in 0..P {
-                // SAFETY: the panel has 16 floats for each k.
-                let right = unsafe { self.packed.line(s, packed + (first + p) * LANES) };
-                for r in 0..R {
-                    // SAFETY: each row has k floats.
-                    let x = s.splat(unsafe { *left(r, first + p) });
-                    sums[r][p] = s.fma(x, right, sums[r][p]);
+            // `P` is even.
+            for pair in 0..P / 2 {
+                // SAFETY: the panel has 16 numbers for each k.
+                let right = unsafe { self.packed.two(s, packed + (first + 2 * pair) * LANES) };
+                for one in 0..2 {
+                    let p = 2 * pair + one;
+                    for r in 0..R {
+                        // SAFETY: each row has k floats.
+                        let x = s.splat(unsafe { *left(r, first + p) });
+                        sums[r][p] = s.fma(x, right[one], sums[r][p]);
+                    }
                 }
             }
         }

@@ -61,8 +61,8 @@ impl Limits {
     }
 
     /// The share of the nearer limit that something reaches which does so many operations and moves so many bytes per
-    /// second: Williams, Waterman and Patterson, "Roofline", 2009. It is more than 1 where bytes come from a cache, or
-    /// where an algorithm does fewer operations than are counted.
+    /// second: Williams, Waterman and Patterson, "Roofline", 2009. It is more than 1 where bytes come from a cache, where
+    /// an algorithm does fewer operations than are counted, or where pairs of bf16 are multiplied.
     pub fn share(&self, flop_rate: f64, byte_rate: f64) -> (f64, Bound) {
         let of = |rate: f64, limit: f64| if limit > 0.0 { rate / limit } else { 0.0 };
         let (compute, memory) = (of(flop_rate, self.flop_rate), of(byte_rate, self.byte_rate));
@@ -75,8 +75,21 @@ pub fn flop_rate(engine: &Engine) -> f64 {
     let (rounds, time) = repeated(|rounds| {
         engine.pool.run(engine.threads(), |_| engine.level.run(MultiplyAdds { rounds }));
     });
-    let each = 2 * LANES * engine.level.run(Chains) * rounds;
+    let each = 2 * LANES * engine.level.run(Chains { are_dots: false }) * rounds;
     per_second((engine.threads() * each) as f64, time)
+}
+
+/// The same for the products of pairs of bf16 that products with weights of that type are made of; `None` where the instruction
+/// set has none.
+pub fn bf16_flop_rate(engine: &Engine) -> Option<f64> {
+    let pairs = engine.level.run(Chains { are_dots: true });
+    if pairs == 0 {
+        return None;
+    }
+    let (rounds, time) = repeated(|rounds| {
+        engine.pool.run(engine.threads(), |_| engine.level.run(Dots { rounds }));
+    });
+    Some(per_second((engine.threads() * 4 * LANES * pairs * rounds) as f64, time))
 }
 
 /// The bytes per second that all threads read: for each of the working sets, which each thread has to itself, and from
@@ -129,18 +142,20 @@ macro_rules! with_chains {
     };
 }
 
-/// How many chains that are.
-struct Chains;
+/// How many chains that are, of pairs of bf16 or of floats.
+struct Chains {
+    are_dots: bool,
+}
 
 impl Job for Chains {
     type Out = usize;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> usize {
+    fn run<S: Simd>(self, s: S) -> usize {
         const fn chains<S: Simd, const N: usize>() -> usize {
             N
         }
-        with_chains!(S, chains())
+        if self.are_dots && s.dots().is_none() { 0 } else { with_chains!(S, chains()) }
     }
 }
 
@@ -156,6 +171,53 @@ impl Job for MultiplyAdds {
     fn run<S: Simd>(self, s: S) {
         with_chains!(S, multiply_add(s, self.rounds));
     }
+}
+
+/// Rounds of one product of pairs of bf16 in each chain.
+struct Dots {
+    rounds: usize,
+}
+
+impl Job for Dots {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if const { S::MAY_DOT }
+            && let Some(dots) = s.dots()
+        {
+            dots.vectorize(DotChains { rounds: self.rounds });
+        }
+    }
+}
+
+struct DotChains {
+    rounds: usize,
+}
+
+impl Job for DotChains {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        with_chains!(S, add_dots(s, self.rounds));
+    }
+}
+
+#[inline(always)]
+fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
+    // Pairs of 0.5 and 0.5: sums stay finite for 2^128 rounds.
+    let halves = s.splat(f32::from_bits(black_box(0x3f00_3f00)));
+    let mut chains = [halves; N];
+    for (i, chain) in chains.iter_mut().enumerate() {
+        *chain = s.splat(i as f32);
+    }
+    for _ in 0..rounds {
+        for chain in &mut chains {
+            *chain = s.dot(halves, halves, *chain);
+        }
+    }
+    consume(s, chains);
 }
 
 #[inline(always)]
@@ -223,6 +285,9 @@ mod tests {
             let engine = Engine::with_isa(isa, 2).expect("it is available");
             let rate = flop_rate(&engine);
             assert!(rate.is_finite() && rate > 0.0, "{isa}: {rate}");
+            let bf16 = bf16_flop_rate(&engine);
+            assert_eq!(bf16.is_some(), isa == Isa::Avx512Bf16);
+            assert!(bf16.is_none_or(|rate| rate.is_finite() && rate > 0.0), "{isa}: {bf16:?}");
         }
         let engine = Engine::new(2);
         let limits = Limits::measure(&engine);

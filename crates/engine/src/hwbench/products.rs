@@ -2,8 +2,8 @@
 
 use super::{Bench, Case, Timing, Variant, numbers};
 use crate::{
-    Activation, Attention, Conv2d, Error, Gemm, Strides, Tail, Winograd, attention, attention_scratch, conv2d,
-    conv2d_winograd, conv2d_winograd_scratch, depthwise2d, gemm, pack,
+    Activation, Attention, Conv2d, Error, Gemm, Half, Strides, Tail, Weights, Winograd, attention, attention_scratch,
+    conv2d, conv2d_winograd, conv2d_winograd_scratch, depthwise2d, gemm, pack,
 };
 
 const RELU: Tail = Tail { bias: None, residual: None, residual_first: false, activation: Activation::RELU };
@@ -11,6 +11,9 @@ const RELU: Tail = Tail { bias: None, residual: None, residual_first: false, act
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     for &(typical, model, sizes) in PRODUCTS {
         product(bench, typical, model, sizes)?;
+    }
+    for &(typical, model, sizes) in PRODUCTS {
+        bf16_product(bench, typical, model, sizes)?;
     }
     for &(typical, model, size, channels, kernel, stride) in CONVOLUTIONS {
         convolution(bench, typical, model, &dense(size, channels, kernel, stride))?;
@@ -110,6 +113,26 @@ fn product<F: FnMut(Timing)>(
         let (a, b, mut c) = (numbers(m * k), numbers(k * n), vec![0.0; m * n]);
         let packed = pack::matrix_f32(k, n, |k, j| b[k * n + j]);
         vec![Variant::only(move |engine| gemm(engine, &Gemm::new(m, n, k), &a, &packed, &mut c, &RELU))]
+    })
+}
+
+/// A product with weights of bf16.
+fn bf16_product<F: FnMut(Timing)>(
+    bench: &mut Bench<'_, F>,
+    typical: bool,
+    model: &str,
+    [m, n, k]: [usize; 3],
+) -> Result<(), Error> {
+    let shape = format!("{m}x{n}x{k} {model}");
+    let bytes = 4.0 * (m * k + m * n) as f64 + 2.0 * (k * n) as f64;
+    bench.time(&Case { kernel: "product in bf16", shape, typical, flops: (2 * m * n * k) as f64, bytes }, || {
+        let (a, b, mut c) = (numbers(m * k), numbers(k * n), vec![0.0; m * n]);
+        let packed = pack::matrix_f32(k, n, |k, j| b[k * n + j]);
+        let mut halves = vec![0; packed.len()];
+        pack::halves(Half::Bf16, &packed, &mut halves);
+        vec![Variant::only(move |engine| {
+            gemm(engine, &Gemm::new(m, n, k), &a, Weights::Half(Half::Bf16, &halves), &mut c, &RELU)
+        })]
     })
 }
 

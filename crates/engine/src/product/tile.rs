@@ -1,32 +1,116 @@
 //! The register tile: up to [`Simd::ROWS`] rows of the left matrix times one or two panels of packed weights.
 //!
-//! Left rows are read in place through pointers, one for each row and tap. A matrix product has one tap, a convolution one
-//! for each position of its window; a tap's channels are contiguous. Each sum is taken in the order of K with one
+//! Floats of the left side are read in place through pointers, one for each row and tap. A matrix product has one tap, a
+//! convolution one for each position of its window; a tap's channels are contiguous. Each sum is taken in the order of K with one
 //! accumulator, whatever the tile's height, so that the way in which rows are cut into tiles never shows in a result.
 
 use crate::arch::{Job, LANES, Simd};
 use crate::tail::{Activation, Finish, Steps};
 
-/// Tiles below each other, of one block of K.
+/// Both sides of tiles below each other, of one block of K.
+pub(crate) trait Factors: Copy {
+    /// Adds the first tile's products to its sums, each in the order of K.
+    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]);
+
+    /// What is needed after these tiles, of which each asks for a part.
+    fn upcoming(&self) -> Upcoming;
+
+    /// Those of the tiles that are so many rows below.
+    fn below(&self, rows: usize) -> Self;
+}
+
+/// Memory that is read soon: cache lines of some panels.
 #[derive(Clone, Copy)]
-pub(crate) struct Tile<'a> {
-    /// Where the rows' elements are: `[taps][pointer_stride]`, of which the first `rows` are the first tile's.
+pub(crate) struct Upcoming {
+    pub(crate) from: *const f32,
+    /// Floats to the next panel.
+    pub(crate) stride: usize,
+    pub(crate) panels: usize,
+    pub(crate) lines: usize,
+}
+
+impl Upcoming {
+    pub(crate) const NOTHING: Upcoming = Upcoming { from: core::ptr::null(), stride: 0, panels: 0, lines: 0 };
+
+    /// What follows in each panel.
+    pub(crate) fn next(self) -> Self {
+        Self { from: self.from.wrapping_add(self.lines * LANES), ..self }
+    }
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S) {
+        for panel in 0..self.panels {
+            for line in 0..self.lines {
+                s.prefetch(self.from.wrapping_add(panel * self.stride + line * LANES));
+            }
+        }
+    }
+}
+
+/// Floats: rows that are found through pointers, and panels.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats {
+    /// Where the rows' elements are: `[taps][pointer_stride]`, beginning with the first tile's.
     pub(crate) pointers: *const *const f32,
     pub(crate) pointer_stride: usize,
+    pub(crate) taps: usize,
+    /// Contiguous elements of K a tap.
+    pub(crate) depth: usize,
+    /// The first panel at the block's first K, and the floats to the next panel.
+    pub(crate) panel: *const f32,
+    pub(crate) panel_stride: usize,
+    pub(crate) upcoming: Upcoming,
+}
+
+impl Factors for Floats {
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
+        let mut panel = self.panel;
+        for tap in 0..self.taps {
+            let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
+            // Loops, since closures given to functions without the instruction set are not inlined.
+            let mut left = [core::ptr::null::<f32>(); R];
+            for r in 0..R {
+                // SAFETY: there is a pointer for each row and tap.
+                left[r] = unsafe { *pointers.wrapping_add(r) };
+            }
+            for k in 0..self.depth {
+                let mut right = [s.splat(0.0); P];
+                for p in 0..P {
+                    // SAFETY: each panel has 16 floats for each k of each tap.
+                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride)) };
+                }
+                for r in 0..R {
+                    // SAFETY: each pointer is to `depth` floats.
+                    let x = s.splat(unsafe { *left[r].wrapping_add(k) });
+                    for p in 0..P {
+                        sums[r][p] = s.fma(x, right[p], sums[r][p]);
+                    }
+                }
+                panel = panel.wrapping_add(LANES);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn upcoming(&self) -> Upcoming {
+        self.upcoming
+    }
+
+    #[inline(always)]
+    fn below(&self, rows: usize) -> Self {
+        Self { pointers: self.pointers.wrapping_add(rows), upcoming: self.upcoming.next(), ..*self }
+    }
+}
+
+/// Tiles below each other, of one block of K.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<'a, F> {
+    pub(crate) factors: F,
     /// Rows of a tile.
     pub(crate) rows: usize,
     /// How many tiles there are.
     pub(crate) repeat: usize,
-    pub(crate) taps: usize,
-    /// Contiguous elements of K a tap.
-    pub(crate) depth: usize,
-    /// What is needed after these tiles, of which each asks for some lines of so many panels.
-    pub(crate) upcoming: *const f32,
-    pub(crate) upcoming_panels: usize,
-    pub(crate) upcoming_lines: usize,
-    /// The first panel at the block's first K, and the floats to the next panel.
-    pub(crate) panel: *const f32,
-    pub(crate) panel_stride: usize,
     /// 1 or 2.
     pub(crate) panels: usize,
     /// The tile's columns in the output, from `16 * panels - 15` to `16 * panels`.
@@ -45,7 +129,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) steps: &'a Steps,
 }
 
-impl Tile<'_> {
+impl<F: Factors> Tile<'_, F> {
     /// Computes the tiles. `rows` is at most `S::ROWS`, `panels` at most `S::PANELS`.
     ///
     /// # Safety
@@ -56,7 +140,7 @@ impl Tile<'_> {
             ($panels:literal: $($rows:literal)*) => {
                 match self.rows {
                     // Tiles taller than this instruction set's are never compiled.
-                    $($rows => if const { $rows <= S::ROWS } { s.vectorize(Fixed::<$rows, $panels>(self)) },)*
+                    $($rows => if const { $rows <= S::ROWS } { s.vectorize(Fixed::<F, $rows, $panels>(self)) },)*
                     _ => debug_assert!(false, "no tile has {} rows", self.rows),
                 }
             };
@@ -83,34 +167,29 @@ impl Tile<'_> {
 }
 
 /// A tile of `R` rows and `P` panels.
-struct Fixed<'a, const R: usize, const P: usize>(Tile<'a>);
+struct Fixed<'a, F, const R: usize, const P: usize>(Tile<'a, F>);
 
-impl<const R: usize, const P: usize> Job for Fixed<'_, R, P> {
+impl<F: Factors, const R: usize, const P: usize> Job for Fixed<'_, F, R, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut tile = self.0;
         for _ in 0..tile.repeat {
-            for panel in 0..tile.upcoming_panels {
-                for line in 0..tile.upcoming_lines {
-                    s.prefetch(tile.upcoming.wrapping_add(panel * tile.panel_stride + line * LANES));
-                }
-            }
+            tile.factors.upcoming().prefetch(s);
             Self::one(s, &tile);
-            tile.pointers = tile.pointers.wrapping_add(R);
+            tile.factors = tile.factors.below(R);
             tile.out = tile.out.wrapping_add(R * tile.out_stride);
             tile.residual = tile.residual.wrapping_add(R * tile.residual_stride);
-            tile.upcoming = tile.upcoming.wrapping_add(tile.upcoming_lines * LANES);
         }
     }
 }
 
-impl<const R: usize, const P: usize> Fixed<'_, R, P> {
+impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
     // Sums stay in registers only if each access to them is in a loop of known length over indices, which is unrolled
     // before the array is taken apart: no iterators here, and ragged columns through a copy.
     #[inline(always)]
-    fn one<S: Simd>(s: S, tile: &Tile<'_>) {
+    fn one<S: Simd>(s: S, tile: &Tile<'_, F>) {
         let is_ragged = tile.columns < P * LANES;
         // Lanes of each panel that are columns of the output.
         let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);
@@ -145,31 +224,7 @@ impl<const R: usize, const P: usize> Fixed<'_, R, P> {
             }
         }
 
-        let mut panel = tile.panel;
-        for tap in 0..tile.taps {
-            let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
-            // Loops, since closures given to functions without the instruction set are not inlined.
-            let mut left = [core::ptr::null::<f32>(); R];
-            for r in 0..R {
-                // SAFETY: there is a pointer for each row and tap.
-                left[r] = unsafe { *pointers.wrapping_add(r) };
-            }
-            for k in 0..tile.depth {
-                let mut right = [s.splat(0.0); P];
-                for p in 0..P {
-                    // SAFETY: each panel has 16 floats for each k of each tap.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * tile.panel_stride)) };
-                }
-                for r in 0..R {
-                    // SAFETY: each pointer is to `depth` floats.
-                    let x = s.splat(unsafe { *left[r].wrapping_add(k) });
-                    for p in 0..P {
-                        sums[r][p] = s.fma(x, right[p], sums[r][p]);
-                    }
-                }
-                panel = panel.wrapping_add(LANES);
-            }
-        }
+        tile.factors.multiply(s, &mut sums);
 
         let is_plain = tile.is_last && tile.steps.is_plain;
         let has_residual = is_plain && !tile.steps.residual.is_null();

@@ -12,7 +12,7 @@ use super::{
     Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
 };
 
-const MAGIC: [u8; 4] = *b"RLC2";
+const MAGIC: [u8; 4] = *b"RLC3";
 
 pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
     let mut out = MAGIC.to_vec();

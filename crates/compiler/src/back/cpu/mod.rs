@@ -41,9 +41,10 @@ pub struct Cpu {
     pub precision: Precision,
 }
 
-/// What the weights of matrix products and convolutions are rounded to. Everything is computed in `f32`, so that halves
-/// cost accuracy once, and save half of the memory and of the time that weights take to be read. Weights that Winograd's
-/// algorithm transforms, those of depthwise convolutions and small ones stay `f32`.
+/// What the weights of matrix products and convolutions are rounded to, which saves half of their memory and of the time that
+/// they take to be read. Sums are in `f32`, and so is everything else, except that processors that multiply pairs of bf16
+/// (x86-64 with AVX-512 BF16) round what is multiplied with weights of that type too, and take about half of the time.
+/// Weights that Winograd's algorithm transforms, those of depthwise convolutions and small ones stay `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     #[default]

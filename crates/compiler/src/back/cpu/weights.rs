@@ -3,7 +3,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use half::{bf16, f16};
+use half::f16;
+use rushlight_engine::{Half, pack};
 use rustc_hash::FxBuildHasher;
 
 use crate::Bytes;
@@ -59,9 +60,9 @@ impl Weights<'_> {
 fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Result<Bytes, Error> {
     let mut block = Block::new(len);
     pack(block.floats_mut())?;
-    let half: fn(f32) -> u16 = match precision {
-        Precision::F16 => |x| f16::from_f32(x).to_bits(),
-        Precision::Bf16 => |x| bf16::from_f32(x).to_bits(),
+    let half = match precision {
+        Precision::F16 => Half::F16,
+        Precision::Bf16 => Half::Bf16,
         Precision::F32 => return whole(block, len),
     };
     let floats = block.floats_mut();
@@ -73,13 +74,16 @@ fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Resul
             .got(got)
             .help("choose bf16, which has the range of f32"));
     }
-    // Two halves in the place of a float, in the order in which a file has them.
-    let mut halves = Block::new(len.div_ceil(2));
-    for (to, pair) in halves.floats_mut().iter_mut().zip(floats.chunks(2)) {
-        let bits = pair.iter().rev().fold(0, |bits, &x| bits << 16 | u32::from(half(x)));
-        *to = f32::from_bits(bits);
+    // Two numbers in the place of a float, in the order in which a file has them; two lines of a panel at a time.
+    let mut numbers = Block::new(len.div_ceil(2));
+    let mut lines = [0; 2 * pack::PANEL];
+    for (to, floats) in numbers.floats_mut().chunks_mut(pack::PANEL).zip(floats.chunks(2 * pack::PANEL)) {
+        pack::halves(half, floats, &mut lines[..floats.len()]);
+        for (to, pair) in to.iter_mut().zip(lines.chunks_exact(2)) {
+            *to = f32::from_bits(u32::from(pair[1]) << 16 | u32::from(pair[0]));
+        }
     }
-    whole(halves, len.div_ceil(2))
+    whole(numbers, len.div_ceil(2))
 }
 
 /// A block of so many floats as bytes.

@@ -1,0 +1,202 @@
+//! Products with weights of 16 bits.
+//!
+//! Where the processor multiplies pairs of bf16, the rows of a part are rounded to bf16 too and copied for that. Elsewhere a
+//! block of weights is widened, and everything is computed in f32.
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use super::tile::{Factors, Upcoming};
+use super::{Blocks, ByPointers, MOST_K, Operands, Panels, Part, Pointers, Product, Right, Rows};
+use crate::arch::{Job, LANES, Simd};
+use crate::Half;
+use crate::weights::Widen;
+
+/// The most panels of a register tile.
+const MOST_PANELS: usize = 2;
+
+/// Numbers of rows that are copied at a time: they stay in the second-level cache.
+const COPIES: usize = 32 << 10;
+
+/// A part whose weights have 16 bits.
+pub(super) struct Narrow<'a, R> {
+    pub(super) half: Half,
+    pub(super) packed: &'a [u16],
+    pub(super) part: Part,
+    pub(super) product: &'a Product<'a, R>,
+    pub(super) blocks: &'a Blocks,
+    pub(super) panels: Range<usize>,
+    pub(super) pointers: &'a Pointers,
+}
+
+impl<R: Rows> Narrow<'_, R> {
+    #[inline(always)]
+    pub(super) fn run<S: Simd>(self, s: S) {
+        if const { S::MAY_DOT } {
+            let pairs = (self.half == Half::Bf16 && self.blocks.are_pairs()).then(|| s.dots()).flatten();
+            if let Some(dots) = pairs {
+                dots.vectorize(Dotting(self));
+                return;
+            }
+        }
+        s.vectorize(Widening(self));
+    }
+}
+
+/// A part that is computed in f32, in a function of its own for the memory that it needs.
+struct Widening<'a, R>(Narrow<'a, R>);
+
+impl<R: Rows> Job for Widening<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let Narrow { half, packed, part, product, blocks, panels, pointers } = self.0;
+        let floats = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_K * LANES];
+        let right = Widened { half, packed, floats };
+        part.run(s, product, blocks, panels, &mut ByPointers { pointers, right });
+    }
+}
+
+/// Weights of which a block of K is widened for all tiles of a part: in the first-level cache, as if it had been read from
+/// memory as it is.
+struct Widened<'a> {
+    half: Half,
+    packed: &'a [u16],
+    floats: [MaybeUninit<f32>; MOST_PANELS * MOST_K * LANES],
+}
+
+impl Right for Widened<'_> {
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, s: S, part: &Part, panels: &Panels) {
+        let lines = part.taps * part.depth;
+        for panel in 0..panels.count.min(MOST_PANELS) {
+            let first = panels.first + panel * panels.stride;
+            let to = self.floats.as_mut_ptr().cast::<f32>().wrapping_add(panel * lines * LANES);
+            let widen = Widen { half: self.half, packed: self.packed, first, lines, to };
+            // SAFETY: `Product::run` asks for all weights, and a block of K has at most `MOST_K` lines.
+            unsafe { widen.run(s) };
+        }
+    }
+
+    #[inline(always)]
+    fn panels(&self, part: &Part, _: &Panels, _: usize) -> (*const f32, usize, Upcoming) {
+        (self.floats.as_ptr().cast(), part.taps * part.depth * LANES, Upcoming::NOTHING)
+    }
+}
+
+/// A part whose rows are rounded to bf16.
+struct Dotting<'a, R>(Narrow<'a, R>);
+
+impl<R: Rows> Job for Dotting<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let Narrow { packed, part, product, blocks, panels, pointers, .. } = self.0;
+        let depth = part.taps * part.depth;
+        let mut rows = [const { MaybeUninit::<u16>::uninit() }; COPIES + LANES];
+        let most = (COPIES / depth.max(1) / S::ROWS).max(1) * S::ROWS;
+        let chunk = part.count.div_ceil(part.count.div_ceil(most)).next_multiple_of(S::ROWS);
+        for first in (0..part.count).step_by(chunk) {
+            let count = (part.count - first).min(chunk);
+            let mut to = rows.as_mut_ptr().cast::<u16>();
+            for row in first..first + count {
+                for tap in 0..part.taps {
+                    // SAFETY: `point` has written a pointer to `depth` floats for each tap and row.
+                    let from = unsafe { pointers.pointers[tap * part.count + row].assume_init() };
+                    for k in (0..part.depth).step_by(LANES) {
+                        // SAFETY: as above; there is room for `most` rows and for what is written beyond the last.
+                        unsafe { s.narrow(from.wrapping_add(k), (part.depth - k).min(LANES), to.wrapping_add(k)) };
+                    }
+                    to = to.wrapping_add(part.depth);
+                }
+            }
+            let some = Part { first: part.first + first, count, ..part };
+            let mut pairs = Pairs { rows: rows.as_ptr().cast(), packed };
+            some.run(s, product, blocks, panels.clone(), &mut pairs);
+        }
+    }
+}
+
+/// Rows of pairs of bf16, and packed weights of bf16.
+struct Pairs<'a> {
+    /// `[rows][taps * depth]`
+    rows: *const u16,
+    packed: &'a [u16],
+}
+
+impl Operands for Pairs<'_> {
+    type Factors = Bf16;
+
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, _: S, _: &Part, _: &Panels) {}
+
+    #[inline(always)]
+    fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Bf16 {
+        let stride = part.taps * part.depth;
+        let panel = self.packed.as_ptr().wrapping_add(panels.first);
+        // A line of memory has two of K.
+        let lines = panels.upcoming.lines.div_ceil(2);
+        let from = panel.wrapping_add(panels.count * panels.stride + tile * lines * 2 * LANES).cast();
+        Bf16 {
+            rows: self.rows.wrapping_add(row * stride),
+            stride,
+            panel,
+            panel_stride: panels.stride,
+            upcoming: Upcoming { from, stride: panels.stride / 2, lines, ..panels.upcoming },
+        }
+    }
+}
+
+/// Pairs of bf16 on both sides.
+#[derive(Clone, Copy)]
+struct Bf16 {
+    rows: *const u16,
+    /// Numbers of a row, which is even.
+    stride: usize,
+    panel: *const u16,
+    panel_stride: usize,
+    upcoming: Upcoming,
+}
+
+impl Factors for Bf16 {
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
+        let mut panel = self.panel;
+        for k in (0..self.stride).step_by(2) {
+            let mut right = [s.splat(0.0); P];
+            for p in 0..P {
+                // SAFETY: each panel has 16 pairs for each two of K.
+                right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
+            }
+            for r in 0..R {
+                let pair = self.rows.wrapping_add(r * self.stride + k).cast::<u32>();
+                // SAFETY: each row has a pair for each two of K.
+                let x = s.splat(f32::from_bits(unsafe { pair.read_unaligned() }));
+                for p in 0..P {
+                    sums[r][p] = s.dot(x, right[p], sums[r][p]);
+                }
+            }
+            panel = panel.wrapping_add(2 * LANES);
+        }
+    }
+
+    #[inline(always)]
+    fn upcoming(&self) -> Upcoming {
+        self.upcoming
+    }
+
+    #[inline(always)]
+    fn below(&self, rows: usize) -> Self {
+        Self { rows: self.rows.wrapping_add(rows * self.stride), upcoming: self.upcoming.next(), ..*self }
+    }
+}
