@@ -44,6 +44,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const PANELS: usize;
     /// Pixels of the largest register tile of a depthwise convolution, from 4 to 6.
     const PIXELS: usize;
+    /// Vectors that the registers hold.
+    const VECTORS: usize;
 
     /// What [`dots`](Self::dots) gives, or nothing of interest.
     type Dots: Simd;

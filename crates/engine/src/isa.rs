@@ -26,16 +26,8 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the portable one first, within an architecture from the weakest to the strongest.
-    pub const ALL: &'static [Isa] = &[
-        Isa::Scalar,
-        Isa::Sse2,
-        Isa::Avx2,
-        Isa::Avx512,
-        Isa::Avx512Bf16,
-        Isa::Neon,
-        Isa::Simd128,
-        Isa::RelaxedSimd,
-    ];
+    pub const ALL: &'static [Isa] =
+        &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Neon, Isa::Simd128, Isa::RelaxedSimd];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {

@@ -89,6 +89,7 @@ impl Simd for Avx2 {
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 6;
+    const VECTORS: usize = 8;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

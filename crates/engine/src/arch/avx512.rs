@@ -72,6 +72,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 6;
+    const VECTORS: usize = 32;
     const MAY_DOT: bool = true;
 
     #[inline(always)]

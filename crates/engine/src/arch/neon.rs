@@ -38,6 +38,7 @@ impl Simd for Neon {
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 5;
+    const VECTORS: usize = 8;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

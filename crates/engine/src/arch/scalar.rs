@@ -42,6 +42,7 @@ impl Simd for Scalar {
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)
@@ -187,6 +188,7 @@ impl Simd for WideScalar {
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
     const MAY_DOT: bool = true;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {

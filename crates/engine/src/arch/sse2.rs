@@ -78,6 +78,7 @@ impl Simd for Sse2 {
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

@@ -58,6 +58,7 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
 
     #[inline(never)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

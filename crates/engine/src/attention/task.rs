@@ -310,12 +310,8 @@ impl Block<'_> {
             *pointer = self.inputs.query(head, row + i).as_ptr();
         }
         let keys = Floats { depth, panel: self.keys.as_ptr(), panel_stride: depth * LANES, ..factors(&pointers, rows) };
-        let tile = Tile {
-            out: self.scores.as_mut_ptr(),
-            out_stride: self.stride,
-            is_first: true,
-            ..self.tile(keys, rows)
-        };
+        let tile =
+            Tile { out: self.scores.as_mut_ptr(), out_stride: self.stride, is_first: true, ..self.tile(keys, rows) };
         // SAFETY: the pointers are to `depth` floats, `pack` has written the panels, and the scores have as many columns as a
         // block has keys.
         unsafe { by_panels(s, tile, columns) };

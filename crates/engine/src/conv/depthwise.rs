@@ -188,13 +188,14 @@ struct Span<'a> {
 
 impl Span<'_> {
     /// Where the first channel of the input pixel under tap (`tap_y`, `tap_x`) of output pixel `x`'s window is, or would be
-    /// if its column were inside.
+    /// if it were inside.
     #[inline(always)]
     fn input(&self, tap_y: usize, x: usize, tap_x: usize) -> *const f32 {
         let conv = self.block.depthwise.conv;
-        let y = self.y * conv.stride[0] + tap_y * conv.dilation[0] - conv.padding[0][0];
-        let line = (self.image * conv.in_h + y) * conv.in_w;
-        let pixel = (line + x * conv.stride[1] + tap_x * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+        let y = (self.y * conv.stride[0] + tap_y * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+        let line = (self.image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
+        let column = (x * conv.stride[1] + tap_x * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+        let pixel = line.wrapping_add(column);
         self.block.depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride))
     }
 
@@ -267,8 +268,9 @@ impl Span<'_> {
         }
         self.tile::<S, 4, K, STRIDE>(s, 0);
         if out_w > 8 {
-            // The weights of three taps have registers of their own beside the sums of four pixels.
-            let tiles = (out_w - 8).div_ceil(if const { K == 3 } { 4 } else { S::PIXELS });
+            // With the weights of three taps in registers, there may be no room for more than the sums of four pixels.
+            let widest = if const { K == 3 && !has_registers::<S>(K) } { 4 } else { S::PIXELS };
+            let tiles = (out_w - 8).div_ceil(widest);
             let width = (out_w - 8).div_ceil(tiles).max(4);
             for tile in 0..tiles {
                 let x = (4 + tile * width).min(out_w - 4 - width);
@@ -295,51 +297,32 @@ impl Span<'_> {
         self.prefetch(s, x..x + T);
         let columns = valid_taps(conv.in_w, (T - 1) * STRIDE + K, x * STRIDE, 1, conv.padding[1][0]);
         if columns.len() == (T - 1) * STRIDE + K {
-            s.vectorize(Tile::<T, K, STRIDE> { span: self, x });
+            s.vectorize(Tile::<T, K, STRIDE, false> { span: self, x, columns });
         } else if const { T == 4 } {
-            s.vectorize(Border::<T, K, STRIDE> { span: self, x, columns });
+            s.vectorize(Tile::<T, K, STRIDE, true> { span: self, x, columns });
         } else {
             // The padding is wider than four pixels.
             self.pixels(s, x..x + T);
         }
     }
 
-    /// The first channel and the number of channels of each vector. With enough channels the last vector overlaps the one
-    /// before, whose results are computed again.
+    /// What pixels from `x` on read and write, their windows' first column being `tap_x`.
     #[inline(always)]
-    fn vectors(&self) -> impl Iterator<Item = (usize, usize)> {
-        let Range { start, end } = self.block.channels;
-        let n = (end - start).min(LANES);
-        (0..(end - start).div_ceil(LANES)).map(move |i| ((start + i * LANES).min(end - n), n))
-    }
-
-    #[inline(always)]
-    fn bias<S: Simd>(&self, s: S, channel: usize, n: usize) -> S::V {
-        let bias = self.block.depthwise.steps.bias;
-        if bias.is_null() {
-            return s.splat(0.0);
-        }
-        // SAFETY: there is a bias for each channel.
-        unsafe { load(s, bias.wrapping_add(channel), n) }
-    }
-
-    /// Stores 16 channels of the output pixels from `x` on, with the activation if that is all that remains.
-    #[inline(always)]
-    fn store_all<S: Simd, const T: usize>(&self, s: S, x: usize, channel: usize, mut sums: [S::V; T]) {
-        let Depthwise { is_plain, ref steps, .. } = *self.block.depthwise;
-        if is_plain && steps.is_hard_swish {
-            for t in 0..T {
-                sums[t] = Activation::HardSwish.apply(s, sums[t]);
-            }
-        } else if is_plain {
-            let (min, max) = (s.splat(steps.min), s.splat(steps.max));
-            for t in 0..T {
-                sums[t] = s.min(max, s.max(min, sums[t]));
-            }
-        }
-        for t in 0..T {
-            // SAFETY: the output's size was checked, and this task alone has this line and these channels.
-            unsafe { s.store(self.out(x + t).wrapping_add(channel), sums[t]) };
+    fn place(&self, x: usize, tap_x: usize) -> Place {
+        let Depthwise { conv, ref steps, .. } = *self.block.depthwise;
+        let Range { start, end } = self.taps_y;
+        Place {
+            taps: end - start,
+            line: self.input(start, x, tap_x),
+            line_step: conv.dilation[0].wrapping_mul(conv.in_w).wrapping_mul(conv.in_stride),
+            pixel_step: conv.in_stride,
+            weights: self.weights(start, tap_x),
+            weights_step: conv.kernel[1] * conv.in_c,
+            tap_step: conv.in_c,
+            bias: steps.bias,
+            out: self.out(x),
+            out_step: conv.out_stride,
+            channels: (self.block.channels.start, self.block.channels.end),
         }
     }
 
@@ -372,97 +355,135 @@ unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
     }
 }
 
-/// `T` neighbouring pixels whose windows, `K` wide and `STRIDE` apart, are inside. There are at least 16 channels.
-struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize> {
-    span: &'a Span<'a>,
-    x: usize,
+/// Where the parts of neighbouring pixels' windows are that are inside: in locals, as what is behind a reference would be
+/// read again for every vector.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Rows of taps.
+    taps: usize,
+    /// The first channel of the first pixel of the first row, and the floats to the next row and to the next pixel.
+    line: *const f32,
+    line_step: usize,
+    pixel_step: usize,
+    /// The same of the weights.
+    weights: *const f32,
+    weights_step: usize,
+    tap_step: usize,
+    /// Of the first channel, or null.
+    bias: *const f32,
+    out: *mut f32,
+    out_step: usize,
+    channels: (usize, usize),
 }
 
-impl<const T: usize, const K: usize, const STRIDE: usize> Job for Tile<'_, T, K, STRIDE> {
-    type Out = ();
-
-    // Three weights stay in registers while columns go by. More do not fit: then one weight at a time, for all pixels; the
-    // multiplication takes the pixel from memory, and all registers but the weight's are sums.
+impl Place {
+    /// The first channel and the number of channels of each vector. With enough channels the last vector overlaps the one
+    /// before, whose results are computed again.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let span = self.span;
-        let conv = span.block.depthwise.conv;
-        let (pixel, stride) = (conv.in_stride, conv.in_c);
-        for (channel, _) in span.vectors() {
-            let mut sums = [span.bias(s, channel, LANES); T];
-            for tap_y in span.taps_y.clone() {
-                let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
-                let weights = span.weights(tap_y, 0).wrapping_add(channel);
-                if const { K == 3 } {
-                    let mut three = [s.splat(0.0); K];
-                    for tap in 0..K {
-                        // SAFETY: there is a weight for each tap and channel.
-                        three[tap] = unsafe { s.load(weights.wrapping_add(tap * stride)) };
-                    }
-                    for column in 0..(T - 1) * STRIDE + K {
-                        // SAFETY: the windows are inside the input, whose size was checked.
-                        let v = unsafe { s.load(line.wrapping_add(column * pixel)) };
-                        for t in 0..T {
-                            if column >= t * STRIDE && column < t * STRIDE + K {
-                                sums[t] = s.fma(v, three[column - t * STRIDE], sums[t]);
-                            }
-                        }
-                    }
-                    continue;
-                }
-                for tap in 0..K {
-                    // SAFETY: there is a weight for each tap and channel.
-                    let weight = unsafe { s.load(weights.wrapping_add(tap * stride)) };
-                    for t in 0..T {
-                        // SAFETY: the windows are inside the input, whose size was checked.
-                        let v = unsafe { s.load(line.wrapping_add((t * STRIDE + tap) * pixel)) };
-                        sums[t] = s.fma(v, weight, sums[t]);
-                    }
-                }
-            }
-            span.store_all(s, self.x, channel, sums);
+    fn vectors(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (start, end) = self.channels;
+        let n = (end - start).min(LANES);
+        (0..(end - start).div_ceil(LANES)).map(move |i| ((start + i * LANES).min(end - n), n))
+    }
+
+    #[inline(always)]
+    fn bias<S: Simd>(&self, s: S, channel: usize, n: usize) -> S::V {
+        if self.bias.is_null() {
+            return s.splat(0.0);
         }
+        // SAFETY: there is a bias for each channel.
+        unsafe { load(s, self.bias.wrapping_add(channel), n) }
     }
 }
 
-/// A [`Tile`] of which only some of the columns under its windows are inside.
-struct Border<'a, const T: usize, const K: usize, const STRIDE: usize> {
+/// Whether the weights of `K` taps, a pixel and the sums of the widest tile have registers.
+const fn has_registers<S: Simd>(k: usize) -> bool {
+    k + 1 + S::PIXELS <= S::VECTORS
+}
+
+/// `T` neighbouring pixels whose windows are `K` wide and `STRIDE` apart. With `BORDER`, only some of the columns under them
+/// are inside. There are at least 16 channels.
+struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> {
     span: &'a Span<'a>,
     x: usize,
     columns: Range<usize>,
 }
 
-impl<const T: usize, const K: usize, const STRIDE: usize> Job for Border<'_, T, K, STRIDE> {
+impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Job for Tile<'_, T, K, STRIDE, BORDER> {
     type Out = ();
 
-    // One column at a time, for all pixels whose windows have it: each sum goes through its taps in the same order as in
-    // a `Tile`.
+    // A row's weights stay in registers while columns go by, if there are enough. Else it is one weight at a time, for all
+    // pixels: the multiplication takes the pixel from memory, and all registers but the weight's are sums. At the border,
+    // columns go by and weights come from memory. Each sum goes through its taps in the same order in all of these.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let span = self.span;
-        let conv = span.block.depthwise.conv;
-        let (pixel, stride) = (conv.in_stride, conv.in_c);
-        for (channel, _) in span.vectors() {
-            let mut sums = [span.bias(s, channel, LANES); T];
-            for tap_y in span.taps_y.clone() {
-                let line = span.input(tap_y, self.x, 0).wrapping_add(channel);
-                let weights = span.weights(tap_y, 0).wrapping_add(channel);
-                for column in 0..(T - 1) * STRIDE + K {
-                    if !self.columns.contains(&column) {
-                        continue;
+        let Depthwise { is_plain, ref steps, .. } = *self.span.block.depthwise;
+        let (is_clamped, is_hard_swish) = (is_plain && !steps.is_hard_swish, is_plain && steps.is_hard_swish);
+        let (min, max) = (s.splat(steps.min), s.splat(steps.max));
+        let (first, last) = (self.columns.start, self.columns.end);
+        let place = self.span.place(self.x, 0);
+        for (channel, _) in place.vectors() {
+            let mut sums = [place.bias(s, channel, LANES); T];
+            let mut line = place.line.wrapping_add(channel);
+            let mut weights = place.weights.wrapping_add(channel);
+            for _ in 0..place.taps {
+                // SAFETY: there is a weight for each tap and channel.
+                let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * place.tap_step)) };
+                // SAFETY: this column is inside the input, whose size was checked.
+                let pixel = |column: usize| unsafe { s.load(line.wrapping_add(column.wrapping_mul(place.pixel_step))) };
+                if const { K == 3 || has_registers::<S>(K) } {
+                    let mut row = [s.splat(0.0); K];
+                    for tap in 0..K {
+                        row[tap] = weight(tap);
                     }
-                    // SAFETY: this column is inside the input, whose size was checked.
-                    let v = unsafe { s.load(line.wrapping_add(column.wrapping_mul(pixel))) };
-                    for t in 0..T {
-                        if column >= t * STRIDE && column < t * STRIDE + K {
-                            // SAFETY: there is a weight for each tap and channel.
-                            let weight = unsafe { s.load(weights.wrapping_add((column - t * STRIDE) * stride)) };
-                            sums[t] = s.fma(v, weight, sums[t]);
+                    for column in 0..(T - 1) * STRIDE + K {
+                        if BORDER && (column < first || column >= last) {
+                            continue;
+                        }
+                        let v = pixel(column);
+                        for t in 0..T {
+                            if column >= t * STRIDE && column < t * STRIDE + K {
+                                sums[t] = s.fma(v, row[column - t * STRIDE], sums[t]);
+                            }
+                        }
+                    }
+                } else if const { BORDER } {
+                    for column in 0..(T - 1) * STRIDE + K {
+                        if column < first || column >= last {
+                            continue;
+                        }
+                        let v = pixel(column);
+                        for t in 0..T {
+                            if column >= t * STRIDE && column < t * STRIDE + K {
+                                sums[t] = s.fma(v, weight(column - t * STRIDE), sums[t]);
+                            }
+                        }
+                    }
+                } else {
+                    for tap in 0..K {
+                        let weight = weight(tap);
+                        for t in 0..T {
+                            sums[t] = s.fma(pixel(t * STRIDE + tap), weight, sums[t]);
                         }
                     }
                 }
+                line = line.wrapping_add(place.line_step);
+                weights = weights.wrapping_add(place.weights_step);
             }
-            span.store_all(s, self.x, channel, sums);
+            if is_hard_swish {
+                for t in 0..T {
+                    sums[t] = Activation::HardSwish.apply(s, sums[t]);
+                }
+            } else if is_clamped {
+                for t in 0..T {
+                    sums[t] = s.min(max, s.max(min, sums[t]));
+                }
+            }
+            let out = place.out.wrapping_add(channel);
+            for t in 0..T {
+                // SAFETY: the output's size was checked, and this task alone has this line and these channels.
+                unsafe { s.store(out.wrapping_add(t * place.out_step), sums[t]) };
+            }
         }
     }
 }
@@ -479,26 +500,23 @@ impl Job for Pixel<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let span = self.span;
-        let conv = span.block.depthwise.conv;
-        let tap_stride = conv.dilation[1] * conv.in_stride;
-        for (channel, n) in span.vectors() {
-            let mut sum = span.bias(s, channel, n);
-            if !self.taps_x.is_empty() {
-                for tap_y in span.taps_y.clone() {
-                    let mut pixel = span.input(tap_y, self.x, self.taps_x.start).wrapping_add(channel);
-                    let mut weight = span.weights(tap_y, self.taps_x.start).wrapping_add(channel);
-                    for _ in self.taps_x.clone() {
-                        // SAFETY: these taps are inside the input, whose size was checked.
-                        let v = unsafe { load(s, pixel, n) };
-                        // SAFETY: there is a weight for each tap and channel.
-                        sum = s.fma(v, unsafe { load(s, weight, n) }, sum);
-                        pixel = pixel.wrapping_add(tap_stride);
-                        weight = weight.wrapping_add(conv.in_c);
-                    }
+        let place = self.span.place(self.x, self.taps_x.start);
+        let pixel_step = self.span.block.depthwise.conv.dilation[1] * place.pixel_step;
+        for (channel, n) in place.vectors() {
+            let mut sum = place.bias(s, channel, n);
+            let mut line = place.line.wrapping_add(channel);
+            let mut weights = place.weights.wrapping_add(channel);
+            for _ in 0..place.taps {
+                for tap in 0..self.taps_x.len() {
+                    // SAFETY: these taps are inside the input, whose size was checked.
+                    let v = unsafe { load(s, line.wrapping_add(tap * pixel_step), n) };
+                    // SAFETY: there is a weight for each tap and channel.
+                    sum = s.fma(v, unsafe { load(s, weights.wrapping_add(tap * place.tap_step), n) }, sum);
                 }
+                line = line.wrapping_add(place.line_step);
+                weights = weights.wrapping_add(place.weights_step);
             }
-            span.store(s, self.x, channel, n, sum);
+            self.span.store(s, self.x, channel, n, sum);
         }
     }
 }

@@ -8,8 +8,8 @@ use core::ops::Range;
 
 use super::tile::{Factors, Upcoming};
 use super::{Blocks, ByPointers, MOST_K, Operands, Panels, Part, Pointers, Product, Right, Rows};
-use crate::arch::{Job, LANES, Simd};
 use crate::Half;
+use crate::arch::{Job, LANES, Simd};
 use crate::weights::Widen;
 
 /// The most panels of a register tile.
