@@ -206,6 +206,8 @@ impl Job for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // A copy, as what is behind a reference would be read again after every store.
+        let steps = *self.steps;
         for row in 0..self.rows {
             let out = self.out.wrapping_add(row * self.out_stride);
             let residual = self.residual.wrapping_add(row * self.residual_stride);
@@ -215,7 +217,7 @@ impl Job for Finish<'_> {
                 // SAFETY: `run_on` asks for these floats.
                 let v = unsafe { s.load_part(out, n) };
                 // SAFETY: likewise.
-                let v = unsafe { self.steps.apply(s, v, residual, n) };
+                let v = unsafe { steps.apply(s, v, residual, n) };
                 // SAFETY: likewise.
                 unsafe { s.store_part(out, n, v) };
             }

@@ -163,8 +163,10 @@ impl Widen<'_> {
             unsafe { s.store(to(line + 1), other) };
         }
         for line in (0..single).chain(last..self.lines) {
-            // SAFETY: `run` asks for the weights and the floats.
-            unsafe { s.store(to(line), lines.line(s, self.first + line * LANES)) };
+            // SAFETY: `run` asks for the weights.
+            let v = unsafe { lines.line(s, self.first + line * LANES) };
+            // SAFETY: `run` asks for as many floats.
+            unsafe { s.store(to(line), v) };
         }
     }
 }

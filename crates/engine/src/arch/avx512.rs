@@ -133,15 +133,20 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         #[target_feature(enable = "avx512f,avx512bf16,avx512vl")]
         #[inline]
         fn narrow(v: __m512) -> __m256i {
+            let pairs = _mm512_cvtneps_pbh(v);
             // SAFETY: both are 32 bytes of which any are valid.
-            unsafe { core::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(v)) }
+            unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) }
         }
         if const { !BF16 } {
             // SAFETY: the caller vouches for the memory.
             return unsafe { super::narrow_portably(self, from, n, to) };
         }
-        // SAFETY: the caller vouches for the memory; an `Avx512<true>` exists only where the processor has BF16.
-        unsafe { _mm256_storeu_si256(to.cast(), narrow(self.load_part(from, n))) };
+        // SAFETY: the caller vouches for `n` floats.
+        let v = unsafe { self.load_part(from, n) };
+        // SAFETY: an `Avx512<true>` exists only where the processor has BF16.
+        let pairs = unsafe { narrow(v) };
+        // SAFETY: the caller vouches for 16 numbers.
+        unsafe { _mm256_storeu_si256(to.cast(), pairs) };
     }
 
     #[inline(always)]

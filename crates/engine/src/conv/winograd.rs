@@ -50,7 +50,7 @@ impl Winograd {
 
     /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d).
     pub fn choose(conv: &Conv2d) -> Option<Winograd> {
-        if !Self::supports(conv) || conv.in_c.min(conv.out_c) < 2 * LANES {
+        if !Self::supports(conv) {
             return None;
         }
         let cost = |form: Winograd| {
@@ -409,14 +409,17 @@ impl<F: Form> InwardTile<'_, F> {
     #[inline(always)]
     fn transform<S: Simd, const IS_WHOLE: bool>(self, s: S) {
         let _ = self.form;
-        let (conv, width) = (self.conv, F::SIZE + 2);
+        // Copies, as what is behind references would be read again after every store.
+        let (conv, from, to) = (*self.conv, self.from, self.to);
+        let [rows, columns] = [self.rows, self.columns].map(|range| (range.start, range.end));
+        let width = F::SIZE + 2;
         for channel in vectors(conv.in_c) {
             let mut half = [[s.splat(0.0); 6]; 6];
             for x in 0..width {
                 let mut column = [s.splat(0.0); 6];
                 for y in 0..width {
-                    if IS_WHOLE || (self.rows.contains(&y) && self.columns.contains(&x)) {
-                        let from = self.from.wrapping_add((y * conv.in_w + x) * conv.in_stride + channel);
+                    if IS_WHOLE || (y >= rows.0 && y < rows.1 && x >= columns.0 && x < columns.1) {
+                        let from = from.wrapping_add((y * conv.in_w + x) * conv.in_stride + channel);
                         // SAFETY: this pixel is inside the input, whose size was checked.
                         column[y] = unsafe { s.load(from) };
                     }
@@ -429,7 +432,7 @@ impl<F: Form> InwardTile<'_, F> {
             for y in 0..width {
                 let row = F::input(s, half[y]);
                 for x in 0..width {
-                    let to = self.to.wrapping_add((y * width + x) * conv.in_c + channel);
+                    let to = to.wrapping_add((y * width + x) * conv.in_c + channel);
                     // SAFETY: the scratch memory has a place for each tile, point and channel.
                     unsafe { s.store(to, row[x]) };
                 }
@@ -452,14 +455,19 @@ impl<F: Form> Job for Outward<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let _ = self.form;
-        let (task, conv) = (self.task, self.task.conv);
-        let (width, steps) = (F::SIZE + 2, &task.steps);
+        // Copies, as what is behind references would be read again after every store.
+        let (task, conv, steps) = (self.task, *self.task.conv, self.task.steps);
+        let (is_plain, has_residual) = (steps.is_plain, !steps.residual.is_null());
+        let width = F::SIZE + 2;
         for tile in self.tiles {
             let (image, tile_y, tile_x) = task.place(self.first + tile);
             let (y, x) = (tile_y * F::SIZE, tile_x * F::SIZE);
             let pixel = (image * task.out_h + y) * task.out_w + x;
             let (rows, columns) = (F::SIZE.min(task.out_h - y), F::SIZE.min(task.out_w - x));
             let from = task.products.wrapping_add(tile * width * width * conv.out_c);
+            let out = task.out.wrapping_add(pixel * conv.out_stride);
+            let residual = steps.residual.wrapping_add(pixel * steps.residual_stride);
+            let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * steps.residual_stride);
             for channel in vectors(conv.out_c) {
                 let mut bias = s.splat(0.0);
                 if !steps.bias.is_null() {
@@ -485,12 +493,21 @@ impl<F: Form> Job for Outward<'_, F> {
                 }
                 for (y, row) in tile.iter().enumerate().take(rows) {
                     for (x, &sum) in row.iter().enumerate().take(columns) {
-                        let pixel = pixel + y * task.out_w + x;
-                        let residual = steps.residual.wrapping_add(pixel * steps.residual_stride + channel);
-                        // SAFETY: the residual's size was checked.
-                        let v = unsafe { steps.apply(s, s.add(sum, bias), residual, LANES) };
+                        let mut v = s.add(sum, bias);
+                        let residual = residual.wrapping_add(y * residual_line + x * steps.residual_stride + channel);
+                        if is_plain {
+                            if has_residual {
+                                // SAFETY: the residual's size was checked.
+                                v = s.add(v, unsafe { s.load(residual) });
+                            }
+                            v = steps.short(s, v);
+                        } else {
+                            // SAFETY: likewise.
+                            v = unsafe { steps.apply(s, v, residual, LANES) };
+                        }
+                        let out = out.wrapping_add(y * out_line + x * conv.out_stride + channel);
                         // SAFETY: the output's size was checked, and this task alone has this tile.
-                        unsafe { s.store(task.out.wrapping_add(pixel * conv.out_stride + channel), v) };
+                        unsafe { s.store(out, v) };
                     }
                 }
             }

@@ -103,7 +103,7 @@ impl<R: Rows> Job for Dotting<'_, R> {
     fn run<S: Simd>(self, s: S) {
         let Narrow { packed, part, product, blocks, panels, pointers, .. } = self.0;
         let depth = part.taps * part.depth;
-        let mut rows = [const { MaybeUninit::<u16>::uninit() }; COPIES + LANES];
+        let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIES / 2 + LANES];
         let most = (COPIES / depth.max(1) / S::ROWS).max(1) * S::ROWS;
         let chunk = part.count.div_ceil(part.count.div_ceil(most)).next_multiple_of(S::ROWS);
         for first in (0..part.count).step_by(chunk) {
@@ -129,8 +129,8 @@ impl<R: Rows> Job for Dotting<'_, R> {
 
 /// Rows of pairs of bf16, and packed weights of bf16.
 struct Pairs<'a> {
-    /// `[rows][taps * depth]`
-    rows: *const u16,
+    /// `[rows][taps * depth / 2]`
+    rows: *const u32,
     packed: &'a [u16],
 }
 
@@ -142,7 +142,7 @@ impl Operands for Pairs<'_> {
 
     #[inline(always)]
     fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Bf16 {
-        let stride = part.taps * part.depth;
+        let stride = part.taps * part.depth / 2;
         let panel = self.packed.as_ptr().wrapping_add(panels.first);
         // A line of memory has two of K.
         let lines = panels.upcoming.lines.div_ceil(2);
@@ -160,8 +160,8 @@ impl Operands for Pairs<'_> {
 /// Pairs of bf16 on both sides.
 #[derive(Clone, Copy)]
 struct Bf16 {
-    rows: *const u16,
-    /// Numbers of a row, which is even.
+    rows: *const u32,
+    /// Pairs of a row.
     stride: usize,
     panel: *const u16,
     panel_stride: usize,
@@ -172,16 +172,15 @@ impl Factors for Bf16 {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
-        for k in (0..self.stride).step_by(2) {
+        for pair in 0..self.stride {
             let mut right = [s.splat(0.0); P];
             for p in 0..P {
                 // SAFETY: each panel has 16 pairs for each two of K.
                 right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
             }
             for r in 0..R {
-                let pair = self.rows.wrapping_add(r * self.stride + k).cast::<u32>();
                 // SAFETY: each row has a pair for each two of K.
-                let x = s.splat(f32::from_bits(unsafe { pair.read_unaligned() }));
+                let x = s.splat(f32::from_bits(unsafe { *self.rows.wrapping_add(r * self.stride + pair) }));
                 for p in 0..P {
                     sums[r][p] = s.dot(x, right[p], sums[r][p]);
                 }
