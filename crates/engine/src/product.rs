@@ -357,11 +357,14 @@ impl Part {
             let column = self.group * product.columns + group_column;
             let first = (self.group * group_panels + panel) * panel_stride + k * LANES;
             // The first tile of the next panel would wait for memory where weights are too many for the caches.
-            let upcoming = Upcoming {
-                from: core::ptr::null(),
-                stride: panel_stride,
-                panels: panels.end.saturating_sub(panel + together).min(S::PANELS),
-                lines: (self.taps * self.depth).div_ceil(tiles),
+            let upcoming = match panels.end.saturating_sub(panel + together) {
+                0 => Upcoming::NOTHING,
+                others => Upcoming {
+                    from: core::ptr::null(),
+                    stride: if others == 1 { 0 } else { panel_stride },
+                    lines: (self.taps * self.depth).div_ceil(tiles),
+                    tiles,
+                },
             };
             let right = Panels { first, count: together, stride: panel_stride, upcoming };
             operands.place(s, self, &right);

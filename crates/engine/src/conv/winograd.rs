@@ -34,6 +34,9 @@ pub enum Winograd {
 /// Floats of scratch memory that a thread's tiles may take, as long as there are enough tiles for a product.
 const BLOCK: usize = 256 << 10;
 
+/// The multiplications that take as long as one weight that comes from memory or the last cache.
+const WEIGHT: f64 = 20.0;
+
 /// The fewest tiles in a block, however many channels there are.
 const LEAST_TILES: usize = 24;
 
@@ -60,11 +63,11 @@ impl Winograd {
             let products = tiles * (points * conv.in_c) as f64 * conv.out_c as f64;
             // Transforms, in multiplications' worth, and the weights, which have to be read.
             let transforms = tiles * (points * (conv.in_c + conv.out_c)) as f64 * 16.0;
-            let weights = (points * conv.in_c * conv.out_c) as f64 * 8.0;
+            let weights = (points * conv.in_c * conv.out_c) as f64 * WEIGHT;
             products + transforms + weights
         };
         let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
-        let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * 8.0;
+        let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT;
         let best = if cost(Winograd::F4) <= cost(Winograd::F2) { Winograd::F4 } else { Winograd::F2 };
         (cost(best) < 0.9 * direct).then_some(best)
     }

@@ -172,12 +172,18 @@ impl Factors for Bf16 {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
+        let (mut ahead, step) = self.upcoming.spread(panel.cast());
         for pair in 0..self.stride {
             let mut right = [s.splat(0.0); P];
             for p in 0..P {
                 // SAFETY: each panel has 16 pairs for each two of K.
                 right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
             }
+            s.prefetch(ahead);
+            if const { P == 2 } {
+                s.prefetch(ahead.wrapping_add(self.upcoming.stride));
+            }
+            ahead = ahead.wrapping_add(step);
             for r in 0..R {
                 // SAFETY: each row has a pair for each two of K.
                 let x = s.splat(f32::from_bits(unsafe { *self.rows.wrapping_add(r * self.stride + pair) }));

@@ -19,31 +19,45 @@ pub(crate) trait Factors: Copy {
     fn below(&self, rows: usize) -> Self;
 }
 
-/// Memory that is read soon: cache lines of some panels.
+/// Memory that is read soon: cache lines of up to two panels, of which each tile asks for some.
 #[derive(Clone, Copy)]
 pub(crate) struct Upcoming {
     pub(crate) from: *const f32,
-    /// Floats to the next panel.
+    /// Floats to the next panel; 0 if there is one.
     pub(crate) stride: usize,
-    pub(crate) panels: usize,
+    /// Lines of each panel for a tile.
     pub(crate) lines: usize,
+    /// Tiles that ask.
+    pub(crate) tiles: usize,
 }
 
 impl Upcoming {
-    pub(crate) const NOTHING: Upcoming = Upcoming { from: core::ptr::null(), stride: 0, panels: 0, lines: 0 };
+    pub(crate) const NOTHING: Upcoming = Upcoming { from: core::ptr::null(), stride: 0, lines: 0, tiles: 0 };
+
+    /// The most lines that a tile asks for at once.
+    const BURST: usize = 4;
 
     /// What follows in each panel.
     pub(crate) fn next(self) -> Self {
         Self { from: self.from.wrapping_add(self.lines * LANES), ..self }
     }
 
+    /// Asks for a few lines at once. More are left to what [`spread`](Self::spread) gives.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S) {
-        for panel in 0..self.panels {
+        if self.lines <= Self::BURST {
             for line in 0..self.lines {
-                s.prefetch(self.from.wrapping_add(panel * self.stride + line * LANES));
+                s.prefetch(self.from.wrapping_add(line * LANES));
+                s.prefetch(self.from.wrapping_add(line * LANES + self.stride));
             }
         }
+    }
+
+    /// An address to ask for and the floats to the next, for each step of a tile; the address `near` again and again where
+    /// nothing is left: the processor has a limited number of requests on their way, and what is beyond waits.
+    #[inline(always)]
+    pub(crate) fn spread(&self, near: *const f32) -> (*const f32, usize) {
+        if self.lines <= Self::BURST { (near, 0) } else { (self.from, LANES / self.tiles.clamp(1, LANES)) }
     }
 }
 
@@ -66,6 +80,7 @@ impl Factors for Floats {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
+        let (mut ahead, step) = self.upcoming.spread(panel);
         for tap in 0..self.taps {
             let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
             // Loops, since closures given to functions without the instruction set are not inlined.
@@ -80,6 +95,11 @@ impl Factors for Floats {
                     // SAFETY: each panel has 16 floats for each k of each tap.
                     right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride)) };
                 }
+                s.prefetch(ahead);
+                if const { P == 2 } {
+                    s.prefetch(ahead.wrapping_add(self.upcoming.stride));
+                }
+                ahead = ahead.wrapping_add(step);
                 for r in 0..R {
                     // SAFETY: each pointer is to `depth` floats.
                     let x = s.splat(unsafe { *left[r].wrapping_add(k) });
@@ -177,6 +197,13 @@ impl<F: Factors, const R: usize, const P: usize> Job for Fixed<'_, F, R, P> {
         let mut tile = self.0;
         for _ in 0..tile.repeat {
             tile.factors.upcoming().prefetch(s);
+            if tile.is_last && !tile.steps.residual.is_null() {
+                for r in 0..R {
+                    for p in 0..P {
+                        s.prefetch(tile.residual.wrapping_add(r * tile.residual_stride + p * LANES));
+                    }
+                }
+            }
             Self::one(s, &tile);
             tile.factors = tile.factors.below(R);
             tile.out = tile.out.wrapping_add(R * tile.out_stride);
