@@ -290,6 +290,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn greatest(self, v: Self::V) -> f32 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn greatest(v: [__m256; 2]) -> f32 {
+            let eight = _mm256_max_ps(v[0], v[1]);
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+        // SAFETY: as for `vectorize`.
+        unsafe { greatest(v) }
+    }
+
+    #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         // SAFETY: as for `vectorize`; the caller vouches for the memory.
         unsafe { transpose8(from, from_stride, to, to_stride) };

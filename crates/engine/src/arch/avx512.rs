@@ -279,6 +279,11 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
+    fn greatest(self, v: __m512) -> f32 {
+        with!(_mm512_reduce_max_ps(v))
+    }
+
+    #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         with!(super::avx2::transpose8(from, from_stride, to, to_stride));
     }

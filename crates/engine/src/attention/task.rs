@@ -193,6 +193,9 @@ impl Block<'_> {
         let &Attention { depth, value_depth, k, .. } = self.inputs.attention;
         if depth > 0 {
             for (panel, to) in self.keys.chunks_exact_mut(depth * LANES).take(self.count.div_ceil(LANES)).enumerate() {
+                if (panel + 1) * LANES > self.count {
+                    to.fill(0.0);
+                }
                 for half in [0, 8] {
                     let first = panel * LANES + half;
                     let keys = self.count.saturating_sub(first).min(8);
@@ -203,11 +206,7 @@ impl Block<'_> {
                         // SAFETY: there are 8 more keys of 8 more floats, and 8 rows of 16 floats in the panel.
                         unsafe { s.transpose8(from, k.row, to, LANES) };
                     }
-                    for lane in 0..8 {
-                        if lane >= keys {
-                            (0..depth).for_each(|d| to[d * LANES + half + lane] = 0.0);
-                            continue;
-                        }
+                    for lane in 0..keys {
                         let key = self.inputs.key(self.first + first + lane);
                         for d in whole..depth {
                             to[d * LANES + half + lane] = key[d];
