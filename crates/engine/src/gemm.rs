@@ -49,7 +49,7 @@ pub fn gemm<'w>(
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
     let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
-    at_least("packed weights", packed.len(), size("packed weights", &[k, columns])?)?;
+    at_least("packed weights", packed.len(), size("packed weights", &[crate::pack::rows(k), columns])?)?;
     tail.check(m, n)?;
     // SAFETY: the sizes were checked above.
     unsafe { run(engine, gemm, a, packed, c, tail) };

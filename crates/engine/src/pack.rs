@@ -1,7 +1,7 @@
 //! The layout of weights, the contract between whoever compiles a model and the engine.
 //!
-//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][k][16]`, with zeros in the columns
-//! beyond `n`. Every instruction set reads this layout. These functions are plain scalar code, for any machine.
+//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][rows(k)][16]`, with zeros in the columns
+//! beyond `n` and in a last row that makes their number even: pairs of rows have instructions of their own. Every instruction set reads this layout. These functions are plain scalar code, for any machine.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,11 +12,16 @@ use crate::{Conv2d, Conv3d, ConvTranspose2d, Half, Winograd};
 /// Columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
 
+/// Rows of a panel: `k`, or one more if that is odd.
+pub(crate) const fn rows(k: usize) -> usize {
+    k.saturating_add(k % 2)
+}
+
 /// Floats of a packed matrix of `k` rows and `n` columns; `None` if that does not fit in `usize`.
 pub const fn matrix_f32_len(k: usize, n: usize) -> Option<usize> {
-    match n.div_ceil(PANEL).checked_mul(PANEL) {
-        Some(columns) => columns.checked_mul(k),
-        None => None,
+    match (n.div_ceil(PANEL).checked_mul(PANEL), k.checked_add(k % 2)) {
+        (Some(columns), Some(rows)) => columns.checked_mul(rows),
+        _ => None,
     }
 }
 
@@ -40,7 +45,9 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
     if k == 0 {
         return;
     }
-    for (panel, rows) in packed.chunks_exact_mut(k * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+    for (panel, rows) in packed.chunks_exact_mut(rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+        let (rows, last) = rows.split_at_mut(k * PANEL);
+        last.fill(0.0);
         for (row, lanes) in rows.chunks_exact_mut(PANEL).enumerate() {
             for (lane, value) in lanes.iter_mut().enumerate() {
                 let column = panel * PANEL + lane;
@@ -147,7 +154,7 @@ pub fn winograd_f32_into(
     get: impl Fn(usize, usize, usize, usize) -> f32,
 ) {
     let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
-    let width = form.points().isqrt();
+    let (width, rows_of_panel) = (form.points().isqrt(), rows(conv.in_c));
     // Filters of a panel side by side, so that a line of memory is written at once.
     let columns = |panel: usize| (panel * PANEL..conv.out_c).take(PANEL);
     for (panel, i) in (0..conv.out_c.div_ceil(PANEL)).flat_map(|panel| (0..conv.in_c).map(move |i| (panel, i))) {
@@ -156,7 +163,7 @@ pub fn winograd_f32_into(
             for x in 0..width {
                 let column = form.transform_filter(rows.map(|row| row[x]));
                 for y in 0..width {
-                    let at = (y * width + x) * one + (o / PANEL * conv.in_c + i) * PANEL + o % PANEL;
+                    let at = (y * width + x) * one + (o / PANEL * rows_of_panel + i) * PANEL + o % PANEL;
                     packed[at] = column[y] as f32;
                 }
             }
@@ -202,20 +209,20 @@ pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, 
     packed
 }
 
-/// Rounds packed weights to 16 bits. [`Half::F16`] stay where they are; of [`Half::Bf16`], each two lines of 16 become one of
-/// 16 pairs, which is how processors multiply them. A last line alone stays as it is.
+/// Rounds packed matrices to 16 bits. [`Half::F16`] stay where they are; of [`Half::Bf16`], each two lines of 16 become one of
+/// 16 pairs, which is how processors multiply them.
 ///
 /// # Panics
-/// When the lengths differ.
+/// When the lengths differ, or are those of no matrices.
 pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
     assert_eq!(packed.len(), to.len(), "as many numbers as there are weights");
+    assert!(packed.len().is_multiple_of(2 * PANEL), "an even number of rows");
     match half {
         Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
         Half::Bf16 => {
-            for (to, lines) in to.chunks_mut(2 * PANEL).zip(packed.chunks(2 * PANEL)) {
-                let width = lines.len() / PANEL;
+            for (to, lines) in to.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
                 for (at, &x) in lines.iter().enumerate() {
-                    to[at % PANEL * width + at / PANEL] = to_bf16(x);
+                    to[at % PANEL * 2 + at / PANEL] = to_bf16(x);
                 }
             }
         }

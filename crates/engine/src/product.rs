@@ -11,6 +11,7 @@ pub(crate) mod tile;
 use core::mem::MaybeUninit;
 
 use crate::arch::{Job, LANES, Level, Simd};
+use crate::pack::rows;
 use crate::tail::Steps;
 use crate::{Engine, Weights};
 
@@ -117,7 +118,7 @@ impl<R: Rows> Product<'_, R> {
     /// Computes all of it.
     ///
     /// # Safety
-    /// `packed` has `groups` matrices of `taps * depth` rows and `columns` columns; `out`, the bias and the residual have
+    /// `packed` has `groups` packed matrices of `taps * depth` rows and `columns` columns; `out`, the bias and the residual have
     /// all places; nobody else touches the output's places meanwhile; `rows` keeps its promise.
     pub(crate) unsafe fn run(&self, engine: &Engine) {
         if self.lines == 0 || self.rows_per_line == 0 || self.groups == 0 || self.columns == 0 {
@@ -294,10 +295,9 @@ impl Blocks {
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
 
-    /// Whether each block begins at an even place of K and has an even number of them.
+    /// Whether each block begins at an even place of K, and all but the last have an even number of them.
     fn are_pairs(&self) -> bool {
-        let is_whole = self.block_taps == self.taps && self.block_depth == self.depth;
-        self.depth.is_multiple_of(2) || is_whole && (self.taps * self.depth).is_multiple_of(2)
+        self.depth.is_multiple_of(2) || self.block_taps == self.taps && self.block_depth == self.depth
     }
 
     /// Rows of a block: as many as the pointers, the copies of a row and the caches allow, a multiple of `tile_rows`.
@@ -344,7 +344,7 @@ impl Part {
         panels: core::ops::Range<usize>,
         operands: &mut impl Operands,
     ) {
-        let panel_stride = blocks.taps * blocks.depth * LANES;
+        let panel_stride = rows(blocks.taps * blocks.depth) * LANES;
         let group_panels = product.columns.div_ceil(LANES);
         let k = self.tap * blocks.depth + self.offset;
         let tiles = self.count.div_ceil(S::ROWS);

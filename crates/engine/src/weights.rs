@@ -99,33 +99,24 @@ impl Lines for F16 {
     }
 }
 
-/// [`Half::Bf16`]: lines in pairs, and a last one alone.
+/// [`Half::Bf16`]: lines in pairs.
 #[derive(Clone, Copy)]
-pub(crate) struct Bf16<'a>(pub(crate) &'a [u16]);
+pub(crate) struct Bf16(pub(crate) *const u16);
 
-impl Lines for Bf16<'_> {
+impl Lines for Bf16 {
     #[inline(always)]
     unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
         let pair = at / (2 * LANES) * (2 * LANES);
-        if pair + 2 * LANES <= self.0.len() {
-            // SAFETY: both lines are there.
-            let lines = unsafe { s.widen_pairs(self.0.as_ptr().wrapping_add(pair)) };
-            return lines[usize::from(at > pair)];
-        }
-        let mut last = [0; 2 * LANES];
-        for (pair, &number) in last.chunks_exact_mut(2).zip(&self.0[at..]) {
-            pair[0] = number;
-        }
-        // SAFETY: the array has two lines.
-        let [line, _] = unsafe { s.widen_pairs(last.as_ptr()) };
-        line
+        // SAFETY: panels have whole pairs.
+        let lines = unsafe { s.widen_pairs(self.0.wrapping_add(pair)) };
+        lines[usize::from(at > pair)]
     }
 
     #[inline(always)]
     unsafe fn two<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
         if at.is_multiple_of(2 * LANES) {
             // SAFETY: the caller vouches for two lines.
-            return unsafe { s.widen_pairs(self.0.as_ptr().wrapping_add(at)) };
+            return unsafe { s.widen_pairs(self.0.wrapping_add(at)) };
         }
         // SAFETY: likewise.
         [unsafe { self.line(s, at) }, unsafe { self.line(s, at + LANES) }]
@@ -178,7 +169,7 @@ impl Job for Widen<'_> {
     fn run<S: Simd>(self, s: S) {
         match self.half {
             Half::F16 => self.lines(s, F16(self.packed.as_ptr())),
-            Half::Bf16 => self.lines(s, Bf16(self.packed)),
+            Half::Bf16 => self.lines(s, Bf16(self.packed.as_ptr())),
         }
     }
 }

@@ -157,19 +157,23 @@ impl Rows for Lines<'_> {
                 let Some(pixel) = line else { return piece.fill(zeros) };
                 let line = &window.input[pixel * channels..][..in_w * channels];
                 let start = (w * stride) as isize + window.shift[2];
-                for (i, pointer) in piece.iter_mut().enumerate() {
+                // Those of the piece whose windows are inside the line.
+                let first = ((-start).max(0) as usize).div_ceil(stride).min(piece.len());
+                let room = (in_w as isize - kernel_w as isize - start).max(-1);
+                let end = ((room + stride as isize) as usize / stride).clamp(first, piece.len());
+                let from = line.as_ptr().wrapping_offset(start * channels as isize).wrapping_add(offset);
+                for (i, pointer) in piece[first..end].iter_mut().enumerate() {
+                    *pointer = MaybeUninit::new(from.wrapping_add((first + i) * stride * channels));
+                }
+                for i in (0..first).chain(end..piece.len()) {
                     let x = start + (i * stride) as isize;
-                    if x >= 0 && x as usize + kernel_w <= in_w {
-                        *pointer = MaybeUninit::new(line.as_ptr().wrapping_add(x as usize * channels + offset));
-                        continue;
-                    }
                     let (copy, rest) = core::mem::take(&mut copies).split_at_mut(kernel_w * channels);
                     copies = rest;
                     for (at, value) in copy.iter_mut().enumerate() {
                         let from = x * channels as isize + at as isize;
                         value.write(usize::try_from(from).ok().and_then(|from| line.get(from)).copied().unwrap_or(0.0));
                     }
-                    *pointer = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
+                    piece[i] = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
                 }
             });
         }

@@ -93,7 +93,7 @@ impl Matmul {
     fn pack_panel(&self, b: &[f32], panel: usize, packed: &mut [f32]) {
         let column = panel * LANES;
         let columns = (self.n - column).min(LANES);
-        for (k, lanes) in packed.chunks_exact_mut(LANES).enumerate() {
+        for (k, lanes) in packed.chunks_exact_mut(LANES).take(self.k).enumerate() {
             if self.b_is_transposed {
                 for (lane, value) in lanes.iter_mut().take(columns).enumerate() {
                     *value = b[(column + lane) * self.b_stride + k] * self.scale;
@@ -176,7 +176,7 @@ pub fn matmul(
     let b_of = |index: usize| &b[Matmul::offset(matmul.b_batch, [index / batch[1], index % batch[1]]).min(b.len())..];
 
     let one = needed / engine.threads();
-    let panel = k * LANES;
+    let panel = crate::pack::rows(k) * LANES;
     let slots = Shared(scratch.as_mut_ptr());
     if products >= 2 * engine.threads() {
         engine.pool.run_with_slot(products, |slot, index| {

@@ -8,6 +8,7 @@ use core::ops::Range;
 
 use super::{Gemm, Matrix};
 use crate::arch::{Job, LANES, Simd};
+use crate::pack::rows;
 use crate::tail::Steps;
 use crate::weights::{Bf16, F16, Floats, Lines};
 use crate::{Engine, Half, Weights};
@@ -59,7 +60,7 @@ impl Job for Panels<'_> {
         match few.packed {
             Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
             Weights::Half(Half::F16, packed) => few.panels(s, panels, F16(packed.as_ptr())),
-            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16(packed)),
+            Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16(packed.as_ptr())),
         }
     }
 }
@@ -92,7 +93,7 @@ impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
         let FewRows { gemm, a, c, steps, .. } = self.few;
         let (k, column) = (gemm.k, self.panel * LANES);
         let lanes = (gemm.n - column).min(LANES);
-        let packed = self.panel * k * LANES;
+        let packed = self.panel * rows(k) * LANES;
         let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut sums = [[s.splat(0.0); P]; R];
         let whole = k - k % P;

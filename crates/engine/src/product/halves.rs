@@ -102,34 +102,35 @@ impl<R: Rows> Job for Dotting<'_, R> {
     )]
     fn run<S: Simd>(self, s: S) {
         let Narrow { packed, part, product, blocks, panels, pointers, .. } = self.0;
-        let depth = part.taps * part.depth;
+        let pairs = (part.taps * part.depth).div_ceil(2);
         let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIES / 2 + LANES];
-        let most = (COPIES / depth.max(1) / S::ROWS).max(1) * S::ROWS;
+        let most = (COPIES / (2 * pairs).max(1) / S::ROWS).max(1) * S::ROWS;
         let chunk = part.count.div_ceil(part.count.div_ceil(most)).next_multiple_of(S::ROWS);
         for first in (0..part.count).step_by(chunk) {
             let count = (part.count - first).min(chunk);
-            let mut to = rows.as_mut_ptr().cast::<u16>();
-            for row in first..first + count {
+            for row in 0..count {
+                let mut to = rows.as_mut_ptr().wrapping_add(row * pairs).cast::<u16>();
                 for tap in 0..part.taps {
                     // SAFETY: `point` has written a pointer to `depth` floats for each tap and row.
-                    let from = unsafe { pointers.pointers[tap * part.count + row].assume_init() };
+                    let from = unsafe { pointers.pointers[tap * part.count + first + row].assume_init() };
                     for k in (0..part.depth).step_by(LANES) {
-                        // SAFETY: as above; there is room for `most` rows and for what is written beyond the last.
+                        // SAFETY: as above; there is room for `most` rows and for what is written beyond the last. What lies
+                        // beyond an odd number is zero.
                         unsafe { s.narrow(from.wrapping_add(k), (part.depth - k).min(LANES), to.wrapping_add(k)) };
                     }
                     to = to.wrapping_add(part.depth);
                 }
             }
             let some = Part { first: part.first + first, count, ..part };
-            let mut pairs = Pairs { rows: rows.as_ptr().cast(), packed };
-            some.run(s, product, blocks, panels.clone(), &mut pairs);
+            let mut operands = Pairs { rows: rows.as_ptr().cast(), packed };
+            some.run(s, product, blocks, panels.clone(), &mut operands);
         }
     }
 }
 
 /// Rows of pairs of bf16, and packed weights of bf16.
 struct Pairs<'a> {
-    /// `[rows][taps * depth / 2]`
+    /// `[rows][ceil(taps * depth / 2)]`
     rows: *const u32,
     packed: &'a [u16],
 }
@@ -142,7 +143,7 @@ impl Operands for Pairs<'_> {
 
     #[inline(always)]
     fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Bf16 {
-        let stride = part.taps * part.depth / 2;
+        let stride = (part.taps * part.depth).div_ceil(2);
         let panel = self.packed.as_ptr().wrapping_add(panels.first);
         // A line of memory has two of K.
         let lines = panels.upcoming.lines.div_ceil(2);
