@@ -3,7 +3,7 @@
 use rushlight_runtime::{Complex, Detail, Error, KernelContext, Op, Result, ScalarType};
 
 use crate::support::convert::convert;
-use crate::support::elementwise::{map, out_like, unary};
+use crate::support::elementwise::{map, out_like, same_layout, unary};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::promote::real_of;
 
@@ -65,9 +65,21 @@ fn conj_physical_out(cx: &KernelContext<'_>) -> Result<()> {
     if !dtype.is_complex() {
         return convert(&a, &mut out);
     }
+    if dtype == ScalarType::ComplexFloat && out.dtype() == dtype && same_layout(&a, &out) {
+        conjugate(out.bytes_mut(), a.bytes());
+        return Ok(());
+    }
     compute!(COMPLEX, dtype, C => {
         unary(&a, &mut out, (dtype, dtype), &map(move |x: C| Complex { re: x.re, im: -x.im }))
     })
+}
+
+/// Pairs of `f32`, of which the second changes its sign: as one number each, which is much faster than apart.
+fn conjugate(out: &mut [u8], from: &[u8]) {
+    let second = if cfg!(target_endian = "little") { 1 << 63 } else { 1 << 31 };
+    for (out, from) in out.as_chunks_mut().0.iter_mut().zip(from.as_chunks().0) {
+        *out = (u64::from_ne_bytes(*from) ^ second).to_ne_bytes();
+    }
 }
 
 fn reject_bool(dtype: ScalarType) -> Result<()> {

@@ -13,6 +13,7 @@ mod lower;
 mod offer;
 mod plan;
 mod raise;
+mod sink;
 mod spell;
 mod view;
 mod weights;
@@ -25,6 +26,7 @@ use crate::partition::{Backend, Offer, Part, Payload};
 use crate::passes::{FoldConstants, Pass, RaiseAttention};
 
 use raise::RaiseActivations;
+use sink::SinkPermutations;
 use spell::SpellOut;
 
 use rushlight_format::ScalarType;
@@ -103,6 +105,7 @@ impl Backend for Cpu {
         // Masks and tables of biases are worth their room: nothing computes them again at each call.
         vec![
             Box::new(RaiseAttention),
+            Box::new(SinkPermutations),
             Box::new(RaiseActivations),
             Box::new(SpellOut),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 }),
