@@ -105,8 +105,8 @@ impl Backend for Cpu {
         // Masks and tables of biases are worth their room: nothing computes them again at each call.
         vec![
             Box::new(RaiseAttention),
-            Box::new(SinkPermutations),
             Box::new(RaiseActivations),
+            Box::new(SinkPermutations),
             Box::new(SpellOut),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 }),
         ]
