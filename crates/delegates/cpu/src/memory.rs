@@ -33,10 +33,8 @@ impl Arena {
 pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
     let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU back end"));
     let len = usize::try_from(len).map_err(|_| too_large())?;
-    let mut floats = Vec::new();
-    floats.try_reserve_exact(len).map_err(|_| too_large())?;
-    floats.resize(len, 0.0);
-    Ok(floats)
+    // Nothing is written: the system gives zeros, page by page, when they are first used.
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| too_large())
 }
 
 /// What there is besides the arena.
