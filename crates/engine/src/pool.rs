@@ -1,7 +1,8 @@
 //! Persistent threads that share the tasks of one job at a time.
 //!
 //! A worker spins for about a millisecond after its last job, then parks. The caller works too and never waits for a
-//! worker that has not begun. [`gate`] has the protocol; here are the threads, the job, and its tasks.
+//! worker that has not begun. Each thread begins with a part of the tasks of its own. [`gate`] has the protocol; here are the
+//! threads, the job, and its tasks.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "std")]
@@ -67,12 +68,16 @@ mod threaded {
         busy: AtomicBool,
         gate: Gate,
         job: UnsafeCell<Job>,
-        /// The next task that nobody has taken.
-        next: AtomicUsize,
+        /// For each thread the next task of its part of a job that nobody has taken.
+        next: Box<[Next]>,
         panicked: AtomicBool,
         stop: AtomicBool,
         sleeps: Box<[Sleep]>,
     }
+
+    /// In a cache line of its own.
+    #[repr(align(64))]
+    struct Next(AtomicUsize);
 
     // SAFETY: `job` is written only by the thread that set `busy`, while the gate is closed and empty, and read only by
     // those who entered the gate. Everything else is atomic.
@@ -105,7 +110,7 @@ mod threaded {
                 busy: AtomicBool::new(false),
                 gate: Gate::new(),
                 job: UnsafeCell::new(Job { closure: std::ptr::null(), call: nothing, tasks: 0 }),
-                next: AtomicUsize::new(0),
+                next: (0..=wanted).map(|_| Next(AtomicUsize::new(0))).collect(),
                 panicked: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
                 sleeps: (0..wanted).map(|_| Sleep::new()).collect(),
@@ -147,7 +152,9 @@ mod threaded {
             // SAFETY: this thread set `busy`, and the gate is closed and empty: whoever set `busy` before cleared it
             // after that.
             unsafe { *self.shared.job.get() = job };
-            self.shared.next.store(0, Ordering::Relaxed);
+            for (slot, next) in self.shared.next.iter().enumerate() {
+                next.0.store(self.shared.part(tasks, slot), Ordering::Relaxed);
+            }
             self.shared.gate.open();
             for (worker, sleep) in self.workers.iter().zip(&self.shared.sleeps).take(tasks - 1) {
                 if sleep.must_be_woken() {
@@ -214,15 +221,27 @@ mod threaded {
             }
         }
 
+        /// Where the part of a thread begins: neighbouring tasks, which are the same data in one job after the other, so
+        /// that they are in the caches of one core.
+        fn part(&self, tasks: usize, slot: usize) -> usize {
+            let threads = self.next.len();
+            tasks / threads * slot + (tasks % threads).min(slot)
+        }
+
+        /// Runs the tasks of the thread's own part, then what others have left of theirs.
         fn take_tasks(&self, job: Job, slot: usize) {
-            loop {
-                let task = self.next.fetch_add(1, Ordering::Relaxed);
-                if task >= job.tasks {
-                    return;
+            let threads = self.next.len();
+            for part in (slot..threads).chain(0..slot) {
+                let end = self.part(job.tasks, part + 1);
+                loop {
+                    let task = self.next[part].0.fetch_add(1, Ordering::Relaxed);
+                    if task >= end {
+                        break;
+                    }
+                    // SAFETY: this thread is the one that made the job or is inside its gate; `run_with_slot` returns, and
+                    // the closure dies, only after the gate is closed and empty.
+                    unsafe { (job.call)(job.closure, slot, task) };
                 }
-                // SAFETY: this thread is the one that made the job or is inside its gate; `run_with_slot` returns, and the
-                // closure dies, only after the gate is closed and empty.
-                unsafe { (job.call)(job.closure, slot, task) };
             }
         }
     }
