@@ -1,7 +1,8 @@
 //! The layout of weights, the contract between whoever compiles a model and the engine.
 //!
-//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][rows(k)][16]`, with zeros in the columns
-//! beyond `n` and in a last row that makes their number even: pairs of rows have instructions of their own. Every instruction set reads this layout. These functions are plain scalar code, for any machine.
+//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][rows(k)][16]`, with zeros in the
+//! columns beyond `n` and in a last row that makes their number even: pairs of rows have instructions of their own. Every
+//! instruction set reads this layout. These functions are plain scalar code, for any machine.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -406,7 +406,7 @@ struct Panels {
     count: usize,
     /// Numbers to the next panel.
     stride: usize,
-    /// What follows them, counted from the beginning of the packed weights: its place is not yet said.
+    /// What follows them, but for its address, which [`Operands::factors`] fills in: it depends on the type of the weights.
     upcoming: Upcoming,
 }
 

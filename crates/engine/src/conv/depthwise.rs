@@ -431,10 +431,13 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
                 let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * place.tap_step)) };
                 // SAFETY: this column is inside the input, whose size was checked.
                 let pixel = |column: usize| unsafe { s.load(line.wrapping_add(column.wrapping_mul(place.pixel_step))) };
-                if const { K == 3 || has_registers::<S>(K) } {
+                let in_registers = const { K == 3 || has_registers::<S>(K) };
+                if BORDER || in_registers {
                     let mut row = [s.splat(0.0); K];
-                    for tap in 0..K {
-                        row[tap] = weight(tap);
+                    if in_registers {
+                        for tap in 0..K {
+                            row[tap] = weight(tap);
+                        }
                     }
                     for column in 0..(T - 1) * STRIDE + K {
                         if BORDER && (column < first || column >= last) {
@@ -443,19 +446,8 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
                         let v = pixel(column);
                         for t in 0..T {
                             if column >= t * STRIDE && column < t * STRIDE + K {
-                                sums[t] = s.fma(v, row[column - t * STRIDE], sums[t]);
-                            }
-                        }
-                    }
-                } else if const { BORDER } {
-                    for column in 0..(T - 1) * STRIDE + K {
-                        if column < first || column >= last {
-                            continue;
-                        }
-                        let v = pixel(column);
-                        for t in 0..T {
-                            if column >= t * STRIDE && column < t * STRIDE + K {
-                                sums[t] = s.fma(v, weight(column - t * STRIDE), sums[t]);
+                                let tap = column - t * STRIDE;
+                                sums[t] = s.fma(v, if in_registers { row[tap] } else { weight(tap) }, sums[t]);
                             }
                         }
                     }

@@ -9,11 +9,10 @@ use crate::{
 const RELU: Tail = Tail { bias: None, residual: None, residual_first: false, activation: Activation::RELU };
 
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
-    for &(typical, model, sizes) in PRODUCTS {
-        product(bench, typical, model, sizes)?;
-    }
-    for &(typical, model, sizes) in PRODUCTS {
-        bf16_product(bench, typical, model, sizes)?;
+    for half in [None, Some(Half::Bf16)] {
+        for &(typical, model, sizes) in PRODUCTS {
+            product(bench, half, typical, model, sizes)?;
+        }
     }
     for &(typical, model, size, channels, kernel, stride) in CONVOLUTIONS {
         convolution(bench, typical, model, &dense(size, channels, kernel, stride))?;
@@ -101,37 +100,32 @@ const ATTENTIONS: &[(&str, usize, usize, usize, usize, usize, bool)] = &[
     ("token", 1, 8, 1, 1024, 64, false),
 ];
 
+/// A product with weights of f32, or of `half`.
 fn product<F: FnMut(Timing)>(
     bench: &mut Bench<'_, F>,
+    half: Option<Half>,
     typical: bool,
     model: &str,
     [m, n, k]: [usize; 3],
 ) -> Result<(), Error> {
+    let (kernel, width) = match half {
+        None => ("product", 4.0),
+        Some(Half::F16) => ("product in f16", 2.0),
+        Some(Half::Bf16) => ("product in bf16", 2.0),
+    };
     let shape = format!("{m}x{n}x{k} {model}");
-    let bytes = 4.0 * (m * k + k * n + m * n) as f64;
-    bench.time(&Case { kernel: "product", shape, typical, flops: (2 * m * n * k) as f64, bytes }, || {
+    let bytes = 4.0 * (m * k + m * n) as f64 + width * (k * n) as f64;
+    bench.time(&Case { kernel, shape, typical, flops: (2 * m * n * k) as f64, bytes }, || {
         let (a, b, mut c) = (numbers(m * k), numbers(k * n), vec![0.0; m * n]);
         let packed = pack::matrix_f32(k, n, |k, j| b[k * n + j]);
-        vec![Variant::only(move |engine| gemm(engine, &Gemm::new(m, n, k), &a, &packed, &mut c, &RELU))]
-    })
-}
-
-/// A product with weights of bf16.
-fn bf16_product<F: FnMut(Timing)>(
-    bench: &mut Bench<'_, F>,
-    typical: bool,
-    model: &str,
-    [m, n, k]: [usize; 3],
-) -> Result<(), Error> {
-    let shape = format!("{m}x{n}x{k} {model}");
-    let bytes = 4.0 * (m * k + m * n) as f64 + 2.0 * (k * n) as f64;
-    bench.time(&Case { kernel: "product in bf16", shape, typical, flops: (2 * m * n * k) as f64, bytes }, || {
-        let (a, b, mut c) = (numbers(m * k), numbers(k * n), vec![0.0; m * n]);
-        let packed = pack::matrix_f32(k, n, |k, j| b[k * n + j]);
-        let mut halves = vec![0; packed.len()];
-        pack::halves(Half::Bf16, &packed, &mut halves);
+        let halves = half.map(|half| {
+            let mut halves = vec![0; packed.len()];
+            pack::halves(half, &packed, &mut halves);
+            (half, halves)
+        });
         vec![Variant::only(move |engine| {
-            gemm(engine, &Gemm::new(m, n, k), &a, Weights::Half(Half::Bf16, &halves), &mut c, &RELU)
+            let weights = halves.as_ref().map_or((&packed).into(), |(half, halves)| Weights::Half(*half, halves));
+            gemm(engine, &Gemm::new(m, n, k), &a, weights, &mut c, &RELU)
         })]
     })
 }
