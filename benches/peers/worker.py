@@ -61,13 +61,29 @@ def litert():
     def load(path, threads):
         interpreter = Interpreter(path, num_threads=threads)
         interpreter.allocate_tensors()
-        source = interpreter.get_input_details()[0]["index"]
-        result = interpreter.get_output_details()[0]["index"]
+        source, result = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+        bytes_of = {}
+
+        def quantized(x):
+            """What a model of integers takes: made once for an input, not in each call."""
+            if source["dtype"] == np.float32:
+                return x
+            if id(x) not in bytes_of:
+                scale, zero = source["quantization"]
+                limits = np.iinfo(source["dtype"])
+                bytes_of.clear()
+                levels = np.clip(np.round(x / scale) + zero, limits.min, limits.max)
+                bytes_of[id(x)] = levels.astype(source["dtype"])
+            return bytes_of[id(x)]
 
         def run(x):
-            interpreter.set_tensor(source, x)
+            interpreter.set_tensor(source["index"], quantized(x))
             interpreter.invoke()
-            return interpreter.get_tensor(result)
+            y = interpreter.get_tensor(result["index"])
+            if result["dtype"] == np.float32:
+                return y
+            scale, zero = result["quantization"]
+            return (y.astype(np.float32) - zero) * np.float32(scale)
 
         return run
 

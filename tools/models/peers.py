@@ -13,8 +13,15 @@ form is made from that file, so that all have the same weights:
     model.onnx        torch.onnx
     openvino.xml      openvino.convert_model, in float32
     model.tflite      litert-torch
+    model_int8.pt2    PT2E with ExecuTorch's XNNPACKQuantizer: weights by channel, activations static
+    xnnpack_int8.pte  that one, lowered for ExecuTorch's XNNPACK delegate
+    model_int8.onnx   onnxruntime.quantization.quantize_static: QDQ, weights by channel
+    openvino_int8.xml nncf.quantize, which knows of the transformers that they are some
+    model_int8.tflite ai-edge-quantizer, its recipe static_wi8_ai8
     input_SIZES.bin   the values of the only input, float32; SIZES is as in 1x3x224x224
     output_SIZES.bin  what eager PyTorch answers
+
+Those in int8 are all calibrated with the same few inputs.
 
 Seven models have fixed sizes. `resnet50_batch` and `encoder` are for scaling: one file for several batches, or lengths of a
 sequence, in the forms pt2 and onnx alone. A form that cannot be made leaves `<file>.failed` with the reason, and the
@@ -43,9 +50,16 @@ FILES = {
     "onnx": "model.onnx",
     "openvino": "openvino.xml",
     "tflite": "model.tflite",
+    "pt2_int8": "model_int8.pt2",
+    "xnnpack_int8": "xnnpack_int8.pte",
+    "onnx_int8": "model_int8.onnx",
+    "openvino_int8": "openvino_int8.xml",
+    "tflite_int8": "model_int8.tflite",
 }
 # Which the main environment makes.
-OURS = ("pt2", "portable", "xnnpack")
+OURS = ("pt2", "portable", "xnnpack", "pt2_int8", "xnnpack_int8")
+# Inputs that observers see.
+CALIBRATION = 4
 BATCHES = (1, 4, 16)
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 WIDTH = 384
@@ -143,6 +157,82 @@ def delegate(program, folder):
 
 def make_xnnpack(name, folder):
     delegate(exported(folder), folder)
+
+
+def calibration():
+    """The inputs that quantizers see, the same for all."""
+    import torch
+
+    noise = torch.Generator().manual_seed(xnnpack.SEED)
+    return [torch.randn(1, 3, 224, 224, generator=noise) for _ in range(CALIBRATION)]
+
+
+def make_pt2_int8(name, folder):
+    import torch
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    config = xnnpack_quantizer.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xnnpack_quantizer.XNNPACKQuantizer().set_global(config)
+    prepared = prepare_pt2e(exported(folder).module(check_guards=False), quantizer)
+    inputs = calibration()
+    for tensor in inputs:
+        prepared(tensor)
+    torch.export.save(torch.export.export(convert_pt2e(prepared), (inputs[0],)), folder / FILES["pt2_int8"])
+
+
+def make_xnnpack_int8(name, folder):
+    import torch
+    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  whose operators the program has
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    program = torch.export.load(folder / FILES["pt2_int8"])
+    lower(program, folder / FILES["xnnpack_int8"], [XnnpackPartitioner()])
+
+
+def make_onnx_int8(name, folder):
+    from onnxruntime import InferenceSession
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    source, prepared = folder / FILES["onnx"], folder / "prepared.onnx"
+    key = InferenceSession(source).get_inputs()[0].name
+
+    class Reader(CalibrationDataReader):
+        rest = iter([{key: tensor.numpy()} for tensor in calibration()])
+
+        def get_next(self):
+            return next(self.rest, None)
+
+    try:
+        quant_pre_process(source, prepared)
+    except Exception:  # of the symbolic inference of shapes, which does not know all operators
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize_static(prepared, folder / FILES["onnx_int8"], Reader(), QuantFormat.QDQ, per_channel=True, **types)
+    prepared.unlink()
+
+
+def make_openvino_int8(name, folder):
+    import nncf
+    import openvino
+
+    model = openvino.Core().read_model(folder / FILES["openvino"])
+    kind = nncf.ModelType.TRANSFORMER if name in ("vit_b_16", "swin_t") else None
+    inputs = nncf.Dataset([tensor.numpy() for tensor in calibration()])
+    quantized = nncf.quantize(model, inputs, model_type=kind, subset_size=CALIBRATION)
+    openvino.save_model(quantized, folder / FILES["openvino_int8"], compress_to_fp16=False)
+
+
+def make_tflite_int8(name, folder):
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import quantizer, recipe
+
+    source = str(folder / FILES["tflite"])
+    key = next(iter(Interpreter(source).get_signature_runner().get_input_details()))
+    quantize = quantizer.Quantizer(source, recipe.static_wi8_ai8())
+    data = {"serving_default": [{key: tensor.numpy()} for tensor in calibration()]}
+    quantize.quantize(quantize.calibrate(data)).export_model(str(folder / FILES["tflite_int8"]), overwrite=True)
 
 
 def make_onnx(name, folder):

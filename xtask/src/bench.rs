@@ -9,7 +9,7 @@ use crate::command::{command, exists, output, root, run};
 use crate::setup::{self, peers_python, venv_python};
 
 /// Tables of the CPU engine beside its peers.
-const CPU_TABLES: &[&str] = &["latency", "sources", "loading", "scaling"];
+const CPU_TABLES: &[&str] = &["latency", "int8", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, or `cpu` with all its
 /// tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
@@ -72,7 +72,8 @@ fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
         make.extend(["--only".to_owned(), model.to_owned()]);
     }
     run(command(venv_python(), &[]).args(&make))?;
-    run(command(peers_python(), &[]).args(&make).args(["--forms", "onnx", "openvino", "tflite"]))?;
+    let forms = ["--forms", "onnx", "openvino", "tflite", "onnx_int8", "openvino_int8", "tflite_int8"];
+    run(command(peers_python(), &[]).args(&make).args(forms))?;
     for table in tables {
         let arguments: Vec<&str> = ["cpu", table].into_iter().chain(model).collect();
         let mut bench = benches(&arguments)?;
@@ -162,7 +163,7 @@ fn versions() -> Result<String> {
 }
 
 fn peers_versions() -> Result<String> {
-    versions_of(peers_python(), "onnxruntime openvino ai-edge-litert")
+    versions_of(peers_python(), "onnxruntime openvino nncf ai-edge-litert ai-edge-quantizer")
 }
 
 /// Packages of an environment with their versions.

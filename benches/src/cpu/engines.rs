@@ -15,6 +15,9 @@ const FLOAT32_ERROR: f64 = 1e-4;
 /// bfloat16 has 8 bits of precision, which random weights amplify from layer to layer.
 const BFLOAT16_ERROR: f64 = 0.2;
 
+/// So do the steps of 8 bits; what is compared is that it is the same model.
+const INT8_ERROR: f64 = 0.7;
+
 /// Who runs a program, and from which file.
 #[derive(Debug)]
 pub struct Engine {
@@ -57,6 +60,22 @@ pub const LITERT: Engine = engine("LiteRT", Worker::Python("litert"), "model.tfl
 pub const OPENVINO_BF16: Engine =
     Engine { error: BFLOAT16_ERROR, ..engine("OpenVINO bf16", Worker::Python("openvino-bf16"), "openvino.xml") };
 
+const fn integer(name: &'static str, worker: Worker, file: &'static str) -> Engine {
+    Engine { error: INT8_ERROR, ..engine(name, worker, file) }
+}
+
+/// What our compiler makes of `model_int8.pt2`.
+const COMPILED_INT8: &str = "compiled_int8.pte";
+
+pub const OURS_INT8: Engine = integer("Rushlight", Worker::Ours, COMPILED_INT8);
+pub const EXECUTORCH_INT8: Engine = integer("ExecuTorch XNNPACK", Worker::ExecuTorch, "xnnpack_int8.pte");
+pub const ONNX_RUNTIME_INT8: Engine = integer("ONNX Runtime", Worker::Python("onnxruntime"), "model_int8.onnx");
+pub const OPENVINO_INT8: Engine = integer("OpenVINO", Worker::Python("openvino"), "openvino_int8.xml");
+pub const LITERT_INT8: Engine = integer("LiteRT", Worker::Python("litert"), "model_int8.tflite");
+
+/// The peers that compute in int8.
+pub const PEERS_INT8: [&Engine; 4] = [&EXECUTORCH_INT8, &ONNX_RUNTIME_INT8, &OPENVINO_INT8, &LITERT_INT8];
+
 /// The peers that compute in float32.
 pub const PEERS: [&Engine; 4] = [&EXECUTORCH, &ONNX_RUNTIME, &OPENVINO, &LITERT];
 
@@ -87,12 +106,21 @@ impl Engines {
 
     /// Compiles a model for the CPU back end; the file. An earlier one is gone even if that fails.
     pub fn compile(&self, model: &str, precision: Precision) -> Result<PathBuf> {
+        self.compile_from(model, "model.pt2", compiled(precision), precision)
+    }
+
+    /// The same of the model that PyTorch's quantizer made.
+    pub fn compile_int8(&self, model: &str) -> Result<PathBuf> {
+        self.compile_from(model, "model_int8.pt2", COMPILED_INT8, Precision::F32)
+    }
+
+    fn compile_from(&self, model: &str, source: &str, file: &str, precision: Precision) -> Result<PathBuf> {
         let (folder, error) = (self.models.join(model), |e: rushlight::Error| anyhow::anyhow!("{e}"));
-        let file = folder.join(compiled(precision));
+        let file = folder.join(file);
         if file.exists() {
             std::fs::remove_file(&file)?;
         }
-        let compiler = Compiler::new().method("forward", folder.join("model.pt2")).precision(precision);
+        let compiler = Compiler::new().method("forward", folder.join(source)).precision(precision);
         let program = compiler.backend_named("cpu").and_then(Compiler::compile).map_err(error)?;
         program.save(&file).map_err(error)?;
         Ok(file)

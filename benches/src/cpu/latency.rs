@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use rushlight::Precision;
 
-use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, PEERS};
+use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, OURS_INT8, PEERS, PEERS_INT8};
 use super::sides::{ROUNDS, Sides, TURN};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds};
@@ -20,35 +20,75 @@ struct Row {
     times: [Vec<Option<f64>>; THREADS.len()],
 }
 
+/// In float32, and bf16 beside it.
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS_BF16, &OURS]).collect();
-    let mut missing = Missing::default();
-    let rows: Vec<Row> =
-        models.iter().map(|model| measured(engines, model, &columns, &mut missing)).collect::<Result<_>>()?;
-    let mut text = conditions("cargo xtask bench cpu latency");
-    let _ = write!(
-        text,
-        "\n\nMilliseconds of one execution in float32 at 224x224, batch 1: medians of {ROUNDS} rounds in which all engines, \
-         with one thread and with two, take turns of {} ms, each in a process of its own. Every one was first found to agree \
-         with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is \
-         slower. *Other work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it \
-         follows only where the processor has instructions for that; Rushlight rounds weights to bf16, and with such \
-         instructions what they are multiplied with too.\n",
-        TURN.as_millis(),
+    let about = format!(
+        "Milliseconds of one execution in float32 at 224x224, batch 1: {HOW} Every one was first found to agree with eager \
+         PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is slower. *Other \
+         work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it follows only \
+         where the processor has instructions for that; Rushlight rounds weights to bf16, and with such instructions what \
+         they are multiplied with too."
     );
+    table(engines, models, &columns, "cargo xtask bench cpu latency", &about, |model, missing| {
+        for precision in [Precision::F32, Precision::Bf16] {
+            missing.unless(&format!("{model}, compiling in {}", precision.name()), engines.compile(model, precision));
+        }
+    })
+}
+
+/// In int8: each engine with what its own tools make of the model.
+pub fn run_int8(engines: &Engines, models: &[&str]) -> Result<String> {
+    let columns: Vec<&'static Engine> = PEERS_INT8.into_iter().chain([&OURS_INT8]).collect();
+    let about = format!(
+        "Milliseconds of one execution in int8 at 224x224, batch 1: {HOW} The models are quantized with the same four inputs: \
+         Rushlight's and ExecuTorch's by PT2E with the XNNPACKQuantizer (weights by channel), ONNX Runtime's by its \
+         `quantize_static` (QDQ, weights by channel), OpenVINO's by NNCF, LiteRT's by ai-edge-quantizer (static, \
+         `wi8_ai8`). *Ratio* is Rushlight's time over that of the fastest peer; above 1 Rushlight is slower. *Other work* \
+         is how many cores other programs kept busy meanwhile."
+    );
+    table(engines, models, &columns, "cargo xtask bench cpu int8", &about, |model, missing| {
+        missing.unless(&format!("{model}, compiling in int8"), engines.compile_int8(model));
+    })
+}
+
+/// Whose turn it is when.
+const HOW: &str = "medians of rounds in which all engines, with one thread and with two, take turns, each in a process of \
+                   its own.";
+
+fn table(
+    engines: &Engines,
+    models: &[&str],
+    columns: &[&'static Engine],
+    command: &str,
+    about: &str,
+    compile: impl Fn(&str, &mut Missing),
+) -> Result<String> {
+    let mut missing = Missing::default();
+    let mut rows = Vec::with_capacity(models.len());
+    for model in models {
+        compile(model, &mut missing);
+        rows.push(measured(engines, model, columns, &mut missing)?);
+    }
+    let mut text = conditions(command);
+    let _ = write!(text, "\n\n{about} Rounds: {ROUNDS}, turns: {} ms.\n", TURN.as_millis());
+    let has_bf16 = columns.iter().any(|column| column.name == OURS_BF16.name);
     for (number, threads) in THREADS.iter().enumerate() {
         let _ = write!(text, "\n### {threads} thread{}\n", if *threads == 1 { "" } else { "s" });
         println!("{threads} threads");
         let names = columns.iter().map(|engine| engine.name);
-        let titles = ["model"].into_iter().chain(names).chain(["ratio", "ratio, bf16", "other work"]);
+        let ratios: &[&str] = if has_bf16 { &["ratio", "ratio, bf16"] } else { &["ratio"] };
+        let titles = ["model"].into_iter().chain(names).chain(ratios.iter().copied()).chain(["other work"]);
         text.push_str(&header(titles));
         for measured in &rows {
             let times = &measured.times[number];
             let cells = times.iter().map(|&time| cell(time, milliseconds));
-            let compared = cell(ours(times).zip(fastest(times)).map(|(ours, fastest)| ours / fastest), ratio);
-            let of = |engine: &Engine| times[columns.iter().position(|column| column.name == engine.name)?];
-            let halves = cell(of(&OURS_BF16).zip(of(&OPENVINO_BF16)).map(|(ours, theirs)| ours / theirs), ratio);
-            let rest = [compared, halves, ratio(measured.others)];
+            let mut rest = vec![cell(ours(times).zip(fastest(times)).map(|(ours, fastest)| ours / fastest), ratio)];
+            if has_bf16 {
+                let of = |engine: &Engine| times[columns.iter().position(|column| column.name == engine.name)?];
+                rest.push(cell(of(&OURS_BF16).zip(of(&OPENVINO_BF16)).map(|(ours, theirs)| ours / theirs), ratio));
+            }
+            rest.push(ratio(measured.others));
             row(&mut text, [measured.model.clone()].into_iter().chain(cells).chain(rest));
         }
         let means = (0..columns.len())
@@ -77,9 +117,6 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing: &mut Missing) -> Result<Row> {
-    for precision in [Precision::F32, Precision::Bf16] {
-        missing.unless(&format!("{model}, compiling in {}", precision.name()), engines.compile(model, precision));
-    }
     let mut sides = Sides::none();
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {

@@ -20,17 +20,18 @@ const MODELS: &[&str] =
 /// Sizes of the input of all of them.
 const PICTURE: &str = "1x3x224x224";
 
-/// One measurement of `table` (`latency`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
+/// One measurement of `table` (`latency`, `int8`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
 /// of that one alone.
 pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
     let models: Vec<&str> = MODELS.iter().copied().filter(|&name| model.is_none_or(|model| model == name)).collect();
     let engines = Engines::of_environment()?;
     Ok(match table {
         "latency" => ("CPU: latency", latency::run(&engines, &models)?),
+        "int8" => ("CPU: int8", latency::run_int8(&engines, &models)?),
         "sources" => ("CPU: three sources", sources::run(&engines, &models)?),
         "loading" => ("CPU: loading", loading::run(&engines, &models)?),
         "scaling" => ("CPU: batches and lengths", scaling::run(&engines)?),
-        _ => bail!("unknown table `{table}`: latency, sources, loading, scaling"),
+        _ => bail!("unknown table `{table}`: latency, int8, sources, loading, scaling"),
     })
 }
 

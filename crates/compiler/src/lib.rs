@@ -18,6 +18,7 @@ mod parallel;
 pub mod partition;
 pub mod passes;
 mod pipeline;
+pub mod quant;
 
 pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};

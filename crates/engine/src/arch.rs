@@ -47,9 +47,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Vectors that the registers hold.
     const VECTORS: usize;
 
+    /// Rows of the largest register tile of a product of bytes.
+    const QUAD_ROWS: usize;
+
     /// What [`dots`](Self::dots) gives, or nothing of interest.
     type Dots: Simd;
     const MAY_DOT: bool = false;
+
+    /// What [`quads`](Self::quads) gives, or nothing of interest.
+    type Quads: Simd;
+    const MAY_QUAD: bool = false;
 
     /// Runs a job in a function compiled for this instruction set.
     fn vectorize<J: Job>(self, job: J) -> J::Out;
@@ -149,6 +156,70 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn dot(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
         dot_portably(self, a, b, sum)
+    }
+
+    /// This instruction set with [`dot4`](Self::dot4) as an instruction, if the processor has it, which is possible only with
+    /// [`MAY_QUAD`](Self::MAY_QUAD).
+    #[inline(always)]
+    fn quads(self) -> Option<Self::Quads> {
+        None
+    }
+
+    /// For each lane, whose bits are an `i32` in `sum` and the result, `sum` and the products of the four `u8` of `a` with the
+    /// four `i8` of `b`, exactly; what is beyond 32 bits is lost.
+    #[inline(always)]
+    fn dot4(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+        let [a, b, sum] = [a, b, sum].map(|v| self.lanes(v).map(f32::to_bits));
+        let mut sums = [0.0; LANES];
+        for lane in 0..LANES {
+            // The left side comes as a number, weights as they lie in memory.
+            let (a, b) = (a[lane].to_le_bytes(), b[lane].to_ne_bytes().map(u8::cast_signed));
+            let mut all = sum[lane].cast_signed();
+            for i in 0..4 {
+                all = all.wrapping_add(i32::from(a[i]) * i32::from(b[i]));
+            }
+            sums[lane] = f32::from_bits(all.cast_unsigned());
+        }
+        self.read(&sums)
+    }
+
+    /// The nearest floats of lanes whose bits are `i32`, ties to even.
+    #[inline(always)]
+    fn floats(self, v: Self::V) -> Self::V {
+        self.read(&self.lanes(v).map(|lane| lane.to_bits().cast_signed() as f32))
+    }
+
+    /// The first `n` bytes, at most 16, as lanes whose bits are that number; zeros in the others.
+    ///
+    /// # Safety
+    /// `n` bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::V {
+        // SAFETY: the caller vouches for `n` bytes.
+        unsafe { load_bytes_portably(self, from, n) }
+    }
+
+    /// The first `n` lanes, at most 16, which are floats, as the nearest bytes, ties to even. They are 255 at most; those
+    /// below 0 or NaN may become any byte.
+    ///
+    /// # Safety
+    /// `n` bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, v: Self::V) {
+        let lanes = self.lanes(self.round(v)).map(|lane| lane as u8);
+        // SAFETY: the caller vouches for `n` bytes, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
+    }
+
+    /// The bits `above << 8 | below` of each lane.
+    #[inline(always)]
+    fn push_byte(self, above: Self::V, below: Self::V) -> Self::V {
+        let (above, below) = (self.lanes(above), self.lanes(below));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(above[lane].to_bits() << 8 | below[lane].to_bits());
+        }
+        self.read(&lanes)
     }
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
@@ -277,6 +348,18 @@ unsafe fn narrow_portably<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u1
     unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes.map(to_bf16)) };
 }
 
+/// [`Simd::load_bytes`] for every instruction set.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn load_bytes_portably<S: Simd>(s: S, from: *const u8, n: usize) -> S::V {
+    let mut bytes = [0u8; LANES];
+    // SAFETY: the caller vouches for `n` bytes, and `n` is at most 16.
+    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n.min(LANES)) };
+    s.read(&bytes.map(|byte| f32::from_bits(u32::from(byte))))
+}
+
 /// [`Simd::dot`] for every instruction set.
 #[inline(always)]
 fn dot_portably<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V {
@@ -305,9 +388,9 @@ pub(crate) enum Level {
     #[cfg(target_arch = "x86_64")]
     Sse2(sse2::Sse2),
     #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Avx2),
+    Avx2(avx2::Avx2<false>),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512<false>),
+    Avx512(avx512::Avx512<{ avx512::PLAIN }>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -325,7 +408,11 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::new().map(Level::Avx2),
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => avx2::Avx2::with_quads().map(Level::Avx2),
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::Avx512::new().map(Level::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => avx512::Avx512::with_quads().map(Level::Avx512),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => avx512::Avx512::with_dots().map(Level::Avx512),
             #[cfg(target_arch = "aarch64")]
@@ -357,9 +444,13 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Level::Sse2(_) => Isa::Sse2,
             #[cfg(target_arch = "x86_64")]
+            Level::Avx2(simd) if simd.quads().is_some() => Isa::AvxVnni,
+            #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(simd) if simd.dots().is_some() => Isa::Avx512Bf16,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(simd) if simd.quads().is_some() => Isa::Avx512Vnni,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => Isa::Avx512,
             #[cfg(target_arch = "aarch64")]

@@ -4,7 +4,7 @@ mod depthwise;
 mod direct;
 mod shape;
 mod transposed;
-mod window;
+pub(crate) mod window;
 mod winograd;
 
 pub use depthwise::depthwise2d;

@@ -20,11 +20,47 @@ pub struct Copy<'a> {
     pub y_strides: &'a [usize],
 }
 
+/// What can be copied: floats and bytes.
+pub trait Movable: sealed::Plain {}
+
+impl Movable for f32 {}
+
+impl Movable for u8 {}
+
+mod sealed {
+    /// Numbers without padding.
+    pub trait Plain: Copy + Send + Sync {}
+
+    impl Plain for f32 {}
+
+    impl Plain for u8 {}
+}
+
+/// Writes 8 columns of 8 rows as rows, as [`Simd::transpose8`] does.
+///
+/// # Safety
+/// As there, with elements of type `T`.
+#[inline(always)]
+unsafe fn transpose8<S: Simd, T: Movable>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
+    if const { size_of::<T>() == size_of::<f32>() } {
+        // SAFETY: the caller vouches for it, and floats are moved as they are.
+        return unsafe { s.transpose8(from.cast(), from_stride, to.cast(), to_stride) };
+    }
+    let row = |i: usize| from.wrapping_add(i * from_stride).cast::<[T; 8]>();
+    // SAFETY: the caller vouches for 8 elements in each row.
+    let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| unsafe { row(i).read_unaligned() });
+    for column in 0..8 {
+        let to = to.wrapping_add(column * to_stride).cast::<[T; 8]>();
+        // SAFETY: likewise.
+        unsafe { to.write_unaligned(rows.map(|row| row[column])) };
+    }
+}
+
 /// Copies. Where several elements of `x` go to one of `y`, the last index wins.
 ///
 /// # Errors
 /// When a slice is too short, the numbers of dimensions differ, or there are more than [`MAX_DIMS`].
-pub fn copy(engine: &Engine, copy: &Copy, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
+pub fn copy<T: Movable>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) -> Result<(), Error> {
     let &Copy { sizes, x_offset, x_strides, y_offset, y_strides } = copy;
     if sizes.len() > MAX_DIMS {
         return Err(Error::Index { what: "dimension", index: sizes.len() as i64 - 1, size: MAX_DIMS });
@@ -52,7 +88,7 @@ pub fn copy(engine: &Engine, copy: &Copy, x: &[f32], y: &mut [f32]) -> Result<()
 }
 
 /// Copies elements in the order of indices.
-fn one_by_one(copy: &Copy, elements: usize, x: &[f32], y: Output<'_>) {
+fn one_by_one<T: Movable>(copy: &Copy, elements: usize, x: &[T], y: Output<'_, T>) {
     for i in 0..elements {
         let (mut rest, mut from, mut to) = (i, copy.x_offset, copy.y_offset);
         for (d, &size) in copy.sizes.iter().enumerate().rev() {
@@ -150,14 +186,14 @@ impl Plan {
 }
 
 /// Some of a plan's items.
-struct Items<'a> {
+struct Items<'a, T> {
     plan: &'a Plan,
     items: Range<usize>,
-    x: &'a [f32],
-    y: Output<'a>,
+    x: &'a [T],
+    y: Output<'a, T>,
 }
 
-impl Job for Items<'_> {
+impl<T: Movable> Job for Items<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -202,7 +238,7 @@ impl Job for Items<'_> {
     }
 }
 
-impl Items<'_> {
+impl<T: Movable> Items<'_, T> {
     /// The elements along one dimension.
     #[inline(always)]
     fn run_of(&self, dim: Dim, from: usize, to: usize) {
@@ -254,7 +290,7 @@ impl Items<'_> {
                     let from = self.x[from + column * inner.x + row..].as_ptr();
                     let to = self.y.at(to + row * across.y + column);
                     // SAFETY: likewise.
-                    unsafe { s.transpose8(from, inner.x, to, across.y) };
+                    unsafe { transpose8(s, from, inner.x, to, across.y) };
                 }
             }
         }
@@ -265,7 +301,7 @@ impl Items<'_> {
 ///
 /// # Errors
 /// None yet.
-pub fn fill(engine: &Engine, y: &mut [f32], value: f32) -> Result<(), Error> {
+pub fn fill<T: Movable>(engine: &Engine, y: &mut [T], value: T) -> Result<(), Error> {
     let elements = y.len();
     let y = Output::new(y);
     engine.for_ranges(elements, LEAST, |range| {

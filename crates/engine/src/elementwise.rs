@@ -5,10 +5,11 @@ mod tile;
 
 use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
+use crate::quantized::Levels;
 use crate::split::Output;
-use crate::{Activation, Engine};
+use crate::{Activation, Affine, Engine, QuantOut};
 
-use tile::{TILE, Tiles};
+use tile::{TILE, Target, Tiles};
 
 /// The most dimensions of a tensor here.
 pub const MAX_DIMS: usize = 16;
@@ -120,8 +121,30 @@ pub enum Binary {
 /// where it is broadcast.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    pub data: &'a [f32],
+    pub data: Data<'a>,
     pub strides: [usize; MAX_DIMS],
+}
+
+/// Numbers, or bytes that stand for some.
+#[derive(Debug, Clone, Copy)]
+pub enum Data<'a> {
+    Floats(&'a [f32]),
+    Bytes(&'a [u8], Affine),
+}
+
+impl Data<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Floats(floats) => floats.len(),
+            Self::Bytes(bytes, _) => bytes.len(),
+        }
+    }
+}
+
+impl<'a> From<&'a [f32]> for Data<'a> {
+    fn from(floats: &'a [f32]) -> Self {
+        Self::Floats(floats)
+    }
 }
 
 /// Runs the instructions for each element of a result of sizes `dims`, and stores the last one's value in `y`, which is
@@ -130,19 +153,24 @@ pub struct Source<'a> {
 /// # Errors
 /// When there is no instruction, more than [`MAX_DIMS`] dimensions, an instruction that names an operand or register that
 /// is not there or reads a register that none before it has written, or a slice that is too short.
-pub fn elementwise(
+pub fn elementwise<'y>(
     engine: &Engine,
     instructions: &[Instruction],
     dims: &[usize],
     operands: &[Source<'_>],
-    y: &mut [f32],
+    y: impl Into<QuantOut<'y>>,
 ) -> Result<(), Error> {
-    let elements = check(instructions, dims, operands, y)?;
+    let y = y.into();
+    let elements = check(instructions, dims, operands, y.len())?;
     if elements == 0 {
         return Ok(());
     }
     let plan = Plan::new(dims, operands);
-    let tiles = Tiles { plan: &plan, instructions, operands, y: Output::new(y) };
+    let y = match y {
+        QuantOut::Floats(floats) => Target::Floats(Output::new(floats)),
+        QuantOut::Bytes(bytes, affine) => Target::Bytes(Output::new(bytes), Levels::of(affine)),
+    };
+    let tiles = Tiles { plan: &plan, instructions, operands, y };
     let least = LEAST.div_ceil(plan.rows * plan.unit);
     engine.for_ranges(plan.tiles(), least, |range| engine.level.run(tiles.range(range)));
     Ok(())
@@ -207,7 +235,7 @@ impl Plan {
 }
 
 /// How many elements the result has.
-fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], y: &[f32]) -> Result<usize, Error> {
+fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], y: usize) -> Result<usize, Error> {
     if instructions.is_empty() {
         return Err(Error::Size { what: "instructions" });
     }
@@ -215,7 +243,7 @@ fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], 
         return Err(Error::Index { what: "dimension", index: dims.len() as i64 - 1, size: MAX_DIMS });
     }
     let elements = size("y", dims)?;
-    at_least("y", y.len(), elements)?;
+    at_least("y", y, elements)?;
     if elements > 0 {
         for operand in operands {
             at_least("operand", operand.data.len(), reach("operand", dims, &operand.strides)?)?;

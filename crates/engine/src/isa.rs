@@ -12,8 +12,12 @@ pub enum Isa {
     Sse2,
     /// x86-64 with AVX2 and FMA.
     Avx2,
+    /// The same with AVX-VNNI, products of four bytes.
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// The same with VNNI, products of four bytes.
+    Avx512Vnni,
     /// The same with products of pairs of bf16, for weights of that type.
     Avx512Bf16,
     /// 64-bit Arm with Advanced SIMD.
@@ -26,8 +30,18 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the portable one first, within an architecture from the weakest to the strongest.
-    pub const ALL: &'static [Isa] =
-        &[Isa::Scalar, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Neon, Isa::Simd128, Isa::RelaxedSimd];
+    pub const ALL: &'static [Isa] = &[
+        Isa::Scalar,
+        Isa::Sse2,
+        Isa::Avx2,
+        Isa::AvxVnni,
+        Isa::Avx512,
+        Isa::Avx512Vnni,
+        Isa::Avx512Bf16,
+        Isa::Neon,
+        Isa::Simd128,
+        Isa::RelaxedSimd,
+    ];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
@@ -48,13 +62,15 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx512`, `avx512-bf16`, `neon`, `simd128` or `relaxed-simd`.
+    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
             Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avx-vnni",
             Isa::Avx512 => "avx512",
+            Isa::Avx512Vnni => "avx512-vnni",
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Neon => "neon",
             Isa::Simd128 => "simd128",

@@ -30,6 +30,7 @@ pub mod pack;
 mod pool;
 mod pooling;
 mod product;
+mod quantized;
 mod reduce;
 mod resize;
 mod softmax;
@@ -45,8 +46,8 @@ pub use conv::{
     conv3d, depthwise2d,
 };
 pub use convert::{Half, narrow, widen};
-pub use copy::{Copy, copy, fill};
-pub use elementwise::{Binary, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
+pub use copy::{Copy, Movable, copy, fill};
+pub use elementwise::{Binary, Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;
 pub use gather::{Indices, gather};
 pub use gemm::{Gemm, Matmul, gemm, matmul, matmul_scratch};
@@ -54,6 +55,10 @@ pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
 pub use pool::Pool;
 pub use pooling::{Mean, Pool2d, pool2d};
+pub use quantized::{
+    Affine, MAX_QUANT_K, QuantOut, QuantResidual, QuantTail, conv2d_u8, depthwise2d_u8, gemm_u8, lookup, max_pool2d_u8,
+    mean_u8,
+};
 pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};
 pub use softmax::softmax;

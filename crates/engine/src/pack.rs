@@ -230,6 +230,121 @@ pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
     }
 }
 
+/// Elements of K of a product of bytes with those that make them a multiple of four.
+pub(crate) const fn quads(k: usize) -> usize {
+    k.saturating_add(k.wrapping_neg() % 4)
+}
+
+/// Bytes of a packed matrix of bytes of `k` rows and `n` columns; `None` if that does not fit in `usize`.
+pub fn matrix_i8_len(k: usize, n: usize) -> Option<usize> {
+    n.div_ceil(PANEL).checked_mul(PANEL)?.checked_mul(k.checked_next_multiple_of(4)?)
+}
+
+/// Packs a matrix of bytes, whose element of row `k` and column `n` is `get(k, n)`, into memory of [`matrix_i8_len`], all of
+/// which is written: `[ceil(n / 16)][ceil(k / 4)][16][4]`, with zeros beyond.
+///
+/// # Panics
+/// When `packed` is shorter.
+pub fn matrix_i8_into(packed: &mut [i8], k: usize, n: usize, get: impl Fn(usize, usize) -> i8) {
+    taps_i8_into(packed, 1, k, n, |_, k, n| get(k, n));
+}
+
+/// As [`matrix_i8_into`] with the rows of several taps, each a multiple of four.
+fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: impl Fn(usize, usize, usize) -> i8) {
+    let rows = quads(depth);
+    if taps * rows == 0 {
+        return;
+    }
+    for (panel, packed) in packed.chunks_exact_mut(taps * rows * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+        for (tap, packed) in packed.chunks_exact_mut(rows * PANEL).enumerate() {
+            for (at, value) in packed.iter_mut().enumerate() {
+                let (k, column) = (at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
+                *value = if k < depth && column < n { get(tap, k, column) } else { 0 };
+            }
+        }
+    }
+}
+
+/// How the window of a convolution of bytes is cut into taps.
+pub(crate) struct ConvLayout {
+    pub(crate) taps: usize,
+    /// Elements of a tap.
+    pub(crate) depth: usize,
+    /// Whether a tap is a line of the window rather than a pixel: there are too few channels for steps of four.
+    pub(crate) by_lines: bool,
+}
+
+impl ConvLayout {
+    /// `None` if sizes do not fit in `usize`.
+    pub(crate) fn of(conv: &Conv3d) -> Option<Self> {
+        let [kernel_d, kernel_h, kernel_w] = conv.kernel;
+        let channels = conv.in_c / conv.groups.max(1);
+        let lines = kernel_d.checked_mul(kernel_h)?;
+        let is_dense = conv.groups == 1 && conv.in_stride == conv.in_c && conv.dilation[2] == 1;
+        let by_lines = is_dense && kernel_w > 1 && channels < 8 && !channels.is_multiple_of(4);
+        Some(if by_lines {
+            Self { taps: lines, depth: kernel_w.checked_mul(channels)?, by_lines }
+        } else {
+            Self { taps: lines.checked_mul(kernel_w)?, depth: channels, by_lines }
+        })
+    }
+
+    /// Bytes of the weights of all groups.
+    pub(crate) fn len(&self, conv: &Conv3d) -> Option<usize> {
+        let rows = self.depth.checked_next_multiple_of(4)?.checked_mul(self.taps)?;
+        matrix_i8_len(rows, conv.out_c / conv.groups.max(1))?.checked_mul(conv.groups)
+    }
+}
+
+/// Bytes of the packed weights of a convolution of bytes; `None` if that does not fit in `usize`.
+pub fn conv2d_i8_len(conv: &Conv2d) -> Option<usize> {
+    let conv = conv.in_3d();
+    ConvLayout::of(&conv)?.len(&conv)
+}
+
+/// Packs the weights of a convolution of bytes, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` and addressed by
+/// `get(o, i, h, w)`, into memory of [`conv2d_i8_len`], all of which is written.
+///
+/// # Panics
+/// When `packed` has another length.
+pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> i8) {
+    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "memory for the weights");
+    let Some(layout) = ConvLayout::of(&conv.in_3d()) else { return };
+    let groups = conv.groups.max(1);
+    let (columns, channels, kernel_w) = (conv.out_c / groups, conv.in_c / groups, conv.kernel[1]);
+    let each = packed.len() / groups;
+    if each == 0 {
+        return;
+    }
+    for (group, packed) in packed.chunks_exact_mut(each).enumerate() {
+        taps_i8_into(packed, layout.taps, layout.depth, columns, |tap, at, column| {
+            let column = group * columns + column;
+            if layout.by_lines {
+                get(column, at % channels, tap, at / channels)
+            } else {
+                get(column, at, tap / kernel_w, tap % kernel_w)
+            }
+        });
+    }
+}
+
+/// Bytes of the packed weights of a depthwise convolution of bytes; `None` if that does not fit in `usize`.
+pub fn depthwise2d_i8_len(conv: &Conv2d) -> Option<usize> {
+    let [kernel_h, kernel_w] = conv.kernel;
+    matrix_i8_len(kernel_h.checked_next_multiple_of(4)?.checked_mul(kernel_w)?, conv.in_c)
+}
+
+/// Packs the weights of a depthwise convolution of bytes, of shape `[c, 1, kernel_h, kernel_w]` and addressed by
+/// `get(c, h, w)`, into memory of [`depthwise2d_i8_len`], all of which is written: for each 16 channels the columns of the
+/// window, of each four lines together.
+///
+/// # Panics
+/// When `packed` is shorter.
+pub fn depthwise2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize) -> i8) {
+    let [kernel_h, kernel_w] = conv.kernel;
+    taps_i8_into(packed, kernel_w, kernel_h, conv.in_c, |w, h, channel| get(channel, h, w));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,7 +41,7 @@ pub struct Mean {
 /// # Errors
 /// When a slice is too short, or a size is zero or too large.
 pub fn pool2d(engine: &Engine, pool: &Pool2d, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
-    pool.check(x, y)?;
+    pool.check(x.len(), y.len())?;
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
@@ -70,16 +70,16 @@ struct Lines<'a> {
 
 /// The part of a window that is inside, along one axis.
 #[derive(Clone, Copy)]
-struct Taps {
-    first: usize,
-    count: usize,
+pub(crate) struct Taps {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
     /// How many count if padding does.
     padded: usize,
 }
 
 impl Pool2d {
     #[inline]
-    fn taps(&self, axis: usize, out: usize) -> Taps {
+    pub(crate) fn taps(&self, axis: usize, out: usize) -> Taps {
         let size = if axis == 0 { self.in_h } else { self.in_w };
         let [before, after] = self.padding[axis];
         let (kernel, dilation) = (self.kernel[axis], self.dilation[axis]);
@@ -189,7 +189,8 @@ impl Window<'_> {
 }
 
 impl Pool2d {
-    fn check(&self, x: &[f32], y: &[f32]) -> Result<(), Error> {
+    /// That every size makes sense and that slices of so many elements hold the feature maps.
+    pub(crate) fn check(&self, x: usize, y: usize) -> Result<(), Error> {
         for (what, pair) in [("kernel", self.kernel), ("stride", self.stride), ("dilation", self.dilation)] {
             for value in pair {
                 positive(what, value)?;
@@ -208,7 +209,7 @@ impl Pool2d {
                 return Err(Error::Size { what: "padding" });
             }
         }
-        at_least("x", x.len(), size("x", &[self.batch, self.in_h, self.in_w, self.channels])?)?;
-        at_least("y", y.len(), size("y", &[self.batch, self.out_h, self.out_w, self.channels])?)
+        at_least("x", x, size("x", &[self.batch, self.in_h, self.in_w, self.channels])?)?;
+        at_least("y", y, size("y", &[self.batch, self.out_h, self.out_w, self.channels])?)
     }
 }

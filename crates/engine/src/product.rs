@@ -146,56 +146,19 @@ impl<R: Rows> Product<'_, R> {
 
     /// A task for each group.
     fn whole(&self) -> Cut {
-        let panels = self.columns.div_ceil(LANES);
-        Cut {
-            groups: self.groups,
-            lines: self.lines,
-            line_chunk: self.lines,
-            rows: self.rows_per_line,
-            row_chunk: self.rows_per_line,
-            panels,
-            panel_chunk: panels,
-        }
+        Cut::whole(self.groups, [self.lines, self.rows_per_line], self.columns)
     }
 
     /// How the output is cut into tasks.
     fn cut(&self, engine: &Engine) -> Cut {
-        let (tile_rows, tile_panels) = engine.level.tile();
-        let whole = self.whole();
-        let (threads, panels) = (engine.threads(), whole.panels);
-        if threads == 1 {
-            return whole;
-        }
         let k = self.rows.taps() * self.rows.depth();
-        let flops = 2.0 * self.lines as f64 * self.rows_per_line as f64 * self.columns as f64 * k as f64;
-        let wanted = ((flops * self.groups as f64 / MIN_TASK as f64) as usize).clamp(1, 4 * threads);
-        let wanted = wanted.div_ceil(self.groups);
-        if wanted == 1 {
-            return whole;
-        }
-        if self.lines > 1 {
-            let line_chunk = self.lines.div_ceil(wanted);
-            let panel_chunk = panels.div_ceil(wanted.div_ceil(self.lines)).next_multiple_of(tile_panels);
-            return Cut { line_chunk, panel_chunk, ..whole };
-        }
-        if self.columns > self.rows_per_line {
-            // Weights are the larger side, so that each task has its own part of them; what is missing, by rows.
-            let panel_chunk = panels.div_ceil(wanted).next_multiple_of(tile_panels);
-            let row_chunk = self.rows_per_line.div_ceil(wanted.div_ceil(panels.div_ceil(panel_chunk)));
-            return Cut { row_chunk: row_chunk.next_multiple_of(tile_rows), panel_chunk, ..whole };
-        }
-        // Rows first, as long as each task has a few tiles of them; what is missing then, by panels.
-        let row_chunks = wanted.min(self.rows_per_line.div_ceil(2 * tile_rows));
-        let row_chunk = self.rows_per_line.div_ceil(row_chunks).next_multiple_of(tile_rows);
-        let row_chunks = self.rows_per_line.div_ceil(row_chunk);
-        let panel_chunk = panels.div_ceil(wanted.div_ceil(row_chunks)).next_multiple_of(tile_panels);
-        Cut { row_chunk, panel_chunk, ..whole }
+        self.whole().among(engine.threads(), self.columns, k, engine.level.tile())
     }
 }
 
 /// A grid of tasks over groups, lines, rows and panels.
 #[derive(Clone, Copy)]
-struct Cut {
+pub(crate) struct Cut {
     groups: usize,
     lines: usize,
     line_chunk: usize,
@@ -205,10 +168,73 @@ struct Cut {
     panel_chunk: usize,
 }
 
+/// What a task computes.
+pub(crate) struct Share {
+    pub(crate) group: usize,
+    pub(crate) lines: core::ops::Range<usize>,
+    pub(crate) rows: core::ops::Range<usize>,
+    pub(crate) panels: core::ops::Range<usize>,
+}
+
 impl Cut {
-    fn tasks(&self) -> usize {
+    /// A task for each group.
+    pub(crate) fn whole(groups: usize, [lines, rows]: [usize; 2], columns: usize) -> Self {
+        let panels = columns.div_ceil(LANES);
+        Self { groups, lines, line_chunk: lines, rows, row_chunk: rows, panels, panel_chunk: panels }
+    }
+
+    /// Cuts what is whole for so many threads, each element of the output being a sum of `k` products, in tiles of so many
+    /// rows and panels.
+    pub(crate) fn among(
+        self,
+        threads: usize,
+        columns: usize,
+        k: usize,
+        (tile_rows, tile_panels): (usize, usize),
+    ) -> Self {
+        let Self { lines, rows, groups, panels, .. } = self;
+        if threads == 1 {
+            return self;
+        }
+        let flops = 2.0 * lines as f64 * rows as f64 * columns as f64 * k as f64;
+        let wanted = ((flops * groups as f64 / MIN_TASK as f64) as usize).clamp(1, 4 * threads);
+        let wanted = wanted.div_ceil(groups);
+        if wanted == 1 {
+            return self;
+        }
+        if lines > 1 {
+            let line_chunk = lines.div_ceil(wanted);
+            let panel_chunk = panels.div_ceil(wanted.div_ceil(lines)).next_multiple_of(tile_panels);
+            return Self { line_chunk, panel_chunk, ..self };
+        }
+        if columns > rows {
+            // Weights are the larger side, so that each task has its own part of them; what is missing, by rows.
+            let panel_chunk = panels.div_ceil(wanted).next_multiple_of(tile_panels);
+            let row_chunk = rows.div_ceil(wanted.div_ceil(panels.div_ceil(panel_chunk)));
+            return Self { row_chunk: row_chunk.next_multiple_of(tile_rows), panel_chunk, ..self };
+        }
+        // Rows first, as long as each task has a few tiles of them; what is missing then, by panels.
+        let row_chunks = wanted.min(rows.div_ceil(2 * tile_rows));
+        let row_chunk = rows.div_ceil(row_chunks).next_multiple_of(tile_rows);
+        let row_chunks = rows.div_ceil(row_chunk);
+        let panel_chunk = panels.div_ceil(wanted.div_ceil(row_chunks)).next_multiple_of(tile_panels);
+        Self { row_chunk, panel_chunk, ..self }
+    }
+
+    pub(crate) fn tasks(&self) -> usize {
         let blocks = self.lines.div_ceil(self.line_chunk) * self.rows.div_ceil(self.row_chunk);
         self.groups * blocks * self.panels.div_ceil(self.panel_chunk)
+    }
+
+    /// What a task computes. Panels vary fastest, so that neighbouring tasks read the same rows.
+    pub(crate) fn share(&self, task: usize) -> Share {
+        let panel_chunks = self.panels.div_ceil(self.panel_chunk);
+        let (task, panels) = (task / panel_chunks, chunk(task % panel_chunks, self.panel_chunk, self.panels));
+        let row_chunks = self.rows.div_ceil(self.row_chunk);
+        let (task, rows) = (task / row_chunks, chunk(task % row_chunks, self.row_chunk, self.rows));
+        let line_chunks = self.lines.div_ceil(self.line_chunk);
+        let (group, lines) = (task / line_chunks, chunk(task % line_chunks, self.line_chunk, self.lines));
+        Share { group, lines, rows, panels }
     }
 }
 
@@ -230,14 +256,7 @@ impl<R: Rows> Job for Block<'_, R> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { product, cut, task } = self;
-        // Panels vary fastest, so that neighbouring tasks read the same rows.
-        let panel_chunks = cut.panels.div_ceil(cut.panel_chunk);
-        let (task, panels) = (task / panel_chunks, chunk(task % panel_chunks, cut.panel_chunk, cut.panels));
-        let row_chunks = cut.rows.div_ceil(cut.row_chunk);
-        let (task, rows) = (task / row_chunks, chunk(task % row_chunks, cut.row_chunk, cut.rows));
-        let line_chunks = cut.lines.div_ceil(cut.line_chunk);
-        let (group, lines) = (task / line_chunks, chunk(task % line_chunks, cut.line_chunk, cut.lines));
-
+        let Share { group, lines, rows, panels } = cut.share(task);
         let blocks = Blocks::new(product.rows.taps(), product.rows.depth());
         let most_rows = blocks.most_rows(S::ROWS, product.rows.copies(), panels.len() * LANES);
         let mut pointers = Pointers {

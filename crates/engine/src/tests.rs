@@ -6,6 +6,7 @@ mod convert;
 mod copy;
 mod elementwise;
 mod gemm;
+mod quantized;
 mod rows;
 mod weights;
 mod windows;

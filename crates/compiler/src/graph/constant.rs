@@ -7,6 +7,7 @@ use rushlight_format::Make;
 
 use crate::Bytes;
 use crate::error::Error;
+use crate::quant::QuantizedConstant;
 
 use super::gather::{self, gather};
 use super::types::TensorType;
@@ -39,6 +40,11 @@ pub enum ConstantData {
 pub trait Computed: Send + Sync {
     /// The elements in row-major order, in place of what is in `to`.
     fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// The integers that this is computed from, if it is what they stand for.
+    fn quantized(&self) -> Option<&QuantizedConstant> {
+        None
+    }
 }
 
 impl std::fmt::Debug for ConstantData {
@@ -66,6 +72,14 @@ impl Constant {
                 .got(format!("{} bytes", bytes.len())));
         }
         Ok(Self { data: ConstantData::Dense(bytes), ..constant })
+    }
+
+    /// The integers that the elements stand for, if they are known.
+    pub fn quantized(&self) -> Option<&QuantizedConstant> {
+        match &self.data {
+            ConstantData::Computed(computed) => computed.quantized(),
+            _ => None,
+        }
     }
 
     /// The sizes.

@@ -14,6 +14,7 @@ use crate::graph::{
     TensorType, Type, ValueId, row_major_strides,
 };
 use crate::interpret::{Datum, TensorData, run};
+use crate::quant;
 
 use super::Pass;
 use super::check::has_kernel;
@@ -27,11 +28,14 @@ pub struct FoldConstants {
     pub small: usize,
     /// All results together may take this many bytes more than all constants.
     pub allowance: usize,
+    /// Whether integers that are dequantized become constants that know what they are made of, which backends multiply as
+    /// they are. Otherwise the nodes stay.
+    pub dequantize: bool,
 }
 
 impl Default for FoldConstants {
     fn default() -> Self {
-        Self { small: 1 << 16, allowance: 1 << 22 }
+        Self { small: 1 << 16, allowance: 1 << 22, dequantize: false }
     }
 }
 
@@ -49,7 +53,8 @@ impl Pass for FoldConstants {
         let held = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
         let budget = held.fold(self.allowance, usize::saturating_add);
         let Model { methods, constants, schemas, .. } = model;
-        let mut folder = Folder { small: self.small, budget, schemas, depths: FxHashMap::default() };
+        let (small, dequantize) = (self.small, self.dequantize);
+        let mut folder = Folder { small, budget, dequantize, schemas, depths: FxHashMap::default() };
         for graph in methods.values_mut() {
             let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
             for block in graph.live_blocks() {
@@ -106,6 +111,7 @@ struct Folder<'s> {
     small: usize,
     /// Bytes that results may still take.
     budget: usize,
+    dequantize: bool,
     schemas: &'s Arc<Schemas>,
     /// How deep the computations of a content nest.
     depths: FxHashMap<usize, u32>,
@@ -128,6 +134,18 @@ impl Folder<'_> {
             data: ConstantData::Zeros,
         };
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
+        if let [result] = results.as_slice() {
+            if node.op.name().starts_with("quantized_decomposed::dequantize") {
+                let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
+                let folded = if self.dequantize { quant::folded(node, result, constant) } else { None };
+                return folded.map(|folded| vec![folded]);
+            }
+            if let ([(_, input)], "aten::permute_copy") = (inputs, node.op.name())
+                && let Some(permuted) = permutation(node).and_then(|dims| quant::permuted(input, result, &dims))
+            {
+                return Some(vec![permuted]);
+            }
+        }
         let (taken, given) = (total(inputs.iter().map(|(_, input)| input))?, total(results.iter())?);
         if given > taken.max(self.small) || given > self.budget {
             return None;
@@ -167,6 +185,17 @@ impl Folder<'_> {
         }
         Some(())
     }
+}
+
+/// The dimensions of a permutation.
+fn permutation(node: &Node) -> Option<Vec<usize>> {
+    let Arg::List(dims) = node.arg("dims")? else { return None };
+    let rank = dims.len() as i64;
+    let dim = |arg: &Arg| match arg {
+        Arg::Int(expr) => expr.as_int().and_then(|dim| usize::try_from(if dim < 0 { dim + rank } else { dim }).ok()),
+        _ => None,
+    };
+    dims.iter().map(dim).collect()
 }
 
 /// The bytes of all.

@@ -15,6 +15,8 @@ pub(crate) fn convert(step: &Convert, engine: &Engine, site: &mut Site<'_, '_, '
         ScalarType::Half => sixteen::<half::f16>(Half::F16, step, engine, site),
         ScalarType::BFloat16 => sixteen::<half::bf16>(Half::Bf16, step, engine, site),
         ScalarType::Bool => truth(step, site),
+        ScalarType::Char => bytes::<i8>(step, site, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
+        ScalarType::Byte => bytes::<u8>(step, site, |x| x, |x| x),
         _ => Err(damaged()),
     }
 }
@@ -48,5 +50,30 @@ fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
         return Err(damaged());
     }
     y.iter_mut().zip(x).for_each(|(y, x)| *y = Bool8::from(*x != 0.0));
+    Ok(())
+}
+
+/// Integers of 8 bits, which are bytes inside.
+fn bytes<T: Element>(
+    step: &Convert,
+    site: &mut Site<'_, '_, '_, '_>,
+    enter: fn(T) -> u8,
+    leave: fn(u8) -> T,
+) -> Result<()> {
+    if step.enters {
+        let (y, reader) = site.split_bytes(step.y)?;
+        let x = reader.input::<T>(step.x)?;
+        if x.len() != y.len() {
+            return Err(damaged());
+        }
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = enter(*x));
+        return Ok(());
+    }
+    let (y, reader, _) = site.split_output::<T>(step.y)?;
+    let x = reader.bytes(step.x)?;
+    if x.len() != y.len() {
+        return Err(damaged());
+    }
+    y.iter_mut().zip(x).for_each(|(y, x)| *y = leave(*x));
     Ok(())
 }

@@ -130,7 +130,7 @@ impl<'m> Running<'m> {
         if outputs > memory::MAX_OUTPUTS {
             return Err(Error::new(Code::NotSupported, Detail::Text("more outputs than the CPU back end takes")));
         }
-        let steps = program.steps.iter().map(Prepared::new).collect();
+        let steps = program.steps.iter().map(|step| Prepared::new(step, &program)).collect();
         let shapes = Shapes::new(&program);
         let memory = Memory::new(program, blobs);
         Ok(Self { engine: backend.engine.clone(), profile, steps, shapes, memory, arena, scratch, outputs })

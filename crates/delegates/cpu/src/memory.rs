@@ -1,8 +1,8 @@
 //! Where tensors are.
 
-use rushlight_engine::{Error as EngineError, Half, Weights};
+use rushlight_engine::{Affine, Data, Error as EngineError, Half, QuantOut, Weights};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{Buffer, CpuProgram, Size, TensorId};
+use rushlight_format::cpu::{self, Buffer, CpuProgram, Size, TensorId};
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
 
 use crate::error::{damaged, of_engine};
@@ -37,21 +37,39 @@ pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| too_large())
 }
 
+/// What a tensor consists of.
+struct Tensor {
+    buffer: u32,
+    dtype: ScalarType,
+    /// Of bytes.
+    affine: Option<Affine>,
+}
+
+/// What bytes stand for, in the engine's terms.
+pub(crate) fn affine(affine: cpu::Affine) -> Affine {
+    Affine { scale: affine.scale(), zero: affine.zero, min: affine.min, max: affine.max }
+}
+
 /// What there is besides the arena.
 pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
-    /// The buffer and the type of each tensor.
-    tensors: Vec<(u32, ScalarType)>,
+    tensors: Vec<Tensor>,
     outputs: Vec<Vec<Size>>,
     blobs: Vec<Blob<'m>>,
     small: Vec<f32>,
+}
+
+impl Tensor {
+    fn new(tensor: &cpu::Tensor) -> Self {
+        Self { buffer: tensor.buffer, dtype: tensor.dtype, affine: tensor.affine.map(affine) }
+    }
 }
 
 impl<'m> Memory<'m> {
     pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
         Self {
             buffers: program.buffers,
-            tensors: program.tensors.iter().map(|tensor| (tensor.buffer, tensor.dtype)).collect(),
+            tensors: program.tensors.iter().map(Tensor::new).collect(),
             outputs: program.output_sizes,
             blobs,
             small: program.small,
@@ -59,28 +77,36 @@ impl<'m> Memory<'m> {
     }
 
     fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
-        self.buffers.get(self.tensors.get(tensor as usize)?.0 as usize).copied()
+        self.buffers.get(self.tensors.get(tensor as usize)?.buffer as usize).copied()
     }
 
     /// What the numbers of a tensor of 16 bits are; `None` for other tensors.
     fn half(&self, tensor: TensorId) -> Option<Half> {
-        match self.tensors.get(tensor as usize)?.1 {
+        match self.tensors.get(tensor as usize)?.dtype {
             ScalarType::Half => Some(Half::F16),
             ScalarType::BFloat16 => Some(Half::Bf16),
             _ => None,
         }
     }
 
+    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
+        self.tensors.get(tensor as usize)?.affine
+    }
+
     /// How many elements the buffer of a tensor has, where that is known before a call.
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
-        match self.buffer(tensor as TensorId)? {
-            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok(),
-            Buffer::Blob(index) => {
-                let floats = self.blobs.get(index as usize)?.floats().len();
-                Some(if self.half(tensor as TensorId).is_some() { 2 * floats } else { floats })
-            }
-            Buffer::Input(_) | Buffer::Output(_) => None,
-        }
+        let floats = match self.buffer(tensor as TensorId)? {
+            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
+            Buffer::Blob(index) => self.blobs.get(index as usize)?.floats().len(),
+            Buffer::Input(_) | Buffer::Output(_) => return None,
+        };
+        let each = match self.tensors.get(tensor)?.dtype {
+            ScalarType::Byte | ScalarType::Char => 4,
+            ScalarType::Half | ScalarType::BFloat16 => 2,
+            _ => 1,
+        };
+        floats.checked_mul(each)
     }
 
     /// Finds the outputs of a call, in the sizes that they have this time.
@@ -155,6 +181,34 @@ impl<'c, 'm> Site<'_, '_, 'c, 'm> {
         }
     }
 
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bytes.
+    pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'c, 'm>, &mut [f32])> {
+        let Some(affine) = self.memory.affine(written) else {
+            return self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch));
+        };
+        let (offset, len) = self.shapes.window(written);
+        let Site { context, memory, shapes, arena, scratch, .. } = self;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
+        let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(damaged()) };
+        // The floats that the bytes touch: no other tensor has parts of them.
+        let first = (start as usize).checked_add(offset / 4).ok_or_else(damaged)?;
+        let touched = (offset % 4 + len).div_ceil(4);
+        let (before, rest) = floats.split_at_mut_checked(first).ok_or_else(damaged)?;
+        let (output, after) = rest.split_at_mut_checked(touched).ok_or_else(damaged)?;
+        let output = bytemuck::cast_slice_mut(output).get_mut(offset % 4..offset % 4 + len).ok_or_else(damaged)?;
+        let reader = Reader { context, memory, shapes, before, after, after_start: first + touched };
+        Ok((QuantOut::Bytes(output, affine), reader, scratch))
+    }
+
+    /// As [`split_any`](Self::split_any), of a tensor of bytes.
+    pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'c, 'm>)> {
+        match self.split_any(written)? {
+            (QuantOut::Bytes(bytes, _), reader, _) => Ok((bytes, reader)),
+            _ => Err(damaged()),
+        }
+    }
+
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in an output of any type.
     pub fn split_output<T: Element>(
         &mut self,
@@ -195,6 +249,51 @@ impl<'s> Reader<'s, '_, '_> {
             Buffer::Output(_) => None,
         };
         found.ok_or_else(damaged)
+    }
+
+    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
+        self.memory.affine(tensor)
+    }
+
+    /// A tensor of bytes.
+    pub fn bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        let (offset, len) = self.shapes.window(tensor);
+        let (Some(_), Some(Buffer::Arena { offset: start, .. })) = (self.affine(tensor), self.memory.buffer(tensor))
+        else {
+            return Err(damaged());
+        };
+        let start = start as usize;
+        let (floats, start) = match start.checked_sub(self.after_start) {
+            Some(start) => (self.after, start),
+            None => (self.before, start),
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(floats.get(start..).ok_or_else(damaged)?);
+        bytes.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+    }
+
+    /// A tensor of floats or of bytes.
+    pub fn data(&self, tensor: TensorId) -> Result<Data<'s>> {
+        match self.affine(tensor) {
+            Some(affine) => self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine)),
+            None => self.floats(tensor).map(Data::Floats),
+        }
+    }
+
+    /// The weights of a product of bytes.
+    pub fn integer_weights(&self, tensor: TensorId) -> Result<&'s [i8]> {
+        let floats = match self.memory.buffer(tensor) {
+            Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
+            Some(Buffer::Small { offset, len }) => {
+                let start = offset as usize;
+                self.memory.small.get(start..start.saturating_add(len as usize))
+            }
+            _ => None,
+        };
+        let is_integer = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == ScalarType::Char);
+        let (offset, len) = self.shapes.window(tensor);
+        let weights: &[i8] = bytemuck::cast_slice(floats.filter(|_| is_integer).ok_or_else(damaged)?);
+        weights.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
     }
 
     /// The packed weights of a product.

@@ -1,7 +1,9 @@
 //! Steps in the engine's own terms, as far as that can be settled before a call.
 
-use rushlight_engine::{self as engine, Activation, Fold};
+use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, Source};
 use rushlight_format::cpu;
+
+use crate::memory::affine;
 
 use crate::steps::Elementwise;
 
@@ -12,16 +14,36 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
-    pub fn new(step: &cpu::Step) -> Self {
+    pub fn new(step: &cpu::Step, program: &cpu::CpuProgram) -> Self {
         match step {
-            cpu::Step::Elementwise(step) => Self::Elementwise(Elementwise {
-                operands: step.operands.clone(),
-                y: step.y,
-                instructions: step.instructions.iter().map(instruction).collect(),
-            }),
+            cpu::Step::Elementwise(step) => {
+                let instructions: Vec<_> = step.instructions.iter().map(instruction).collect();
+                let table = table(step, &instructions, program);
+                Self::Elementwise(Elementwise { operands: step.operands.clone(), y: step.y, instructions, table })
+            }
             other => Self::Other(Box::new(other.clone())),
         }
     }
+}
+
+/// What each byte becomes. It is computed by portable code, so that functions with exponentials give the same on all
+/// machines.
+fn table(
+    step: &cpu::Elementwise,
+    instructions: &[engine::Instruction],
+    program: &cpu::CpuProgram,
+) -> Option<Box<[u8; 256]>> {
+    let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
+    let [x] = step.operands.as_slice() else { return None };
+    let (from, to) = (affine_of(*x)?, affine_of(step.y)?);
+    let engine = Engine::with_isa(Isa::Scalar, 1).ok()?;
+    let bytes: [u8; 256] = core::array::from_fn(|byte| byte as u8);
+    let mut strides = [0; engine::MAX_DIMS];
+    *strides.first_mut()? = 1;
+    let source = Source { data: Data::Bytes(&bytes, from), strides };
+    let mut table = Box::new([0; 256]);
+    engine::elementwise(&engine, instructions, &[256], &[source], QuantOut::Bytes(&mut *table, to)).ok()?;
+    Some(table)
 }
 
 fn instruction(instruction: &cpu::Instruction) -> engine::Instruction {

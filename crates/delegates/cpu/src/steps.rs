@@ -1,15 +1,15 @@
 //! Steps as calls of the engine.
 
 use rushlight_engine::{
-    Conv2d, Conv3d, ConvTranspose2d, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, Residual, ResizeMode,
-    Source, Strides, Tail, Winograd,
+    Conv2d, Conv3d, ConvTranspose2d, Data, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, QuantOut,
+    QuantResidual, QuantTail, Residual, ResizeMode, Source, Strides, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
 
 use crate::convert::convert;
 use crate::error::damaged;
-use crate::memory::{Reader, Site, done};
+use crate::memory::{Reader, Site, affine, done};
 use crate::prepared::{Prepared, activation, fold};
 
 /// An elementwise step with the engine's instructions.
@@ -17,6 +17,8 @@ pub(crate) struct Elementwise {
     pub operands: Vec<TensorId>,
     pub y: TensorId,
     pub instructions: Vec<Instruction>,
+    /// For each byte what comes out, if all of it is a function of one tensor of bytes that gives bytes.
+    pub table: Option<Box<[u8; 256]>>,
 }
 
 impl Prepared {
@@ -33,6 +35,12 @@ const FEW_OPERANDS: usize = 3;
 
 impl Elementwise {
     fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+        if let (Some(table), [x]) = (&self.table, self.operands.as_slice())
+            && site.shapes.dims(*x) == site.shapes.dims(self.y)
+        {
+            let (y, reader) = site.split_bytes(self.y)?;
+            return done(rushlight_engine::lookup(engine, table, reader.bytes(*x)?, y));
+        }
         if self.operands.len() <= FEW_OPERANDS {
             self.run_with::<FEW_OPERANDS>(engine, site)
         } else {
@@ -42,12 +50,12 @@ impl Elementwise {
 
     /// With room for `N` operands.
     fn run_with<const N: usize>(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-        let (y, reader) = site.split(self.y)?;
+        let (y, reader, _) = site.split_any(self.y)?;
         let dims = reader.dims(self.y);
-        let mut sources = [Source { data: &[], strides: [0; rushlight_engine::MAX_DIMS] }; N];
+        let mut sources = [Source { data: Data::Floats(&[]), strides: [0; rushlight_engine::MAX_DIMS] }; N];
         let sources = sources.get_mut(..self.operands.len()).ok_or_else(damaged)?;
         for (operand, source) in self.operands.iter().zip(sources.iter_mut()) {
-            source.data = reader.floats(*operand)?;
+            source.data = reader.data(*operand)?;
             let own = reader.dims(*operand);
             if own.len() != dims.len() {
                 return Err(damaged());
@@ -68,18 +76,27 @@ impl Elementwise {
 
 fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     match step {
+        Step::Matmul(step) if step.tail.integers.is_some() => integer_linear(step, engine, site),
+        Step::Convolution(step) if step.tail.integers.is_some() => integer_convolution(step, engine, site),
         Step::Matmul(step) if step.packed => linear(step, engine, site),
         Step::Convolution(step) => convolution(step, engine, site),
         Step::Pooling(step) => pooling(step, engine, site),
         Step::Reduction(step) => {
-            let (y, reader) = site.split(step.y)?;
+            let (y, reader, _) = site.split_any(step.y)?;
             let dims = reader.dims(step.x);
             let (first, count) = (step.first as usize, step.count as usize);
             let outer = dims.get(..first).ok_or_else(damaged)?.iter().product();
             let reduced = dims.get(first..first.saturating_add(count)).ok_or_else(damaged)?.iter().product();
             let inner = dims.get(first + count..).ok_or_else(damaged)?.iter().product();
-            let x = reader.floats(step.x)?;
-            done(rushlight_engine::reduce(engine, fold(step.function), outer, reduced, inner, x, y))
+            match (reader.data(step.x)?, y) {
+                (Data::Bytes(x, affine), y) if step.function == cpu::Fold::Mean => {
+                    done(rushlight_engine::mean_u8(engine, [outer, reduced, inner], x, affine, y))
+                }
+                (Data::Floats(x), QuantOut::Floats(y)) => {
+                    done(rushlight_engine::reduce(engine, fold(step.function), outer, reduced, inner, x, y))
+                }
+                _ => Err(damaged()),
+            }
         }
         Step::Softmax { x, y, log } => {
             let (out, reader) = site.split(*y)?;
@@ -116,6 +133,70 @@ fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Re
         residual_first: !tail.residual_last,
         activation: activation(tail.activation),
     })
+}
+
+/// What follows a product of bytes.
+fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Result<QuantTail<'s>> {
+    let integers = tail.integers.as_ref().ok_or_else(damaged)?;
+    let residual = match tail.residual {
+        Some(id) => {
+            let affine = reader.affine(id).ok_or_else(damaged)?;
+            Some(QuantResidual { data: reader.bytes(id)?, stride: columns, affine })
+        }
+        None => None,
+    };
+    Ok(QuantTail {
+        offsets: bytemuck::cast_slice(reader.floats(integers.offsets)?),
+        scales: reader.floats(integers.scales)?,
+        bias: reader.optional(tail.bias)?,
+        inner: integers.inner.map(|inner| (activation(inner.activation), affine(inner.affine))),
+        residual,
+        activation: activation(tail.activation),
+    })
+}
+
+fn integer_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let elements = site.shapes.window(step.y).1;
+    let (y, reader, _) = site.split_any(step.y)?;
+    let k = reader.dims(step.a).last().copied().unwrap_or(1);
+    let n = reader.dims(step.y).last().copied().unwrap_or(1);
+    let m = elements.checked_div(n).unwrap_or(0);
+    let tail = integer_tail(&step.tail, n, &reader)?;
+    let (a, b) = (reader.bytes(step.a)?, reader.integer_weights(step.b)?);
+    done(rushlight_engine::gemm_u8(engine, &Gemm::new(m, n, k), a, b, y, &tail))
+}
+
+fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let elements = site.shapes.window(step.y).1;
+    let (y, reader, _) = site.split_any(step.y)?;
+    let conv = convolution_of(step, &reader)?;
+    let tail = integer_tail(&step.tail, conv.out_c, &reader)?;
+    check_output(&conv, elements)?;
+    let zero = reader.affine(step.x).ok_or_else(damaged)?.zero;
+    let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
+    done(if step.depthwise {
+        rushlight_engine::depthwise2d_u8(engine, &conv, zero, x, w, y, &tail)
+    } else {
+        rushlight_engine::conv2d_u8(engine, &conv, zero, x, w, y, &tail)
+    })
+}
+
+/// The shape of a convolution of pictures.
+fn convolution_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_>) -> Result<Conv2d> {
+    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(reader, step.x)?, picture(reader, step.y)?);
+    Ok(Conv2d {
+        stride: pair(&step.stride)?,
+        padding: pads(&step.padding)?,
+        dilation: pair(&step.dilation)?,
+        groups: step.groups as usize,
+        ..Conv2d::new([batch, in_h, in_w, in_c], out_c, pair(&step.kernel)?)
+    })
+}
+
+/// That an output has the elements that a convolution gives.
+fn check_output(conv: &Conv2d, elements: usize) -> Result<()> {
+    let pixels = conv.batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
+    if elements == pixels.saturating_mul(conv.out_c) { Ok(()) } else { Err(damaged()) }
 }
 
 fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -207,19 +288,10 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
         return volume_convolution(step, engine, site);
     }
     let (y, reader, scratch) = site.split_with_scratch(step.y)?;
-    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
-    let conv = Conv2d {
-        stride: pair(&step.stride)?,
-        padding: pads(&step.padding)?,
-        dilation: pair(&step.dilation)?,
-        groups: step.groups as usize,
-        ..Conv2d::new([batch, in_h, in_w, in_c], out_c, pair(&step.kernel)?)
-    };
-    let tail = tail(&step.tail, out_c, &reader)?;
+    let conv = convolution_of(step, &reader)?;
+    let tail = tail(&step.tail, conv.out_c, &reader)?;
     let x = reader.floats(step.x)?;
-    if y.len() != batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w()).saturating_mul(out_c) {
-        return Err(damaged());
-    }
+    check_output(&conv, y.len())?;
     done(match step.winograd {
         Some(form) => {
             let form = match form {
@@ -289,7 +361,7 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
 }
 
 fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+    let (y, reader, _) = site.split_any(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
     let usize2 = |pair: [u32; 2]| pair.map(|size| size as usize);
     let pool = Pool2d {
@@ -306,7 +378,10 @@ fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>
         mean: (step.kind == cpu::PoolingKind::Mean)
             .then(|| Mean { count_padding: step.count_padding, divisor: step.divisor.map(|divisor| divisor as usize) }),
     };
-    done(rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y))
+    done(match y {
+        QuantOut::Floats(y) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
+        QuantOut::Bytes(y, _) => rushlight_engine::max_pool2d_u8(engine, &pool, reader.bytes(step.x)?, y),
+    })
 }
 
 fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -325,12 +400,22 @@ fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> R
     list(&step.y_strides, y_strides)?;
     let [sizes, x_strides, y_strides] = numbers.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
-    let (y, reader) = site.split(step.y)?;
-    if let Some(value) = step.fill {
-        done(rushlight_engine::fill(engine, y, value))?;
-    }
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
-    done(rushlight_engine::copy(engine, &copy, reader.floats(step.x)?, y))
+    let (y, reader, _) = site.split_any(step.y)?;
+    match y {
+        QuantOut::Floats(y) => {
+            if let Some(value) = step.fill {
+                done(rushlight_engine::fill(engine, y, value))?;
+            }
+            done(rushlight_engine::copy(engine, &copy, reader.floats(step.x)?, y))
+        }
+        QuantOut::Bytes(y, _) => {
+            if let Some(value) = step.fill {
+                done(rushlight_engine::fill(engine, y, value as u8))?;
+            }
+            done(rushlight_engine::copy(engine, &copy, reader.bytes(step.x)?, y))
+        }
+    }
 }
 
 fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

@@ -4,11 +4,18 @@ use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
-/// AVX2, and FMA and F16C, which every processor with AVX2 has too.
+/// AVX2, and FMA and F16C, which every processor with AVX2 has too. With `VNNI`, its code may use AVX-VNNI, products of four
+/// bytes, too.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const VNNI: bool> {
+    quads: Option<Vnni>,
+}
 
-impl Avx2 {
+/// That the processor has AVX-VNNI.
+#[derive(Clone, Copy)]
+struct Vnni(());
+
+impl Avx2<false> {
     pub(crate) fn new() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx2")
@@ -16,12 +23,26 @@ impl Avx2 {
             && std::is_x86_feature_detected!("f16c");
         #[cfg(not(feature = "std"))]
         let found = cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"));
-        found.then_some(Self(()))
+        found.then_some(Self { quads: None })
+    }
+
+    /// With products of bytes.
+    pub(crate) fn with_quads() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::is_x86_feature_detected!("avxvnni");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(target_feature = "avxvnni");
+        Self::new().filter(|_| found).map(|_| Self { quads: Some(Vnni(())) })
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn enter<J: Job>(simd: Avx2, job: J) -> J::Out {
+fn enter<J: Job>(simd: Avx2<false>, job: J) -> J::Out {
+    job.run(simd)
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn enter_quads<J: Job>(simd: Avx2<true>, job: J) -> J::Out {
     job.run(simd)
 }
 
@@ -82,19 +103,111 @@ unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
     }
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type V = [__m256; 2];
     type Dots = Self;
+    type Quads = Avx2<true>;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 6;
     const VECTORS: usize = 8;
+    const QUAD_ROWS: usize = if VNNI { 6 } else { 4 };
+    const MAY_QUAD: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
-        // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA.
-        unsafe { enter(self, job) }
+        let Self { quads } = self;
+        if const { VNNI } {
+            // SAFETY: an `Avx2<true>` comes from `quads`, which only gives one where the processor has AVX-VNNI.
+            unsafe { enter_quads(Avx2 { quads }, job) }
+        } else {
+            // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA.
+            unsafe { enter(Avx2 { quads }, job) }
+        }
+    }
+
+    #[inline(always)]
+    fn quads(self) -> Option<Avx2<true>> {
+        self.quads.map(|quads| Avx2 { quads: Some(quads) })
+    }
+
+    #[inline(always)]
+    fn dot4(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+        #[target_feature(enable = "avx2,avxvnni")]
+        #[inline]
+        fn dot4(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            let [a, b, sum] = [a, b, sum].map(|v| _mm256_castps_si256(v));
+            _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(sum, a, b))
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn dot4_by_pairs(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            let [a, b, sum] = [a, b, sum].map(|v| _mm256_castps_si256(v));
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
+            let even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)), even);
+            let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
+            _mm256_castsi256_ps(_mm256_add_epi32(sum, _mm256_add_epi32(even, odd)))
+        }
+        if const { VNNI } {
+            // An `Avx2<true>` exists only where the processor has AVX-VNNI.
+            halves!(dot4(a[0], b[0], sum[0]), dot4(a[1], b[1], sum[1]))
+        } else {
+            halves!(dot4_by_pairs(a[0], b[0], sum[0]), dot4_by_pairs(a[1], b[1], sum[1]))
+        }
+    }
+
+    #[inline(always)]
+    fn floats(self, v: Self::V) -> Self::V {
+        halves!(_mm256_cvtepi32_ps(_mm256_castps_si256(v[0])), _mm256_cvtepi32_ps(_mm256_castps_si256(v[1])))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::V {
+        if n < 16 {
+            // SAFETY: the caller vouches for `n` bytes.
+            return unsafe { super::load_bytes_portably(self, from, n) };
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn eight(from: *const u8) -> __m256 {
+            // SAFETY: the caller vouches for 8 bytes.
+            _mm256_castsi256_ps(_mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(from.cast()) }))
+        }
+        halves!(eight(from), eight(from.wrapping_add(8)))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, v: Self::V) {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn pack(v: [__m256; 2]) -> __m128i {
+            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words))
+        }
+        // SAFETY: as for `vectorize`.
+        let bytes = unsafe { pack(v) };
+        if n >= 16 {
+            // SAFETY: the caller vouches for 16 bytes.
+            return unsafe { _mm_storeu_si128(to.cast(), bytes) };
+        }
+        let mut lanes = [0u8; 16];
+        // SAFETY: the array has 16 bytes.
+        unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), bytes) };
+        // SAFETY: the caller vouches for `n` bytes.
+        unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n) };
+    }
+
+    #[inline(always)]
+    fn push_byte(self, above: Self::V, below: Self::V) -> Self::V {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn push_byte(above: __m256, below: __m256) -> __m256 {
+            let above = _mm256_slli_epi32::<8>(_mm256_castps_si256(above));
+            _mm256_castsi256_ps(_mm256_or_si256(above, _mm256_castps_si256(below)))
+        }
+        halves!(push_byte(above[0], below[0]), push_byte(above[1], below[1]))
     }
 
     #[inline(always)]

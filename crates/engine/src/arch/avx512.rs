@@ -4,18 +4,32 @@ use core::arch::x86_64::*;
 
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
-/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. With `BF16`, its code may use that
+/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. Code for [`BF16`] or [`VNNI`] may use that
 /// extension too.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const BF16: bool> {
+pub(crate) struct Avx512<const WITH: u8> {
     dots: Option<Bf16>,
+    quads: Option<Vnni>,
 }
+
+/// No extension.
+pub(crate) const PLAIN: u8 = 0;
+
+/// Products of pairs of bf16.
+const BF16: u8 = 1;
+
+/// Products of four bytes.
+const VNNI: u8 = 2;
 
 /// That the processor has the extension BF16.
 #[derive(Clone, Copy)]
 struct Bf16(());
 
-impl Avx512<false> {
+/// That the processor has the extension VNNI.
+#[derive(Clone, Copy)]
+struct Vnni(());
+
+impl Avx512<PLAIN> {
     pub(crate) fn new() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx512f")
@@ -29,25 +43,40 @@ impl Avx512<false> {
             target_feature = "avx512dq",
             target_feature = "avx512vl"
         ));
-        found.then_some(Self { dots: None })
+        found.then_some(Self { dots: None, quads: None })
     }
 
+    /// With products of bytes.
+    pub(crate) fn with_quads() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::is_x86_feature_detected!("avx512vnni");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(target_feature = "avx512vnni");
+        Self::new().filter(|_| found).map(|simd| Self { quads: Some(Vnni(())), ..simd })
+    }
+
+    /// With products of bytes, which all processors with products of bf16 have too.
     pub(crate) fn with_dots() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx512bf16");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "avx512bf16");
-        Self::new().filter(|_| found).map(|_| Self { dots: Some(Bf16(())) })
+        Self::with_quads().filter(|_| found).map(|simd| Self { dots: Some(Bf16(())), ..simd })
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn enter<J: Job>(simd: Avx512<false>, job: J) -> J::Out {
+fn enter<J: Job>(simd: Avx512<PLAIN>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-fn enter_dots<J: Job>(simd: Avx512<true>, job: J) -> J::Out {
+fn enter_dots<J: Job>(simd: Avx512<BF16>, job: J) -> J::Out {
+    job.run(simd)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn enter_quads<J: Job>(simd: Avx512<VNNI>, job: J) -> J::Out {
     job.run(simd)
 }
 
@@ -65,25 +94,29 @@ macro_rules! with {
     };
 }
 
-impl<const BF16: bool> Simd for Avx512<BF16> {
+impl<const WITH: u8> Simd for Avx512<WITH> {
     type V = __m512;
-    type Dots = Avx512<true>;
+    type Dots = Avx512<BF16>;
+    type Quads = Avx512<VNNI>;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 6;
     const VECTORS: usize = 32;
+    const QUAD_ROWS: usize = if WITH == VNNI { 14 } else { 12 };
     const MAY_DOT: bool = true;
+    const MAY_QUAD: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
-        let Self { dots } = self;
-        if const { BF16 } {
-            // SAFETY: an `Avx512<true>` comes from `dots`, which only gives one where the processor has BF16.
-            unsafe { enter_dots(Avx512 { dots }, job) }
-        } else {
+        let Self { dots, quads } = self;
+        match const { WITH } {
+            // SAFETY: an `Avx512<BF16>` comes from `dots`, which only gives one where the processor has BF16.
+            BF16 => unsafe { enter_dots(Avx512 { dots, quads }, job) },
+            // SAFETY: an `Avx512<VNNI>` comes from `quads`, which only gives one where the processor has VNNI.
+            VNNI => unsafe { enter_quads(Avx512 { dots, quads }, job) },
             // SAFETY: an `Avx512` exists only where the processor has AVX-512.
-            unsafe { enter(Avx512 { dots }, job) }
+            _ => unsafe { enter(Avx512 { dots, quads }, job) },
         }
     }
 
@@ -124,8 +157,71 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 
     #[inline(always)]
-    fn dots(self) -> Option<Avx512<true>> {
-        self.dots.map(|dots| Avx512 { dots: Some(dots) })
+    fn dots(self) -> Option<Avx512<BF16>> {
+        self.dots.map(|dots| Avx512 { dots: Some(dots), quads: self.quads })
+    }
+
+    #[inline(always)]
+    fn quads(self) -> Option<Avx512<VNNI>> {
+        self.quads.map(|quads| Avx512 { dots: self.dots, quads: Some(quads) })
+    }
+
+    #[inline(always)]
+    fn dot4(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+        #[target_feature(enable = "avx512f,avx512vnni")]
+        #[inline]
+        fn dot4(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            let [a, b, sum] = [a, b, sum].map(|v| _mm512_castps_si512(v));
+            _mm512_castsi512_ps(_mm512_dpbusd_epi32(sum, a, b))
+        }
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn dot4_by_pairs(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            let [a, b, sum] = [a, b, sum].map(|v| _mm512_castps_si512(v));
+            let even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(b));
+            let even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(0xff)), even);
+            let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(a), _mm512_srai_epi16::<8>(b));
+            _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_add_epi32(even, odd)))
+        }
+        if const { WITH == VNNI } {
+            // SAFETY: an `Avx512<VNNI>` exists only where the processor has VNNI.
+            unsafe { dot4(a, b, sum) }
+        } else {
+            with!(dot4_by_pairs(a, b, sum))
+        }
+    }
+
+    #[inline(always)]
+    fn floats(self, v: __m512) -> __m512 {
+        with!(_mm512_cvtepi32_ps(_mm512_castps_si512(v)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> __m512 {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        #[inline]
+        unsafe fn load_bytes(from: *const u8, n: usize) -> __m512 {
+            // SAFETY: the caller vouches for `n` bytes.
+            let bytes = unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) };
+            _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
+        }
+        with!(load_bytes(from, n))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, v: __m512) {
+        with!(_mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask(n), _mm512_cvtps_epi32(v)));
+    }
+
+    #[inline(always)]
+    fn push_byte(self, above: __m512, below: __m512) -> __m512 {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn push_byte(above: __m512, below: __m512) -> __m512 {
+            let above = _mm512_slli_epi32::<8>(_mm512_castps_si512(above));
+            _mm512_castsi512_ps(_mm512_or_si512(above, _mm512_castps_si512(below)))
+        }
+        with!(push_byte(above, below))
     }
 
     #[inline(always)]
@@ -137,13 +233,13 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             // SAFETY: both are 32 bytes of which any are valid.
             unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) }
         }
-        if const { !BF16 } {
+        if const { WITH != BF16 } {
             // SAFETY: the caller vouches for the memory.
             return unsafe { super::narrow_portably(self, from, n, to) };
         }
         // SAFETY: the caller vouches for `n` floats.
         let v = unsafe { self.load_part(from, n) };
-        // SAFETY: an `Avx512<true>` exists only where the processor has BF16.
+        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16.
         let pairs = unsafe { narrow(v) };
         // SAFETY: the caller vouches for 16 numbers.
         unsafe { _mm256_storeu_si256(to.cast(), pairs) };
@@ -158,8 +254,8 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             let pairs = |v: __m512| unsafe { core::mem::transmute::<__m512, __m512bh>(v) };
             _mm512_dpbf16_ps(sum, pairs(a), pairs(b))
         }
-        if const { BF16 } {
-            // SAFETY: an `Avx512<true>` exists only where the processor has BF16.
+        if const { WITH == BF16 } {
+            // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16.
             unsafe { dot(a, b, sum) }
         } else {
             super::dot_portably(self, a, b, sum)

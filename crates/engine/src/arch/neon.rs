@@ -34,11 +34,13 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
 impl Simd for Neon {
     type V = [float32x4_t; 4];
     type Dots = Self;
+    type Quads = Self;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 5;
     const VECTORS: usize = 8;
+    const QUAD_ROWS: usize = Self::ROWS;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

@@ -38,11 +38,13 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 impl Simd for Scalar {
     type V = [f32; LANES];
     type Dots = Self;
+    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
     const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         enter(self, job)
@@ -184,11 +186,13 @@ macro_rules! forward {
 impl Simd for WideScalar {
     type V = [f32; LANES];
     type Dots = Self;
+    type Quads = Self;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
     const PIXELS: usize = 4;
     const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
     const MAY_DOT: bool = true;
 
     fn vectorize<J: Job>(self, job: J) -> J::Out {

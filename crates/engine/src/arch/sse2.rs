@@ -74,11 +74,13 @@ fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
 impl Simd for Sse2 {
     type V = [__m128; 4];
     type Dots = Self;
+    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
     const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

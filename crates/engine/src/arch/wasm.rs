@@ -54,11 +54,13 @@ impl<const RELAXED: bool> Wasm<RELAXED> {
 impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     type V = [v128; 4];
     type Dots = Self;
+    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
     const PIXELS: usize = 4;
     const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
 
     #[inline(never)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {

@@ -36,7 +36,7 @@ pub fn conv3d<'w>(
     tail: &Tail,
 ) -> Result<(), Error> {
     let packed = packed.into();
-    let pixels = conv.check(input, out)?;
+    let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
     tail.check(pixels, conv.out_c)?;

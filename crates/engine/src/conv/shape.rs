@@ -98,8 +98,9 @@ impl Conv3d {
         })
     }
 
-    /// That every size makes sense and that the slices hold the feature maps. Returns the pixels of the output.
-    pub(super) fn check(&self, input: &[f32], out: &[f32]) -> Result<usize, Error> {
+    /// That every size makes sense and that slices of so many elements hold the feature maps. Returns the pixels of the
+    /// output.
+    pub(crate) fn check(&self, input: usize, out: usize) -> Result<usize, Error> {
         check_channels(self.groups, self.in_c, self.out_c)?;
         for axis in 0..3 {
             positive("kernel", self.kernel[axis])?;
@@ -113,8 +114,8 @@ impl Conv3d {
         let [out_d, out_h, out_w] = self.out_size();
         let in_pixels = size("input", &[self.batch, in_d, in_h, in_w])?;
         let out_pixels = size("output", &[self.batch, out_d, out_h, out_w])?;
-        at_least("input", input.len(), span("input stride", in_pixels, self.in_c, self.in_stride)?)?;
-        at_least("output", out.len(), span("output stride", out_pixels, self.out_c, self.out_stride)?)?;
+        at_least("input", input, span("input stride", in_pixels, self.in_c, self.in_stride)?)?;
+        at_least("output", out, span("output stride", out_pixels, self.out_c, self.out_stride)?)?;
         Ok(out_pixels)
     }
 }

@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 use crate::product::{MAX_COPIES, Pointers, Rows, ZEROS};
 
 /// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
-pub(crate) struct Window<'a> {
-    pub(crate) input: &'a [f32],
+pub(crate) struct Window<'a, T = f32> {
+    pub(crate) input: &'a [T],
     /// Depth, height, width, as in all triples here.
     pub(crate) in_size: [usize; 3],
     pub(crate) out_size: [usize; 3],
@@ -15,13 +15,17 @@ pub(crate) struct Window<'a> {
     pub(crate) stride: [usize; 3],
     pub(crate) dilation: [isize; 3],
     pub(crate) shift: [isize; 3],
-    /// Floats between pixels.
+    /// Elements between pixels.
     pub(crate) pixel: usize,
     /// Channels of a group.
     pub(crate) channels: usize,
 }
 
-impl Window<'_> {
+impl<T> Window<'_, T> {
+    pub(crate) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
     /// The position in the input, or `None` outside.
     #[inline(always)]
     fn position(&self, axis: usize, out: usize, tap: usize) -> Option<usize> {
@@ -31,19 +35,17 @@ impl Window<'_> {
     }
 }
 
-type Pointer = MaybeUninit<*const f32>;
-
-impl Window<'_> {
+impl<T> Window<'_, T> {
     /// Cuts the pointers of rows `first..` for one line of the kernel at each end of a line of the output. Calls `each` with
     /// the piece, the first output position of the piece within its line, and the first pixel of the input line that the
     /// kernel's line lies on, or `None` outside.
     #[inline(always)]
-    fn lines(
+    pub(crate) fn lines<P>(
         &self,
         first: usize,
         [tap_d, tap_h]: [usize; 2],
-        to: &mut [Pointer],
-        mut each: impl FnMut(&mut [Pointer], usize, Option<usize>),
+        to: &mut [P],
+        mut each: impl FnMut(&mut [P], usize, Option<usize>),
     ) {
         let [out_d, out_h, out_w] = self.out_size;
         let [in_d, in_h, in_w] = self.in_size;
@@ -72,7 +74,7 @@ impl Window<'_> {
 
 impl Rows for Window<'_> {
     fn taps(&self) -> usize {
-        self.kernel.iter().product()
+        Window::taps(self)
     }
 
     fn depth(&self) -> usize {

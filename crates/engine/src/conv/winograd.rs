@@ -208,7 +208,7 @@ pub fn conv2d_winograd(
     tail: &Tail,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
-    let pixels = conv.in_3d().check(input, out)?;
+    let pixels = conv.in_3d().check(input.len(), out.len())?;
     if !Winograd::supports(conv) {
         return Err(Error::Size { what: "a convolution by Winograd's algorithm" });
     }

@@ -5,8 +5,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::functions::{Apply, Input};
-use super::{Instruction, MAX_DIMS, Operand, Plan, REGISTERS, Source};
+use super::{Data, Instruction, MAX_DIMS, Operand, Plan, REGISTERS, Source};
+use crate::Affine;
 use crate::arch::{Job, LANES, Simd};
+use crate::quantized::Levels;
 use crate::split::Output;
 
 /// The most elements of a tile.
@@ -25,7 +27,14 @@ pub(super) struct Tiles<'a> {
     pub(super) plan: &'a Plan,
     pub(super) instructions: &'a [Instruction],
     pub(super) operands: &'a [Source<'a>],
-    pub(super) y: Output<'a>,
+    pub(super) y: Target<'a>,
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a> {
+    Floats(Output<'a>),
+    Bytes(Output<'a, u8>, Levels),
 }
 
 impl<'a> Tiles<'a> {
@@ -114,17 +123,24 @@ impl Tiles<'_> {
         };
         let mut inputs = [Input::NONE; INPUTS];
         for i in 0..function.operands() {
-            inputs[i] = self.input(tile, operands[i], i, scratch);
+            inputs[i] = self.input(s, tile, operands[i], i, scratch);
         }
-        let to = if is_last { self.y.at(tile.first) } else { scratch.registers[usize::from(to)].as_mut_ptr().cast() };
+        let register = scratch.registers[usize::from(to)].as_mut_ptr().cast();
+        let to = match self.y {
+            Target::Floats(y) if is_last => y.at(tile.first),
+            _ => register,
+        };
         // SAFETY: registers, kept and spread tiles have 512 floats, of which the tile's have been written; slices were
         // checked to hold all elements; tiles of the result are disjoint.
         unsafe { function.run_on(s, inputs, to, tile.elements) };
+        if let (true, Target::Bytes(y, levels)) = (is_last, self.y) {
+            s.vectorize(Narrow { from: register, to: y.at(tile.first), n: tile.elements, levels });
+        }
     }
 
     /// Where an instruction finds an operand; the `position`-th that it has.
     #[inline(always)]
-    fn input(&self, tile: &Tile, operand: Operand, position: usize, scratch: &mut Scratch) -> Input {
+    fn input<S: Simd>(&self, s: S, tile: &Tile, operand: Operand, position: usize, scratch: &mut Scratch) -> Input {
         match operand {
             Operand::Register(register) => Input::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
             Operand::Number(x) => Input::number(x, &mut scratch.numbers[position]),
@@ -143,20 +159,33 @@ impl Tiles<'_> {
                     is_number &= stride(dim) == 0;
                     dense *= plan.sizes[dim];
                 }
-                if is_dense || (tile.elements == 1) {
-                    return Input::memory(source.data.as_ptr().wrapping_add(at));
+                let is_dense = is_dense || tile.elements == 1;
+                if let (Data::Floats(data), true) = (source.data, is_dense) {
+                    return Input::memory(data.as_ptr().wrapping_add(at));
                 }
                 if is_number {
-                    return Input::number(source.data[at], &mut scratch.numbers[position]);
+                    let number = match source.data {
+                        Data::Floats(data) => data[at],
+                        Data::Bytes(data, affine) => widened(data[at], affine),
+                    };
+                    return Input::number(number, &mut scratch.numbers[position]);
                 }
+                let make = |to: &mut Memory| match source.data {
+                    Data::Bytes(data, affine) if is_dense => {
+                        let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast());
+                        s.vectorize(Widen { from, to, n: tile.elements, affine });
+                    }
+                    Data::Floats(data) => self.spread(tile, source, at, to, |at| data[at]),
+                    Data::Bytes(data, affine) => self.spread(tile, source, at, to, |at| widened(data[at], affine)),
+                };
                 let index = usize::from(index);
                 if index >= KEPT {
-                    self.spread(tile, source, at, &mut scratch.spread[position]);
+                    make(&mut scratch.spread[position]);
                     return Input::memory(scratch.spread[position].as_ptr().cast());
                 }
                 let (made_at, made) = scratch.made_for[index];
                 if made_at != at || made < tile.elements {
-                    self.spread(tile, source, at, &mut scratch.kept[index]);
+                    make(&mut scratch.kept[index]);
                     scratch.made_for[index] = (at, tile.elements);
                 }
                 Input::memory(scratch.kept[index].as_ptr().cast())
@@ -165,7 +194,8 @@ impl Tiles<'_> {
     }
 
     /// Writes the elements of a tile that are read through strides one after the other.
-    fn spread(&self, tile: &Tile, source: &Source<'_>, at: usize, to: &mut Memory) {
+    #[inline(always)]
+    fn spread(&self, tile: &Tile, source: &Source<'_>, at: usize, to: &mut Memory, element: impl Fn(usize) -> f32) {
         let plan = self.plan;
         let stride = |dim: usize| source.strides[plan.axes[dim]];
         let inner = plan.rank - 1;
@@ -178,15 +208,15 @@ impl Tiles<'_> {
         let mut from = at;
         for to in to[..elements].chunks_exact_mut(run) {
             match step {
-                0 => to.fill(MaybeUninit::new(source.data[from])),
+                0 => to.fill(MaybeUninit::new(element(from))),
                 1 => {
-                    for (to, &x) in to.iter_mut().zip(&source.data[from..from + run]) {
-                        *to = MaybeUninit::new(x);
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = MaybeUninit::new(element(from + i));
                     }
                 }
                 _ => {
                     for (i, to) in to.iter_mut().enumerate() {
-                        *to = MaybeUninit::new(source.data[from + i * step]);
+                        *to = MaybeUninit::new(element(from + i * step));
                     }
                 }
             }
@@ -205,6 +235,59 @@ impl Tiles<'_> {
             let more = written.min(tile.elements - written);
             to.copy_within(..more, written);
             written += more;
+        }
+    }
+}
+
+/// What a byte stands for.
+fn widened(byte: u8, Affine { scale, zero, .. }: Affine) -> f32 {
+    (f32::from(byte) - f32::from(zero)) * scale
+}
+
+/// Bytes as the numbers that they stand for.
+struct Widen {
+    from: *const u8,
+    to: *mut f32,
+    n: usize,
+    affine: Affine,
+}
+
+impl Job for Widen {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (zero, scale) = (s.splat(f32::from(self.affine.zero)), s.splat(self.affine.scale));
+        for i in (0..self.n).step_by(LANES) {
+            let n = (self.n - i).min(LANES);
+            // SAFETY: `elementwise` has checked that all elements are in the slice.
+            let bytes = s.floats(unsafe { s.load_bytes(self.from.wrapping_add(i), n) });
+            let v = s.mul(s.sub(bytes, zero), scale);
+            // SAFETY: tiles have 512 floats, a multiple of 16.
+            unsafe { s.store(self.to.wrapping_add(i), v) };
+        }
+    }
+}
+
+/// Numbers as bytes.
+struct Narrow {
+    from: *const f32,
+    to: *mut u8,
+    n: usize,
+    levels: Levels,
+}
+
+impl Job for Narrow {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in (0..self.n).step_by(LANES) {
+            let n = (self.n - i).min(LANES);
+            // SAFETY: a tile of 512 floats has at least as many that were written.
+            let v = unsafe { s.load_part(self.from.wrapping_add(i), n) };
+            // SAFETY: `elementwise` has checked the result's length, and tiles are disjoint.
+            unsafe { s.store_bytes(self.to.wrapping_add(i), n, self.levels.round(s, v)) };
         }
     }
 }

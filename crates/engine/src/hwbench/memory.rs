@@ -92,8 +92,10 @@ fn elementwise_programs<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<()
                     .collect();
                 let mut y = vec![0.0; elements];
                 vec![Variant::only(move |engine| {
-                    let operands: Vec<Source> =
-                        data.iter().map(|(data, strides)| Source { data, strides: *strides }).collect();
+                    let operands: Vec<Source> = data
+                        .iter()
+                        .map(|(data, strides)| Source { data: data.as_slice().into(), strides: *strides })
+                        .collect();
                     elementwise(engine, &program, &dims, &operands, &mut y)
                 })]
             },

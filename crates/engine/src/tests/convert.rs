@@ -80,7 +80,7 @@ fn rounding_is_narrowing_and_widening() {
     let mut numbers = Numbers(11);
     let mut x = numbers.vector(1000);
     x.extend([0.0, -0.0, 65504.0, 65519.9, 65520.0, 1e-8, 6.1e-5, 1e38, f32::INFINITY]);
-    let sources = [Source { data: &x, strides: [1; MAX_DIMS] }];
+    let sources = [Source { data: x.as_slice().into(), strides: [1; MAX_DIMS] }];
     for engine in engines() {
         for (half, function) in [(Half::F16, Unary::RoundF16), (Half::Bf16, Unary::RoundBf16)] {
             let (mut narrowed, mut want, mut got) = (vec![0; x.len()], vec![0.0; x.len()], vec![0.0; x.len()]);

@@ -127,7 +127,14 @@ fn unary_functions_have_the_stated_errors() {
         let run = |engine: &Engine| {
             let program = [Instruction::Unary { to: 0, function, x: Operand::Tensor(0) }];
             let mut y = vec![0.0; x.len()];
-            elementwise(engine, &program, &[x.len()], &[Source { data: &x, strides: strides(&[1]) }], &mut y).unwrap();
+            elementwise(
+                engine,
+                &program,
+                &[x.len()],
+                &[Source { data: x.as_slice().into(), strides: strides(&[1]) }],
+                &mut y,
+            )
+            .unwrap();
             y
         };
         // Results beyond the range of f32 may be either neighbour of the limit, and those below the least normal number 0.
@@ -151,7 +158,7 @@ fn binary_functions_agree_with_f64() {
     for &function in BINARY {
         let expected: Vec<f64> =
             a.iter().zip(&b).map(|(&a, &b)| binary(function, f64::from(a), f64::from(b))).collect();
-        let operands = [&a, &b].map(|data| Source { data, strides: strides(&[1]) });
+        let operands = [&a, &b].map(|data| Source { data: data.as_slice().into(), strides: strides(&[1]) });
         assert_agrees(&function, &expected, ulp, |engine| {
             let (a, b) = (Operand::Tensor(0), Operand::Tensor(1));
             let mut y = vec![0.0; expected.len()];
@@ -249,21 +256,23 @@ fn programs_broadcast_as_in_f64() {
             for (data, _) in &mut owned {
                 data.iter_mut().step_by(3).for_each(|x| *x = x.round());
             }
-            let operands: Vec<Source> =
-                owned.iter().map(|(data, strides)| Source { data, strides: *strides }).collect();
+            let operands: Vec<Source> = owned
+                .iter()
+                .map(|(data, strides)| Source { data: data.as_slice().into(), strides: *strides })
+                .collect();
             let program = random_program(&mut numbers, count);
             let elements: usize = dims.iter().product();
             let expected: Vec<f64> = (0..elements)
                 .map(|element| {
-                    let element: Vec<f32> = operands
+                    let element: Vec<f32> = owned
                         .iter()
-                        .map(|operand| {
+                        .map(|(data, strides)| {
                             let (mut rest, mut at) = (element, 0);
                             for (dim, size) in dims.iter().enumerate().rev() {
-                                at += rest % size * operand.strides[dim];
+                                at += rest % size * strides[dim];
                                 rest /= size;
                             }
-                            operand.data[at]
+                            data[at]
                         })
                         .collect();
                     interpret(&program, &element)
@@ -287,8 +296,9 @@ fn programs_broadcast_as_in_f64() {
 fn refuses_what_is_not_there() {
     let engine = Engine::new(1);
     let data = [1.0; 4];
-    let operands = [Source { data: &data, strides: strides(&[2, 1]) }];
-    let run = |program: &[Instruction], dims: &[usize]| elementwise(&engine, program, dims, &operands, &mut [0.0; 4]);
+    let operands = [Source { data: data.as_slice().into(), strides: strides(&[2, 1]) }];
+    let run =
+        |program: &[Instruction], dims: &[usize]| elementwise(&engine, program, dims, &operands, &mut [0.0; 4][..]);
     let negated = |to, x| Instruction::Unary { to, function: Unary::Neg, x };
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[2, 2]), Ok(()));
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[0, 9]), Ok(()));
@@ -302,7 +312,7 @@ fn refuses_what_is_not_there() {
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[3, 2]), mismatch("y", 6, 4));
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[1, 5]), mismatch("y", 5, 4));
     assert_eq!(run(&[negated(0, Operand::Number(1.0))], &[2, usize::MAX]), Err(Error::Size { what: "y" }));
-    let narrow = [Source { data: &data[1..], strides: strides(&[2, 1]) }];
+    let narrow = [Source { data: data[1..].into(), strides: strides(&[2, 1]) }];
     let program = [negated(0, Operand::Tensor(0))];
-    assert_eq!(elementwise(&engine, &program, &[2, 2], &narrow, &mut [0.0; 4]), mismatch("operand", 4, 3));
+    assert_eq!(elementwise(&engine, &program, &[2, 2], &narrow, &mut [0.0; 4][..]), mismatch("operand", 4, 3));
 }

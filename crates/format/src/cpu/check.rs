@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use crate::error::ErrorKind;
 
+use crate::scalar_type::ScalarType;
+
 use super::{
-    Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, Size, SizeOp, Step,
-    Tensor,
+    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, Size, SizeOp,
+    Step, Tensor,
 };
 
 type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -94,7 +96,18 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         Size::Fixed(value) => Some(*value),
         Size::Computed(_) => None,
     };
-    let len = match program.buffers.get(tensor.buffer as usize) {
+    if let Some(affine) = tensor.affine {
+        check_affine(affine)?;
+    }
+    let buffer = program.buffers.get(tensor.buffer as usize);
+    let is_bytes = matches!(tensor.dtype, ScalarType::Byte) && matches!(buffer, Some(Buffer::Arena { .. }));
+    if is_bytes != tensor.affine.is_some() {
+        return Err(PayloadError::new(ErrorKind::Conflict));
+    }
+    let len = match buffer {
+        // So many floats have room for four times as many bytes.
+        Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
+        Some(Buffer::Small { len, .. }) if matches!(tensor.dtype, ScalarType::Char) => len.saturating_mul(4),
         Some(Buffer::Arena { len, .. } | Buffer::Small { len, .. }) => *len,
         _ => return Ok(()),
     };
@@ -106,6 +119,16 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
             let kind = ErrorKind::OutOfRange { value: end.unwrap_or(u64::MAX), limit: len };
             return Err(PayloadError::new(kind));
         }
+    }
+    Ok(())
+}
+
+/// A scale is a number above zero, and so is its reciprocal.
+fn check_affine(affine: Affine) -> Result {
+    let scale = affine.scale();
+    let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
+    if !is_scale(scale) || !is_scale(1.0 / scale) || affine.min > affine.max {
+        return Err(PayloadError::new(ErrorKind::Conflict));
     }
     Ok(())
 }
@@ -156,6 +179,14 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     }
     if let Some(flag) = written.get_mut(buffer) {
         *flag = true;
+    }
+    let tail = match step {
+        Step::Matmul(step) => Some(&step.tail),
+        Step::Convolution(step) => Some(&step.tail),
+        _ => None,
+    };
+    if let Some(inner) = tail.and_then(|tail| tail.integers.as_ref()).and_then(|integers| integers.inner) {
+        check_affine(inner.affine)?;
     }
     match step {
         Step::Elementwise(step) => elementwise(step),

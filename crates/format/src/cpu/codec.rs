@@ -7,12 +7,12 @@ use crate::error::ErrorKind;
 use crate::scalar_type::ScalarType;
 
 use super::{
-    Activation, Attention, Binary, Buffer, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold, Gather,
-    Instruction, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind, Reduction, Resize, ResizeMode,
-    Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
+    Activation, Affine, Attention, Binary, Buffer, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold, Gather,
+    Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind, Reduction,
+    Resize, ResizeMode, Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
 };
 
-const MAGIC: [u8; 4] = *b"RLC3";
+const MAGIC: [u8; 4] = *b"RLC4";
 
 pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
@@ -267,10 +267,13 @@ macro_rules! union {
 
 structure! {
     CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, small, arena, scratch, steps, names }
-    Tensor { dtype, buffer, offset, dims }
+    Tensor { dtype, buffer, offset, dims, affine }
+    Affine { scale, zero, min, max }
     Matmul { a, b, y, packed, transposed, tail }
     Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, output_padding, winograd, tail }
-    Tail { bias, residual, residual_last, activation }
+    Tail { bias, residual, residual_last, activation, integers }
+    Integers { offsets, scales, inner }
+    Inner { activation, affine }
     Elementwise { operands, y, instructions }
     Pooling { kind, x, y, kernel, stride, padding, dilation, count_padding, divisor }
     Reduction { function, x, y, first, count }

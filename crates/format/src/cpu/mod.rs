@@ -6,6 +6,9 @@
 //!
 //! [`CpuProgram::parse`] checks that every index is one of something, that steps read what was written before, and that
 //! windows lie inside their buffers; sizes that are computed are checked when they are.
+//!
+//! Tensors between steps are of `f32`, or of `u8` with what their bytes stand for. A product whose left side is bytes has
+//! weights of `i8`, and sums that are exact.
 
 mod check;
 mod codec;
@@ -19,8 +22,9 @@ use crate::scalar_type::ScalarType;
 
 pub use error::PayloadError;
 pub use step::{
-    Activation, Attention, Binary, Convert, Convolution, Copy, Elementwise, Fold, Gather, Instruction, Matmul,
-    Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, Step, Tail, Unary, Winograd,
+    Activation, Attention, Binary, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner, Instruction, Integers,
+    Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, Step, Tail, Unary,
+    Winograd,
 };
 
 /// The backend's id in programs.
@@ -118,6 +122,32 @@ pub struct Tensor {
     pub offset: Size,
     /// From the outermost dimension in memory to the innermost.
     pub dims: Vec<Size>,
+    /// What bytes stand for; only and always of tensors of `u8` between steps.
+    pub affine: Option<Affine>,
+}
+
+/// How bytes stand for numbers: `(byte - zero) * scale`. A number becomes the nearest byte from `min` to `max`, ties to even.
+///
+/// Signed integers are held as bytes too, 128 above themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Affine {
+    /// The bits of the scale, by which tensors are told apart.
+    scale: u32,
+    pub zero: u8,
+    pub min: u8,
+    pub max: u8,
+}
+
+impl Affine {
+    /// What has such a scale.
+    pub const fn new(scale: f32, zero: u8, [min, max]: [u8; 2]) -> Self {
+        Self { scale: scale.to_bits(), zero, min, max }
+    }
+
+    /// What a step of one stands for.
+    pub const fn scale(&self) -> f32 {
+        f32::from_bits(self.scale)
+    }
 }
 
 impl CpuProgram {
@@ -149,6 +179,7 @@ mod tests {
             buffer,
             offset: Size::Fixed(0),
             dims: dims.to_vec(),
+            affine: None,
         };
         let rows = Size::Computed(0);
         let tail = Tail { bias: Some(4), activation: Activation::Clamp { min: 0.0, max: 6.0 }, ..Tail::default() };

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::scalar_type::ScalarType;
 
-use super::{Size, TensorId};
+use super::{Affine, Size, TensorId};
 
 /// One operation: reads tensors, and writes one.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +79,27 @@ pub struct Tail {
     /// Whether the residual is added to the activation's result.
     pub residual_last: bool,
     pub activation: Activation,
+    /// Of a product of bytes, the residual of which is added before the activation.
+    pub integers: Option<Integers>,
+}
+
+/// What a product of bytes needs: its sums are `i32`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Integers {
+    /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the left
+    /// side times the sum of the column's weights.
+    pub offsets: TensorId,
+    /// The number that one unit of each column's sum stands for.
+    pub scales: TensorId,
+    pub inner: Option<Inner>,
+}
+
+/// What results are rounded to before the residual is added.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inner {
+    /// Before rounding.
+    pub activation: Activation,
+    pub affine: Affine,
 }
 
 /// A function of one number, with its parameters.
@@ -273,7 +294,7 @@ pub struct Copy {
     pub x_strides: Vec<Size>,
     pub y_offset: Size,
     pub y_strides: Vec<Size>,
-    /// What the rest of `y` is filled with before, if anything.
+    /// What the rest of `y` is filled with before, if anything; a byte where `y` has bytes.
     pub fill: Option<f32>,
 }
 
@@ -313,8 +334,8 @@ pub struct Attention {
     pub strides: [[Size; 3]; 4],
 }
 
-/// The elements of an input as floats, or floats as those of an output: in memory of its own, everything is `f32`. Truth
-/// is 1 and 0; what is not zero is true. Floats are rounded to the nearest of 16 bits, ties to even.
+/// The elements of an input as floats, or floats as those of an output. Truth is 1 and 0; what is not zero is true. Floats are
+/// rounded to the nearest of 16 bits, ties to even. Integers of 8 bits are bytes inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Convert {
     pub x: TensorId,
@@ -418,6 +439,7 @@ impl Step {
 
 impl Tail {
     fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
-        self.bias.into_iter().chain(self.residual).for_each(visit);
+        let integers = self.integers.iter().flat_map(|integers| [integers.offsets, integers.scales]);
+        self.bias.into_iter().chain(self.residual).chain(integers).for_each(visit);
     }
 }

@@ -56,8 +56,40 @@ pub struct Value<'a> {
     pub input: Option<u32>,
     /// The argument of the delegate call that is this output.
     pub output: Option<u32>,
-    /// Whether it has scales, or is quantized when it is used.
-    pub is_quantized: bool,
+    /// How its integers stand for numbers.
+    pub quantization: Option<Quantization<'a>>,
+    /// Whether it holds numbers that are quantized when they are used.
+    pub is_quantized_later: bool,
+}
+
+/// How integers stand for numbers: `(q - zero_point) * scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Quantization<'a> {
+    PerTensor {
+        scale: f32,
+        zero_point: i32,
+    },
+    /// A scale for each index of a dimension.
+    PerChannel {
+        scales: Scales<'a>,
+        dim: i32,
+    },
+    /// Chosen for each row when it runs.
+    PerToken,
+    /// A scale for each so many elements of a row.
+    PerGroup {
+        scales: Scales<'a>,
+        group: i32,
+    },
+}
+
+/// Where scales are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scales<'a> {
+    Here(Vector<'a, f32>),
+    /// In the constant of this index: `f32`, or bf16 of groups.
+    Constant(u32),
 }
 
 /// What the elements of a tensor are.
@@ -174,6 +206,19 @@ impl<'a> Payload<'a> {
             {
                 table.out_of_range(TENSOR_CONSTANT, u64::from(constant), num_constants);
             }
+            match value.quantization {
+                Some(
+                    Quantization::PerChannel { scales: Scales::Constant(constant), .. }
+                    | Quantization::PerGroup { scales: Scales::Constant(constant), .. },
+                ) if constant as usize >= num_constants => {
+                    table.out_of_range(CHANNEL_BUFFER, u64::from(constant), num_constants);
+                }
+                Some(
+                    Quantization::PerChannel { scales: Scales::Here(scales), .. }
+                    | Quantization::PerGroup { scales: Scales::Here(scales), .. },
+                ) => table.spend(scales.as_bytes().len()),
+                _ => {}
+            }
         });
         ctx.each(self.nodes, GRAPH_NODES, |table| {
             table.spend(16 + Node::decode(table).map_or(0, |node| node.operation.variable_bytes()));
@@ -184,9 +229,13 @@ impl<'a> Payload<'a> {
 impl<'a> Value<'a> {
     fn decode(table: Table<'_, 'a>) -> Option<Self> {
         let union = table.required_table(VALUE_UNION)?;
-        let (tensor, has_scales) = match table.scalar(VALUE_TYPE, 0u8) {
-            1 => (union, false),
-            2 => (union.required_table(QUANTIZED_TENSOR)?, true),
+        let (tensor, quantization) = match table.scalar(VALUE_TYPE, 0u8) {
+            1 => (union, None),
+            2 => {
+                let has_params = union.scalar(QUANTIZED_TYPE, 0u8) != 0;
+                let params = if has_params { Some(Quantization::decode(union)?) } else { None };
+                (union.required_table(QUANTIZED_TENSOR)?, params)
+            }
             tag => {
                 table.unknown(VALUE_TYPE, tag);
                 return None;
@@ -208,7 +257,32 @@ impl<'a> Value<'a> {
             constant: (constant != 0).then_some(constant),
             input: (flags & EXTERNAL_INPUT != 0).then_some(external_id),
             output: (flags & EXTERNAL_OUTPUT != 0).then_some(external_id),
-            is_quantized: has_scales || quantized_later,
+            quantization,
+            is_quantized_later: quantized_later,
+        })
+    }
+}
+
+impl Quantization<'_> {
+    /// The parameters of a quantized tensor; `None` if they are damaged.
+    fn decode<'a>(tensor: Table<'_, 'a>) -> Option<Quantization<'a>> {
+        let params = tensor.required_table(QUANTIZED_PARAMS)?;
+        let scales = |buffer| match params.scalar(buffer, 0u32) {
+            0 => Scales::Here(params.vector(CHANNEL_SCALES)),
+            constant => Scales::Constant(constant),
+        };
+        Some(match tensor.scalar(QUANTIZED_TYPE, 0u8) {
+            1 => Quantization::PerChannel { scales: scales(CHANNEL_BUFFER), dim: params.scalar(CHANNEL_DIM, 0) },
+            2 => Quantization::PerTensor {
+                scale: params.scalar(PER_TENSOR_SCALE, 0.0),
+                zero_point: params.scalar(PER_TENSOR_ZERO, 0),
+            },
+            3 => Quantization::PerToken,
+            4 => Quantization::PerGroup { scales: scales(GROUP_BUFFER), group: params.scalar(GROUP_SIZE, 0) },
+            tag => {
+                tensor.unknown(QUANTIZED_TYPE, tag);
+                return None;
+            }
         })
     }
 }

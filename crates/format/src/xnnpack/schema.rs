@@ -47,6 +47,19 @@ crate::schema::schema! {
     }
     47 "XNNQuantizedTensorValue": {
         QUANTIZED_TENSOR = 0 "tensor_value",
+        QUANTIZED_TYPE = 1 "quant_params_type",
+        QUANTIZED_PARAMS = 2 "quant_params",
+    }
+    61 "PerChannelQuant": {
+        CHANNEL_SCALES = 0 "scale",
+        CHANNEL_DIM = 1 "channel_dim",
+        CHANNEL_BUFFER = 2 "scale_buffer_idx",
+    }
+    62 "PerTensorQuant or PerChannelGroupQuant": {
+        PER_TENSOR_SCALE = 0 "scale",
+        PER_TENSOR_ZERO = 1 "zero_point",
+        GROUP_SIZE = 2 "group_size",
+        GROUP_BUFFER = 4 "scale_buffer_idx",
     }
     48 "_XNNNode1x1": {
         UNARY_INPUT = 0 "input_id",

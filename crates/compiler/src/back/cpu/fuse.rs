@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::graph::{Graph, NodeId, ValueId};
+use rushlight_format::cpu::{Activation, Affine, Inner};
+
+use crate::graph::{Graph, Model, NodeId, ValueId};
+use crate::quant;
 
 use super::call::Call;
-use super::lower::elementwise;
-
-use rushlight_format::cpu::Activation;
+use super::integer::{bytes_of, is_integer_product};
+use super::lower::{affine_of, elementwise};
 
 /// What is computed with what.
 #[derive(Debug, Default)]
@@ -20,6 +22,10 @@ pub(super) struct Fusion {
     pub inner: HashSet<NodeId>,
     /// Nodes that belong to a tail, and products that are computed at its end.
     pub absorbed: HashSet<NodeId>,
+    /// Products of bytes.
+    pub integers: HashSet<NodeId>,
+    /// For values that nothing else uses: the node that quantizes them.
+    pub quantized: HashMap<ValueId, NodeId>,
 }
 
 /// The nodes after a product that are computed with it.
@@ -29,8 +35,24 @@ pub(super) struct TailNodes {
     pub residual: Option<ValueId>,
     /// Whether the residual is added after the activation.
     pub residual_last: bool,
+    /// Of a product of bytes: what it is rounded to before the residual or the activation.
+    pub inner: Option<Inner>,
+    /// What the bytes of the result stand for, if it is not floats.
+    pub to: Option<Affine>,
     /// What the whole gives.
     pub result: ValueId,
+}
+
+impl TailNodes {
+    const fn of(result: ValueId) -> Self {
+        Self { activation: Activation::None, residual: None, residual_last: false, inner: None, to: None, result }
+    }
+}
+
+/// Whether an activation takes no exponentials: bytes are the same on every machine.
+const fn is_exact(activation: Activation) -> bool {
+    use Activation::{Clamp, HardSigmoid, HardSwish, LeakyRelu, None};
+    matches!(activation, None | Clamp { .. } | LeakyRelu { .. } | HardSwish | HardSigmoid)
 }
 
 /// Whether a node is a product that can do more to its results.
@@ -39,7 +61,7 @@ fn is_product(name: &str) -> bool {
 }
 
 impl Fusion {
-    pub fn of(graph: &Graph) -> Self {
+    pub fn of(graph: &Graph, model: &Model) -> Self {
         let mut users: HashMap<ValueId, Vec<NodeId>> = HashMap::new();
         let nodes = &graph.blocks[graph.body].nodes;
         for node in nodes {
@@ -54,8 +76,22 @@ impl Fusion {
         };
         let mut fusion = Self::default();
         for node in nodes {
-            if is_product(graph.nodes[*node].op.name()) {
-                fusion.tail(graph, *node, &only_user);
+            if quant::is_quantize(graph.nodes[*node].op.name())
+                && let Some(input) = Call::new(graph, *node).optional("input")
+                && only_user(input) == Some(*node)
+            {
+                fusion.quantized.insert(input, *node);
+            }
+        }
+        for node in nodes {
+            if !is_product(graph.nodes[*node].op.name()) {
+                continue;
+            }
+            if is_integer_product(graph, model, *node) {
+                fusion.integers.insert(*node);
+                fusion.integer_tail(graph, *node, &only_user);
+            } else {
+                fusion.tail(graph, *node, true, &only_user);
             }
         }
         fusion.groups(graph, nodes, &users, &returned);
@@ -63,9 +99,15 @@ impl Fusion {
     }
 
     /// Follows what happens to a product's result, as long as nothing else uses it.
-    fn tail(&mut self, graph: &Graph, product: NodeId, only_user: &impl Fn(ValueId) -> Option<NodeId>) {
+    fn tail(
+        &mut self,
+        graph: &Graph,
+        product: NodeId,
+        takes_residuals: bool,
+        only_user: &impl Fn(ValueId) -> Option<NodeId>,
+    ) {
         let Some(mut value) = graph.nodes[product].results.first().copied() else { return };
-        let mut tail = TailNodes { activation: Activation::None, residual: None, residual_last: false, result: value };
+        let mut tail = TailNodes::of(value);
         let is_matrix = graph.nodes[product].op.name() != "aten::convolution";
         // The nodes after the product, and how many of them are the tail.
         let mut path: Vec<NodeId> = Vec::new();
@@ -83,7 +125,7 @@ impl Fusion {
                     break;
                 }
                 tail.activation = activation;
-            } else if let (Some(other), None) = (residual(&call, value), tail.residual) {
+            } else if let (true, Some(other), None) = (takes_residuals, residual(&call, value), tail.residual) {
                 tail.residual = Some(other);
                 tail.residual_last = tail.activation != Activation::None;
             } else {
@@ -99,6 +141,11 @@ impl Fusion {
             }
         }
         path.truncate(len);
+        self.end(product, &path, tail);
+    }
+
+    /// A product is computed with all nodes of a path, at the last of them.
+    fn end(&mut self, product: NodeId, path: &[NodeId], tail: TailNodes) {
         let end = path.last().copied().unwrap_or(product);
         if end != product {
             self.absorbed.insert(product);
@@ -106,6 +153,70 @@ impl Fusion {
         }
         self.ends.insert(end, product);
         self.tails.insert(product, tail);
+    }
+
+    /// Follows what happens to a product of bytes: an activation, to bytes, and perhaps from there to a residual or another
+    /// activation, and to bytes again.
+    fn integer_tail(&mut self, graph: &Graph, product: NodeId, only_user: &impl Fn(ValueId) -> Option<NodeId>) {
+        let Some(first) = graph.nodes[product].results.first().copied() else { return };
+        let is_matrix = graph.nodes[product].op.name() != "aten::convolution";
+        let mut value = first;
+        let mut path: Vec<NodeId> = Vec::new();
+        let mut best = (0, TailNodes::of(first));
+        let mut tail = TailNodes::of(first);
+        while let Some(user) = only_user(value) {
+            if self.absorbed.contains(&user) || self.ends.contains_key(&user) {
+                break;
+            }
+            let call = Call::new(graph, user);
+            let Some(result) = graph.nodes[user].results.first().copied() else { break };
+            if is_matrix && call.name() == "aten::view_copy" {
+                // The same elements in the same order.
+            } else if let Some(activation) = elementwise::activation(&call).filter(|it| is_exact(*it)) {
+                if tail.activation != Activation::None || tail.to.is_some() {
+                    break;
+                }
+                tail.activation = activation;
+            } else if quant::is_quantize(call.name()) {
+                tail.to = affine_of(&call);
+                tail.result = result;
+                if tail.to.is_none() {
+                    break;
+                }
+                let is_bounded = matches!(tail.activation, Activation::None | Activation::Clamp { .. });
+                if let Some(Inner { activation: Activation::None, affine }) = tail.inner
+                    && (Some(affine), tail.residual, is_bounded) == (tail.to, None, true)
+                {
+                    // The same bytes within bounds: rounding once does.
+                    tail.inner = None;
+                }
+                best = (path.len() + 1, TailNodes { ..tail });
+            } else if let (true, Some(affine)) = (quant::is_dequantize(call.name()), tail.to) {
+                if tail.inner.is_some() || affine_of(&call) != Some(affine) {
+                    break;
+                }
+                tail.inner = Some(Inner { activation: tail.activation, affine });
+                (tail.activation, tail.to) = (Activation::None, None);
+            } else if let (Some(other), Some(_), None, Activation::None) =
+                (residual(&call, value), tail.inner, tail.residual, tail.activation)
+            {
+                if bytes_of(graph, other).is_none() {
+                    break;
+                }
+                tail.residual = Some(other);
+            } else {
+                break;
+            }
+            path.push(user);
+            value = result;
+        }
+        let (len, tail) = best;
+        path.truncate(len);
+        if len > 0 {
+            return self.end(product, &path, tail);
+        }
+        // Nothing makes bytes of it: floats, with the activation that follows.
+        self.tail(graph, product, false, only_user);
     }
 
     /// Finds the elementwise nodes whose results are used by one group alone, from the last to the first.

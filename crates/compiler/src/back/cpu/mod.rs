@@ -9,6 +9,7 @@ mod block;
 mod call;
 mod constants;
 mod fuse;
+mod integer;
 mod lower;
 mod offer;
 mod plan;
@@ -23,7 +24,7 @@ use std::num::NonZeroUsize;
 use crate::error::{Error, ErrorKind};
 use crate::graph::{Graph, NodeId};
 use crate::partition::{Backend, Offer, Part, Payload};
-use crate::passes::{FoldConstants, Pass, RaiseAttention};
+use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 
 use raise::RaiseActivations;
 use sink::SinkPermutations;
@@ -108,7 +109,8 @@ impl Backend for Cpu {
             Box::new(RaiseActivations),
             Box::new(SinkPermutations),
             Box::new(SpellOut),
-            Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26 }),
+            Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),
+            Box::new(EliminateDeadCode),
         ]
     }
 

@@ -4,10 +4,11 @@ use rushlight_format::ScalarType;
 
 use crate::graph::{Expr, Graph, NodeId, ValueId};
 use crate::ops::wrap_dim;
+use crate::quant;
 
 use super::call::Call;
 use super::held_as_float;
-use super::lower::{elementwise, pooling, shapes};
+use super::lower::{affine_of, elementwise, pooling, shapes};
 
 /// Constant indices of up to this number are taken.
 const MOST_INDICES: i64 = 256;
@@ -16,6 +17,9 @@ const MOST_INDICES: i64 = 256;
 pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
     let call = Call::new(graph, node);
     let name = call.name();
+    if quant::is_quantize(name) || quant::is_dequantize(name) {
+        return reason_to_leave_quantization(&call);
+    }
     let is_integer = |dtype| matches!(dtype, ScalarType::Long | ScalarType::Int);
     let tensors = || {
         let mut values = Vec::new();
@@ -113,6 +117,25 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
         }
         name => format!("`{name}` in this form"),
     })
+}
+
+/// The same of a node that quantizes or dequantizes.
+fn reason_to_leave_quantization(call: &Call<'_>) -> Option<String> {
+    let types = call.optional("input").zip(call.result().ok()).and_then(|(input, result)| {
+        Some((call.graph.tensor(input).ok()?.dtype, call.graph.tensor(result).ok()?.dtype))
+    });
+    let Some((from, to)) = types else { return Some("a value that is no tensor".into()) };
+    let (number, integer) = if quant::is_quantize(call.name()) { (from, to) } else { (to, from) };
+    if !matches!(integer, ScalarType::Char | ScalarType::Byte) {
+        return Some(format!("integers of {}, which are not held as bytes", integer.name()));
+    }
+    if number != ScalarType::Float {
+        return Some(format!("quantized numbers of {}", number.name()));
+    }
+    if affine_of(call).is_none() {
+        return Some("a scale or range that makes no sense, or is not known".into());
+    }
+    None
 }
 
 /// The results of a node that anything uses.

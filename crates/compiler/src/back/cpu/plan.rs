@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{self, CpuProgram, Size, SizeOp, Step, TensorId};
+use rushlight_format::cpu::{self, Affine, CpuProgram, Size, SizeOp, Step, TensorId};
 
 use crate::Bytes;
 use crate::error::Error;
@@ -49,7 +49,19 @@ enum Memory {
     Computed {
         shape: Vec<Expr>,
         most: u64,
+        /// Whether they are bytes, not floats.
+        is_bytes: bool,
     },
+}
+
+impl Memory {
+    /// Floats that something computed takes room of.
+    fn floats(&self) -> Option<u64> {
+        match self {
+            Self::Computed { most, is_bytes, .. } => Some(if *is_bytes { most.div_ceil(4) } else { *most }),
+            _ => None,
+        }
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -146,22 +158,27 @@ impl<'a> Plan<'a> {
     }
 
     /// Memory for something computed.
-    pub fn buffer(&mut self, shape: &[Expr]) -> Result<usize, Error> {
+    pub fn buffer(&mut self, shape: &[Expr], is_bytes: bool) -> Result<usize, Error> {
         let sizes = shape.iter().map(|size| self.most(size)).collect::<Result<Vec<_>, _>>()?;
         let most = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
         let most = most.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
-        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most });
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most, is_bytes });
         Ok(self.buffers.len() - 1)
     }
 
     /// A new dense tensor.
     pub fn dense(&mut self, shape: Vec<Expr>) -> Result<View, Error> {
-        Ok(View::dense(self.buffer(&shape)?, shape))
+        Ok(View::dense(self.buffer(&shape, false)?, shape))
     }
 
     /// A new tensor with its dimensions in some order in memory.
     pub fn ordered(&mut self, shape: Vec<Expr>, order: Vec<usize>) -> Result<View, Error> {
-        Ok(View::ordered(self.buffer(&shape)?, shape, order))
+        self.ordered_as(shape, order, None)
+    }
+
+    /// The same of floats, or of bytes that stand for something.
+    pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
+        Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).of_bytes(affine))
     }
 
     /// A constant.
@@ -217,6 +234,19 @@ impl<'a> Plan<'a> {
         self.window_of(&View::dense(buffer, dims.to_vec()), &dims, dtype)
     }
 
+    /// The packed weights of a product of bytes, `len` of them, a multiple of four.
+    pub fn integers(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [i8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        let floats = move |to: &mut [f32]| pack(bytemuck::cast_slice_mut(to));
+        let view = self.packed(name, len / 4, floats)?;
+        let dims = [Expr::Int(len as i64)];
+        self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, ScalarType::Char)
+    }
+
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
         self.weights.push(Weights { name: name.to_owned(), content });
         self.constant_buffer(cpu::Buffer::Blob(self.weights.len() as u32 - 1))
@@ -235,13 +265,14 @@ impl<'a> Plan<'a> {
 
     /// The tensor at a view's place with other dimensions.
     pub fn window(&mut self, view: &View, dims: &[Expr]) -> Result<TensorId, Error> {
-        self.window_of(view, dims, ScalarType::Float)
+        let dtype = if view.affine.is_some() { ScalarType::Byte } else { ScalarType::Float };
+        self.window_of(view, dims, dtype)
     }
 
     pub fn window_of(&mut self, view: &View, dims: &[Expr], dtype: ScalarType) -> Result<TensorId, Error> {
         let offset = self.size(&view.offset)?;
         let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
-        let tensor = cpu::Tensor { dtype, buffer: view.buffer as u32, offset, dims };
+        let tensor = cpu::Tensor { dtype, buffer: view.buffer as u32, offset, dims, affine: view.affine };
         let next = self.program.tensors.len() as TensorId;
         let id = *self.tensors.entry(tensor.clone()).or_insert(next);
         if id == next {
@@ -260,7 +291,7 @@ impl<'a> Plan<'a> {
         let Some(Memory::Computed { shape, .. }) = self.buffers.get(view.buffer) else {
             return Err(error("a write to what is not computed"));
         };
-        Ok(View::dense(view.buffer, vec![Expr::product(shape)]))
+        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).of_bytes(view.affine))
     }
 
     /// Asks for memory that a step needs for itself, for each thread.
@@ -278,7 +309,7 @@ impl<'a> Plan<'a> {
     fn is_whole(&self, view: &View) -> bool {
         let count = Expr::product(&view.shape).upper_bound(self.symbols);
         match self.buffers.get(view.buffer) {
-            Some(Memory::Computed { most, .. }) => {
+            Some(Memory::Computed { most, is_bytes: false, .. }) => {
                 view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*most)
             }
             _ => false,
@@ -369,9 +400,9 @@ impl<'a> Plan<'a> {
         let mut planned = Vec::new();
         let mut requests = Vec::new();
         for (index, memory) in self.buffers.iter().enumerate() {
-            if let (Memory::Computed { most, .. }, Some((first, last))) = (memory, uses[index]) {
+            if let (Some(floats), Some((first, last))) = (memory.floats(), uses[index]) {
                 planned.push(index);
-                requests.push(memory::Buffer { alignment: ALIGNMENT, ..memory::Buffer::new(most * 4, first, last) });
+                requests.push(memory::Buffer { alignment: ALIGNMENT, ..memory::Buffer::new(floats * 4, first, last) });
             }
         }
         let plan = memory::plan(&requests).map_err(|problem| error(problem.to_string()))?;
@@ -388,7 +419,9 @@ impl<'a> Plan<'a> {
             Memory::Constant(buffer) => *buffer,
             // What no step uses takes no memory.
             Memory::Computed { .. } if uses[index].is_none() => cpu::Buffer::Arena { offset: 0, len: 0 },
-            Memory::Computed { most, .. } => cpu::Buffer::Arena { offset: offsets[index], len: *most },
+            Memory::Computed { .. } => {
+                cpu::Buffer::Arena { offset: offsets[index], len: memory.floats().unwrap_or_default() }
+            }
         };
         self.program.buffers = self.buffers.iter().enumerate().map(placed).collect();
         Ok((self.program, named_data))

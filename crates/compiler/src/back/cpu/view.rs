@@ -1,5 +1,7 @@
 //! How a value lies in memory.
 
+use rushlight_format::cpu::Affine;
+
 use crate::graph::Expr;
 
 /// A window of a buffer, seen as a tensor. Neighbours along each dimension have a fixed distance; the dimensions may lie in
@@ -15,6 +17,8 @@ pub(super) struct View {
     pub strides: Vec<Expr>,
     /// The dimensions from the outermost in memory to the innermost.
     pub order: Vec<usize>,
+    /// What the elements stand for where they are bytes; they are floats otherwise.
+    pub affine: Option<Affine>,
 }
 
 impl View {
@@ -27,7 +31,13 @@ impl View {
     /// A tensor at the start of a buffer that fills memory in some order.
     pub fn ordered(buffer: usize, shape: Vec<Expr>, order: Vec<usize>) -> Self {
         let strides = dense_strides(&shape, &order);
-        Self { buffer, offset: Expr::Int(0), shape, strides, order }
+        Self { buffer, offset: Expr::Int(0), shape, strides, order, affine: None }
+    }
+
+    /// The same elements, which are bytes that stand for something.
+    #[must_use]
+    pub fn of_bytes(self, affine: Option<Affine>) -> Self {
+        Self { affine, ..self }
     }
 
     /// The sizes, from the outermost dimension in memory to the innermost.
@@ -58,14 +68,14 @@ impl View {
         let position = |dim: &usize| dims.iter().position(|old| old == dim);
         let order = self.order.iter().filter_map(position).collect();
         let (shape, strides) = (pick(&self.shape), pick(&self.strides));
-        Self { buffer: self.buffer, offset: self.offset.clone(), shape, strides, order }
+        Self { buffer: self.buffer, offset: self.offset.clone(), shape, strides, order, affine: self.affine }
     }
 
     /// The same elements in other sizes, as `aten::view` does; `None` if they lie so that they would have to move.
     pub fn reshaped(&self, shape: &[Expr]) -> Option<Self> {
         if self.is_dense() {
             let view = Self::dense(self.buffer, shape.to_vec());
-            return Some(Self { offset: self.offset.clone(), ..view });
+            return Some(Self { offset: self.offset.clone(), affine: self.affine, ..view });
         }
         // Dimensions of one element are left out at first, and are put back as the outermost ones.
         let long = |shape: &[Expr]| -> Vec<usize> { (0..shape.len()).filter(|dim| !shape[*dim].is(1)).collect() };
@@ -123,7 +133,8 @@ impl View {
         for dim in &self.order {
             order.extend(groups.iter().filter(|(last, _)| last == dim).flat_map(|(_, new)| new));
         }
-        Some(Self { buffer: self.buffer, offset: self.offset.clone(), shape: shape.to_vec(), strides, order })
+        let (buffer, offset, affine) = (self.buffer, self.offset.clone(), self.affine);
+        Some(Self { buffer, offset, shape: shape.to_vec(), strides, order, affine })
     }
 
     /// The window `start..start + size` of a dimension.

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::graph::{Arg, ValueId};
 
 use super::Site;
-use super::values::Values;
+use super::values::{Values, rounded};
 
 /// Adds nodes to the graph.
 pub(super) struct Nodes<'v, 'a> {
@@ -69,7 +69,10 @@ impl Nodes<'_, '_> {
         let value = self.clamp_output(node, value)?;
         let dtype = self.values.dtype(output)?;
         let value = self.cast(value, dtype)?;
-        self.values.write(output, value)
+        match rounded(self.site, value, self.values.rounding(output)?)? {
+            Some((integers, value)) => self.values.write_integers(output, integers, value),
+            None => self.values.write(output, value),
+        }
     }
 
     /// The value of a tensor.

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Value};
+use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, Value};
 
 use crate::Bytes;
 use crate::error::Error;
 use crate::front::part;
-use crate::graph::{Constant, TensorType, ValueId};
+use crate::graph::{Arg, Constant, TensorType, ValueId};
 
 use super::Site;
 
@@ -18,58 +18,175 @@ pub(super) struct Values<'a> {
     parsed: Payload<'a>,
     tensors: HashMap<u32, Value<'a>>,
     known: HashMap<u32, ValueId>,
+    /// Of quantized tensors: their integers.
+    integers: HashMap<u32, ValueId>,
+}
+
+/// How the integers of a tensor that nodes compute stand for numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rounding {
+    /// They are numbers as they are.
+    None,
+    /// With a scale and a zero point, between these bounds.
+    Static { scale: f32, zero_point: i32, range: [i64; 2], dtype: ScalarType },
+    /// With a scale and a zero point for each row that are chosen when it runs.
+    Dynamic,
 }
 
 impl<'a> Values<'a> {
     pub fn new(payload: &'a Bytes, parsed: Payload<'a>, site: &dyn Site) -> Result<Self, Error> {
         let mut tensors = HashMap::new();
-        let mut known = HashMap::new();
+        let (mut known, mut integers) = (HashMap::new(), HashMap::new());
         for tensor in parsed.values() {
             if let Some(position) = tensor.input {
                 let missing = || Error::invalid(format!("the delegate is given no tensor for its input {position}"));
-                known.insert(tensor.id, site.input(position).ok_or_else(missing)?);
+                let to = if tensor.quantization.is_some() { &mut integers } else { &mut known };
+                to.insert(tensor.id, site.input(position).ok_or_else(missing)?);
             }
             if tensors.insert(tensor.id, tensor).is_some() {
                 return Err(Error::invalid(format!("two tensors of the delegate have the number {}", tensor.id)));
             }
         }
-        Ok(Self { payload, parsed, tensors, known })
+        Ok(Self { payload, parsed, tensors, known, integers })
     }
 
-    /// The dtype of a tensor.
+    /// The dtype of a tensor's numbers.
     ///
     /// # Errors
-    /// `Unsupported` for those that are quantized.
+    /// `Unsupported` for datatypes that have no translation.
     pub fn dtype(&self, id: u32) -> Result<ScalarType, Error> {
         let tensor = self.tensor(id)?;
+        let is_quantized = tensor.quantization.is_some();
         let dtype = match tensor.datatype {
-            Datatype::Fp32 => Some(ScalarType::Float),
-            Datatype::Fp16 => Some(ScalarType::Half),
-            Datatype::Bf16 => Some(ScalarType::BFloat16),
-            Datatype::Int32 => Some(ScalarType::Int),
+            Datatype::Fp32 if !is_quantized => Some(ScalarType::Float),
+            Datatype::Fp16 if !is_quantized => Some(ScalarType::Half),
+            Datatype::Bf16 if !is_quantized => Some(ScalarType::BFloat16),
+            Datatype::Int32 if !is_quantized => Some(ScalarType::Int),
+            Datatype::Qint8
+            | Datatype::Quint8
+            | Datatype::Qint32
+            | Datatype::Qcint8
+            | Datatype::Qcint32
+            | Datatype::Qdint8
+                if is_quantized =>
+            {
+                Some(ScalarType::Float)
+            }
             _ => None,
         };
-        dtype.filter(|_| !tensor.is_quantized).ok_or_else(|| {
-            let dynamic = if tensor.is_quantized { "quantized " } else { "" };
-            Error::unsupported(format!("a {dynamic}tensor of the datatype {} in XNNPACK", tensor.datatype.name()))
+        dtype.filter(|_| !tensor.is_quantized_later).ok_or_else(|| {
+            let quantized = if is_quantized || tensor.is_quantized_later { "quantized " } else { "" };
+            Error::unsupported(format!("a {quantized}tensor of the datatype {} in XNNPACK", tensor.datatype.name()))
         })
     }
 
-    /// The value of a tensor, which is a constant, an input, or what a node has given.
+    /// What becomes of the numbers that a node writes to a tensor.
+    pub fn rounding(&self, id: u32) -> Result<Rounding, Error> {
+        let tensor = self.tensor(id)?;
+        let (dtype, range) = match tensor.datatype {
+            Datatype::Qint8 => (ScalarType::Char, [-128, 127]),
+            Datatype::Quint8 => (ScalarType::Byte, [0, 255]),
+            Datatype::Qdint8 => return Ok(Rounding::Dynamic),
+            _ if tensor.quantization.is_none() => return Ok(Rounding::None),
+            datatype => {
+                return Err(Error::unsupported(format!("computing a tensor of the datatype {}", datatype.name())));
+            }
+        };
+        match tensor.quantization {
+            Some(Quantization::PerTensor { scale, zero_point }) => {
+                Ok(Rounding::Static { scale, zero_point, range, dtype })
+            }
+            _ => Err(Error::unsupported("a computed tensor with several scales")),
+        }
+    }
+
+    /// The numbers of a tensor, which is a constant, an input, or what a node has given.
     pub fn read(&mut self, id: u32, site: &mut dyn Site) -> Result<ValueId, Error> {
         let dtype = self.dtype(id)?;
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
         }
-        let Value { constant: Some(index), dims, .. } = *self.tensor(id)? else {
-            return Err(Error::invalid(format!("tensor {id} of the delegate is read before it is written")));
+        let tensor = *self.tensor(id)?;
+        let value = match tensor {
+            Value { constant: Some(index), dims, quantization, .. } => {
+                let stored = match tensor.datatype {
+                    Datatype::Qint8 | Datatype::Qcint8 => ScalarType::Char,
+                    Datatype::Quint8 => ScalarType::Byte,
+                    Datatype::Qint32 | Datatype::Qcint32 => ScalarType::Int,
+                    _ => dtype,
+                };
+                let sizes: Vec<i64> = dims.iter().map(i64::from).collect();
+                let constant = self.constant(index, TensorType::of(stored, &sizes), site)?;
+                let value = site.constant(constant);
+                match quantization {
+                    Some(quantization) => self.dequantized_constant(id, value, stored, quantization, site)?,
+                    None => value,
+                }
+            }
+            _ => {
+                let Some(integers) = self.integers.get(&id).copied() else {
+                    return Err(Error::invalid(format!("tensor {id} of the delegate is read before it is written")));
+                };
+                dequantized(site, integers, self.rounding(id)?)?
+            }
         };
-        let sizes: Vec<i64> = dims.iter().map(i64::from).collect();
-        let ty = TensorType::of(dtype, &sizes);
-        let constant = self.constant(index, ty, site)?;
-        let value = site.constant(constant);
         self.known.insert(id, value);
         Ok(value)
+    }
+
+    /// The numbers that constant integers stand for.
+    fn dequantized_constant(
+        &self,
+        id: u32,
+        integers: ValueId,
+        dtype: ScalarType,
+        quantization: Quantization<'_>,
+        site: &mut dyn Site,
+    ) -> Result<ValueId, Error> {
+        let range = match dtype {
+            ScalarType::Char => [-128, 127],
+            ScalarType::Byte => [0, 255],
+            _ => [i64::from(i32::MIN), i64::from(i32::MAX)],
+        };
+        match quantization {
+            Quantization::PerTensor { scale, zero_point } => {
+                dequantized(site, integers, Rounding::Static { scale, zero_point, range, dtype })
+            }
+            Quantization::PerChannel { scales, dim } => {
+                let scales = match scales {
+                    Scales::Here(scales) => {
+                        let ty = TensorType::of(ScalarType::Float, &[scales.len() as i64]);
+                        let bytes: Vec<u8> = scales.iter().flat_map(f32::to_le_bytes).collect();
+                        Constant::dense(format!("xnnpack_scales_{id}"), ty, bytes)?
+                    }
+                    Scales::Constant(index) => {
+                        let channels = self.tensor(id)?.dims.get(usize::try_from(dim).unwrap_or(usize::MAX));
+                        let channels = channels.ok_or_else(|| Error::invalid("scales of a missing dimension"))?;
+                        self.constant(index, TensorType::of(ScalarType::Float, &[i64::from(channels)]), site)?
+                    }
+                };
+                let scales = site.constant(scales);
+                let [min, max] = range;
+                let args = vec![
+                    integers.into(),
+                    scales.into(),
+                    Arg::None,
+                    i64::from(dim).into(),
+                    min.into(),
+                    max.into(),
+                    dtype.into(),
+                ];
+                site.one("quantized_decomposed::dequantize_per_channel", args)
+            }
+            _ => Err(Error::unsupported("constants with a scale for each group in XNNPACK")),
+        }
+    }
+
+    /// Lets a quantized tensor have its integers and the numbers that they stand for.
+    pub fn write_integers(&mut self, id: u32, integers: ValueId, value: ValueId) -> Result<(), Error> {
+        self.write(id, value)?;
+        self.integers.insert(id, integers);
+        Ok(())
     }
 
     /// Lets a tensor have a value.
@@ -88,7 +205,7 @@ impl<'a> Values<'a> {
     pub fn outputs(&self) -> Result<Vec<(u32, ValueId)>, Error> {
         let outputs = self.tensors.values().filter_map(|tensor| Some((tensor.output?, tensor.id)));
         let value = |(position, id)| {
-            let value = self.known.get(&id).copied();
+            let value = self.integers.get(&id).or_else(|| self.known.get(&id)).copied();
             let missing = || Error::invalid(format!("output {position} of the delegate is never written"));
             Ok((position, value.ok_or_else(missing)?))
         };
@@ -120,5 +237,47 @@ impl<'a> Values<'a> {
         };
         let data = data.slice(0..len).ok_or_else(too_short)?;
         Constant::dense(name, ty, data)
+    }
+}
+
+/// The numbers that integers stand for.
+pub(super) fn dequantized(site: &mut dyn Site, integers: ValueId, rounding: Rounding) -> Result<ValueId, Error> {
+    let Rounding::Static { scale, zero_point, range: [min, max], dtype } = rounding else {
+        return Err(Error::unsupported("an input whose scales are chosen when it runs"));
+    };
+    let scale = Arg::Float(f64::from(scale));
+    let args = vec![integers.into(), scale, i64::from(zero_point).into(), min.into(), max.into(), dtype.into()];
+    site.one("quantized_decomposed::dequantize_per_tensor", args)
+}
+
+/// Numbers as integers, and the numbers that these stand for.
+pub(super) fn rounded(
+    site: &mut dyn Site,
+    value: ValueId,
+    rounding: Rounding,
+) -> Result<Option<(ValueId, ValueId)>, Error> {
+    match rounding {
+        Rounding::None => Ok(None),
+        Rounding::Static { scale, zero_point, range: [min, max], dtype } => {
+            let scale = Arg::Float(f64::from(scale));
+            let args = vec![value.into(), scale, i64::from(zero_point).into(), min.into(), max.into(), dtype.into()];
+            let integers = site.one("quantized_decomposed::quantize_per_tensor", args)?;
+            Ok(Some((integers, dequantized(site, integers, rounding)?)))
+        }
+        Rounding::Dynamic => {
+            let dtype = ScalarType::Char;
+            let name = "quantized_decomposed::choose_qparams_per_token_asymmetric";
+            let chosen = site.call(name, vec![value.into(), dtype.into()], &[])?;
+            let [scale, zero_point] = chosen[..] else {
+                return Err(Error::unsupported("scales of rows without zero points"));
+            };
+            let args = |value: ValueId| {
+                vec![value.into(), scale.into(), zero_point.into(), (-128).into(), 127.into(), dtype.into()]
+            };
+            let integers = site.one("quantized_decomposed::quantize_per_token", args(value))?;
+            let mut last = args(integers);
+            last.push(ScalarType::Float.into());
+            Ok(Some((integers, site.one("quantized_decomposed::dequantize_per_token", last)?)))
+        }
     }
 }

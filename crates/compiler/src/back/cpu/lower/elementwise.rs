@@ -9,10 +9,11 @@ use rushlight_format::cpu::{
 
 use crate::error::Error;
 use crate::graph::{Expr, NodeId, ValueId};
+use crate::quant;
 
 use super::super::call::Call;
 use super::super::{constants, error, held_as_float};
-use super::Lowering;
+use super::{Lowering, affine_of};
 
 /// Whether an operator is computed here.
 pub(in super::super) fn takes(call: &Call<'_>) -> bool {
@@ -22,6 +23,7 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         "aten::mul.Scalar" | "aten::div.Scalar" => call.number("other").is_some(),
         "aten::mul.Tensor" | "aten::div.Tensor" | "aten::maximum" | "aten::minimum" | "aten::pow.Tensor_Tensor" => true,
         "aten::where.self" | "aten::_to_copy" => true,
+        name if quant::is_quantize(name) => true,
         "aten::masked_fill.Scalar" => call.number("value").is_some(),
         "aten::clamp.Tensor" => call.optional("min").or(call.optional("max")).is_some(),
         "aten::pow.Tensor_Scalar" => call.number("exponent").is_some(),
@@ -149,7 +151,7 @@ impl Lowering<'_> {
         for value in &group.operands {
             operands.push(self.operand(*value, &shape, &order)?);
         }
-        let y = self.plan.ordered(shape, order)?;
+        let y = self.plan.ordered_as(shape, order, affine_of(&call).filter(|_| quant::is_quantize(call.name())))?;
         let step = Elementwise { operands, y: self.plan.tensor(&y)?, instructions: group.instructions };
         self.plan.step(self.label(&call), Step::Elementwise(step));
         self.views.insert(result, y);
@@ -195,7 +197,7 @@ impl Lowering<'_> {
         let missing =
             shape.len().checked_sub(rank).ok_or_else(|| error("an operand with more dimensions than the result"))?;
         let own: Vec<usize> = order.iter().filter(|dim| **dim >= missing).map(|dim| dim - missing).collect();
-        let view = self.in_order(value, &own)?;
+        let view = self.held_in_order(value, &own)?;
         let dims: Vec<Expr> = order
             .iter()
             .map(|dim| dim.checked_sub(missing).map_or(Expr::Int(1), |dim| view.shape[dim].clone()))
@@ -281,6 +283,14 @@ impl Lowering<'_> {
         }
         if let Some(function) = unary(call.name()) {
             return self.unary_step(function, value("self")?, group);
+        }
+        if quant::is_quantize(call.name()) {
+            // What is stored last is rounded to bytes.
+            let source = value("input")?;
+            return match self.read(source, group)? {
+                Operand::Register(register) => Ok(Operand::Register(register)),
+                _ => self.unary_step(Unary::Identity, source, group),
+            };
         }
         match call.name() {
             "aten::where.self" => {

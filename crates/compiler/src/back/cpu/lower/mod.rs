@@ -1,6 +1,7 @@
 //! From nodes to steps.
 
 pub(super) mod elementwise;
+mod integer;
 pub(super) mod pooling;
 mod products;
 mod rows;
@@ -9,12 +10,13 @@ pub(super) mod shapes;
 use std::collections::HashMap;
 
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{Convert, Copy, CpuProgram, Size, Step};
+use rushlight_format::cpu::{Affine, Convert, Copy, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Unary};
 
 use crate::Bytes;
 use crate::error::Error;
 use crate::graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
 use crate::partition::Part;
+use crate::quant::{self, PerTensor};
 
 use super::call::Call;
 use super::fuse::Fusion;
@@ -31,7 +33,8 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
         plan: Plan::new(&graph.symbols, cpu.precision),
         views: HashMap::new(),
         arranged: HashMap::new(),
-        fusion: Fusion::of(graph),
+        arranged_bytes: HashMap::new(),
+        fusion: Fusion::of(graph, &part.model),
     };
     for input in &graph.inputs {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
@@ -51,7 +54,9 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
     let mut outputs = Vec::with_capacity(graph.outputs.len());
     for output in &graph.outputs {
         let value = output.as_value().ok_or_else(|| error("an output that is no tensor"))?;
-        outputs.push((lowering.dense(value)?, graph.tensor(value)?.dtype));
+        let dtype = graph.tensor(value)?.dtype;
+        let view = if is_integer(dtype) { lowering.held_dense(value)? } else { lowering.dense(value)? };
+        outputs.push((view, dtype));
     }
     for (view, dtype) in &outputs {
         // What several outputs show is copied to each.
@@ -61,15 +66,39 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
     lowering.plan.finish(threads, cpu.keys)
 }
 
+/// Whether values of a type are held as bytes.
+pub(super) fn is_integer(dtype: ScalarType) -> bool {
+    matches!(dtype, ScalarType::Char | ScalarType::Byte)
+}
+
+/// How bytes stand for the integers of a type themselves.
+fn integral(dtype: ScalarType) -> Affine {
+    Affine::new(1.0, if dtype == ScalarType::Char { 128 } else { 0 }, [0, 255])
+}
+
+/// What bytes stand for before or after a node that quantizes or dequantizes. Signed integers are held 128 above themselves.
+pub(super) fn affine_of(call: &Call<'_>) -> Option<Affine> {
+    let PerTensor { scale, zero_point, range, dtype } = PerTensor::of(call.node)?;
+    let above = match dtype {
+        ScalarType::Char => 128,
+        ScalarType::Byte => 0,
+        _ => return None,
+    };
+    let byte = |integer: i64| u8::try_from(integer.checked_add(above)?).ok();
+    Some(Affine::new(scale, byte(zero_point)?, [byte(range.0)?, byte(range.1)?]))
+}
+
 /// A part being lowered.
 pub(super) struct Lowering<'a> {
     model: &'a Model,
     graph: &'a Graph,
     plan: Plan<'a>,
-    /// How the values that are there lie in memory.
+    /// How the values that are there lie in memory. Those of quantized numbers, and of integers, are bytes.
     views: HashMap<ValueId, View>,
     /// Constants, and copies of what is computed, with their dimensions in some order in memory.
     arranged: HashMap<(ValueId, Vec<usize>), View>,
+    /// The same of bytes.
+    arranged_bytes: HashMap<(ValueId, Vec<usize>), View>,
     fusion: Fusion,
 }
 
@@ -77,11 +106,15 @@ impl<'a> Lowering<'a> {
     /// Converts an input to floats, if it is held so and comes as something else.
     fn enter(&mut self, value: ValueId) -> Result<(), Error> {
         let ty = self.graph.tensor(value)?;
-        if ty.dtype == ScalarType::Float || !held_as_float(ty.dtype) {
-            return Ok(());
-        }
+        let affine = match ty.dtype {
+            dtype if is_integer(dtype) => Some(integral(dtype)),
+            ScalarType::Float => return Ok(()),
+            dtype if !held_as_float(dtype) => return Ok(()),
+            _ => None,
+        };
         let from = self.view(value)?;
-        let to = self.plan.dense(ty.shape.clone())?;
+        let order = (0..ty.shape.len()).collect();
+        let to = self.plan.ordered_as(ty.shape.clone(), order, affine)?;
         let x = self.plan.window_of(&from, &from.dims(), ty.dtype)?;
         let step = Convert { x, y: self.plan.tensor(&to)?, dtype: ty.dtype, enters: true };
         self.plan.step(self.graph.values[value].name.clone(), Step::Convert(step));
@@ -109,6 +142,8 @@ impl<'a> Lowering<'a> {
             "aten::_softmax" | "aten::_log_softmax" => self.softmax(&call),
             "aten::native_layer_norm" => self.layer_norm(&call),
             "aten::embedding" => self.embedding(&call),
+            name if quant::is_dequantize(name) => self.dequantize(&call),
+            name if quant::is_quantize(name) => self.quantize(id),
             _ if elementwise::takes(&call) => self.elementwise(id),
             _ => self.shape(&call),
         }
@@ -131,7 +166,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// How a value lies in memory.
+    /// How a value lies in memory; its elements may be bytes.
     fn view(&mut self, value: ValueId) -> Result<View, Error> {
         if let Some(view) = self.views.get(&value) {
             return Ok(view.clone());
@@ -160,13 +195,35 @@ impl<'a> Lowering<'a> {
         Ok(View::ordered(buffer, constant.ty.shape.clone(), order.to_vec()))
     }
 
-    /// A value with its elements in row-major order.
+    /// A value with its elements in row-major order, as floats.
     fn dense(&mut self, value: ValueId) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
         self.in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
-    /// A value with its dimensions in some order in memory.
+    /// The same, as it is held: as floats or bytes.
+    fn held_dense(&mut self, value: ValueId) -> Result<View, Error> {
+        let rank = self.graph.tensor(value)?.rank();
+        self.held_in_order(value, &(0..rank).collect::<Vec<_>>())
+    }
+
+    /// A value with its dimensions in some order in memory, as it is held: as floats or bytes.
+    fn held_in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
+        let is_constant = self.constant_of(value).is_some();
+        if is_constant || self.view(value)?.affine.is_none() {
+            return self.in_order(value, order);
+        }
+        let key = (value, order.to_vec());
+        if let Some(view) = self.arranged_bytes.get(&key) {
+            return Ok(view.clone());
+        }
+        let view = self.view(value)?;
+        let view = self.reordered(&view, order)?;
+        self.arranged_bytes.insert(key, view.clone());
+        Ok(view)
+    }
+
+    /// A value with its dimensions in some order in memory, as floats.
     fn in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let key = (value, order.to_vec());
         if let Some(view) = self.arranged.get(&key) {
@@ -174,6 +231,10 @@ impl<'a> Lowering<'a> {
         }
         let view = match self.constant_of(value) {
             Some(constant) => self.store(constant, order)?,
+            None if self.view(value)?.affine.is_some() => {
+                let bytes = self.held_in_order(value, order)?;
+                self.converted("dequantize", &bytes, None)?
+            }
             None => {
                 let view = self.view(value)?;
                 self.reordered(&view, order)?
@@ -188,9 +249,79 @@ impl<'a> Lowering<'a> {
         if view.is_in(order) {
             return Ok(View { order: order.to_vec(), ..view.clone() });
         }
-        let to = self.plan.ordered(view.shape.clone(), order.to_vec())?;
+        let to = self.plan.ordered_as(view.shape.clone(), order.to_vec(), view.affine)?;
         self.copy("reorder", view, &to, None)?;
         Ok(to)
+    }
+
+    /// The elements of a view that fills memory as floats, or as bytes that stand for something.
+    fn converted(&mut self, name: &str, from: &View, affine: Option<Affine>) -> Result<View, Error> {
+        let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), affine)?;
+        let instruction = Instruction::Unary { to: 0, function: Unary::Identity, x: Operand::Tensor(0) };
+        let step = Elementwise {
+            operands: vec![self.plan.tensor(from)?],
+            y: self.plan.tensor(&to)?,
+            instructions: vec![instruction],
+        };
+        self.plan.step(name, Step::Elementwise(step));
+        Ok(to)
+    }
+
+    /// A value as floats, in whatever way it lies in memory.
+    fn floats(&mut self, value: ValueId) -> Result<View, Error> {
+        let view = self.view(value)?;
+        if view.affine.is_none() { Ok(view) } else { self.in_order(value, &view.order) }
+    }
+
+    /// Integers as the numbers that they stand for: the same bytes.
+    fn dequantize(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (input, result) = (call.value("input")?, call.result()?);
+        let affine = affine_of(call).ok_or_else(|| call.missing("scale", "a known scale"))?;
+        let view = match self.constant_of(input) {
+            Some(constant) => self.integers(constant)?,
+            None => self.view(input)?,
+        };
+        self.views.insert(result, view.of_bytes(Some(affine)));
+        Ok(())
+    }
+
+    /// Constant integers, which become bytes of the arena.
+    fn integers(&mut self, constant: &Constant) -> Result<View, Error> {
+        let dtype = constant.ty.dtype;
+        let numbers: Vec<f32> = match dtype {
+            ScalarType::Char => constant.read()?.iter().map(|byte| f32::from(byte.cast_signed())).collect(),
+            ScalarType::Byte => constant.read()?.iter().map(|byte| f32::from(*byte)).collect(),
+            _ => return Err(error(format!("`{}` has no integers of 8 bits", constant.name))),
+        };
+        let view = View::dense(self.plan.constant(&constant.name, &numbers), constant.ty.shape.clone());
+        self.converted("quantize", &view, Some(integral(dtype)))
+    }
+
+    /// Numbers as integers. What is held as the same bytes stays as it is.
+    fn quantize(&mut self, id: NodeId) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let (input, result) = (call.value("input")?, call.result()?);
+        let affine = affine_of(&call).ok_or_else(|| call.missing("scale", "a known scale"))?;
+        if self.views.contains_key(&result) {
+            // What it quantizes was computed as bytes.
+            return Ok(());
+        }
+        if let Some(view) = self.views.get(&input)
+            && view.affine == Some(affine)
+        {
+            let view = view.clone();
+            self.views.insert(result, view);
+            return Ok(());
+        }
+        self.elementwise(id)
+    }
+
+    /// What the bytes are of the node that quantizes a value, if nothing else uses it, with what it gives: the value is
+    /// computed as bytes then.
+    fn quantized_result(&self, value: ValueId) -> Option<(Affine, ValueId)> {
+        let node = self.fusion.quantized.get(&value)?;
+        let call = Call::new(self.graph, *node);
+        Some((affine_of(&call)?, call.result().ok()?))
     }
 
     /// A value that fills memory, in whichever order it is.

@@ -165,12 +165,14 @@ impl Lowering<'_> {
     pub(super) fn pool(&mut self, call: &Call<'_>) -> Result<(), Error> {
         let (input, result) = (call.value("self")?, call.result()?);
         let order = channels_last(4);
-        let x = self.in_order(input, &order)?;
-        let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
+        let is_mean = call.name() == "aten::avg_pool2d";
+        // The greatest number is the greatest byte.
+        let x = if is_mean { self.in_order(input, &order)? } else { self.held_in_order(input, &order)? };
+        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, x.affine)?;
         let pair = |name: &str| call.sizes(name, 2).map(|sizes| [sizes[0], sizes[1]]);
         let kernel = pair("kernel_size").ok_or_else(|| call.missing("kernel_size", "two sizes"))?;
         let step = Pooling {
-            kind: if call.name() == "aten::avg_pool2d" { PoolingKind::Mean } else { PoolingKind::Max },
+            kind: if is_mean { PoolingKind::Mean } else { PoolingKind::Max },
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             kernel,
@@ -200,7 +202,10 @@ impl Lowering<'_> {
             None => Some((0..rank).collect()),
         }
         .ok_or_else(|| error("a dimension that the tensor does not have"))?;
-        let mut x = self.solid(input)?;
+        let function = fold(call.name()).unwrap_or(Fold::Mean);
+        let is_mean = function == Fold::Mean;
+        let order = self.view(input)?.order;
+        let mut x = if is_mean { self.held_in_order(input, &order)? } else { self.solid(input)? };
         // The reduced dimensions must be neighbours in memory.
         let neighbours = |order: &[usize]| {
             let first = order.iter().position(|dim| dims.contains(dim)).unwrap_or(0);
@@ -212,7 +217,7 @@ impl Lowering<'_> {
                 let mut order: Vec<usize> = (0..rank).filter(|dim| !dims.contains(dim)).collect();
                 let first = order.len();
                 order.extend(&dims);
-                x = self.in_order(input, &order)?;
+                x = if is_mean { self.held_in_order(input, &order)? } else { self.in_order(input, &order)? };
                 first
             }
         };
@@ -227,8 +232,11 @@ impl Lowering<'_> {
         let renumber = |dim: &usize| if keep { *dim } else { (0..*dim).filter(|other| !dims.contains(other)).count() };
         let out_shape: Vec<Expr> =
             (0..rank).filter(|dim| keep || !dims.contains(dim)).map(|dim| reduced[dim].clone()).collect();
-        let y = self.plan.ordered(out_shape, kept.iter().map(renumber).collect())?;
-        let function = fold(call.name()).unwrap_or(Fold::Mean);
+        let (affine, result) = match self.quantized_result(result).filter(|_| x.affine.is_some()) {
+            Some((affine, quantized)) => (Some(affine), quantized),
+            None => (None, result),
+        };
+        let y = self.plan.ordered_as(out_shape, kept.iter().map(renumber).collect(), affine)?;
         let step = Reduction {
             function,
             x: self.plan.tensor(&x)?,

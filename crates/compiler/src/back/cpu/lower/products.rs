@@ -1,12 +1,13 @@
 //! Convolutions and matrix products.
 
 use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
-use rushlight_format::cpu::{self, Convolution, Matmul, Step, Tail};
+use rushlight_format::cpu::{self, Convolution, Matmul, Step, Tail, TensorId};
 
 use crate::error::Error;
-use crate::graph::{Expr, NodeId, ValueId};
+use crate::graph::{Constant, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
+use super::super::integer::Integers;
 use super::super::view::View;
 use super::super::{constants, error};
 use super::Lowering;
@@ -18,7 +19,8 @@ impl Lowering<'_> {
         let shape = call.shape(input)?;
         let rank = shape.len().saturating_sub(2);
         let order = channels_last(shape.len());
-        let x = self.in_order(input, &order)?;
+        let is_integer = self.fusion.integers.contains(&id);
+        let x = if is_integer { self.held_in_order(input, &order)? } else { self.in_order(input, &order)? };
         let constant = self.constant_of(weight).ok_or_else(|| call.missing("weight", "a constant"))?;
         let sizes = constant.sizes()?;
         let groups = call.int("groups").and_then(|groups| u32::try_from(groups).ok()).unwrap_or(1);
@@ -51,10 +53,20 @@ impl Lowering<'_> {
             &padding,
             &dilation,
         );
-        let winograd = winograd.filter(|_| output_padding.is_none());
+        let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer);
         let too_large = || error("weights beyond all memory");
         let name = &constant.name;
         let w = match winograd {
+            _ if is_integer => {
+                let pair = |list: &[u32]| [list[0] as usize, list[1] as usize];
+                let outputs = sizes.first().copied().unwrap_or(0);
+                let conv = Conv2d {
+                    groups: groups as usize,
+                    dilation: pair(&dilation),
+                    ..Conv2d::new([1, 1, 1, channels as usize], outputs, pair(&kernel))
+                };
+                self.integer_weights(constant, &conv, depthwise)?
+            }
             Some((form, conv)) => {
                 self.plan.scratch(form.scratch_each(&conv));
                 let len = pack::winograd_f32_len(form, &conv).ok_or_else(too_large)?;
@@ -77,8 +89,16 @@ impl Lowering<'_> {
                 self.plan.weights(name, len, move |to| constants::convolution(constant, groups as usize, to))?
             }
         };
-        let (tail, result) = self.tail(id, Some(&order))?;
-        let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
+        let (tail, to) = if is_integer {
+            let integers = Integers::of(constant)?;
+            let each = sizes.iter().skip(1).product::<usize>();
+            let sums = integers.sums(&sizes, each);
+            self.integer_tail(id, Some(&order), &x, constant, &sums)?
+        } else {
+            (self.tail(id, Some(&order))?, None)
+        };
+        let result = self.result_of_tail(id)?;
+        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, to)?;
         let picture = if is_line { as_picture(&y) } else { y.clone() };
         let step = Convolution {
             x: self.plan.tensor(&x)?,
@@ -115,6 +135,9 @@ impl Lowering<'_> {
         let call = Call::new(self.graph, id);
         let (a, b) = if call.name() == "aten::addmm" { ("mat1", "mat2") } else { ("self", "mat2") };
         let (a, b) = (call.value(a)?, call.value(b)?);
+        if self.fusion.integers.contains(&id) {
+            return self.integer_linear(id, a, b);
+        }
         let a = self.dense(a)?;
         let (packed, b) = match self.constant_of(b) {
             Some(constant) => {
@@ -129,7 +152,8 @@ impl Lowering<'_> {
                 (false, self.plan.tensor(&b)?)
             }
         };
-        let (tail, result) = self.tail(id, None)?;
+        let tail = self.tail(id, None)?;
+        let result = self.result_of_tail(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let y = self.plan.dense(shape)?;
         let matrix = call.shape(call.result()?)?.to_vec();
@@ -169,9 +193,64 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What follows a product, whose result lies in memory in some order (row-major if `None`), and what comes out in the
-    /// end.
-    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<(Tail, ValueId), Error> {
+    /// `addmm` and `mm` of bytes.
+    fn integer_linear(&mut self, id: NodeId, a: ValueId, b: ValueId) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let a = self.held_dense(a)?;
+        let constant = self.constant_of(b).ok_or_else(|| call.missing("mat2", "a constant"))?;
+        let sizes = constant.sizes()?;
+        let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
+        let integers = Integers::of(constant)?;
+        let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(integers.get(&[k, n]))).sum()).collect();
+        let (tail, to) = self.integer_tail(id, None, &a, constant, &sums)?;
+        let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
+        let b = self.plan.integers(&constant.name, len, move |to| {
+            pack::matrix_i8_into(to, k, n, |k, n| integers.get(&[k, n]));
+            Ok(())
+        })?;
+        let result = self.result_of_tail(id)?;
+        let shape = self.graph.tensor(result)?.shape.clone();
+        let order = (0..shape.len()).collect();
+        let y = self.plan.ordered_as(shape, order, to)?;
+        let matrix = call.shape(call.result()?)?.to_vec();
+        let a = self.plan.tensor(&a)?;
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        self.plan.step(self.label(&call), Step::Matmul(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    /// The packed weights of a convolution of bytes.
+    fn integer_weights(&mut self, constant: &Constant, conv: &Conv2d, depthwise: bool) -> Result<TensorId, Error> {
+        let too_large = || error("weights beyond all memory");
+        let (integers, conv) = (Integers::of(constant)?, *conv);
+        // Lines have no height.
+        let is_line = constant.ty.rank() == 3;
+        let get = move |o: usize, i: usize, h: usize, w: usize| {
+            if is_line { integers.get(&[o, i, w]) } else { integers.get(&[o, i, h, w]) }
+        };
+        let name = &constant.name;
+        if depthwise {
+            let len = pack::depthwise2d_i8_len(&conv).ok_or_else(too_large)?;
+            return self.plan.integers(name, len, move |to| {
+                pack::depthwise2d_i8_into(to, &conv, |channel, h, w| get(channel, 0, h, w));
+                Ok(())
+            });
+        }
+        let len = pack::conv2d_i8_len(&conv).ok_or_else(too_large)?;
+        self.plan.integers(name, len, move |to| {
+            pack::conv2d_i8_into(to, &conv, get);
+            Ok(())
+        })
+    }
+
+    /// What comes out of a product with its tail.
+    fn result_of_tail(&self, id: NodeId) -> Result<ValueId, Error> {
+        self.fusion.tails.get(&id).map(|tail| tail.result).ok_or_else(|| error("a product without its tail"))
+    }
+
+    /// What follows a product, whose result lies in memory in some order (row-major if `None`).
+    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<Tail, Error> {
         let call = Call::new(self.graph, id);
         let bias = match call.name() {
             "aten::addmm" => call.optional("self"),
@@ -185,15 +264,14 @@ impl Lowering<'_> {
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
         tail.activation = nodes.activation;
         tail.residual_last = nodes.residual_last;
-        let (residual, result) = (nodes.residual, nodes.result);
-        if let Some(residual) = residual {
+        if let Some(residual) = nodes.residual {
             let residual = match order {
                 Some(order) => self.in_order(residual, order)?,
                 None => self.dense(residual)?,
             };
             tail.residual = Some(self.plan.tensor(&residual)?);
         }
-        Ok((tail, result))
+        Ok(tail)
     }
 }
 

@@ -148,7 +148,7 @@ impl Lowering<'_> {
 
     /// A value of four dimensions whose last one is the innermost, its elements next to each other.
     fn heads(&mut self, value: ValueId) -> Result<View, Error> {
-        let view = self.view(value)?;
+        let view = self.floats(value)?;
         if view.strides.last().is_some_and(|stride| stride.is(1)) {
             return Ok(view);
         }

@@ -1,5 +1,7 @@
 //! Operators that change how elements are arranged: where the arrangement in memory allows it they cost nothing.
 
+use rushlight_format::cpu::Affine;
+
 use crate::error::Error;
 use crate::graph::{Expr, ValueId};
 use crate::ops::wrap_dim;
@@ -108,6 +110,13 @@ fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
     Some(rolls)
 }
 
+/// The byte that stands for a number, if one does.
+fn byte_of(affine: Affine, number: f32) -> Option<u8> {
+    let level = (number / affine.scale()).round() + f32::from(affine.zero);
+    let byte = (level >= f32::from(affine.min) && level <= f32::from(affine.max)).then_some(level as u8)?;
+    ((level - f32::from(affine.zero)) * affine.scale() == number).then_some(byte)
+}
+
 impl Lowering<'_> {
     pub(super) fn shape(&mut self, call: &Call<'_>) -> Result<(), Error> {
         let result = call.result()?;
@@ -137,7 +146,7 @@ impl Lowering<'_> {
                 match view.reshaped(&shape) {
                     Some(view) => view,
                     None => {
-                        let dense = self.dense(input)?;
+                        let dense = self.held_dense(input)?;
                         dense.reshaped(&shape).ok_or_else(|| error("a dense tensor that cannot be reshaped"))?
                     }
                 }
@@ -179,7 +188,7 @@ impl Lowering<'_> {
                 order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim]));
                 let dense = self.dense(input)?;
                 let strides = strides.into_iter().map(Expr::Int).collect();
-                View { buffer: dense.buffer, offset: dense.offset.add(offset), shape, strides, order }
+                View { offset: dense.offset.add(offset), shape, strides, order, ..dense }
             }
             "aten::index_select" => return self.index_select(call, input, result, shape),
             name => return Err(error(format!("`{name}` was taken, and cannot be lowered"))),
@@ -231,13 +240,19 @@ impl Lowering<'_> {
             self.views.insert(result, from);
             return Ok(());
         }
-        let to = self.plan.ordered(shape, from.order.clone())?;
+        let value = call.number("value").unwrap_or(0.0) as f32;
+        let (from, value) = match from.affine.map(|affine| byte_of(affine, value)) {
+            // What is no byte of this scale is padding of floats.
+            Some(None) => (self.floats(input)?, value),
+            Some(Some(byte)) => (from, f32::from(byte)),
+            None => (from, value),
+        };
+        let to = self.plan.ordered_as(shape, from.order.clone(), from.affine)?;
         let mut middle = to.clone();
         for (index, before) in pad.iter().step_by(2).enumerate() {
             let dim = from.shape.len().checked_sub(index + 1).ok_or_else(|| call.missing("pad", "fewer sizes"))?;
             middle = middle.sliced(dim, &Expr::Int(*before), &from.shape[dim]);
         }
-        let value = call.number("value").unwrap_or(0.0) as f32;
         self.copy(&self.label(call), &from, &middle, Some(value))?;
         self.views.insert(result, to);
         Ok(())
@@ -245,10 +260,12 @@ impl Lowering<'_> {
 
     /// A copy, part of which is then overwritten.
     fn slice_scatter(&mut self, call: &Call<'_>, input: ValueId, result: ValueId) -> Result<(), Error> {
-        let from = self.view(input)?;
-        let source = self.view(call.value("src")?)?;
+        let (mut from, mut source) = (self.view(input)?, self.view(call.value("src")?)?);
+        if from.affine != source.affine {
+            (from, source) = (self.floats(input)?, self.floats(call.value("src")?)?);
+        }
         let (at, start, size) = scatter_start(call).ok_or_else(|| call.missing("start", "a number"))?;
-        let to = self.plan.ordered(from.shape.clone(), from.order.clone())?;
+        let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
         self.copy(&self.label(call), &from, &to, None)?;
         let mut part = to.sliced(at, &start, &size);
         part.strides[at] = part.strides[at].mul(call.int("step").unwrap_or(1));
@@ -261,7 +278,7 @@ impl Lowering<'_> {
     fn roll(&mut self, call: &Call<'_>, input: ValueId, result: ValueId) -> Result<(), Error> {
         let from = self.view(input)?;
         let rolls = rolls(call).ok_or_else(|| call.missing("shifts", "numbers for known sizes"))?;
-        let to = self.plan.ordered(from.shape.clone(), from.order.clone())?;
+        let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
         let mut pieces = vec![(from, to.clone())];
         for (at, shift) in rolls.into_iter().filter(|(_, shift)| *shift != 0) {
             let halves = |(from, to): (View, View)| {
@@ -287,10 +304,11 @@ impl Lowering<'_> {
         // In the order of the first input that is computed.
         let order = inputs.iter().find_map(|value| self.views.get(value)).map(|view| view.order.clone());
         let order = order.filter(|order| order.len() == shape.len()).unwrap_or_else(|| (0..shape.len()).collect());
-        let to = self.plan.ordered(shape.to_vec(), order)?;
+        let (affine, result) = self.bytes_of_joined(&inputs, result);
+        let to = self.plan.ordered_as(shape.to_vec(), order, affine)?;
         let mut start = Expr::Int(0);
         for value in inputs {
-            let from = self.view(value)?;
+            let from = self.held_as(value, affine)?;
             if from.shape.len() != shape.len() {
                 // An empty tensor of one dimension goes with everything.
                 continue;
@@ -302,13 +320,38 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// What the elements of joined tensors are held as, and which value they then are: the bytes of the node that quantizes
+    /// the result, those that all have in common, or floats.
+    fn bytes_of_joined(&self, inputs: &[ValueId], result: ValueId) -> (Option<Affine>, ValueId) {
+        if let Some((affine, quantized)) = self.quantized_result(result) {
+            return (Some(affine), quantized);
+        }
+        let held = |value: &ValueId| self.views.get(value).and_then(|view| view.affine);
+        let first = inputs.first().and_then(held);
+        (first.filter(|first| inputs.iter().all(|value| held(value) == Some(*first))), result)
+    }
+
+    /// A value as floats, or as bytes that stand for something.
+    fn held_as(&mut self, value: ValueId, affine: Option<Affine>) -> Result<View, Error> {
+        if affine.is_none() {
+            return self.floats(value);
+        }
+        let view = self.view(value)?;
+        if view.affine == affine {
+            return Ok(view);
+        }
+        let from = self.held_in_order(value, &view.order)?;
+        self.converted("requantize", &from, affine)
+    }
+
     fn stack(&mut self, call: &Call<'_>, result: ValueId, shape: &[Expr]) -> Result<(), Error> {
         let inputs = call.values("tensors").ok_or_else(|| call.missing("tensors", "tensors"))?;
         let at = call.int("dim").and_then(|index| wrap_dim(index, shape.len()));
         let at = at.ok_or_else(|| call.missing("dim", "a dimension"))?;
-        let to = self.plan.dense(shape.to_vec())?;
+        let (affine, result) = self.bytes_of_joined(&inputs, result);
+        let to = self.plan.ordered_as(shape.to_vec(), (0..shape.len()).collect(), affine)?;
         for (index, value) in inputs.into_iter().enumerate() {
-            let from = self.view(value)?;
+            let from = self.held_as(value, affine)?;
             let place = to.selected(at, &Expr::Int(index as i64), &from.shape);
             let place = place.ok_or_else(|| error("a place in a stack that cannot be reshaped"))?;
             self.copy(&self.label(call), &from, &place, None)?;
@@ -343,7 +386,7 @@ impl Lowering<'_> {
                 _ => runs.push((index, 1)),
             }
         }
-        let to = self.plan.ordered(shape, from.order.clone())?;
+        let to = self.plan.ordered_as(shape, from.order.clone(), from.affine)?;
         let mut written = 0;
         for (start, len) in runs {
             let size = Expr::Int(len);

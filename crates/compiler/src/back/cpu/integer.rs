@@ -1,0 +1,133 @@
+//! Products of bytes: which they are, and their weights.
+
+use rushlight_engine::MAX_QUANT_K;
+use rushlight_format::ScalarType;
+use rushlight_format::cpu::Affine;
+
+use crate::Bytes;
+use crate::error::Error;
+use crate::graph::{Constant, ConstantData, Def, Granularity, Graph, Model, NodeId, ValueId, row_major_strides};
+use crate::quant::{self, QuantizedConstant};
+
+use super::call::Call;
+use super::error;
+use super::lower::affine_of;
+
+/// Most positions of a window: the driver points to all of them.
+const MAX_TAPS: usize = 100;
+
+/// Whether a product is computed on bytes: of numbers that are held so, and of weights of 8 bits with their zero at 0, each
+/// output channel with a scale.
+pub(super) fn is_integer_product(graph: &Graph, model: &Model, node: NodeId) -> bool {
+    let call = Call::new(graph, node);
+    let (input, weight, axis) = match call.name() {
+        "aten::convolution" if !call.flag("transposed") => ("input", "weight", 0),
+        "aten::addmm" => ("mat1", "mat2", 1),
+        "aten::mm" => ("self", "mat2", 1),
+        _ => return false,
+    };
+    let (Some(input), Some(weight)) = (call.optional(input), call.optional(weight)) else { return false };
+    let Def::Constant(weight) = graph.values[weight].def else { return false };
+    let constant = &model.constants[weight];
+    let (Some(quantized), Ok(sizes)) = (constant.quantized(), constant.sizes()) else { return false };
+    let fits = match (call.name(), sizes.as_slice()) {
+        ("aten::convolution", [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
+            let taps: usize = taps.iter().product();
+            taps <= MAX_TAPS && *channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
+        }
+        (_, [k, _]) => *k <= MAX_QUANT_K / 2,
+        _ => false,
+    };
+    fits && has_scale_of_columns(quantized, axis) && bytes_of(graph, input).is_some()
+}
+
+/// Whether weights are of 8 bits with their zero at 0, and have one scale or one for each index of an axis.
+fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> bool {
+    let Some(quantization) = quantized.quantization() else { return false };
+    let columns = match &quantization.granularity {
+        Granularity::Tensor => true,
+        Granularity::Channel { axis: own } => *own == axis,
+        Granularity::Block { .. } => false,
+    };
+    columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.iter().all(|zero| *zero == 0)
+}
+
+/// What a value stands for that is held as bytes: one that was dequantized, and then at most seen in another arrangement.
+pub(super) fn bytes_of(graph: &Graph, value: ValueId) -> Option<Affine> {
+    let mut value = value;
+    loop {
+        let Def::Result(node, 0) = graph.values[value].def else { return None };
+        let call = Call::new(graph, node);
+        match call.name() {
+            name if quant::is_dequantize(name) => return affine_of(&call),
+            "aten::view_copy"
+            | "aten::permute_copy"
+            | "aten::unsqueeze_copy"
+            | "aten::squeeze_copy.dims"
+            | "aten::squeeze_copy.dim"
+            | "aten::squeeze_copy"
+            | "aten::clone"
+            | "aten::alias_copy"
+            | "aten::slice_copy.Tensor"
+            | "aten::select_copy.int"
+            | "aten::max_pool2d_with_indices" => value = call.optional("self")?,
+            _ => return None,
+        }
+    }
+}
+
+/// The integers of a weight, wherever they lie.
+pub(super) struct Integers {
+    bytes: Bytes,
+    offset: usize,
+    strides: Vec<usize>,
+}
+
+impl Integers {
+    pub fn of(constant: &Constant) -> Result<Self, Error> {
+        let integers =
+            &constant.quantized().ok_or_else(|| error(format!("`{}` is not quantized", constant.name)))?.integers;
+        let sizes = integers.sizes()?;
+        Ok(match &integers.data {
+            ConstantData::Strided { storage, offset, strides } => {
+                Self { bytes: storage.clone(), offset: *offset, strides: strides.clone() }
+            }
+            _ => Self { bytes: integers.read()?, offset: 0, strides: row_major_strides(&sizes) },
+        })
+    }
+
+    /// The sum of each index of the first dimension, whose elements are `each`.
+    pub fn sums(&self, sizes: &[usize], each: usize) -> Vec<i64> {
+        let strides = row_major_strides(sizes);
+        let (count, step) = (sizes.first().copied().unwrap_or(0), self.strides.first().copied().unwrap_or(0));
+        let inner = self.strides.get(1..) == strides.get(1..);
+        let sum = |first: usize| {
+            let start = self.offset + first * step;
+            if let Some(bytes) = self.bytes.get(start..start + each).filter(|_| inner) {
+                return bytes.iter().map(|byte| i64::from(byte.cast_signed())).sum();
+            }
+            let index = |at: usize| -> Vec<usize> {
+                let of = |dim: usize| if dim == 0 { first } else { at / strides[dim] % sizes[dim] };
+                (0..sizes.len()).map(of).collect()
+            };
+            (0..each).map(|at| i64::from(self.get(&index(at)))).sum()
+        };
+        (0..count).map(sum).collect()
+    }
+
+    /// The integer at some indices; 0 beyond the end.
+    pub fn get(&self, indices: &[usize]) -> i8 {
+        let at = indices.iter().zip(&self.strides).fold(self.offset, |at, (index, stride)| at + index * stride);
+        self.bytes.get(at).map_or(0, |byte| byte.cast_signed())
+    }
+}
+
+/// The scale of each of so many columns.
+pub(super) fn scales(constant: &Constant, columns: usize) -> Result<Vec<f32>, Error> {
+    let scales = constant.quantized().and_then(|quantized| quantized.quantization()).map(|it| it.scales.as_slice());
+    match scales {
+        Some([one]) => Ok(vec![*one; columns]),
+        Some(scales) if scales.len() == columns => Ok(scales.to_vec()),
+        _ => Err(error(format!("`{}` has no scale for each column", constant.name))),
+    }
+}

@@ -1,0 +1,331 @@
+//! What follows sums of products of bytes.
+
+use alloc::vec::Vec;
+
+use crate::Activation;
+use crate::arch::{Job, LANES, Simd};
+use crate::error::{Error, at_least, span};
+
+/// How bytes stand for numbers: `(byte - zero) * scale`. A number becomes the nearest byte from `min` to `max`, ties to
+/// even.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Affine {
+    pub scale: f32,
+    pub zero: u8,
+    pub min: u8,
+    pub max: u8,
+}
+
+/// The steps after a product of bytes, in this order: times the column's scale, plus its bias; the inner activation and
+/// rounding; plus the residual; the activation.
+///
+/// The activations may not be those with exponentials where the results are bytes, which are the same on every instruction
+/// set.
+#[derive(Debug, Clone, Copy)]
+pub struct QuantTail<'a> {
+    /// What the integer sum of each column begins with: less the zero of the left side times the sum of the column's
+    /// weights, for a start.
+    pub offsets: &'a [i32],
+    /// The number that one unit of each column's sum stands for.
+    pub scales: &'a [f32],
+    /// A number to add for each column, after scaling.
+    pub bias: Option<&'a [f32]>,
+    /// Rounds to bytes and back in between, as a quantized network does before it adds.
+    pub inner: Option<(Activation, Affine)>,
+    /// Bytes of the output's shape to add.
+    pub residual: Option<QuantResidual<'a>>,
+    pub activation: Activation,
+}
+
+/// A tensor of the output's shape whose rows (pixels) begin `stride` bytes apart.
+#[derive(Debug, Clone, Copy)]
+pub struct QuantResidual<'a> {
+    pub data: &'a [u8],
+    pub stride: usize,
+    pub affine: Affine,
+}
+
+/// Where results go: as they are, or as bytes.
+#[derive(Debug)]
+pub enum QuantOut<'a> {
+    Floats(&'a mut [f32]),
+    Bytes(&'a mut [u8], Affine),
+}
+
+impl<'a> From<&'a mut [f32]> for QuantOut<'a> {
+    fn from(floats: &'a mut [f32]) -> Self {
+        Self::Floats(floats)
+    }
+}
+
+impl<'a> From<&'a mut Vec<f32>> for QuantOut<'a> {
+    fn from(floats: &'a mut Vec<f32>) -> Self {
+        Self::Floats(floats)
+    }
+}
+
+impl QuantOut<'_> {
+    /// Elements.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Floats(floats) => floats.len(),
+            Self::Bytes(bytes, _) => bytes.len(),
+        }
+    }
+
+    pub(super) fn start(&mut self) -> Start {
+        match self {
+            Self::Floats(floats) => Start::Floats(floats.as_mut_ptr()),
+            Self::Bytes(bytes, _) => Start::Bytes(bytes.as_mut_ptr()),
+        }
+    }
+}
+
+/// The start of an output.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    Floats(*mut f32),
+    Bytes(*mut u8),
+}
+
+impl QuantTail<'_> {
+    /// That all of it fits an output of `rows` rows and `columns` columns.
+    pub(super) fn check(&self, rows: usize, columns: usize) -> Result<(), Error> {
+        at_least("offsets", self.offsets.len(), columns)?;
+        at_least("scales", self.scales.len(), columns)?;
+        if let Some(bias) = self.bias {
+            at_least("bias", bias.len(), columns)?;
+        }
+        if let Some(residual) = self.residual {
+            at_least("residual", residual.data.len(), span("residual stride", rows, columns, residual.stride)?)?;
+        }
+        Ok(())
+    }
+
+    /// Where kernels find the steps.
+    pub(super) fn steps(&self, out: &QuantOut<'_>) -> ByteSteps {
+        let to = match out {
+            QuantOut::Floats(_) => None,
+            QuantOut::Bytes(_, affine) => Some(Levels::of(*affine)),
+        };
+        let (residual, residual_stride, residual_affine) = match self.residual {
+            Some(residual) => (residual.data.as_ptr(), residual.stride, residual.affine),
+            None => (core::ptr::null(), 0, Affine { scale: 0.0, zero: 0, min: 0, max: 0 }),
+        };
+        // Bounds are bounds of bytes.
+        let is_bounded = matches!(self.activation, Activation::None | Activation::Clamp { .. });
+        let is_plain = self.bias.is_none() && self.inner.is_none() && self.residual.is_none() && is_bounded;
+        let plain = to.filter(|_| is_plain).map(|levels| levels.within(self.activation));
+        ByteSteps {
+            offsets: self.offsets.as_ptr(),
+            scales: self.scales.as_ptr(),
+            bias: self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+            inner: self.inner.map(|(activation, affine)| (activation, affine.scale, Levels::of(affine))),
+            residual,
+            residual_stride,
+            residual_scale: residual_affine.scale,
+            residual_zero: f32::from(residual_affine.zero),
+            activation: self.activation,
+            to,
+            plain,
+        }
+    }
+}
+
+/// How numbers become bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Levels {
+    inverse: f32,
+    zero: f32,
+    min: f32,
+    max: f32,
+}
+
+impl Levels {
+    pub(crate) fn of(affine: Affine) -> Self {
+        let Affine { scale, zero, min, max } = affine;
+        Self { inverse: 1.0 / scale, zero: f32::from(zero), min: f32::from(min), max: f32::from(max) }
+    }
+
+    /// The same after an activation that bounds its argument: rounding keeps the order.
+    fn within(self, activation: Activation) -> Self {
+        let Activation::Clamp { min, max } = activation else { return self };
+        let level = |x: f32| {
+            let level = libm::rintf(x * self.inverse) + self.zero;
+            level.max(self.min).min(self.max)
+        };
+        Self { min: level(min), max: level(max), ..self }
+    }
+
+    /// Whole numbers from `min` to `max`.
+    #[inline(always)]
+    pub(crate) fn round<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        self.scaled(s, s.mul(x, s.splat(self.inverse)))
+    }
+
+    /// The same of what was divided by the scale already.
+    #[inline(always)]
+    fn scaled<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        let level = s.add(s.round(x), s.splat(self.zero));
+        s.min(s.splat(self.max), s.max(s.splat(self.min), level))
+    }
+}
+
+/// A [`QuantTail`] for kernels, in the calls of which the borrowed slices live.
+#[derive(Clone, Copy)]
+pub(super) struct ByteSteps {
+    pub(super) offsets: *const i32,
+    pub(super) scales: *const f32,
+    /// Null for none.
+    bias: *const f32,
+    inner: Option<(Activation, f32, Levels)>,
+    /// Null for none.
+    residual: *const u8,
+    residual_stride: usize,
+    residual_scale: f32,
+    residual_zero: f32,
+    activation: Activation,
+    /// `None` if floats are stored.
+    to: Option<Levels>,
+    /// The levels of a result that is only scaled and bounded.
+    plain: Option<Levels>,
+}
+
+// SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the steps.
+unsafe impl Sync for ByteSteps {}
+
+/// Sums of rows below each other, and where their results go.
+pub(super) struct Finish<'a> {
+    pub(super) steps: &'a ByteSteps,
+    /// `[rows][panels][16]`, with integers as bits.
+    pub(super) sums: *const f32,
+    pub(super) panels: usize,
+    pub(super) rows: usize,
+    /// The first row and column in the output, and how many columns there are, at most `16 * panels`.
+    pub(super) row: usize,
+    pub(super) column: usize,
+    pub(super) columns: usize,
+    /// The whole output.
+    pub(super) out: Start,
+    pub(super) out_stride: usize,
+}
+
+impl Finish<'_> {
+    /// # Safety
+    /// The sums are there, the columns have their offsets, scales and bias, and the residual and the output all places, which
+    /// nobody else touches.
+    #[inline(always)]
+    pub(super) unsafe fn run_on<S: Simd>(self, s: S) {
+        s.vectorize(self);
+    }
+
+    #[inline(always)]
+    fn sum<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
+        // SAFETY: `run_on` asks for the sums.
+        s.floats(unsafe { s.load(self.sums.wrapping_add((row * self.panels + panel) * LANES)) })
+    }
+}
+
+impl Job for Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let steps = *self.steps;
+        for panel in 0..self.panels {
+            let n = (self.columns - panel * LANES).min(LANES);
+            let column = self.column + panel * LANES;
+            // SAFETY: there is a scale for each column.
+            let scale = unsafe { s.load_part(steps.scales.wrapping_add(column), n) };
+            if let (Some(levels), Start::Bytes(out)) = (steps.plain, self.out) {
+                let scale = s.mul(scale, s.splat(levels.inverse));
+                for row in 0..self.rows {
+                    let v = levels.scaled(s, s.mul(self.sum(s, row, panel), scale));
+                    let to = out.wrapping_add((self.row + row) * self.out_stride + column);
+                    // SAFETY: `run_on` asks for the output.
+                    unsafe { s.store_bytes(to, n, v) };
+                }
+                continue;
+            }
+            let columns = Columns { finish: &self, steps: &steps, panel, n, column, scale };
+            match (self.out, steps.to) {
+                (Start::Bytes(out), Some(levels)) => columns.bytes(s, out, levels),
+                (Start::Floats(out), _) => columns.floats(s, out),
+                (Start::Bytes(_), None) => {}
+            }
+        }
+    }
+}
+
+/// Up to 16 columns, with all steps.
+struct Columns<'a, S: Simd> {
+    finish: &'a Finish<'a>,
+    steps: &'a ByteSteps,
+    panel: usize,
+    n: usize,
+    column: usize,
+    scale: S::V,
+}
+
+impl<S: Simd> Columns<'_, S> {
+    #[inline(always)]
+    fn bias(&self, s: S) -> S::V {
+        if self.steps.bias.is_null() {
+            return s.splat(0.0);
+        }
+        // SAFETY: there is a bias for each column.
+        unsafe { s.load_part(self.steps.bias.wrapping_add(self.column), self.n) }
+    }
+
+    /// The result of a row before the activation.
+    #[inline(always)]
+    fn number(&self, s: S, row: usize, bias: S::V) -> S::V {
+        let Self { finish, steps, .. } = *self;
+        let mut v = s.add(s.mul(finish.sum(s, row, self.panel), self.scale), bias);
+        if let Some((activation, scale, levels)) = steps.inner {
+            let level = levels.round(s, exactly(s, activation, v));
+            v = s.mul(s.sub(level, s.splat(levels.zero)), s.splat(scale));
+        }
+        if !steps.residual.is_null() {
+            let from = steps.residual.wrapping_add((finish.row + row) * steps.residual_stride + self.column);
+            // SAFETY: the residual has the output's shape.
+            let byte = s.floats(unsafe { s.load_bytes(from, self.n) });
+            let other = s.mul(s.sub(byte, s.splat(steps.residual_zero)), s.splat(steps.residual_scale));
+            v = s.add(v, other);
+        }
+        v
+    }
+
+    #[inline(always)]
+    fn bytes(&self, s: S, out: *mut u8, levels: Levels) {
+        let bias = self.bias(s);
+        for row in 0..self.finish.rows {
+            let v = exactly(s, self.steps.activation, self.number(s, row, bias));
+            let at = (self.finish.row + row) * self.finish.out_stride + self.column;
+            // SAFETY: `Finish::run_on` asks for the output.
+            unsafe { s.store_bytes(out.wrapping_add(at), self.n, levels.round(s, v)) };
+        }
+    }
+
+    #[inline(always)]
+    fn floats(&self, s: S, out: *mut f32) {
+        let bias = self.bias(s);
+        for row in 0..self.finish.rows {
+            let v = self.steps.activation.apply(s, self.number(s, row, bias));
+            let at = (self.finish.row + row) * self.finish.out_stride + self.column;
+            // SAFETY: `Finish::run_on` asks for the output.
+            unsafe { s.store_part(out.wrapping_add(at), self.n, v) };
+        }
+    }
+}
+
+/// An activation that is the same on every instruction set; others do nothing.
+#[inline(always)]
+fn exactly<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
+    match activation {
+        Activation::Clamp { .. } | Activation::HardSwish | Activation::HardSigmoid | Activation::LeakyRelu { .. } => {
+            activation.apply(s, x)
+        }
+        _ => x,
+    }
+}

@@ -1,0 +1,372 @@
+//! Products of bytes against sums of integers, bit for bit the same on every instruction set.
+
+use super::{Numbers, engines};
+use crate::{
+    Activation, Affine, Binary, Conv2d, Copy, Data, Engine, Gemm, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut,
+    QuantResidual, QuantTail, Source, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, lookup, max_pool2d_u8,
+    mean_u8, pack, pool2d,
+};
+
+/// A tail with memory of its own.
+#[derive(Debug)]
+struct Tail {
+    offsets: Vec<i32>,
+    scales: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    inner: Option<(Activation, Affine)>,
+    residual: Option<(Vec<u8>, usize, Affine)>,
+    activation: Activation,
+    /// Floats if there is none.
+    to: Option<Affine>,
+}
+
+/// Activations that take no exponentials.
+const EXACT: &[Activation] = &[
+    Activation::None,
+    Activation::RELU,
+    Activation::RELU6,
+    Activation::LeakyRelu { slope: 0.1 },
+    Activation::HardSwish,
+    Activation::HardSigmoid,
+];
+
+fn affine(numbers: &mut Numbers) -> Affine {
+    let min = numbers.one_of(&[0, 1, 17]);
+    let max = numbers.one_of(&[255, 254, 127]);
+    let zero = min + numbers.below(usize::from(max - min)) as u8;
+    Affine { scale: 0.001 + numbers.below(1000) as f32 * 1e-4, zero, min, max }
+}
+
+fn bytes(numbers: &mut Numbers, n: usize) -> Vec<u8> {
+    (0..n).map(|_| numbers.next() as u8).collect()
+}
+
+impl Tail {
+    fn random(numbers: &mut Numbers, rows: usize, columns: usize) -> Self {
+        let stride = columns + numbers.below(3);
+        Self {
+            offsets: (0..columns).map(|_| numbers.below(100_000) as i32 - 50_000).collect(),
+            scales: (0..columns).map(|_| 1e-5 + numbers.below(1000) as f32 * 1e-7).collect(),
+            bias: (numbers.below(4) == 0).then(|| numbers.vector(columns)),
+            inner: (numbers.below(3) == 0).then(|| (numbers.one_of(EXACT), affine(numbers))),
+            residual: (numbers.below(3) == 0).then(|| (bytes(numbers, rows * stride), stride, affine(numbers))),
+            activation: numbers.one_of(EXACT),
+            to: (numbers.below(4) != 0).then(|| affine(numbers)),
+        }
+    }
+
+    fn tail(&self) -> QuantTail<'_> {
+        let residual = self.residual.as_ref();
+        QuantTail {
+            offsets: &self.offsets,
+            scales: &self.scales,
+            bias: self.bias.as_deref(),
+            inner: self.inner,
+            residual: residual.map(|(data, stride, affine)| QuantResidual { data, stride: *stride, affine: *affine }),
+            activation: self.activation,
+        }
+    }
+
+    /// What a sum becomes: a number, or a byte as one. `exact` is without the rounding of `f32`.
+    fn apply(&self, row: usize, column: usize, sum: i32) -> f64 {
+        let mut v = f64::from(sum) * f64::from(self.scales[column]);
+        v += self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
+        if let Some((activation, affine)) = self.inner {
+            let level = level(super::activation(activation, v), affine);
+            v = (level - f64::from(affine.zero)) * f64::from(affine.scale);
+        }
+        if let Some((data, stride, affine)) = &self.residual {
+            v += (f64::from(data[row * stride + column]) - f64::from(affine.zero)) * f64::from(affine.scale);
+        }
+        v = super::activation(self.activation, v);
+        self.to.map_or(v, |affine| level(v, affine))
+    }
+}
+
+fn level(v: f64, affine: Affine) -> f64 {
+    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero);
+    level.clamp(f64::from(affine.min), f64::from(affine.max))
+}
+
+/// Runs something on every engine: exactly the same on all, and what is expected but for rounding: of one step, and of one
+/// more where there is a step in between.
+fn assert_same(
+    what: &dyn std::fmt::Debug,
+    tail: &Tail,
+    len: usize,
+    expected: impl Fn(usize) -> f64,
+    run: impl Fn(&Engine, QuantOut),
+) {
+    let mut first: Option<Vec<f32>> = None;
+    for engine in engines() {
+        let got: Vec<f32> = match tail.to {
+            None => {
+                let mut floats = vec![7.0; len];
+                run(&engine, QuantOut::Floats(&mut floats));
+                floats
+            }
+            Some(affine) => {
+                let mut bytes = vec![7; len];
+                run(&engine, QuantOut::Bytes(&mut bytes, affine));
+                bytes.into_iter().map(f32::from).collect()
+            }
+        };
+        let Some(first) = &first else {
+            let inner = tail.inner.map_or(0.0, |(_, affine)| f64::from(affine.scale));
+            let mut beyond = 0;
+            for (i, got) in got.iter().enumerate() {
+                let expected = expected(i);
+                let error = (f64::from(*got) - expected).abs();
+                let near = match tail.to {
+                    None => 1e-5 * expected.abs().max(1.0),
+                    Some(_) => 0.0,
+                };
+                if error > near {
+                    // A tie or nearly one that was rounded the other way.
+                    beyond += 1;
+                    let step = tail.to.map_or(inner, |affine| 1.0 + inner / f64::from(affine.scale));
+                    assert!(error <= near + step * 1.2 + 1e-6, "{what:?} {tail:?}, element {i}: {got}, not {expected}");
+                }
+            }
+            assert!(beyond <= 2 + len / 50, "{what:?} {tail:?}: {beyond} of {len} are off");
+            first = Some(got);
+            continue;
+        };
+        let same = first.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{engine:?} {what:?} {tail:?} differs from portable code");
+    }
+}
+
+fn weights(numbers: &mut Numbers, n: usize) -> Vec<i8> {
+    (0..n).map(|_| numbers.next() as i8).collect()
+}
+
+#[test]
+fn products_of_bytes() {
+    let mut numbers = Numbers(3);
+    for (m, n, k) in [(1, 1, 1), (1, 40, 7), (3, 16, 64), (29, 33, 30), (61, 70, 129), (200, 17, 4), (2, 5, 2000)] {
+        let stride = k + numbers.below(3);
+        let (a, b) = (bytes(&mut numbers, m * stride), weights(&mut numbers, k * n));
+        let tail = Tail::random(&mut numbers, m, n);
+        let mut packed = vec![9; pack::matrix_i8_len(k, n).unwrap()];
+        pack::matrix_i8_into(&mut packed, k, n, |row, column| b[row * n + column]);
+        let gemm = Gemm { a_stride: stride, ..Gemm::new(m, n, k) };
+        let expected = |i: usize| {
+            let (row, column) = (i / n, i % n);
+            let products = (0..k).map(|k| i32::from(a[row * stride + k]) * i32::from(b[k * n + column]));
+            tail.apply(row, column, tail.offsets[column] + products.sum::<i32>())
+        };
+        let a = &a[..(m - 1) * stride + k];
+        assert_same(&gemm, &tail, m * n, expected, |engine, out| {
+            gemm_u8(engine, &gemm, a, &packed, out, &tail.tail()).unwrap();
+        });
+    }
+}
+
+/// The sum of a window: `get(o, i, h, w)` are the weights.
+fn window(
+    conv: &Conv2d,
+    zero: u8,
+    input: &[u8],
+    [image, y, x, o]: [usize; 4],
+    get: impl Fn(usize, usize, usize, usize) -> i8,
+) -> i32 {
+    let (inputs, outputs) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
+    let mut sum = 0;
+    for h in 0..conv.kernel[0] {
+        for w in 0..conv.kernel[1] {
+            let y = (y * conv.stride[0] + h * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+            let x = (x * conv.stride[1] + w * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+            for i in 0..inputs {
+                let byte = if y < conv.in_h && x < conv.in_w {
+                    let pixel = (image * conv.in_h + y) * conv.in_w + x;
+                    input[pixel * conv.in_stride + o / outputs * inputs + i]
+                } else {
+                    zero
+                };
+                sum += i32::from(byte) * i32::from(get(o, i, h, w));
+            }
+        }
+    }
+    sum
+}
+
+fn output(conv: &Conv2d, i: usize) -> [usize; 4] {
+    let (pixel, o) = (i / conv.out_c, i % conv.out_c);
+    [pixel / conv.out_w() / conv.out_h(), pixel / conv.out_w() % conv.out_h(), pixel % conv.out_w(), o]
+}
+
+#[test]
+fn convolutions_of_bytes() {
+    let mut numbers = Numbers(5);
+    let basic = |in_size, out_c, kernel| Conv2d::new(in_size, out_c, kernel);
+    let cases = [
+        Conv2d { stride: [2, 2], padding: [[3, 3], [3, 3]], ..basic([1, 23, 31, 3], 20, [7, 7]) },
+        Conv2d { stride: [2, 2], padding: [[0, 1], [0, 1]], ..basic([2, 12, 9, 3], 16, [3, 3]) },
+        Conv2d { padding: [[1, 1], [1, 1]], ..basic([1, 9, 10, 8], 33, [3, 3]) },
+        Conv2d { padding: [[1, 2], [0, 1]], dilation: [2, 1], ..basic([2, 7, 8, 5], 18, [3, 2]) },
+        Conv2d { groups: 3, padding: [[1, 1], [1, 1]], ..basic([1, 6, 5, 12], 9, [3, 3]) },
+        Conv2d { groups: 2, ..basic([1, 6, 5, 14], 4, [2, 2]) },
+        Conv2d { stride: [2, 2], ..basic([1, 9, 9, 16], 24, [1, 1]) },
+        Conv2d { in_stride: 19, ..basic([1, 9, 9, 17], 24, [1, 1]) },
+        basic([1, 1, 3, 1], 2, [1, 3]),
+    ];
+    for conv in cases {
+        let pixels = conv.batch * conv.in_h * conv.in_w;
+        let input = bytes(&mut numbers, (pixels - 1) * conv.in_stride + conv.in_c);
+        let (inputs, [kernel_h, kernel_w]) = (conv.in_c / conv.groups, conv.kernel);
+        let w = weights(&mut numbers, conv.out_c * inputs * kernel_h * kernel_w);
+        let get = |o: usize, i: usize, h: usize, x: usize| w[((o * inputs + i) * kernel_h + h) * kernel_w + x];
+        let rows = conv.batch * conv.out_h() * conv.out_w();
+        let tail = Tail::random(&mut numbers, rows, conv.out_c);
+        let mut packed = vec![9; pack::conv2d_i8_len(&conv).unwrap()];
+        pack::conv2d_i8_into(&mut packed, &conv, get);
+        let zero = numbers.next() as u8;
+        let expected = |i: usize| {
+            let column = i % conv.out_c;
+            let sum = tail.offsets[column] + window(&conv, zero, &input, output(&conv, i), get);
+            tail.apply(i / conv.out_c, column, sum)
+        };
+        assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
+            conv2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn depthwise_convolutions_of_bytes() {
+    let mut numbers = Numbers(7);
+    let basic = |[height, width, channels]: [usize; 3], kernel| Conv2d {
+        groups: channels,
+        ..Conv2d::new([2, height, width, channels], channels, kernel)
+    };
+    let cases = [
+        Conv2d { padding: [[1, 1], [1, 1]], ..basic([9, 31, 24], [3, 3]) },
+        Conv2d { padding: [[0, 1], [0, 1]], stride: [2, 2], ..basic([8, 20, 33], [3, 3]) },
+        Conv2d { padding: [[2, 2], [2, 2]], ..basic([7, 15, 16], [5, 5]) },
+        Conv2d { padding: [[2, 2], [2, 2]], stride: [2, 2], ..basic([14, 14, 5], [5, 5]) },
+        Conv2d { padding: [[3, 3], [0, 6]], dilation: [2, 3], ..basic([11, 12, 17], [4, 2]) },
+        Conv2d { padding: [[4, 4], [4, 4]], ..basic([6, 7, 3], [9, 9]) },
+    ];
+    for conv in cases {
+        let input = bytes(&mut numbers, conv.batch * conv.in_h * conv.in_w * conv.in_c);
+        let [kernel_h, kernel_w] = conv.kernel;
+        let w = weights(&mut numbers, conv.in_c * kernel_h * kernel_w);
+        let get = |c: usize, h: usize, x: usize| w[(c * kernel_h + h) * kernel_w + x];
+        let rows = conv.batch * conv.out_h() * conv.out_w();
+        let tail = Tail::random(&mut numbers, rows, conv.out_c);
+        let mut packed = vec![9; pack::depthwise2d_i8_len(&conv).unwrap()];
+        pack::depthwise2d_i8_into(&mut packed, &conv, get);
+        let zero = numbers.next() as u8;
+        let expected = |i: usize| {
+            let column = i % conv.out_c;
+            let sum = window(&conv, zero, &input, output(&conv, i), |o, _, h, w| get(o, h, w));
+            tail.apply(i / conv.out_c, column, tail.offsets[column] + sum)
+        };
+        assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
+            depthwise2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn elements_of_bytes() {
+    let mut numbers = Numbers(11);
+    for (rows, columns) in [(1, 5), (7, 40), (33, 16), (3, 700), (1, 5000)] {
+        let (a, b) = (bytes(&mut numbers, rows * columns), bytes(&mut numbers, columns));
+        let [from_a, from_b, to] = [(); 3].map(|()| affine(&mut numbers));
+        let widen = |bytes: &[u8], affine: Affine| -> Vec<f32> {
+            bytes.iter().map(|byte| (f32::from(*byte) - f32::from(affine.zero)) * affine.scale).collect()
+        };
+        let (wide_a, wide_b) = (widen(&a, from_a), widen(&b, from_b));
+        let program = [
+            Instruction::Binary { to: 1, function: Binary::Mul, a: Operand::Tensor(0), b: Operand::Tensor(1) },
+            Instruction::Activate { to: 2, activation: Activation::HardSwish, x: Operand::Register(1) },
+            Instruction::Binary { to: 0, function: Binary::Add, a: Operand::Register(2), b: Operand::Tensor(0) },
+        ];
+        let dims = [rows, columns];
+        let mut strides = [[0; MAX_DIMS]; 2];
+        strides[0][..2].copy_from_slice(&[columns, 1]);
+        strides[1][1] = 1;
+        fn sources<'d>([a, b]: [Data<'d>; 2], [of_a, of_b]: [[usize; MAX_DIMS]; 2]) -> [Source<'d>; 2] {
+            [Source { data: a, strides: of_a }, Source { data: b, strides: of_b }]
+        }
+        for engine in engines() {
+            let (mut expected, mut floats, mut got) =
+                (vec![0.0; rows * columns], vec![7.0; rows * columns], vec![7; rows * columns]);
+            let of_bytes = [Data::Bytes(&a, from_a), Data::Bytes(&b, from_b)];
+            let of_floats = [Data::from(&*wide_a), Data::from(&*wide_b)];
+            elementwise(&engine, &program, &dims, &sources(of_floats, strides), &mut expected).unwrap();
+            elementwise(&engine, &program, &dims, &sources(of_bytes, strides), &mut floats).unwrap();
+            assert_eq!(floats, expected, "{engine:?}");
+            elementwise(&engine, &program, &dims, &sources(of_bytes, strides), QuantOut::Bytes(&mut got, to)).unwrap();
+            for (got, x) in got.iter().zip(&expected) {
+                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                assert_eq!(f32::from(*got), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pools_and_means_of_bytes() {
+    let mut numbers = Numbers(13);
+    let pool = Pool2d {
+        batch: 2,
+        in_h: 9,
+        in_w: 8,
+        channels: 37,
+        out_h: 5,
+        out_w: 4,
+        kernel: [3, 3],
+        stride: [2, 2],
+        padding: [[1, 1], [1, 1]],
+        dilation: [1, 1],
+        mean: None,
+    };
+    let x = bytes(&mut numbers, 2 * 9 * 8 * 37);
+    let wide: Vec<f32> = x.iter().map(|x| f32::from(*x)).collect();
+    let (from, to) = (affine(&mut numbers), affine(&mut numbers));
+    for engine in engines() {
+        let (mut greatest, mut expected) = (vec![7; 2 * 5 * 4 * 37], vec![0.0; 2 * 5 * 4 * 37]);
+        max_pool2d_u8(&engine, &pool, &x, &mut greatest).unwrap();
+        pool2d(&engine, &pool, &wide, &mut expected).unwrap();
+        assert_eq!(greatest.iter().map(|x| f32::from(*x)).collect::<Vec<_>>(), expected, "{engine:?}");
+
+        let (mut floats, mut means) = (vec![0.0; 2 * 37], vec![0; 2 * 37]);
+        mean_u8(&engine, [2, 72, 37], &x, from, (&mut floats).into()).unwrap();
+        mean_u8(&engine, [2, 72, 37], &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
+        for (i, (mean, byte)) in floats.iter().zip(&means).enumerate() {
+            let sum: f64 = (0..72).map(|at| f64::from(x[(i / 37 * 72 + at) * 37 + i % 37])).sum();
+            let expected = (sum / 72.0 - f64::from(from.zero)) * f64::from(from.scale);
+            assert!((f64::from(*mean) - expected).abs() < 1e-5 * expected.abs().max(1.0), "{engine:?}");
+            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+            assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+        }
+    }
+}
+
+#[test]
+fn copies_and_tables_of_bytes() {
+    let mut numbers = Numbers(17);
+    let x = bytes(&mut numbers, 3 * 40 * 50);
+    let table: [u8; 256] = core::array::from_fn(|i| (i * 7 + 3) as u8);
+    for engine in engines() {
+        let mut y = vec![0; x.len()];
+        // Planes to pixels, with few and with many.
+        for (planes, pixels) in [(3, 2000), (40, 150)] {
+            let transpose = Copy {
+                sizes: &[pixels, planes],
+                x_offset: 0,
+                x_strides: &[1, pixels],
+                y_offset: 0,
+                y_strides: &[planes, 1],
+            };
+            copy(&engine, &transpose, &x, &mut y).unwrap();
+            let expected = |i: usize| x[i % planes * pixels + i / planes];
+            assert!((0..x.len()).all(|i| y[i] == expected(i)), "{engine:?}");
+        }
+        lookup(&engine, &table, &x, &mut y).unwrap();
+        assert!(x.iter().zip(&y).all(|(x, y)| table[usize::from(*x)] == *y), "{engine:?}");
+    }
+}
