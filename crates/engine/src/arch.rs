@@ -183,6 +183,22 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         self.read(&sums)
     }
 
+    /// Lanes whose bits are `i32` times a number; what is beyond 32 bits is lost.
+    #[inline(always)]
+    fn times(self, v: Self::V, by: i32) -> Self::V {
+        let product = |lane: f32| f32::from_bits(lane.to_bits().cast_signed().wrapping_mul(by).cast_unsigned());
+        self.read(&self.lanes(v).map(product))
+    }
+
+    /// Bytes whose low and whose high four bits are each 8 above a signed number: both numbers, as bytes.
+    #[inline(always)]
+    fn nibbles(self, v: Self::V) -> (Self::V, Self::V) {
+        let lanes = self.lanes(v).map(|lane| lane.to_bits().to_ne_bytes());
+        let low = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte & 15).wrapping_sub(8)))));
+        let high = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte >> 4).wrapping_sub(8)))));
+        (self.read(&low), self.read(&high))
+    }
+
     /// The nearest floats of lanes whose bits are `i32`, ties to even.
     #[inline(always)]
     fn floats(self, v: Self::V) -> Self::V {

@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 mod depthwise;
+mod dynamic;
+mod groups;
 mod lookup;
 mod pooling;
 mod product;
@@ -12,10 +14,12 @@ mod rows;
 mod tail;
 
 pub use depthwise::depthwise2d_u8;
+pub use dynamic::{Choice, DynamicRows, choose_rows, quantize_rows};
+pub use groups::{GroupTail, gemm_u4};
 pub use lookup::lookup;
 pub use pooling::{max_pool2d_u8, mean_u8};
 pub(crate) use tail::Levels;
-pub use tail::{Affine, QuantOut, QuantResidual, QuantTail};
+pub use tail::{Affine, QuantOut, QuantResidual, QuantTail, RowScales};
 
 use crate::conv::window::Window;
 use crate::error::{Error, at_least, size, span};

@@ -137,13 +137,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         #[target_feature(enable = "avx2,avxvnni")]
         #[inline]
         fn dot4(a: __m256, b: __m256, sum: __m256) -> __m256 {
-            let [a, b, sum] = [a, b, sum].map(|v| _mm256_castps_si256(v));
+            let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
+            let sum = _mm256_castps_si256(sum);
             _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(sum, a, b))
         }
         #[target_feature(enable = "avx2")]
         #[inline]
         fn dot4_by_pairs(a: __m256, b: __m256, sum: __m256) -> __m256 {
-            let [a, b, sum] = [a, b, sum].map(|v| _mm256_castps_si256(v));
+            let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
+            let sum = _mm256_castps_si256(sum);
             let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
             let even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)), even);
             let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
@@ -155,6 +157,32 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         } else {
             halves!(dot4_by_pairs(a[0], b[0], sum[0]), dot4_by_pairs(a[1], b[1], sum[1]))
         }
+    }
+
+    #[inline(always)]
+    fn times(self, v: Self::V, by: i32) -> Self::V {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn times(v: __m256, by: i32) -> __m256 {
+            _mm256_castsi256_ps(_mm256_mullo_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(by)))
+        }
+        halves!(times(v[0], by), times(v[1], by))
+    }
+
+    #[inline(always)]
+    fn nibbles(self, v: Self::V) -> (Self::V, Self::V) {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn low(v: __m256) -> __m256 {
+            let low = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi8(15));
+            _mm256_castsi256_ps(_mm256_sub_epi8(low, _mm256_set1_epi8(8)))
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn high(v: __m256) -> __m256 {
+            low(_mm256_castsi256_ps(_mm256_srli_epi16::<4>(_mm256_castps_si256(v))))
+        }
+        (halves!(low(v[0]), low(v[1])), halves!(high(v[0]), high(v[1])))
     }
 
     #[inline(always)]

@@ -171,13 +171,15 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
         #[target_feature(enable = "avx512f,avx512vnni")]
         #[inline]
         fn dot4(a: __m512, b: __m512, sum: __m512) -> __m512 {
-            let [a, b, sum] = [a, b, sum].map(|v| _mm512_castps_si512(v));
+            let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
+            let sum = _mm512_castps_si512(sum);
             _mm512_castsi512_ps(_mm512_dpbusd_epi32(sum, a, b))
         }
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
         fn dot4_by_pairs(a: __m512, b: __m512, sum: __m512) -> __m512 {
-            let [a, b, sum] = [a, b, sum].map(|v| _mm512_castps_si512(v));
+            let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
+            let sum = _mm512_castps_si512(sum);
             let even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(b));
             let even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(0xff)), even);
             let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(a), _mm512_srai_epi16::<8>(b));
@@ -192,6 +194,24 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     }
 
     #[inline(always)]
+    fn times(self, v: __m512, by: i32) -> __m512 {
+        with!(_mm512_castsi512_ps(_mm512_mullo_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(by))))
+    }
+
+    #[inline(always)]
+    fn nibbles(self, v: __m512) -> (__m512, __m512) {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn nibbles(v: __m512) -> (__m512, __m512) {
+            let (v, mask, eight) = (_mm512_castps_si512(v), _mm512_set1_epi8(15), _mm512_set1_epi8(8));
+            let low = _mm512_sub_epi8(_mm512_and_si512(v, mask), eight);
+            let high = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16::<4>(v), mask), eight);
+            (_mm512_castsi512_ps(low), _mm512_castsi512_ps(high))
+        }
+        with!(nibbles(v))
+    }
+
+    #[inline(always)]
     fn floats(self, v: __m512) -> __m512 {
         with!(_mm512_cvtepi32_ps(_mm512_castps_si512(v)))
     }
@@ -201,8 +221,13 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]
         unsafe fn load_bytes(from: *const u8, n: usize) -> __m512 {
-            // SAFETY: the caller vouches for `n` bytes.
-            let bytes = unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) };
+            let bytes = if n >= 16 {
+                // SAFETY: the caller vouches for 16 bytes.
+                unsafe { _mm_loadu_si128(from.cast()) }
+            } else {
+                // SAFETY: the caller vouches for `n` bytes.
+                unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) }
+            };
             _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
         }
         with!(load_bytes(from, n))

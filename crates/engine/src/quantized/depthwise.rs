@@ -1,7 +1,8 @@
 //! Depthwise convolution of bytes: each channel with a window of its own.
 //!
-//! Four lines under a window make quads: for each column of the input, a vector of 16 channels with the bytes of four lines
-//! in each lane. A column's quads serve all windows that reach over it, for a few pixels of the output at a time.
+//! Up to four lines under a window make quads: for each column of the input, a vector of 16 channels with the bytes of these
+//! lines in each lane. The quads of a part of a line are made first; each then serves all windows that reach over it, a few
+//! pixels of the output at a time.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -12,7 +13,7 @@ use crate::pack::depthwise2d_i8_len;
 use crate::{Conv2d, Engine};
 
 use super::tail::{ByteSteps, Finish, Start};
-use super::{MAX_QUANT_K, QuantOut, QuantTail};
+use super::{QuantOut, QuantTail};
 
 /// Multiplications below which a task is not worth handing over.
 const MIN_TASK: usize = 100_000;
@@ -20,15 +21,18 @@ const MIN_TASK: usize = 100_000;
 /// The most lines under a window.
 const MAX_LINES: usize = 32;
 
-/// Pixels of the largest tile.
-const MOST_PIXELS: usize = 8;
+/// Pixels whose sums are finished together.
+const MOST_PIXELS: usize = 64;
+
+/// Columns of quads that are made together: with the sums they stay in the first-level cache.
+const MOST_COLUMNS: usize = 192;
 
 /// Computes `out = tail(convolution of input)` where `groups`, `in_c` and `out_c` are the same, with weights packed by
 /// [`pack::depthwise2d_i8_into`](crate::pack::depthwise2d_i8_into). Padding has the byte `zero`.
 ///
 /// # Errors
 /// When a slice is too short, a size is zero or too large, the convolution is not depthwise, or its window has more than 32
-/// lines.
+/// lines or reaches over more than 192 columns.
 pub fn depthwise2d_u8(
     engine: &Engine,
     conv: &Conv2d,
@@ -48,7 +52,8 @@ pub fn depthwise2d_u8(
     at_least("weights", weights.len(), len)?;
     tail.check(pixels, conv.out_c)?;
     let [kernel_h, kernel_w] = conv.kernel;
-    if kernel_h > MAX_LINES || kernel_w > MAX_QUANT_K / MAX_LINES {
+    let reach = kernel_w.saturating_sub(1).saturating_mul(conv.dilation[1]).saturating_add(1);
+    if kernel_h > MAX_LINES || reach > MOST_COLUMNS {
         return Err(Error::Size { what: "a window of bytes" });
     }
     if pixels == 0 || conv.in_c == 0 {
@@ -134,13 +139,7 @@ impl Job for Lines<'_> {
                     channel,
                     lanes: (conv.in_c - channel).min(LANES),
                 };
-                match (kernel_h, conv.kernel[1], conv.stride[1], conv.dilation[1]) {
-                    (3, 3, 1, 1) => s.vectorize(Windows::<3, 3, 1>(&span)),
-                    (3, 3, 2, 1) => s.vectorize(Windows::<3, 3, 2>(&span)),
-                    (5, 5, 1, 1) => s.vectorize(Windows::<5, 5, 1>(&span)),
-                    (5, 5, 2, 1) => s.vectorize(Windows::<5, 5, 2>(&span)),
-                    _ => s.vectorize(AnyWindow(&span)),
-                }
+                s.vectorize(span);
             }
         }
     }
@@ -165,45 +164,213 @@ struct Span<'a> {
     lanes: usize,
 }
 
-impl Span<'_> {
-    /// Four lines under the window, from the `first` on, at an input column; those that do not count are zeros.
-    #[inline(always)]
-    fn quad<S: Simd>(&self, s: S, first: usize, lines: usize, column: usize) -> S::V {
-        let Conv2d { in_w, in_stride: stride, .. } = *self.depthwise.conv;
-        let is_inside = column < in_w;
-        let mut quad = s.splat(0.0);
-        for i in (first..lines.min(first + 4)).rev() {
-            // SAFETY: all lines of the window were written.
-            let start = unsafe { self.under.lines[i].assume_init() };
-            let from = match start {
-                Some(start) if is_inside => start.wrapping_add(column * stride + self.channel),
-                _ => self.under.pad.as_ptr(),
-            };
-            // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
-            let bytes = unsafe { s.load_bytes(from, self.lanes) };
-            quad = if i + 1 == lines.min(first + 4) { bytes } else { s.push_byte(quad, bytes) };
-        }
-        quad
-    }
+/// Sums of pixels, and quads of columns.
+type Vectors<const N: usize> = [MaybeUninit<[f32; LANES]>; N];
+
+impl Job for Span<'_> {
+    type Out = ();
 
     #[inline(always)]
-    fn weights<S: Simd>(&self, s: S, quad: usize) -> S::V {
-        // SAFETY: `depthwise2d_u8` has checked the weights' size.
-        unsafe { s.load(self.weights.wrapping_add(quad * 4 * LANES).cast()) }
-    }
-
-    #[inline(always)]
-    fn offset<S: Simd>(&self, s: S) -> S::V {
+    fn run<S: Simd>(self, s: S) {
+        let Depthwise { conv, out_w, .. } = *self.depthwise;
+        let ([kernel_h, kernel_w], [_, step], [_, dilation]) = (conv.kernel, conv.stride, conv.dilation);
+        let reach = (kernel_w - 1) * dilation + 1;
+        let most = ((MOST_COLUMNS - reach) / step + 1).min(MOST_PIXELS);
+        let chunk = out_w.div_ceil(out_w.div_ceil(most));
+        let mut sums: Vectors<MOST_PIXELS> = [const { MaybeUninit::uninit() }; MOST_PIXELS];
+        let mut quads: Vectors<MOST_COLUMNS> = [const { MaybeUninit::uninit() }; MOST_COLUMNS];
         // SAFETY: there is an offset for each channel.
-        unsafe { s.load_part(self.depthwise.steps.offsets.wrapping_add(self.channel).cast(), self.lanes) }
+        let offset = unsafe { s.load_part(self.depthwise.steps.offsets.wrapping_add(self.channel).cast(), self.lanes) };
+        for start in (0..out_w).step_by(chunk) {
+            let pixels = chunk.min(out_w - start);
+            let first = (start * step).wrapping_sub(conv.padding[1][0]);
+            if conv.kernel == [3, 3] && (step, dilation) == (1, 1) {
+                Small { span: &self, first }.run(s, offset, &mut sums[..pixels]);
+                self.finish(s, &sums, start, pixels);
+                continue;
+            }
+            for sum in &mut sums[..pixels] {
+                // SAFETY: there is room for a vector.
+                unsafe { s.store(sum.as_mut_ptr().cast(), offset) };
+            }
+            for group in 0..kernel_h.div_ceil(4) {
+                let quads = &mut quads[..(pixels - 1) * step + reach];
+                let lines = Lines4 { span: &self, group, first, quads };
+                match kernel_h - 4 * group {
+                    1 => lines.quads::<S, 1>(s),
+                    2 => lines.quads::<S, 2>(s),
+                    3 => lines.quads::<S, 3>(s),
+                    _ => lines.quads::<S, 4>(s),
+                }
+                let sums = &mut sums[..pixels];
+                match step {
+                    1 => self.tiles::<S, 1>(s, group, quads, sums),
+                    2 => self.tiles::<S, 2>(s, group, quads, sums),
+                    _ => {
+                        for x in 0..pixels {
+                            self.add::<S, 1, 1>(s, group, &quads[x * step..], &mut sums[x..=x]);
+                        }
+                    }
+                }
+            }
+            self.finish(s, &sums, start, pixels);
+        }
+    }
+}
+
+/// Up to four lines under a window, and the quads to make of them.
+struct Lines4<'a> {
+    span: &'a Span<'a>,
+    group: usize,
+    /// The column of the first quad, which may lie before the input.
+    first: usize,
+    quads: &'a mut [MaybeUninit<[f32; LANES]>],
+}
+
+impl Lines4<'_> {
+    /// Makes the quads of the `L` lines that there are.
+    #[inline(always)]
+    fn quads<S: Simd, const L: usize>(self, s: S) {
+        if self.span.lanes == LANES {
+            self.quads_of::<S, L, true>(s);
+        } else {
+            self.quads_of::<S, L, false>(s);
+        }
     }
 
-    /// Stores what sums of pixels from `x` on become.
+    /// The same, of as many channels as a vector has, or of fewer.
     #[inline(always)]
-    fn finish<S: Simd>(&self, s: S, sums: *const f32, x: usize, pixels: usize) {
+    fn quads_of<S: Simd, const L: usize, const WHOLE: bool>(self, s: S) {
+        let Self { span, group, first, quads } = self;
+        let Conv2d { in_w, in_stride, .. } = *span.depthwise.conv;
+        let lanes = if WHOLE { LANES } else { span.lanes };
+        // Columns before the input, inside of it and behind it.
+        let before = if first.cast_signed() < 0 { first.wrapping_neg().min(quads.len()) } else { 0 };
+        let inside = in_w.saturating_sub(first.wrapping_add(before)).min(quads.len() - before);
+        let (head, rest) = quads.split_at_mut(before);
+        let (middle, tail) = rest.split_at_mut(inside);
+        // Lines outside are read from the padding again and again.
+        let pad = span.under.pad.as_ptr();
+        let (mut at, mut strides) = ([pad; L], [0; L]);
+        for i in 0..L {
+            // SAFETY: all lines of the window were written.
+            if let Some(start) = unsafe { span.under.lines[4 * group + i].assume_init() } {
+                let column = first.wrapping_add(before);
+                at[i] = start.wrapping_add(column.wrapping_mul(in_stride).wrapping_add(span.channel));
+                strides[i] = in_stride;
+            }
+        }
+        for to in head.iter_mut().chain(tail) {
+            // SAFETY: padding has 16 bytes, and there is room for a vector.
+            unsafe { Self::quad::<S, L>(s, [pad; L], lanes, to.as_mut_ptr().cast()) };
+        }
+        for to in middle {
+            // SAFETY: `depthwise2d_u8` has checked the input's size, and there is room for a vector.
+            unsafe { Self::quad::<S, L>(s, at, lanes, to.as_mut_ptr().cast()) };
+            for i in 0..L {
+                at[i] = at[i].wrapping_add(strides[i]);
+            }
+        }
+    }
+
+    /// Writes a quad of the bytes at `L` places.
+    ///
+    /// # Safety
+    /// `lanes` bytes are readable at each, and 16 lanes are writable.
+    #[inline(always)]
+    unsafe fn quad<S: Simd, const L: usize>(s: S, from: [*const u8; L], lanes: usize, to: *mut f32) {
+        // SAFETY: the caller vouches for all of it.
+        let mut quad = unsafe { s.load_bytes(from[L - 1], lanes) };
+        for i in 1..L {
+            // SAFETY: likewise.
+            quad = s.push_byte(quad, unsafe { s.load_bytes(from[L - 1 - i], lanes) });
+        }
+        // SAFETY: likewise.
+        unsafe { s.store(to, quad) };
+    }
+}
+
+/// Windows of 3x3 side by side, whose quads never leave the registers.
+struct Small<'a> {
+    span: &'a Span<'a>,
+    /// The column under the first pixel, which may lie before the input.
+    first: usize,
+}
+
+impl Small<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut [MaybeUninit<[f32; LANES]>]) {
+        // The last tile overlaps the one before, and computes the same again.
+        if const { S::VECTORS >= 32 } && sums.len() >= 8 {
+            self.tiles::<S, 8>(s, offset, sums);
+        } else if const { S::VECTORS >= 8 } && sums.len() >= 4 {
+            self.tiles::<S, 4>(s, offset, sums);
+        } else {
+            self.tiles::<S, 1>(s, offset, sums);
+        }
+    }
+
+    #[inline(always)]
+    fn tiles<S: Simd, const N: usize>(&self, s: S, offset: S::V, sums: &mut [MaybeUninit<[f32; LANES]>]) {
+        for x in (0..sums.len()).step_by(N) {
+            let x = x.min(sums.len() - N);
+            let tile = self.tile::<S, N>(s, offset, x);
+            for n in 0..N {
+                // SAFETY: there is room for a vector.
+                unsafe { s.store(sums[x + n].as_mut_ptr().cast(), tile[n]) };
+            }
+        }
+    }
+
+    /// Sums of `N` pixels from `x` on.
+    #[inline(always)]
+    fn tile<S: Simd, const N: usize>(&self, s: S, offset: S::V, x: usize) -> [S::V; N] {
+        let span = self.span;
+        let Conv2d { in_w, in_stride, .. } = *span.depthwise.conv;
+        // Lines outside are read from the padding again and again.
+        let pad = span.under.pad.as_ptr();
+        let (mut lines, mut strides) = ([pad; 3], [0; 3]);
+        for i in 0..3 {
+            // SAFETY: all lines of the window were written.
+            if let Some(start) = unsafe { span.under.lines[i].assume_init() } {
+                lines[i] = start.wrapping_add(span.channel);
+                strides[i] = in_stride;
+            }
+        }
+        let mut weights = [offset; 3];
+        for w in 0..3 {
+            // SAFETY: `depthwise2d_u8` has checked the weights' size.
+            weights[w] = unsafe { s.load(span.weights.wrapping_add(w * 4 * LANES).cast()) };
+        }
+        let mut sums = [offset; N];
+        for column in 0..N + 2 {
+            let at = self.first.wrapping_add(x + column);
+            let mut quad = offset;
+            // Not by closures, which are not always inlined into code for an instruction set.
+            for i in 0..3 {
+                let line = 2 - i;
+                let from = if at < in_w { lines[line].wrapping_add(at * strides[line]) } else { pad };
+                // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
+                let bytes = unsafe { s.load_bytes(from, span.lanes) };
+                quad = if i == 0 { bytes } else { s.push_byte(quad, bytes) };
+            }
+            for n in 0..N {
+                if n <= column && column < n + 3 {
+                    sums[n] = s.dot4(quad, weights[column - n], sums[n]);
+                }
+            }
+        }
+        sums
+    }
+}
+
+impl Span<'_> {
+    /// Stores what the sums of pixels from `x` on become.
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, sums: &Vectors<MOST_PIXELS>, x: usize, pixels: usize) {
         let finish = Finish {
             steps: &self.depthwise.steps,
-            sums,
+            sums: sums.as_ptr().cast(),
             panels: 1,
             rows: pixels,
             row: self.line * self.depthwise.out_w + x,
@@ -215,87 +382,64 @@ impl Span<'_> {
         // SAFETY: all sizes were checked, and tasks have their own lines.
         unsafe { finish.run_on(s) };
     }
-}
 
-/// Windows of `H` by `W`, `STEP` pixels apart.
-struct Windows<'a, const H: usize, const W: usize, const STEP: usize>(&'a Span<'a>);
-
-impl<const H: usize, const W: usize, const STEP: usize> Job for Windows<'_, H, W, STEP> {
-    type Out = ();
-
+    /// Adds the products of quads to the sums of pixels that are `STEP` columns apart, a few at a time.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let out_w = self.0.depthwise.out_w;
-        // The last tile overlaps the one before, and writes the same again.
-        if const { S::VECTORS >= 32 } && out_w >= 8 {
-            for x in (0..out_w).step_by(8) {
-                self.pixels::<S, 8>(s, x.min(out_w - 8));
-            }
-        } else if const { S::VECTORS >= 8 } && out_w >= 4 {
-            for x in (0..out_w).step_by(4) {
-                self.pixels::<S, 4>(s, x.min(out_w - 4));
-            }
-        } else {
-            for x in 0..out_w {
-                self.pixels::<S, 1>(s, x);
-            }
-        }
-    }
-}
-
-impl<const H: usize, const W: usize, const STEP: usize> Windows<'_, H, W, STEP> {
-    #[inline(always)]
-    fn pixels<S: Simd, const N: usize>(&self, s: S, x: usize) {
-        let span = self.0;
-        let mut sums = [span.offset(s); N];
-        let first = (x * STEP).wrapping_sub(span.depthwise.conv.padding[1][0]);
-        for group in 0..H.div_ceil(4) {
-            let mut weights = [s.splat(0.0); W];
-            for w in 0..W {
-                weights[w] = span.weights(s, w * H.div_ceil(4) + group);
-            }
-            for column in 0..(N - 1) * STEP + W {
-                let quad = span.quad(s, group * 4, H, first.wrapping_add(column));
-                for n in 0..N {
-                    if n * STEP <= column && column - n * STEP < W {
-                        sums[n] = s.dot4(quad, weights[column - n * STEP], sums[n]);
+    fn tiles<S: Simd, const STEP: usize>(
+        &self,
+        s: S,
+        group: usize,
+        quads: &[MaybeUninit<[f32; LANES]>],
+        sums: &mut [MaybeUninit<[f32; LANES]>],
+    ) {
+        let mut x = 0;
+        macro_rules! by_pixels {
+            ($($pixels:literal)*) => {$(
+                if const { $pixels == 1 || S::VECTORS >= 4 * $pixels || S::VECTORS == 2 * $pixels } {
+                    while sums.len() - x >= $pixels {
+                        self.add::<S, $pixels, STEP>(s, group, &quads[x * STEP..], &mut sums[x..x + $pixels]);
+                        x += $pixels;
                     }
                 }
-            }
+            )*};
         }
-        let mut copy = [MaybeUninit::<[f32; LANES]>::uninit(); MOST_PIXELS];
-        for n in 0..N {
-            // SAFETY: there is room for the largest tile.
-            unsafe { s.store(copy.as_mut_ptr().wrapping_add(n).cast(), sums[n]) };
-        }
-        span.finish(s, copy.as_ptr().cast(), x, N);
+        by_pixels!(8 4 2 1);
     }
-}
 
-/// Windows of any form, one after the other.
-struct AnyWindow<'a>(&'a Span<'a>);
-
-impl Job for AnyWindow<'_> {
-    type Out = ();
-
+    /// Adds the products of quads to the sums of `N` pixels.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let span = self.0;
-        let conv = span.depthwise.conv;
-        let [kernel_h, kernel_w] = conv.kernel;
-        for x in 0..span.depthwise.out_w {
-            let mut sum = span.offset(s);
-            for w in 0..kernel_w {
-                let column = (x * conv.stride[1] + w * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
-                for group in 0..kernel_h.div_ceil(4) {
-                    let quad = span.quad(s, group * 4, kernel_h, column);
-                    sum = s.dot4(quad, span.weights(s, w * kernel_h.div_ceil(4) + group), sum);
-                }
+    fn add<S: Simd, const N: usize, const STEP: usize>(
+        &self,
+        s: S,
+        group: usize,
+        quads: &[MaybeUninit<[f32; LANES]>],
+        sums: &mut [MaybeUninit<[f32; LANES]>],
+    ) {
+        let Conv2d { kernel: [kernel_h, kernel_w], dilation: [_, dilation], .. } = *self.depthwise.conv;
+        let groups = kernel_h.div_ceil(4);
+        debug_assert!(sums.len() == N && quads.len() > (N - 1) * STEP + (kernel_w - 1) * dilation, "all columns");
+        let to: *mut f32 = sums.as_mut_ptr().cast();
+        let mut tile = [s.splat(0.0); N];
+        for n in 0..N {
+            // SAFETY: the sums were written.
+            tile[n] = unsafe { s.load(to.wrapping_add(n * LANES)) };
+        }
+        let mut weights = self.weights.wrapping_add(group * 4 * LANES);
+        let mut quads: *const f32 = quads.as_ptr().cast();
+        for _ in 0..kernel_w {
+            // SAFETY: `depthwise2d_u8` has checked the weights' size.
+            let right = unsafe { s.load(weights.cast()) };
+            for n in 0..N {
+                // SAFETY: the quads of all columns under the pixels were written.
+                let quad = unsafe { s.load(quads.wrapping_add(n * STEP * LANES)) };
+                tile[n] = s.dot4(quad, right, tile[n]);
             }
-            let mut copy = MaybeUninit::<[f32; LANES]>::uninit();
-            // SAFETY: there is room for a vector.
-            unsafe { s.store(copy.as_mut_ptr().cast(), sum) };
-            span.finish(s, copy.as_ptr().cast(), x, 1);
+            weights = weights.wrapping_add(groups * 4 * LANES);
+            quads = quads.wrapping_add(dilation * LANES);
+        }
+        for n in 0..N {
+            // SAFETY: as above.
+            unsafe { s.store(to.wrapping_add(n * LANES), tile[n]) };
         }
     }
 }

@@ -225,6 +225,11 @@ impl<R: ByteRows, const N: usize, const P: usize> Job for Fixed<'_, R, N, P> {
             let offset = unsafe { s.load_part(steps.offsets.wrapping_add(tile.column + p * LANES).cast(), n) };
             for r in 0..N {
                 sums[r][p] = offset;
+                if !steps.row_zeros.is_null() {
+                    // SAFETY: there is a zero for each row.
+                    let zero = unsafe { *steps.row_zeros.wrapping_add(tile.row + r) };
+                    sums[r][p] = s.times(offset, -(zero as i32));
+                }
             }
         }
         let mut weights = tile.weights;

@@ -24,10 +24,12 @@ pub struct Affine {
 #[derive(Debug, Clone, Copy)]
 pub struct QuantTail<'a> {
     /// What the integer sum of each column begins with: less the zero of the left side times the sum of the column's
-    /// weights, for a start.
+    /// weights, for a start. With [`rows`](Self::rows), it is the sum of the column's weights.
     pub offsets: &'a [i32],
     /// The number that one unit of each column's sum stands for.
     pub scales: &'a [f32],
+    /// A scale and a zero for each row of the left side, for products of matrices.
+    pub rows: Option<RowScales<'a>>,
     /// A number to add for each column, after scaling.
     pub bias: Option<&'a [f32]>,
     /// Rounds to bytes and back in between, as a quantized network does before it adds.
@@ -35,6 +37,20 @@ pub struct QuantTail<'a> {
     /// Bytes of the output's shape to add.
     pub residual: Option<QuantResidual<'a>>,
     pub activation: Activation,
+}
+
+/// What the bytes of each row stand for: `(byte - zero) * scale`, with whole zeros from 0 to 255.
+#[derive(Debug, Clone, Copy)]
+pub struct RowScales<'a> {
+    pub scales: &'a [f32],
+    pub zeros: &'a [f32],
+}
+
+impl RowScales<'_> {
+    pub(super) fn check(&self, rows: usize) -> Result<(), Error> {
+        at_least("scales of rows", self.scales.len(), rows)?;
+        at_least("zeros of rows", self.zeros.len(), rows)
+    }
 }
 
 /// A tensor of the output's shape whose rows (pixels) begin `stride` bytes apart.
@@ -96,10 +112,38 @@ impl QuantTail<'_> {
         if let Some(bias) = self.bias {
             at_least("bias", bias.len(), columns)?;
         }
+        if let Some(row_scales) = self.rows {
+            row_scales.check(rows)?;
+        }
         if let Some(residual) = self.residual {
             at_least("residual", residual.data.len(), span("residual stride", rows, columns, residual.stride)?)?;
         }
         Ok(())
+    }
+
+    /// The short way of the most common steps.
+    fn way(&self, to: Levels) -> Option<Way> {
+        let is_bounds = |activation| matches!(activation, Activation::None | Activation::Clamp { .. });
+        // Bounds are bounds of bytes.
+        let inner = match self.inner {
+            Some((activation, affine)) if is_bounds(activation) => {
+                Some((Levels::of(affine).within(activation).centred(), affine.scale))
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        match (inner, self.residual, self.activation) {
+            (None, None, activation) if is_bounds(activation) => Some(Way::Scaled(to.within(activation))),
+            (Some((inner, scale)), Some(residual), activation) if is_bounds(activation) => Some(Way::Added {
+                inner,
+                factor: scale * to.inverse,
+                other: residual.affine.scale * to.inverse,
+                shift: -f32::from(residual.affine.zero) * (residual.affine.scale * to.inverse),
+                to: to.within(activation),
+            }),
+            (Some((inner, scale)), None, Activation::HardSwish) => Some(Way::HardSwish { inner, scale, to }),
+            _ => None,
+        }
     }
 
     /// Where kernels find the steps.
@@ -112,10 +156,6 @@ impl QuantTail<'_> {
             Some(residual) => (residual.data.as_ptr(), residual.stride, residual.affine),
             None => (core::ptr::null(), 0, Affine { scale: 0.0, zero: 0, min: 0, max: 0 }),
         };
-        // Bounds are bounds of bytes.
-        let is_bounded = matches!(self.activation, Activation::None | Activation::Clamp { .. });
-        let is_plain = self.bias.is_none() && self.inner.is_none() && self.residual.is_none() && is_bounded;
-        let plain = to.filter(|_| is_plain).map(|levels| levels.within(self.activation));
         ByteSteps {
             offsets: self.offsets.as_ptr(),
             scales: self.scales.as_ptr(),
@@ -127,7 +167,9 @@ impl QuantTail<'_> {
             residual_zero: f32::from(residual_affine.zero),
             activation: self.activation,
             to,
-            plain,
+            way: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.way(to)),
+            row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
+            row_zeros: self.rows.map_or(core::ptr::null(), |rows| rows.zeros.as_ptr()),
         }
     }
 }
@@ -157,6 +199,11 @@ impl Levels {
         Self { min: level(min), max: level(max), ..self }
     }
 
+    /// The same levels, counted from the zero.
+    fn centred(self) -> Self {
+        Self { zero: 0.0, min: self.min - self.zero, max: self.max - self.zero, ..self }
+    }
+
     /// Whole numbers from `min` to `max`.
     #[inline(always)]
     pub(crate) fn round<S: Simd>(&self, s: S, x: S::V) -> S::V {
@@ -166,7 +213,11 @@ impl Levels {
     /// The same of what was divided by the scale already.
     #[inline(always)]
     fn scaled<S: Simd>(&self, s: S, x: S::V) -> S::V {
-        let level = s.add(s.round(x), s.splat(self.zero));
+        self.bounded(s, s.add(s.round(x), s.splat(self.zero)))
+    }
+
+    #[inline(always)]
+    fn bounded<S: Simd>(&self, s: S, level: S::V) -> S::V {
         s.min(s.splat(self.max), s.max(s.splat(self.min), level))
     }
 }
@@ -187,8 +238,23 @@ pub(super) struct ByteSteps {
     activation: Activation,
     /// `None` if floats are stored.
     to: Option<Levels>,
-    /// The levels of a result that is only scaled and bounded.
-    plain: Option<Levels>,
+    way: Option<Way>,
+    /// Null for none.
+    row_scales: *const f32,
+    /// Null for none; sums then begin with minus that times their offsets.
+    pub(super) row_zeros: *const f32,
+}
+
+/// Steps that most products of bytes have, in as few operations as they take.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Scaled and bounded.
+    Scaled(Levels),
+    /// Rounded to `inner`, counted from its zero; times `factor`, plus the residual times `other` plus `shift`, in units of
+    /// the result; bounded.
+    Added { inner: Levels, factor: f32, other: f32, shift: f32, to: Levels },
+    /// Rounded to `inner`, counted from its zero, times `scale`; a hard-swish.
+    HardSwish { inner: Levels, scale: f32, to: Levels },
 }
 
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the steps.
@@ -224,6 +290,13 @@ impl Finish<'_> {
         // SAFETY: `run_on` asks for the sums.
         s.floats(unsafe { s.load(self.sums.wrapping_add((row * self.panels + panel) * LANES)) })
     }
+
+    /// Stores the bytes of a row, `n` of them; `first` is the place of the first row's.
+    #[inline(always)]
+    fn store<S: Simd>(&self, s: S, out: *mut u8, (first, n): (usize, usize), row: usize, v: S::V) {
+        // SAFETY: `run_on` asks for the output.
+        unsafe { s.store_bytes(out.wrapping_add(first + row * self.out_stride), n, v) };
+    }
 }
 
 impl Job for Finish<'_> {
@@ -237,13 +310,38 @@ impl Job for Finish<'_> {
             let column = self.column + panel * LANES;
             // SAFETY: there is a scale for each column.
             let scale = unsafe { s.load_part(steps.scales.wrapping_add(column), n) };
-            if let (Some(levels), Start::Bytes(out)) = (steps.plain, self.out) {
-                let scale = s.mul(scale, s.splat(levels.inverse));
-                for row in 0..self.rows {
-                    let v = levels.scaled(s, s.mul(self.sum(s, row, panel), scale));
-                    let to = out.wrapping_add((self.row + row) * self.out_stride + column);
-                    // SAFETY: `run_on` asks for the output.
-                    unsafe { s.store_bytes(to, n, v) };
+            if let (Some(way), Start::Bytes(out)) = (steps.way, self.out) {
+                let place = (self.row * self.out_stride + column, n);
+                match way {
+                    Way::Scaled(levels) => {
+                        let scale = s.mul(scale, s.splat(levels.inverse));
+                        for row in 0..self.rows {
+                            let v = levels.scaled(s, s.mul(self.sum(s, row, panel), scale));
+                            self.store(s, out, place, row, v);
+                        }
+                    }
+                    Way::Added { inner, factor, other, shift, to } => {
+                        let scale = s.mul(scale, s.splat(inner.inverse));
+                        let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
+                        let residual = steps.residual.wrapping_add(self.row * steps.residual_stride + column);
+                        for row in 0..self.rows {
+                            let level = inner.bounded(s, s.round(s.mul(self.sum(s, row, panel), scale)));
+                            let from = residual.wrapping_add(row * steps.residual_stride);
+                            // SAFETY: the residual has the output's shape.
+                            let byte = s.floats(unsafe { s.load_bytes(from, n) });
+                            let added = s.add(s.mul(byte, other), shift);
+                            let v = to.scaled(s, s.add(s.mul(level, factor), added));
+                            self.store(s, out, place, row, v);
+                        }
+                    }
+                    Way::HardSwish { inner, scale: unit, to } => {
+                        let scale = s.mul(scale, s.splat(inner.inverse));
+                        for row in 0..self.rows {
+                            let level = inner.bounded(s, s.round(s.mul(self.sum(s, row, panel), scale)));
+                            let v = Activation::HardSwish.apply(s, s.mul(level, s.splat(unit)));
+                            self.store(s, out, place, row, to.round(s, v));
+                        }
+                    }
                 }
                 continue;
             }
@@ -281,7 +379,12 @@ impl<S: Simd> Columns<'_, S> {
     #[inline(always)]
     fn number(&self, s: S, row: usize, bias: S::V) -> S::V {
         let Self { finish, steps, .. } = *self;
-        let mut v = s.add(s.mul(finish.sum(s, row, self.panel), self.scale), bias);
+        let mut v = s.mul(finish.sum(s, row, self.panel), self.scale);
+        if !steps.row_scales.is_null() {
+            // SAFETY: there is a scale for each row.
+            v = s.mul(v, s.splat(unsafe { *steps.row_scales.wrapping_add(finish.row + row) }));
+        }
+        v = s.add(v, bias);
         if let Some((activation, scale, levels)) = steps.inner {
             let level = levels.round(s, exactly(s, activation, v));
             v = s.mul(s.sub(level, s.splat(levels.zero)), s.splat(scale));

@@ -2,9 +2,9 @@
 
 use super::{Numbers, engines};
 use crate::{
-    Activation, Affine, Binary, Conv2d, Copy, Data, Engine, Gemm, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut,
-    QuantResidual, QuantTail, Source, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, lookup, max_pool2d_u8,
-    mean_u8, pack, pool2d,
+    Activation, Affine, Binary, Choice, Conv2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction,
+    MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, RowScales, Source, choose_rows, conv2d_u8, copy,
+    depthwise2d_u8, elementwise, gemm_u4, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows,
 };
 
 /// A tail with memory of its own.
@@ -60,6 +60,7 @@ impl Tail {
         QuantTail {
             offsets: &self.offsets,
             scales: &self.scales,
+            rows: None,
             bias: self.bias.as_deref(),
             inner: self.inner,
             residual: residual.map(|(data, stride, affine)| QuantResidual { data, stride: *stride, affine: *affine }),
@@ -368,5 +369,76 @@ fn copies_and_tables_of_bytes() {
         }
         lookup(&engine, &table, &x, &mut y).unwrap();
         assert!(x.iter().zip(&y).all(|(x, y)| table[usize::from(*x)] == *y), "{engine:?}");
+    }
+}
+
+#[test]
+fn products_of_rows_with_scales_of_their_own() {
+    let mut numbers = Numbers(19);
+    for (m, n, k) in [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160)] {
+        let x: Vec<f32> = numbers.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
+        let integers: Vec<i8> = (0..k * n).map(|_| (numbers.below(16) as i8) - 8).collect();
+        let (scales, bias) = (numbers.vector(k / pack::GROUP * n), numbers.vector(n));
+        let group_scale = |group: usize, column: usize| 0.01 + scales[group * n + column].abs() * 0.1;
+        let column_scale = |column: usize| group_scale(0, column);
+        let mut four = vec![9; pack::matrix_i4_len(k, n).unwrap()];
+        pack::matrix_i4_into(&mut four, k, n, |row, column| integers[row * n + column], group_scale);
+        let mut eight = vec![9; pack::matrix_i8_len(k, n).unwrap()];
+        pack::matrix_i8_into(&mut eight, k, n, |row, column| integers[row * n + column]);
+        let column_sum = |column: usize| (0..k).map(|row| i32::from(integers[row * n + column])).sum::<i32>();
+        let offsets: Vec<i32> = (0..n).map(column_sum).collect();
+        let column_scales: Vec<f32> = (0..n).map(column_scale).collect();
+        let group_sum = |column: usize| {
+            let term =
+                |row: usize| f64::from(group_scale(row / pack::GROUP, column)) * f64::from(integers[row * n + column]);
+            (0..k).map(term).sum::<f64>() as f32
+        };
+        let sums: Vec<f32> = (0..n).map(group_sum).collect();
+        let shape = DynamicRows { rows: m, columns: k, choice: Choice::Nearer, is_shared: m == 17, range: [0, 255] };
+        let mut first: Option<(Vec<u8>, Vec<f32>, Vec<f32>)> = None;
+        for engine in engines() {
+            let (mut chosen, mut bytes) = (vec![0.0; 2 * m], vec![0; m * k]);
+            choose_rows(&engine, &shape, &x, &mut chosen).unwrap();
+            quantize_rows(&engine, &shape, &x, &chosen, &mut bytes).unwrap();
+            let number = |row: usize, k_: usize| {
+                (f64::from(bytes[row * k + k_]) - f64::from(chosen[m + row])) * f64::from(chosen[row])
+            };
+            for (i, &x) in x.iter().enumerate() {
+                let error = (number(i / k, i % k) - f64::from(x)).abs();
+                assert!(error <= f64::from(chosen[i / k]) * 0.51, "{engine:?}: {x} is off by {error}");
+            }
+            let rows = RowScales { scales: &chosen[..m], zeros: &chosen[m..] };
+            let (mut by_four, mut by_eight) = (vec![0.0; m * n], vec![0.0; m * n]);
+            let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
+            gemm_u4(&engine, [m, n, k], &bytes, &four, &mut by_four, &tail).unwrap();
+            let tail = QuantTail {
+                offsets: &offsets,
+                scales: &column_scales,
+                rows: Some(rows),
+                bias: Some(&bias),
+                inner: None,
+                residual: None,
+                activation: Activation::None,
+            };
+            gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &eight, (&mut by_eight).into(), &tail).unwrap();
+            for i in 0..m * n {
+                let (row, column) = (i / n, i % n);
+                let product = |scale: &dyn Fn(usize) -> f32| {
+                    let term =
+                        |at: usize| number(row, at) * f64::from(integers[at * n + column]) * f64::from(scale(at));
+                    (0..k).map(term).sum::<f64>() + f64::from(bias[column])
+                };
+                let four = product(&|at| group_scale(at / pack::GROUP, column)).max(0.0);
+                let eight = product(&|_| column_scale(column));
+                let near =
+                    |got: f32, expected: f64| (f64::from(got) - expected).abs() <= 1e-4 * expected.abs().max(1.0);
+                assert!(near(by_four[i], four), "{engine:?} {m} {n} {k}: {} is not {four}", by_four[i]);
+                assert!(near(by_eight[i], eight), "{engine:?} {m} {n} {k}: {} is not {eight}", by_eight[i]);
+            }
+            let got = (bytes, by_four, by_eight);
+            let same = first.as_ref().is_none_or(|first| *first == got);
+            assert!(same, "{engine:?} {m} {n} {k} differs from portable code");
+            first = Some(got);
+        }
     }
 }

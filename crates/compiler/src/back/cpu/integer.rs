@@ -16,6 +16,9 @@ use super::lower::affine_of;
 /// Most positions of a window: the driver points to all of them.
 const MAX_TAPS: usize = 100;
 
+/// Columns that a window may reach over.
+const MAX_REACH: usize = 128;
+
 /// Whether a product is computed on bytes: of numbers that are held so, and of weights of 8 bits with their zero at 0, each
 /// output channel with a scale.
 pub(super) fn is_integer_product(graph: &Graph, model: &Model, node: NodeId) -> bool {
@@ -32,8 +35,13 @@ pub(super) fn is_integer_product(graph: &Graph, model: &Model, node: NodeId) -> 
     let (Some(quantized), Ok(sizes)) = (constant.quantized(), constant.sizes()) else { return false };
     let fits = match (call.name(), sizes.as_slice()) {
         ("aten::convolution", [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
+            let dilation = call.sizes("dilation", taps.len()).and_then(|dilation| dilation.last().copied());
+            let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation.unwrap_or(u32::MAX) as usize);
             let taps: usize = taps.iter().product();
-            taps <= MAX_TAPS && *channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
+            taps <= MAX_TAPS
+                && reach <= MAX_REACH
+                && *channels <= 4096
+                && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
         }
         (_, [k, _]) => *k <= MAX_QUANT_K / 2,
         _ => false,

@@ -3,11 +3,13 @@
 use crate::error::Error;
 use crate::graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
+use crate::quant;
 
 use super::call::Call;
 use super::lower::elementwise;
 
-/// Computes activations and sums of permuted values before they are permuted, and drops permutations that undo one another.
+/// Computes activations, sums and products of permuted values before they are permuted, and rounds them to integers before,
+/// and drops permutations that undo one another.
 /// What follows a product can be computed with it then, as in programs whose images lie with their channels last between
 /// operators that take them second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +60,8 @@ fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Erro
     let call = Call::new(builder.graph, node);
     let operands = match call.name() {
         _ if elementwise::activation(&call).is_some() => vec![call.optional("self")],
-        "aten::add.Tensor" => vec![call.optional("self"), call.optional("other")],
+        "aten::add.Tensor" | "aten::mul.Tensor" => vec![call.optional("self"), call.optional("other")],
+        name if quant::is_quantize(name) || quant::is_dequantize(name) => vec![call.optional("input")],
         _ => return Ok(None),
     };
     let sources: Option<Vec<_>> = operands.iter().map(|value| permuted(builder, (*value)?)).collect();

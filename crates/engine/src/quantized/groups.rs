@@ -1,0 +1,189 @@
+//! Products of bytes with weights of four bits that have a scale for each group of 32 of K.
+
+use core::mem::MaybeUninit;
+
+use crate::Engine;
+use crate::arch::{Job, LANES, Simd};
+use crate::error::{Error, at_least, size};
+use crate::pack::{GROUP, GROUP_BYTES};
+use crate::product::{Cut, Share};
+use crate::tail::Activation;
+
+use super::RowScales;
+
+/// A product `c = activation(a b + bias)` with a scale and a zero for each row of `a`.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupTail<'a> {
+    pub rows: RowScales<'a>,
+    /// For each column: the sum of its weights, each with its scale.
+    pub sums: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    pub activation: Activation,
+}
+
+/// Rows of the largest tile.
+const MOST_ROWS: usize = 12;
+
+/// Computes `c = tail(a b)` with `a` of `m` rows of `k` bytes, a multiple of 32, and `b` packed by
+/// [`pack::matrix_i4_into`](crate::pack::matrix_i4_into). All is dense.
+///
+/// # Errors
+/// When a slice is too short, or `k` is no multiple of 32.
+pub fn gemm_u4(
+    engine: &Engine,
+    [m, n, k]: [usize; 3],
+    a: &[u8],
+    packed: &[u8],
+    c: &mut [f32],
+    tail: &GroupTail,
+) -> Result<(), Error> {
+    at_least("a", a.len(), size("a", &[m, k])?)?;
+    at_least("c", c.len(), size("c", &[m, n])?)?;
+    let bytes = crate::pack::matrix_i4_len(k, n).ok_or(Error::Size { what: "packed weights" })?;
+    at_least("packed weights", packed.len(), bytes)?;
+    at_least("sums", tail.sums.len(), n)?;
+    tail.rows.check(m)?;
+    if let Some(bias) = tail.bias {
+        at_least("bias", bias.len(), n)?;
+    }
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let product = Product { a, packed, c: c.as_mut_ptr(), n, k, tail };
+    // A panel is a tile wide.
+    let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 1));
+    engine.pool.run(cut.tasks(), |task| {
+        engine.level.run(Entry { product: &product, share: cut.share(task) });
+    });
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    a: &'a [u8],
+    packed: &'a [u8],
+    c: *mut f32,
+    n: usize,
+    k: usize,
+    tail: &'a GroupTail<'a>,
+}
+
+// SAFETY: tasks write disjoint parts of `c`, which `gemm_u4` borrows exclusively.
+unsafe impl Sync for Product<'_> {}
+
+/// One task, on the way to the best that the instruction set has for it.
+struct Entry<'a> {
+    product: &'a Product<'a>,
+    share: Share,
+}
+
+impl Job for Entry<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let panels = Panels { product: self.product, share: self.share };
+        if const { S::MAY_QUAD }
+            && let Some(quads) = s.quads()
+        {
+            quads.vectorize(panels);
+        } else {
+            s.vectorize(panels);
+        }
+    }
+}
+
+/// One task.
+struct Panels<'a> {
+    product: &'a Product<'a>,
+    share: Share,
+}
+
+impl Job for Panels<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { product, share: Share { rows, panels, .. } } = self;
+        for panel in panels {
+            let mut row = rows.start;
+            macro_rules! by_height {
+                ($($height:literal)*) => {$(
+                    // Few heights for each instruction set: each is compiled.
+                    if const { $height == 1 || $height == 4 || ($height == 12 && S::VECTORS >= 32) } {
+                        while rows.end - row >= $height {
+                            s.vectorize(Tile::<$height> { product, panel, row });
+                            row += $height;
+                        }
+                    }
+                )*};
+            }
+            by_height!(12 4 1);
+        }
+    }
+}
+
+/// `R` rows times a panel.
+struct Tile<'a, const R: usize> {
+    product: &'a Product<'a>,
+    panel: usize,
+    row: usize,
+}
+
+impl<const R: usize> Job for Tile<'_, R> {
+    type Out = ();
+
+    // Sums stay in registers only if each access to them is in a loop of known length over indices.
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Product { a, packed, c, n, k, tail } = *self.product;
+        let groups = k / GROUP;
+        let mut weights = packed.as_ptr().wrapping_add(self.panel * groups * GROUP_BYTES);
+        let mut left = a.as_ptr().wrapping_add(self.row * k);
+        let mut numbers = [s.splat(0.0); R];
+        for _ in 0..groups {
+            // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights.
+            let scale = unsafe { s.load(weights.cast()) };
+            let mut sums = [s.splat(0.0); R];
+            for line in 0..4 {
+                // SAFETY: likewise.
+                let both = unsafe { s.load(weights.wrapping_add((line + 1) * 4 * LANES).cast()) };
+                let (low, high) = s.nibbles(both);
+                for r in 0..R {
+                    let at = left.wrapping_add(r * k + 4 * line);
+                    // SAFETY: each row has 32 bytes for each group.
+                    let first = unsafe { at.cast::<u32>().read_unaligned() };
+                    // SAFETY: likewise.
+                    let second = unsafe { at.wrapping_add(GROUP / 2).cast::<u32>().read_unaligned() };
+                    sums[r] = s.dot4(s.splat(f32::from_bits(u32::from_le(first))), low, sums[r]);
+                    sums[r] = s.dot4(s.splat(f32::from_bits(u32::from_le(second))), high, sums[r]);
+                }
+            }
+            for r in 0..R {
+                numbers[r] = s.add(numbers[r], s.mul(s.floats(sums[r]), scale));
+            }
+            weights = weights.wrapping_add(GROUP_BYTES);
+            left = left.wrapping_add(GROUP);
+            s.prefetch(weights.wrapping_add(4 * GROUP_BYTES).cast());
+        }
+        let mut copy = [MaybeUninit::<[f32; LANES]>::uninit(); R];
+        for r in 0..R {
+            // SAFETY: there is room for a vector.
+            unsafe { s.store(copy[r].as_mut_ptr().cast(), numbers[r]) };
+        }
+        let column = self.panel * LANES;
+        let lanes = (n - column).min(LANES);
+        let sums = s.read(&tail.sums[column..column + lanes]);
+        let bias = tail.bias.map_or(s.splat(0.0), |bias| s.read(&bias[column..column + lanes]));
+        for (r, numbers) in copy.iter().enumerate() {
+            let row = self.row + r;
+            let (scale, zero) = (tail.rows.scales[row], tail.rows.zeros[row]);
+            // SAFETY: it was written above.
+            let v = unsafe { s.load(numbers.as_ptr().cast()) };
+            let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
+            let v = tail.activation.apply(s, s.add(v, bias));
+            // SAFETY: `gemm_u4` has checked the output, and this task alone has these elements.
+            unsafe { s.store_part(c.wrapping_add(row * n + column), lanes, v) };
+        }
+    }
+}
