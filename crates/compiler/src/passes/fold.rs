@@ -135,7 +135,8 @@ impl Folder<'_> {
         };
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
         if let [result] = results.as_slice() {
-            if node.op.name().starts_with("quantized_decomposed::dequantize") {
+            let name = node.op.name();
+            if name.starts_with("quantized_decomposed::dequantize") || name == "torchao::dequantize_affine" {
                 let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
                 let folded = if self.dequantize { quant::folded(node, result, constant) } else { None };
                 return folded.map(|folded| vec![folded]);

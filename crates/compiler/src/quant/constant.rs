@@ -66,14 +66,16 @@ impl Computed for QuantizedConstant {
 }
 
 /// Which scale each element has.
-enum Groups {
+enum Groups<'a> {
     One,
     /// Elements inside of the axis, and its size.
     Axis(usize, usize),
+    /// The sizes of the tensor and of its blocks.
+    Blocks(&'a [usize], &'a [u32]),
 }
 
-impl Groups {
-    fn new(granularity: &Granularity, sizes: &[usize]) -> Option<Self> {
+impl<'a> Groups<'a> {
+    fn new(granularity: &'a Granularity, sizes: &'a [usize]) -> Option<Self> {
         match granularity {
             Granularity::Tensor => Some(Self::One),
             Granularity::Channel { axis } => {
@@ -81,7 +83,7 @@ impl Groups {
                 let inner: usize = sizes.get(axis + 1..)?.iter().product();
                 Some(Self::Axis(inner.max(1), *sizes.get(axis)?))
             }
-            Granularity::Block { .. } => None,
+            Granularity::Block { shape } => (shape.len() == sizes.len()).then_some(Self::Blocks(sizes, shape)),
         }
     }
 
@@ -89,6 +91,15 @@ impl Groups {
         match self {
             Self::One => 0,
             Self::Axis(inner, size) => index / inner % size,
+            Self::Blocks(sizes, blocks) => {
+                let (mut rest, mut at, mut stride) = (index, 0, 1);
+                for (size, block) in sizes.iter().zip(*blocks).rev() {
+                    at += rest % size / *block as usize * stride;
+                    stride *= size / *block as usize;
+                    rest /= size;
+                }
+                at
+            }
         }
     }
 }
@@ -110,36 +121,33 @@ pub(crate) fn folded<'c>(
             zero_points: vec![i32::try_from(zero_point).ok()?],
             range: (i32::try_from(range.0).ok()?, i32::try_from(range.1).ok()?),
         }
-    } else if node.op.name() == "quantized_decomposed::dequantize_per_channel" {
-        let int = |name: &str| match node.arg(name)? {
-            Arg::Int(expr) => expr.as_int(),
-            _ => None,
-        };
-        let rank = integers.ty.rank() as i64;
-        let axis = int("axis")?;
-        let axis = u8::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
-        let scales = numbers(of("scales")?)?;
-        let zero_points = match node.arg("zero_points") {
+    } else {
+        let (granularity, groups) = granularity(node, integers)?;
+        let scales = of("scales").or_else(|| of("scale"))?;
+        let zero_points = node.arg("zero_points").or_else(|| node.arg("zero_point"));
+        let scales = numbers(scales)?;
+        let zero_points = match zero_points {
             Some(Arg::Value(value)) => numbers(constant(*value)?)?,
             _ => vec![0.0; scales.len()],
         };
-        let size = *integers.sizes().ok()?.get(usize::from(axis))?;
-        if scales.len() != size || zero_points.len() != size {
+        if scales.len() != groups || zero_points.len() != groups {
             return None;
         }
-        let range = (i32::try_from(int("quant_min")?).ok()?, i32::try_from(int("quant_max")?).ok()?);
         let is_scale = |scale: &f64| (*scale as f32).is_finite() && *scale as f32 > 0.0;
         if !scales.iter().all(is_scale) || zero_points.iter().any(|zero| zero.abs() > 65536.0) {
             return None;
         }
+        let bound = |name: &str| i32::try_from(integer(node, name)?).ok();
+        let natural = match integers.ty.dtype {
+            ScalarType::Byte => (0, 255),
+            _ => (-128, 127),
+        };
         Quantization {
-            granularity: Granularity::Channel { axis },
+            granularity,
             scales: scales.into_iter().map(|scale| scale as f32).collect(),
             zero_points: zero_points.into_iter().map(|zero| zero as i32).collect(),
-            range,
+            range: (bound("quant_min").unwrap_or(natural.0), bound("quant_max").unwrap_or(natural.1)),
         }
-    } else {
-        return None;
     };
     if result.ty.dtype != ScalarType::Float || self::integers(integers.ty.dtype, &[]).is_none() {
         return None;
@@ -147,6 +155,57 @@ pub(crate) fn folded<'c>(
     let ty = TensorType { quantization: Some(Arc::new(quantization)), ..integers.ty.clone() };
     let quantized = QuantizedConstant { integers: Constant { ty, ..integers.clone() } };
     Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: integers.name.clone(), ..result.clone() })
+}
+
+/// An argument that is an integer.
+fn integer(node: &Node, name: &str) -> Option<i64> {
+    match node.arg(name)? {
+        Arg::Int(expr) => expr.as_int(),
+        Arg::Float(float) if float.fract() == 0.0 => Some(*float as i64),
+        _ => None,
+    }
+}
+
+/// Which elements share a scale where a node dequantizes, and how many scales that makes.
+fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
+    let sizes = integers.sizes().ok()?;
+    let rank = sizes.len();
+    let blocks: Vec<usize> = match node.op.name() {
+        "quantized_decomposed::dequantize_per_channel" => {
+            let axis = integer(node, "axis")?;
+            let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()?;
+            (axis < rank).then_some(())?;
+            sizes.iter().enumerate().map(|(dim, size)| if dim == axis { 1 } else { *size }).collect()
+        }
+        "quantized_decomposed::dequantize_per_channel_group" => {
+            let group = usize::try_from(integer(node, "group_size")?).ok()?;
+            (0..rank).map(|dim| if dim + 1 == rank { group } else { 1 }).collect()
+        }
+        "torchao::dequantize_affine" => {
+            let Arg::List(blocks) = node.arg("block_size")? else { return None };
+            let block = |(arg, size): (&Arg, &usize)| match arg {
+                Arg::Int(expr) if expr.is(-1) => Some(*size),
+                Arg::Int(expr) => usize::try_from(expr.as_int()?).ok(),
+                _ => None,
+            };
+            blocks.iter().zip(&sizes).map(block).collect::<Option<_>>()?
+        }
+        _ => return None,
+    };
+    let divides = |(size, block): (&usize, &usize)| *block > 0 && size.is_multiple_of(*block);
+    if blocks.len() != rank || !sizes.iter().zip(&blocks).all(divides) {
+        return None;
+    }
+    let groups = sizes.iter().zip(&blocks).map(|(size, block)| size / block).product();
+    let cut: Vec<usize> = (0..rank).filter(|dim| blocks[*dim] != sizes[*dim]).collect();
+    let granularity = match cut[..] {
+        [] => Granularity::Tensor,
+        [axis] if blocks[axis] == 1 => Granularity::Channel { axis: u8::try_from(axis).ok()? },
+        _ => {
+            Granularity::Block { shape: blocks.iter().map(|block| u32::try_from(*block).ok()).collect::<Option<_>>()? }
+        }
+    };
+    Some((granularity, groups))
 }
 
 /// The elements of a small constant of numbers.
@@ -171,7 +230,27 @@ pub(crate) fn permuted(constant: &Constant, result: &Constant, dims: &[usize]) -
         Granularity::Channel { axis } => {
             *axis = u8::try_from(dims.iter().position(|dim| *dim == usize::from(*axis))?).ok()?;
         }
-        Granularity::Block { .. } => return None,
+        Granularity::Block { shape } => {
+            let sizes = quantized.integers.sizes().ok()?;
+            let counts: Vec<usize> = sizes.iter().zip(&*shape).map(|(size, block)| size / *block as usize).collect();
+            let strides = crate::graph::row_major_strides(&counts);
+            let pick = |list: &[usize]| dims.iter().map(|dim| list.get(*dim).copied()).collect::<Option<Vec<_>>>();
+            let (counts, strides) = (pick(&counts)?, pick(&strides)?);
+            *shape = dims.iter().map(|dim| shape.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
+            // Each group of the new order is one of the old one.
+            let old = |index: usize| {
+                let (mut rest, mut at) = (index, 0);
+                for (count, stride) in counts.iter().zip(&strides).rev() {
+                    at += rest % count * stride;
+                    rest /= count;
+                }
+                at
+            };
+            let order: Vec<usize> = (0..counts.iter().product()).map(old).collect();
+            let picked = |at: &usize| Some((*quantization.scales.get(*at)?, *quantization.zero_points.get(*at)?));
+            let parameters: Vec<(f32, i32)> = order.iter().map(picked).collect::<Option<_>>()?;
+            (quantization.scales, quantization.zero_points) = parameters.into_iter().unzip();
+        }
     }
     integers.ty.quantization = Some(Arc::new(quantization));
     let data = ConstantData::Computed(Arc::new(QuantizedConstant { integers }));

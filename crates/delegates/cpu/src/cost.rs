@@ -39,6 +39,9 @@ pub(crate) fn of<'s>(
         Step::Elementwise(step) => y * step.instructions.len() as f64,
         Step::Pooling(step) => y * f64::from(step.kernel[0]) * f64::from(step.kernel[1]),
         Step::Reduction(step) => elements(step.x),
+        // The least and the greatest; a quotient, rounded.
+        Step::RowScales(step) => 2.0 * elements(step.x),
+        Step::RoundRows(step) => 2.0 * elements(step.x),
         // The greatest, a difference, an exponential, a sum, a quotient.
         Step::Softmax { .. } => 5.0 * y,
         // Mean, difference, square and its mean, quotient, factor and offset.

@@ -282,6 +282,15 @@ impl<'s> Reader<'s, '_, '_> {
 
     /// The weights of a product of bytes.
     pub fn integer_weights(&self, tensor: TensorId) -> Result<&'s [i8]> {
+        self.constant_bytes(tensor, ScalarType::Char).map(bytemuck::cast_slice)
+    }
+
+    /// Weights of fewer bits than a byte has.
+    pub fn packed_bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        self.constant_bytes(tensor, ScalarType::Byte)
+    }
+
+    fn constant_bytes(&self, tensor: TensorId, dtype: ScalarType) -> Result<&'s [u8]> {
         let floats = match self.memory.buffer(tensor) {
             Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
             Some(Buffer::Small { offset, len }) => {
@@ -290,10 +299,10 @@ impl<'s> Reader<'s, '_, '_> {
             }
             _ => None,
         };
-        let is_integer = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == ScalarType::Char);
+        let is_right = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == dtype);
         let (offset, len) = self.shapes.window(tensor);
-        let weights: &[i8] = bytemuck::cast_slice(floats.filter(|_| is_integer).ok_or_else(damaged)?);
-        weights.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+        let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or_else(damaged)?);
+        bytes.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
     }
 
     /// The packed weights of a product.

@@ -1,8 +1,9 @@
 //! Steps as calls of the engine.
 
 use rushlight_engine::{
-    Conv2d, Conv3d, ConvTranspose2d, Data, Engine, Gemm, Instruction, Matmul, Mean, Normalise, Pool2d, QuantOut,
-    QuantResidual, QuantTail, Residual, ResizeMode, Source, Strides, Tail, Winograd,
+    Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul, Mean,
+    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, Source, Strides, Tail,
+    Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
@@ -76,7 +77,12 @@ impl Elementwise {
 
 fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     match step {
+        Step::Matmul(step) if step.tail.integers.as_ref().is_some_and(|integers| integers.scales.is_none()) => {
+            group_linear(step, engine, site)
+        }
         Step::Matmul(step) if step.tail.integers.is_some() => integer_linear(step, engine, site),
+        Step::RowScales(step) => choose_rows(step, engine, site),
+        Step::RoundRows(step) => round_rows(step, engine, site),
         Step::Convolution(step) if step.tail.integers.is_some() => integer_convolution(step, engine, site),
         Step::Matmul(step) if step.packed => linear(step, engine, site),
         Step::Convolution(step) => convolution(step, engine, site),
@@ -147,12 +153,68 @@ fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_
     };
     Ok(QuantTail {
         offsets: bytemuck::cast_slice(reader.floats(integers.offsets)?),
-        scales: reader.floats(integers.scales)?,
+        scales: reader.floats(integers.scales.ok_or_else(damaged)?)?,
+        rows: integers.rows.map(|rows| row_scales(rows, reader)).transpose()?,
         bias: reader.optional(tail.bias)?,
         inner: integers.inner.map(|inner| (activation(inner.activation), affine(inner.affine))),
         residual,
         activation: activation(tail.activation),
     })
+}
+
+/// The scales and zeros that were chosen for rows.
+fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_>) -> Result<RowScales<'s>> {
+    let chosen = reader.floats(tensor)?;
+    let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or_else(damaged)?;
+    Ok(RowScales { scales, zeros })
+}
+
+/// A product with weights of four bits.
+fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let k = reader.dims(step.a).last().copied().unwrap_or(1);
+    let n = reader.dims(step.y).last().copied().unwrap_or(1);
+    let m = y.len().checked_div(n).unwrap_or(0);
+    let integers = step.tail.integers.as_ref().ok_or_else(damaged)?;
+    let tail = GroupTail {
+        rows: row_scales(integers.rows.ok_or_else(damaged)?, &reader)?,
+        sums: reader.floats(integers.offsets)?,
+        bias: reader.optional(step.tail.bias)?,
+        activation: activation(step.tail.activation),
+    };
+    let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
+    done(rushlight_engine::gemm_u4(engine, [m, n, k], a, b, y, &tail))
+}
+
+/// How rows are rounded, in the engine's terms.
+fn dynamic_rows(
+    x: TensorId,
+    reader: &Reader<'_, '_, '_>,
+    choice: Choice,
+    is_shared: bool,
+    range: [u8; 2],
+) -> DynamicRows {
+    let dims = reader.dims(x);
+    let columns = dims.last().copied().unwrap_or(1);
+    let rows = dims.iter().rev().skip(1).product();
+    DynamicRows { rows, columns, choice, is_shared, range }
+}
+
+fn choose_rows(step: &cpu::RowScales, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let choice = match step.choice {
+        cpu::Choice::Lower { eps } => Choice::Lower { eps },
+        cpu::Choice::Nearer => Choice::Nearer,
+    };
+    let (y, reader) = site.split(step.y)?;
+    let shape = dynamic_rows(step.x, &reader, choice, step.is_shared, step.range);
+    done(rushlight_engine::choose_rows(engine, &shape, reader.floats(step.x)?, y))
+}
+
+fn round_rows(step: &cpu::RoundRows, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = site.split_bytes(step.y)?;
+    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, false, step.range);
+    let (x, chosen) = (reader.floats(step.x)?, reader.floats(step.scales)?);
+    done(rushlight_engine::quantize_rows(engine, &shape, x, chosen, y))
 }
 
 fn integer_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

@@ -8,8 +8,8 @@ use crate::error::ErrorKind;
 use crate::scalar_type::ScalarType;
 
 use super::{
-    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, Size, SizeOp,
-    Step, Tensor,
+    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, RoundRows,
+    RowScales, Size, SizeOp, Step, Tensor,
 };
 
 type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -107,7 +107,9 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     let len = match buffer {
         // So many floats have room for four times as many bytes.
         Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
-        Some(Buffer::Small { len, .. }) if matches!(tensor.dtype, ScalarType::Char) => len.saturating_mul(4),
+        Some(Buffer::Small { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
+            len.saturating_mul(4)
+        }
         Some(Buffer::Arena { len, .. } | Buffer::Small { len, .. }) => *len,
         _ => return Ok(()),
     };
@@ -190,6 +192,9 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     }
     match step {
         Step::Elementwise(step) => elementwise(step),
+        Step::RowScales(RowScales { range, .. }) | Step::RoundRows(RoundRows { range, .. }) if range[0] >= range[1] => {
+            Err(PayloadError::new(ErrorKind::Conflict))
+        }
         Step::Convolution(step) => {
             let rank = step.kernel.len();
             let lens = [step.stride.len(), step.padding.len(), step.dilation.len()];

@@ -7,9 +7,9 @@ use crate::error::ErrorKind;
 use crate::scalar_type::ScalarType;
 
 use super::{
-    Activation, Affine, Attention, Binary, Buffer, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold, Gather,
-    Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind, Reduction,
-    Resize, ResizeMode, Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
+    Activation, Affine, Attention, Binary, Buffer, Choice, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold,
+    Gather, Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind,
+    Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
 };
 
 const MAGIC: [u8; 4] = *b"RLC4";
@@ -272,7 +272,9 @@ structure! {
     Matmul { a, b, y, packed, transposed, tail }
     Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, output_padding, winograd, tail }
     Tail { bias, residual, residual_last, activation, integers }
-    Integers { offsets, scales, inner }
+    Integers { offsets, scales, rows, inner }
+    RowScales { x, y, choice, is_shared, range }
+    RoundRows { x, scales, y, range }
     Inner { activation, affine }
     Elementwise { operands, y, instructions }
     Pooling { kind, x, y, kernel, stride, padding, dilation, count_padding, divisor }
@@ -296,8 +298,9 @@ union! {
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduction(step), 5 Softmax { x, y, log },
         6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
-        11 Convert(step)
+        11 Convert(step), 12 RowScales(step), 13 RoundRows(step)
     }
+    Choice { 0 Lower { eps }, 1 Nearer }
     Activation {
         0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 Gelu,
         9 GeluTanh, 10 Elu { alpha }

@@ -22,9 +22,9 @@ use crate::scalar_type::ScalarType;
 
 pub use error::PayloadError;
 pub use step::{
-    Activation, Attention, Binary, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner, Instruction, Integers,
-    Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, Step, Tail, Unary,
-    Winograd,
+    Activation, Attention, Binary, Choice, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner, Instruction,
+    Integers, Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, RoundRows,
+    RowScales, Step, Tail, Unary, Winograd,
 };
 
 /// The backend's id in programs.

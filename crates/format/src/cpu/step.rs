@@ -21,6 +21,8 @@ pub enum Step {
     Attention(Attention),
     Resize(Resize),
     Convert(Convert),
+    RowScales(RowScales),
+    RoundRows(RoundRows),
 }
 
 /// `y = tail(a x b)`. The rows of `a` are all its dimensions but the last.
@@ -87,11 +89,46 @@ pub struct Tail {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integers {
     /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the left
-    /// side times the sum of the column's weights.
+    /// side times the sum of the column's weights. With `rows`, it is the sum of the column's weights alone; of weights of
+    /// four bits that of the numbers that they stand for, as `f32`.
     pub offsets: TensorId,
-    /// The number that one unit of each column's sum stands for.
-    pub scales: TensorId,
+    /// The number that one unit of each column's sum stands for; not of weights of four bits, which have their scales among
+    /// them.
+    pub scales: Option<TensorId>,
+    /// What [`RowScales`] chose for the rows of the left side.
+    pub rows: Option<TensorId>,
     pub inner: Option<Inner>,
+}
+
+/// The scale and the zero that each row of `x`, its last dimension, is rounded with: `y` is `[2, rows]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowScales {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub choice: Choice,
+    /// Whether all rows have the same.
+    pub is_shared: bool,
+    /// The least and the greatest byte in use.
+    pub range: [u8; 2],
+}
+
+/// How the scale and the zero of a row follow from its range, which zero is part of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    /// The zero from the lower end; the scale is `eps` at least.
+    Lower { eps: f32 },
+    /// The zero from the end of the range where rounding errs less.
+    Nearer,
+}
+
+/// Rows of `x` as bytes, each with the scale and the zero of its own that are in `scales`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoundRows {
+    pub x: TensorId,
+    pub scales: TensorId,
+    pub y: TensorId,
+    /// The least and the greatest byte in use.
+    pub range: [u8; 2],
 }
 
 /// What results are rounded to before the residual is added.
@@ -379,6 +416,8 @@ impl Step {
             Self::Attention(step) => step.y,
             Self::Resize(step) => step.y,
             Self::Convert(step) => step.y,
+            Self::RowScales(step) => step.y,
+            Self::RoundRows(step) => step.y,
         }
     }
 
@@ -401,7 +440,12 @@ impl Step {
             | Self::Softmax { x, .. }
             | Self::Copy(Copy { x, .. })
             | Self::Resize(Resize { x, .. })
-            | Self::Convert(Convert { x, .. }) => visit(*x),
+            | Self::Convert(Convert { x, .. })
+            | Self::RowScales(RowScales { x, .. }) => visit(*x),
+            Self::RoundRows(step) => {
+                visit(step.x);
+                visit(step.scales);
+            }
             Self::Normalisation(step) => {
                 visit(step.x);
                 step.weight.into_iter().chain(step.bias).for_each(visit);
@@ -433,13 +477,16 @@ impl Step {
             Self::Attention(_) => "attention",
             Self::Resize(_) => "resize",
             Self::Convert(_) => "convert",
+            Self::RowScales(_) => "scales of rows",
+            Self::RoundRows(_) => "rounding of rows",
         }
     }
 }
 
 impl Tail {
     fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
-        let integers = self.integers.iter().flat_map(|integers| [integers.offsets, integers.scales]);
+        let of = |integers: &Integers| [Some(integers.offsets), integers.scales, integers.rows];
+        let integers = self.integers.iter().flat_map(of).flatten();
         self.bias.into_iter().chain(self.residual).chain(integers).for_each(visit);
     }
 }

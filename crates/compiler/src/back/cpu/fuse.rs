@@ -8,7 +8,7 @@ use crate::graph::{Graph, Model, NodeId, ValueId};
 use crate::quant;
 
 use super::call::Call;
-use super::integer::{bytes_of, is_integer_product};
+use super::integer::{IntegerProduct, bytes_of, integer_product};
 use super::lower::{affine_of, elementwise};
 
 /// What is computed with what.
@@ -23,7 +23,7 @@ pub(super) struct Fusion {
     /// Nodes that belong to a tail, and products that are computed at its end.
     pub absorbed: HashSet<NodeId>,
     /// Products of bytes.
-    pub integers: HashSet<NodeId>,
+    pub integers: HashMap<NodeId, IntegerProduct>,
     /// For values that nothing else uses: the node that quantizes them.
     pub quantized: HashMap<ValueId, NodeId>,
 }
@@ -87,11 +87,16 @@ impl Fusion {
             if !is_product(graph.nodes[*node].op.name()) {
                 continue;
             }
-            if is_integer_product(graph, model, *node) {
-                fusion.integers.insert(*node);
-                fusion.integer_tail(graph, *node, &only_user);
-            } else {
-                fusion.tail(graph, *node, true, &only_user);
+            match integer_product(graph, model, *node) {
+                Some(product) => {
+                    fusion.integers.insert(*node, product);
+                    if product == IntegerProduct::Static {
+                        fusion.integer_tail(graph, *node, &only_user);
+                    } else {
+                        fusion.tail(graph, *node, false, &only_user);
+                    }
+                }
+                None => fusion.tail(graph, *node, true, &only_user),
             }
         }
         fusion.groups(graph, nodes, &users, &returned);

@@ -1,6 +1,6 @@
 //! Products of bytes: which they are, and their weights.
 
-use rushlight_engine::MAX_QUANT_K;
+use rushlight_engine::{MAX_QUANT_K, pack};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::Affine;
 
@@ -10,6 +10,7 @@ use crate::graph::{Constant, ConstantData, Def, Granularity, Graph, Model, NodeI
 use crate::quant::{self, QuantizedConstant};
 
 use super::call::Call;
+use super::dynamic;
 use super::error;
 use super::lower::affine_of;
 
@@ -19,20 +20,30 @@ const MAX_TAPS: usize = 100;
 /// Columns that a window may reach over.
 const MAX_REACH: usize = 128;
 
-/// Whether a product is computed on bytes: of numbers that are held so, and of weights of 8 bits with their zero at 0, each
-/// output channel with a scale.
-pub(super) fn is_integer_product(graph: &Graph, model: &Model, node: NodeId) -> bool {
+/// A product that is computed on bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IntegerProduct {
+    /// Of numbers that are held as bytes, and of weights of 8 bits with their zero at 0, each output channel with a scale.
+    Static,
+    /// Of rows with scales of their own, and such weights.
+    Rows,
+    /// Of such rows, and of weights of four bits with a scale for each group.
+    Groups,
+}
+
+/// How a product is computed on bytes, if it can be.
+pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Option<IntegerProduct> {
     let call = Call::new(graph, node);
     let (input, weight, axis) = match call.name() {
         "aten::convolution" if !call.flag("transposed") => ("input", "weight", 0),
         "aten::addmm" => ("mat1", "mat2", 1),
         "aten::mm" => ("self", "mat2", 1),
-        _ => return false,
+        _ => return None,
     };
-    let (Some(input), Some(weight)) = (call.optional(input), call.optional(weight)) else { return false };
-    let Def::Constant(weight) = graph.values[weight].def else { return false };
+    let (input, weight) = (call.optional(input)?, call.optional(weight)?);
+    let Def::Constant(weight) = graph.values[weight].def else { return None };
     let constant = &model.constants[weight];
-    let (Some(quantized), Ok(sizes)) = (constant.quantized(), constant.sizes()) else { return false };
+    let (quantized, sizes) = (constant.quantized()?, constant.sizes().ok()?);
     let fits = match (call.name(), sizes.as_slice()) {
         ("aten::convolution", [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
             let dilation = call.sizes("dilation", taps.len()).and_then(|dilation| dilation.last().copied());
@@ -46,7 +57,40 @@ pub(super) fn is_integer_product(graph: &Graph, model: &Model, node: NodeId) -> 
         (_, [k, _]) => *k <= MAX_QUANT_K / 2,
         _ => false,
     };
-    fits && has_scale_of_columns(quantized, axis) && bytes_of(graph, input).is_some()
+    let has_rows = call.name() != "aten::convolution" && dynamic::has_rounded_rows(graph, input);
+    if has_rows && fits && group_scales(constant).is_some() {
+        return Some(IntegerProduct::Groups);
+    }
+    if !fits || !has_scale_of_columns(quantized, axis) {
+        return None;
+    }
+    if has_rows {
+        return Some(IntegerProduct::Rows);
+    }
+    bytes_of(graph, input).map(|_| IntegerProduct::Static)
+}
+
+/// The scales of each group of 32 of K of a matrix `[K, N]` of four bits with zeros at 0, as `[K / 32, N]`; `None` of others.
+pub(super) fn group_scales(constant: &Constant) -> Option<Vec<f32>> {
+    let quantized = constant.quantized()?;
+    let quantization = quantized.quantization()?;
+    let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
+    let &[k, n] = sizes.as_slice() else { return None };
+    let is_four_bits = least >= -8 && greatest <= 7 && quantization.zero_points.iter().all(|zero| *zero == 0);
+    if !is_four_bits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP) {
+        return None;
+    }
+    let group = match &quantization.granularity {
+        Granularity::Block { shape } => match shape.as_slice() {
+            [group, 1] if (*group as usize).is_multiple_of(pack::GROUP) => *group as usize,
+            _ => return None,
+        },
+        Granularity::Channel { axis: 1 } => k,
+        _ => return None,
+    };
+    // Longer groups are several with the same scale.
+    let scale = |at: usize| quantization.scales.get(at / n * pack::GROUP / group * n + at % n).copied();
+    (0..k / pack::GROUP * n).map(scale).collect()
 }
 
 /// Whether weights are of 8 bits with their zero at 0, and have one scale or one for each index of an axis.

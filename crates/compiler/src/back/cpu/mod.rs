@@ -8,6 +8,7 @@
 mod block;
 mod call;
 mod constants;
+mod dynamic;
 mod fuse;
 mod integer;
 mod lower;
@@ -99,7 +100,14 @@ impl Backend for Cpu {
     }
 
     fn keeps_whole(&self, op: &str) -> bool {
-        op == "aten::scaled_dot_product_attention"
+        matches!(
+            op,
+            "aten::scaled_dot_product_attention"
+                | "torchao::choose_qparams_affine"
+                | "torchao::quantize_affine"
+                | "torchao::dequantize_affine"
+                | "quantized_decomposed::dequantize_per_channel_group"
+        )
     }
 
     fn prepare(&self) -> Vec<Box<dyn Pass>> {

@@ -7,6 +7,7 @@ use crate::ops::wrap_dim;
 use crate::quant;
 
 use super::call::Call;
+use super::dynamic::{self, Role};
 use super::held_as_float;
 use super::lower::{affine_of, elementwise, pooling, shapes};
 
@@ -19,6 +20,11 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
     let name = call.name();
     if quant::is_quantize(name) || quant::is_dequantize(name) {
         return reason_to_leave_quantization(&call);
+    }
+    if let Some(role) = dynamic::role(name) {
+        let choose = if role == Role::Choose { Some(node) } else { dynamic::choice_of(graph, node) };
+        let is_taken = choose.is_some_and(|choose| dynamic::is_taken(graph, choose));
+        return (!is_taken).then(|| "rounding with scales that are used for more, or in another form".into());
     }
     let is_integer = |dtype| matches!(dtype, ScalarType::Long | ScalarType::Int);
     let tensors = || {

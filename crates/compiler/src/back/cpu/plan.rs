@@ -241,10 +241,29 @@ impl<'a> Plan<'a> {
         len: usize,
         pack: impl FnOnce(&mut [i8]) -> Result<(), Error> + Send + 'a,
     ) -> Result<TensorId, Error> {
-        let floats = move |to: &mut [f32]| pack(bytemuck::cast_slice_mut(to));
-        let view = self.packed(name, len / 4, floats)?;
+        self.constant_bytes(name, len, ScalarType::Char, move |to| pack(bytemuck::cast_slice_mut(to)))
+    }
+
+    /// The packed weights of four bits of a product, in so many bytes, a multiple of four.
+    pub fn nibbles(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        self.constant_bytes(name, len, ScalarType::Byte, pack)
+    }
+
+    fn constant_bytes(
+        &mut self,
+        name: &str,
+        len: usize,
+        dtype: ScalarType,
+        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        let view = self.packed(name, len / 4, move |to| pack(bytemuck::cast_slice_mut(to)))?;
         let dims = [Expr::Int(len as i64)];
-        self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, ScalarType::Char)
+        self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, dtype)
     }
 
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {

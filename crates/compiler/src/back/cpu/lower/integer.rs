@@ -60,8 +60,12 @@ impl Lowering<'_> {
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
         let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
         tail.activation = nodes.activation;
-        tail.integers =
-            Some(cpu::Integers { offsets: self.plan.tensor(&offsets)?, scales: self.plan.tensor(&scales)?, inner });
+        tail.integers = Some(cpu::Integers {
+            offsets: self.plan.tensor(&offsets)?,
+            scales: Some(self.plan.tensor(&scales)?),
+            rows: None,
+            inner,
+        });
         if let Some(residual) = residual {
             let residual = match order {
                 Some(order) => self.held_in_order(residual, order)?,

@@ -4,6 +4,7 @@ pub(super) mod elementwise;
 mod integer;
 pub(super) mod pooling;
 mod products;
+mod rounded;
 mod rows;
 pub(super) mod shapes;
 
@@ -19,10 +20,13 @@ use crate::partition::Part;
 use crate::quant::{self, PerTensor};
 
 use super::call::Call;
+use super::dynamic;
 use super::fuse::Fusion;
 use super::plan::Plan;
 use super::view::View;
 use super::{Cpu, constants, error, held_as_float};
+
+use rounded::Rows;
 
 /// Makes a program of a part, and the blobs that it names, which so many threads pack.
 pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
@@ -34,6 +38,8 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
         views: HashMap::new(),
         arranged: HashMap::new(),
         arranged_bytes: HashMap::new(),
+        rows: HashMap::new(),
+        chosen: HashMap::new(),
         fusion: Fusion::of(graph, &part.model),
     };
     for input in &graph.inputs {
@@ -99,6 +105,10 @@ pub(super) struct Lowering<'a> {
     arranged: HashMap<(ValueId, Vec<usize>), View>,
     /// The same of bytes.
     arranged_bytes: HashMap<(ValueId, Vec<usize>), View>,
+    /// Rows that are bytes with scales of their own.
+    rows: HashMap<ValueId, Rows>,
+    /// What was chosen for rows, by the value of the scales.
+    chosen: HashMap<ValueId, View>,
     fusion: Fusion,
 }
 
@@ -142,6 +152,8 @@ impl<'a> Lowering<'a> {
             "aten::_softmax" | "aten::_log_softmax" => self.softmax(&call),
             "aten::native_layer_norm" => self.layer_norm(&call),
             "aten::embedding" => self.embedding(&call),
+            name if dynamic::role(name).is_some() => self.rounding_of_rows(id),
+            _ if self.shows_rows(&call) => self.rows_in_another_shape(&call),
             name if quant::is_dequantize(name) => self.dequantize(&call),
             name if quant::is_quantize(name) => self.quantize(id),
             _ if elementwise::takes(&call) => self.elementwise(id),
@@ -173,6 +185,11 @@ impl<'a> Lowering<'a> {
         }
         if self.constant_of(value).is_some() {
             return self.dense(value);
+        }
+        if let Some(rows) = self.rows.get(&value).cloned() {
+            let view = self.numbers_of_rows(&rows)?;
+            self.views.insert(value, view.clone());
+            return Ok(view);
         }
         Err(error(format!("`{}` is used before it is computed", self.graph.values[value].name)))
     }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::graph::{Constant, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
-use super::super::integer::Integers;
+use super::super::integer::{IntegerProduct, Integers};
 use super::super::view::View;
 use super::super::{constants, error};
 use super::Lowering;
@@ -19,7 +19,7 @@ impl Lowering<'_> {
         let shape = call.shape(input)?;
         let rank = shape.len().saturating_sub(2);
         let order = channels_last(shape.len());
-        let is_integer = self.fusion.integers.contains(&id);
+        let is_integer = self.fusion.integers.contains_key(&id);
         let x = if is_integer { self.held_in_order(input, &order)? } else { self.in_order(input, &order)? };
         let constant = self.constant_of(weight).ok_or_else(|| call.missing("weight", "a constant"))?;
         let sizes = constant.sizes()?;
@@ -135,8 +135,12 @@ impl Lowering<'_> {
         let call = Call::new(self.graph, id);
         let (a, b) = if call.name() == "aten::addmm" { ("mat1", "mat2") } else { ("self", "mat2") };
         let (a, b) = (call.value(a)?, call.value(b)?);
-        if self.fusion.integers.contains(&id) {
-            return self.integer_linear(id, a, b);
+        if let Some(product) = self.fusion.integers.get(&id).copied() {
+            let constant = self.constant_of(b).ok_or_else(|| call.missing("mat2", "a constant"))?;
+            return match product {
+                IntegerProduct::Static => self.integer_linear(id, a, constant),
+                IntegerProduct::Rows | IntegerProduct::Groups => self.rows_linear(id, a, constant, product),
+            };
         }
         let a = self.dense(a)?;
         let (packed, b) = match self.constant_of(b) {
@@ -194,10 +198,9 @@ impl Lowering<'_> {
     }
 
     /// `addmm` and `mm` of bytes.
-    fn integer_linear(&mut self, id: NodeId, a: ValueId, b: ValueId) -> Result<(), Error> {
+    fn integer_linear(&mut self, id: NodeId, a: ValueId, constant: &Constant) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
         let a = self.held_dense(a)?;
-        let constant = self.constant_of(b).ok_or_else(|| call.missing("mat2", "a constant"))?;
         let sizes = constant.sizes()?;
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let integers = Integers::of(constant)?;
@@ -245,7 +248,7 @@ impl Lowering<'_> {
     }
 
     /// What comes out of a product with its tail.
-    fn result_of_tail(&self, id: NodeId) -> Result<ValueId, Error> {
+    pub(super) fn result_of_tail(&self, id: NodeId) -> Result<ValueId, Error> {
         self.fusion.tails.get(&id).map(|tail| tail.result).ok_or_else(|| error("a product without its tail"))
     }
 

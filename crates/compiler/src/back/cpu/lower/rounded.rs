@@ -1,0 +1,180 @@
+//! Rows that are rounded to bytes with scales that are chosen when they are seen, and products of them.
+
+use rushlight_engine::pack;
+use rushlight_format::cpu::{
+    Affine, Binary, Elementwise, Instruction, Integers as CpuIntegers, Matmul, Operand, RoundRows, RowScales, Step,
+    Tail,
+};
+
+use crate::error::Error;
+use crate::graph::{Constant, Expr, NodeId, ValueId};
+
+use super::super::call::Call;
+use super::super::dynamic::{self, Role};
+use super::super::error;
+use super::super::integer::{IntegerProduct, Integers, group_scales, scales};
+use super::super::view::View;
+use super::Lowering;
+
+/// Rows as bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    /// In row-major order. What they stand for is in `chosen`.
+    bytes: View,
+    /// `[2, rows]`, scales and then zeros.
+    chosen: View,
+}
+
+/// What bytes are taken for whose rows have scales of their own.
+const BYTES: Affine = Affine::new(1.0, 0, [0, 255]);
+
+impl Lowering<'_> {
+    /// A node that chooses scales, rounds, or makes numbers of integers again, which costs nothing.
+    pub(super) fn rounding_of_rows(&mut self, id: NodeId) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let result = call.result()?;
+        let role = dynamic::role(call.name()).ok_or_else(|| error("no rounding of rows"))?;
+        let choose = if role == Role::Choose { Some(id) } else { dynamic::choice_of(self.graph, id) };
+        let choose = choose.ok_or_else(|| error("rows without their scales"))?;
+        let chosen = dynamic::chosen(self.graph, choose).ok_or_else(|| error("scales that are not for bytes"))?;
+        match role {
+            Role::Choose => {
+                let x = self.dense(chosen.x)?;
+                let rows = x.shape.split_last().map_or(Expr::Int(1), |(_, outer)| Expr::product(outer));
+                let y = self.plan.dense(vec![Expr::Int(2), rows])?;
+                let step = RowScales {
+                    x: self.plan.tensor(&x)?,
+                    y: self.plan.tensor(&y)?,
+                    choice: chosen.choice,
+                    is_shared: chosen.is_shared,
+                    range: chosen.range,
+                };
+                self.plan.step(self.label(&call), Step::RowScales(step));
+                self.chosen.insert(result, y);
+            }
+            Role::Round => {
+                let scales = Call::new(self.graph, choose).result()?;
+                let view = self.chosen.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
+                let x = self.dense(chosen.x)?;
+                let order = (0..x.shape.len()).collect();
+                let bytes = self.plan.ordered_as(x.shape.clone(), order, Some(BYTES))?;
+                let step = RoundRows {
+                    x: self.plan.tensor(&x)?,
+                    scales: self.plan.tensor(&view)?,
+                    y: self.plan.tensor(&bytes)?,
+                    range: chosen.range,
+                };
+                self.plan.step(self.label(&call), Step::RoundRows(step));
+                self.rows.insert(result, Rows { bytes, chosen: view });
+            }
+            Role::Dequantize => {
+                let rows = self.rows.get(&call.value("input")?).cloned();
+                self.rows.insert(result, rows.ok_or_else(|| error("rows that are not rounded yet"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a node shows rows in another shape.
+    pub(super) fn shows_rows(&self, call: &Call<'_>) -> bool {
+        dynamic::keeps_rows(call).is_some_and(|source| self.rows.contains_key(&source))
+    }
+
+    pub(super) fn rows_in_another_shape(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (source, result) = (call.value("self")?, call.result()?);
+        let Rows { bytes, chosen } =
+            self.rows.get(&source).cloned().ok_or_else(|| error("rows that are not rounded yet"))?;
+        let shape = self.graph.tensor(result)?.shape.clone();
+        let bytes = bytes.reshaped(&shape).ok_or_else(|| error("dense rows that cannot be reshaped"))?;
+        self.rows.insert(result, Rows { bytes, chosen });
+        Ok(())
+    }
+
+    /// The numbers that rows stand for, for whoever does not take bytes.
+    pub(super) fn numbers_of_rows(&mut self, rows: &Rows) -> Result<View, Error> {
+        let (last, outer) = rows.bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
+        let count = Expr::product(outer);
+        let matrix = [count.clone(), last.clone()];
+        let y = self.plan.dense(rows.bytes.shape.clone())?;
+        let (number, zeros) = (Expr::Int(1), rows.chosen.sliced(0, &Expr::Int(1), &Expr::Int(1)));
+        let column = [count, number];
+        let operands = vec![
+            self.plan.window(&rows.bytes, &matrix)?,
+            self.plan.window(&rows.chosen, &column)?,
+            self.plan.window(&zeros, &column)?,
+        ];
+        let [a, scale, zero] = [Operand::Tensor(0), Operand::Tensor(1), Operand::Tensor(2)];
+        let instructions = vec![
+            Instruction::Binary { to: 0, function: Binary::Sub, a, b: zero },
+            Instruction::Binary { to: 0, function: Binary::Mul, a: Operand::Register(0), b: scale },
+        ];
+        let step = Elementwise { operands, y: self.plan.window(&y, &matrix)?, instructions };
+        self.plan.step("dequantize", Step::Elementwise(step));
+        Ok(y)
+    }
+
+    /// A product of rows that have scales of their own.
+    pub(super) fn rows_linear(
+        &mut self,
+        id: NodeId,
+        a: ValueId,
+        constant: &Constant,
+        product: IntegerProduct,
+    ) -> Result<(), Error> {
+        let call = Call::new(self.graph, id);
+        let Rows { bytes, chosen } = self.rows.get(&a).cloned().ok_or_else(|| error("rows that are not rounded"))?;
+        let sizes = constant.sizes()?;
+        let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
+        let too_large = || error("weights beyond all memory");
+        let integers = Integers::of(constant)?;
+        let columns = vec![Expr::Int(n as i64)];
+        let (b, offsets, scales) = if product == IntegerProduct::Groups {
+            let scales = group_scales(constant).ok_or_else(|| error("weights without scales of groups"))?;
+            let term = |k: usize, n_: usize| {
+                f64::from(scales.get(k / pack::GROUP * n + n_).copied().unwrap_or(0.0))
+                    * f64::from(integers.get(&[k, n_]))
+            };
+            let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
+            let len = pack::matrix_i4_len(k, n).ok_or_else(too_large)?;
+            let b = self.plan.nibbles(&constant.name, len, move |to| {
+                let scale = |group: usize, column: usize| scales.get(group * n + column).copied().unwrap_or(0.0);
+                pack::matrix_i4_into(to, k, n, |k, n| integers.get(&[k, n]), scale);
+                Ok(())
+            })?;
+            (b, sums, None)
+        } else {
+            let sum = |n: usize| (0..k).map(|k| i32::from(integers.get(&[k, n]))).sum::<i32>();
+            let sums = (0..n).map(|n| f32::from_bits(sum(n).cast_unsigned())).collect();
+            let len = pack::matrix_i8_len(k, n).ok_or_else(too_large)?;
+            let scales = View::dense(self.plan.constant("scales", &scales(constant, n)?), columns.clone());
+            let b = self.plan.integers(&constant.name, len, move |to| {
+                pack::matrix_i8_into(to, k, n, |k, n| integers.get(&[k, n]));
+                Ok(())
+            })?;
+            (b, sums, Some(self.plan.tensor(&scales)?))
+        };
+        let offsets = View::dense(self.plan.constant("sums", &offsets), columns);
+        let mut tail = Tail {
+            activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
+            integers: Some(CpuIntegers {
+                offsets: self.plan.tensor(&offsets)?,
+                scales,
+                rows: Some(self.plan.tensor(&chosen)?),
+                inner: None,
+            }),
+            ..Tail::default()
+        };
+        if let Some(bias) = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
+            let bias = self.dense(bias)?;
+            tail.bias = Some(self.plan.tensor(&bias)?);
+        }
+        let result = self.result_of_tail(id)?;
+        let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
+        let matrix = call.shape(call.result()?)?.to_vec();
+        let a = self.plan.tensor(&bytes)?;
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        self.plan.step(self.label(&call), Step::Matmul(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+}
