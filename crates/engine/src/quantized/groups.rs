@@ -21,8 +21,8 @@ pub struct GroupTail<'a> {
     pub activation: Activation,
 }
 
-/// Rows of the largest tile.
-const MOST_ROWS: usize = 12;
+/// Rows of the largest tile, which has two panels.
+const MOST_ROWS: usize = 6;
 
 /// Computes `c = tail(a b)` with `a` of `m` rows of `k` bytes, a multiple of 32, and `b` packed by
 /// [`pack::matrix_i4_into`](crate::pack::matrix_i4_into). All is dense.
@@ -50,8 +50,7 @@ pub fn gemm_u4(
         return Ok(());
     }
     let product = Product { a, packed, c: c.as_mut_ptr(), n, k, tail };
-    // A panel is a tile wide.
-    let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 1));
+    let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 2));
     engine.pool.run(cut.tasks(), |task| {
         engine.level.run(Entry { product: &product, share: cut.share(task) });
     });
@@ -105,32 +104,41 @@ impl Job for Panels<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { product, share: Share { rows, panels, .. } } = self;
-        for panel in panels {
+        let mut panel = panels.start;
+        while panel < panels.end {
             let mut row = rows.start;
-            macro_rules! by_height {
-                ($($height:literal)*) => {$(
-                    // Few heights for each instruction set: each is compiled.
-                    if const { $height == 1 || $height == 4 || ($height == 12 && S::VECTORS >= 32) } {
-                        while rows.end - row >= $height {
-                            s.vectorize(Tile::<$height> { product, panel, row });
-                            row += $height;
-                        }
-                    }
-                )*};
+            // Products with few rows wait for the weights, of which one panel after the other is read then.
+            let is_pair = const { S::VECTORS >= 32 } && panels.end - panel >= 2 && rows.len() >= MOST_ROWS;
+            if is_pair {
+                while rows.end - row >= MOST_ROWS {
+                    s.vectorize(Tile::<MOST_ROWS, 2> { product, panel, row });
+                    row += MOST_ROWS;
+                }
             }
-            by_height!(12 4 1);
+            for panel in panel..panel + if is_pair { 2 } else { 1 } {
+                let mut row = row;
+                while rows.end - row >= 4 {
+                    s.vectorize(Tile::<4, 1> { product, panel, row });
+                    row += 4;
+                }
+                while row < rows.end {
+                    s.vectorize(Tile::<1, 1> { product, panel, row });
+                    row += 1;
+                }
+            }
+            panel += if is_pair { 2 } else { 1 };
         }
     }
 }
 
-/// `R` rows times a panel.
-struct Tile<'a, const R: usize> {
+/// `R` rows times `P` panels.
+struct Tile<'a, const R: usize, const P: usize> {
     product: &'a Product<'a>,
     panel: usize,
     row: usize,
 }
 
-impl<const R: usize> Job for Tile<'_, R> {
+impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
     type Out = ();
 
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
@@ -138,52 +146,71 @@ impl<const R: usize> Job for Tile<'_, R> {
     fn run<S: Simd>(self, s: S) {
         let Product { a, packed, c, n, k, tail } = *self.product;
         let groups = k / GROUP;
-        let mut weights = packed.as_ptr().wrapping_add(self.panel * groups * GROUP_BYTES);
+        let stride = groups * GROUP_BYTES;
+        let mut weights = packed.as_ptr().wrapping_add(self.panel * stride);
         let mut left = a.as_ptr().wrapping_add(self.row * k);
-        let mut numbers = [s.splat(0.0); R];
+        let mut numbers = [[s.splat(0.0); P]; R];
         for _ in 0..groups {
-            // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights.
-            let scale = unsafe { s.load(weights.cast()) };
-            let mut sums = [s.splat(0.0); R];
+            let mut sums = [[s.splat(0.0); P]; R];
             for line in 0..4 {
-                // SAFETY: likewise.
-                let both = unsafe { s.load(weights.wrapping_add((line + 1) * 4 * LANES).cast()) };
-                let (low, high) = s.nibbles(both);
+                let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
+                for p in 0..P {
+                    let at = weights.wrapping_add(p * stride + (line + 1) * 4 * LANES);
+                    // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights.
+                    (low[p], high[p]) = s.nibbles(unsafe { s.load(at.cast()) });
+                }
                 for r in 0..R {
                     let at = left.wrapping_add(r * k + 4 * line);
                     // SAFETY: each row has 32 bytes for each group.
                     let first = unsafe { at.cast::<u32>().read_unaligned() };
                     // SAFETY: likewise.
                     let second = unsafe { at.wrapping_add(GROUP / 2).cast::<u32>().read_unaligned() };
-                    sums[r] = s.dot4(s.splat(f32::from_bits(u32::from_le(first))), low, sums[r]);
-                    sums[r] = s.dot4(s.splat(f32::from_bits(u32::from_le(second))), high, sums[r]);
+                    let first = s.splat(f32::from_bits(u32::from_le(first)));
+                    let second = s.splat(f32::from_bits(u32::from_le(second)));
+                    for p in 0..P {
+                        sums[r][p] = s.dot4(first, low[p], sums[r][p]);
+                        sums[r][p] = s.dot4(second, high[p], sums[r][p]);
+                    }
                 }
             }
-            for r in 0..R {
-                numbers[r] = s.add(numbers[r], s.mul(s.floats(sums[r]), scale));
+            for p in 0..P {
+                // SAFETY: as above.
+                let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+                for r in 0..R {
+                    numbers[r][p] = s.add(numbers[r][p], s.mul(s.floats(sums[r][p]), scale));
+                }
             }
             weights = weights.wrapping_add(GROUP_BYTES);
             left = left.wrapping_add(GROUP);
-            s.prefetch(weights.wrapping_add(4 * GROUP_BYTES).cast());
+            if const { P == 1 } {
+                s.prefetch(weights.wrapping_add(4 * GROUP_BYTES).cast());
+            }
         }
-        let mut copy = [MaybeUninit::<[f32; LANES]>::uninit(); R];
+        let mut copy = [[MaybeUninit::<[f32; LANES]>::uninit(); P]; R];
         for r in 0..R {
-            // SAFETY: there is room for a vector.
-            unsafe { s.store(copy[r].as_mut_ptr().cast(), numbers[r]) };
+            for p in 0..P {
+                // SAFETY: there is room for a vector.
+                unsafe { s.store(copy[r][p].as_mut_ptr().cast(), numbers[r][p]) };
+            }
         }
-        let column = self.panel * LANES;
-        let lanes = (n - column).min(LANES);
-        let sums = s.read(&tail.sums[column..column + lanes]);
-        let bias = tail.bias.map_or(s.splat(0.0), |bias| s.read(&bias[column..column + lanes]));
-        for (r, numbers) in copy.iter().enumerate() {
-            let row = self.row + r;
-            let (scale, zero) = (tail.rows.scales[row], tail.rows.zeros[row]);
-            // SAFETY: it was written above.
-            let v = unsafe { s.load(numbers.as_ptr().cast()) };
-            let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
-            let v = tail.activation.apply(s, s.add(v, bias));
-            // SAFETY: `gemm_u4` has checked the output, and this task alone has these elements.
-            unsafe { s.store_part(c.wrapping_add(row * n + column), lanes, v) };
+        for p in 0..P {
+            let column = (self.panel + p) * LANES;
+            let lanes = (n - column).min(LANES);
+            let sums = s.read(&tail.sums[column..column + lanes]);
+            let bias = match tail.bias {
+                Some(bias) => s.read(&bias[column..column + lanes]),
+                None => s.splat(0.0),
+            };
+            for (r, numbers) in copy.iter().enumerate() {
+                let row = self.row + r;
+                let (scale, zero) = (tail.rows.scales[row], tail.rows.zeros[row]);
+                // SAFETY: it was written above.
+                let v = unsafe { s.load(numbers[p].as_ptr().cast()) };
+                let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
+                let v = tail.activation.apply(s, s.add(v, bias));
+                // SAFETY: `gemm_u4` has checked the output, and this task alone has these elements.
+                unsafe { s.store_part(c.wrapping_add(row * n + column), lanes, v) };
+            }
         }
     }
 }
