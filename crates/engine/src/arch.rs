@@ -408,7 +408,7 @@ pub(crate) enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512<{ avx512::PLAIN }>),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon),
+    Neon(neon::Neon<false>),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     Simd128(wasm::Wasm<false>),
     #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
@@ -433,6 +433,8 @@ impl Level {
             Isa::Avx512Bf16 => avx512::Avx512::with_dots().map(Level::Avx512),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::new().map(Level::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => neon::Neon::with_quads().map(Level::Neon),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(Level::Simd128(wasm::Wasm::<false>::new())),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
@@ -469,6 +471,8 @@ impl Level {
             Level::Avx512(simd) if simd.quads().is_some() => Isa::Avx512Vnni,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => Isa::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(simd) if simd.quads().is_some() => Isa::NeonDot,
             #[cfg(target_arch = "aarch64")]
             Level::Neon(_) => Isa::Neon,
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]

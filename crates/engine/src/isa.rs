@@ -22,6 +22,8 @@ pub enum Isa {
     Avx512Bf16,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
+    /// The same with DotProd, products of four bytes.
+    NeonDot,
     /// WebAssembly with 128-bit vectors.
     Simd128,
     /// WebAssembly with 128-bit vectors and relaxed operations on them.
@@ -39,6 +41,7 @@ impl Isa {
         Isa::Avx512Vnni,
         Isa::Avx512Bf16,
         Isa::Neon,
+        Isa::NeonDot,
         Isa::Simd128,
         Isa::RelaxedSimd,
     ];
@@ -62,7 +65,7 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `simd128` or `relaxed-simd`.
+    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `neon-dot`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -73,6 +76,7 @@ impl Isa {
             Isa::Avx512Vnni => "avx512-vnni",
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Neon => "neon",
+            Isa::NeonDot => "neon-dot",
             Isa::Simd128 => "simd128",
             Isa::RelaxedSimd => "relaxed-simd",
         }

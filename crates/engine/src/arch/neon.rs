@@ -2,22 +2,127 @@
 
 use core::arch::aarch64::*;
 
-use super::quarters::{by_quarters, quarters, transpose8_by_quarters};
+use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
-/// Advanced SIMD, part of every 64-bit Arm target with floating point.
+/// Advanced SIMD, part of every 64-bit Arm target with floating point. With `DOT`, its code may use products of four bytes
+/// too.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon(());
+pub(crate) struct Neon<const DOT: bool> {
+    quads: Option<DotProd>,
+}
 
-impl Neon {
+/// That the processor has the extension DotProd.
+#[derive(Clone, Copy)]
+struct DotProd(());
+
+impl Neon<false> {
     pub(crate) fn new() -> Option<Self> {
-        cfg!(target_feature = "neon").then_some(Self(()))
+        cfg!(target_feature = "neon").then_some(Self { quads: None })
+    }
+
+    /// With products of bytes.
+    pub(crate) fn with_quads() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::arch::is_aarch64_feature_detected!("dotprod");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(target_feature = "dotprod");
+        Self::new().filter(|_| found).map(|_| Self { quads: Some(DotProd(())) })
     }
 }
 
 #[target_feature(enable = "neon")]
-fn enter<J: Job>(simd: Neon, job: J) -> J::Out {
+fn enter<J: Job>(simd: Neon<false>, job: J) -> J::Out {
     job.run(simd)
+}
+
+#[target_feature(enable = "neon,dotprod")]
+fn enter_quads<J: Job>(simd: Neon<true>, job: J) -> J::Out {
+    job.run(simd)
+}
+
+/// Products of bytes, which are multiplied with 16 bits.
+#[target_feature(enable = "neon")]
+#[inline]
+fn dot4_by_pairs(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+    let (a, b) = (vreinterpretq_u8_f32(a), vreinterpretq_s8_f32(b));
+    let (low_a, high_a) = (vmovl_u8(vget_low_u8(a)), vmovl_high_u8(a));
+    let (low_a, high_a) = (vreinterpretq_s16_u16(low_a), vreinterpretq_s16_u16(high_a));
+    let (low_b, high_b) = (vmovl_s8(vget_low_s8(b)), vmovl_high_s8(b));
+    let first = vpaddq_s32(vmull_s16(vget_low_s16(low_a), vget_low_s16(low_b)), vmull_high_s16(low_a, low_b));
+    let second = vpaddq_s32(vmull_s16(vget_low_s16(high_a), vget_low_s16(high_b)), vmull_high_s16(high_a, high_b));
+    vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(sum), vpaddq_s32(first, second)))
+}
+
+/// For each lane `sum` and the products of four signed bytes on both sides.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn signed_dot(a: int8x16_t, b: int8x16_t, sum: int32x4_t) -> int32x4_t {
+    let mut sum = sum;
+    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
+    unsafe {
+        core::arch::asm!(
+            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// Products of unsigned bytes, which are taken 128 less, with signed ones, whose sum is then added 128 times: once for all
+/// rows that a line of weights is multiplied with.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+    let a = vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_f32(a), vdupq_n_u8(128)));
+    let b = vreinterpretq_s8_f32(b);
+    let sums = vshlq_n_s32::<1>(signed_dot(b, vdupq_n_s8(64), vdupq_n_s32(0)));
+    vreinterpretq_f32_s32(vaddq_s32(signed_dot(a, b, vreinterpretq_s32_f32(sum)), sums))
+}
+
+/// # Safety
+/// 16 bytes are readable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
+    // SAFETY: the caller vouches for 16 bytes.
+    let bytes = unsafe { vld1q_u8(from) };
+    let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
+    [
+        vreinterpretq_f32_u32(vmovl_u16(vget_low_u16(low))),
+        vreinterpretq_f32_u32(vmovl_high_u16(low)),
+        vreinterpretq_f32_u32(vmovl_u16(vget_low_u16(high))),
+        vreinterpretq_f32_u32(vmovl_high_u16(high)),
+    ]
+}
+
+/// # Safety
+/// 16 bytes are writable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn narrow(v: [float32x4_t; 4], to: *mut u8) {
+    let low = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[0])), vcvtnq_u32_f32(v[1]));
+    let high = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[2])), vcvtnq_u32_f32(v[3]));
+    // SAFETY: the caller vouches for 16 bytes.
+    unsafe { vst1q_u8(to, vmovn_high_u16(vmovn_u16(low), high)) };
+}
+
+/// The low four bits of bytes, 8 less.
+#[target_feature(enable = "neon")]
+#[inline]
+fn low_nibbles(v: float32x4_t) -> float32x4_t {
+    let low = vandq_u8(vreinterpretq_u8_f32(v), vdupq_n_u8(15));
+    vreinterpretq_f32_u8(vsubq_u8(low, vdupq_n_u8(8)))
+}
+
+/// The high four bits of bytes, 8 less.
+#[target_feature(enable = "neon")]
+#[inline]
+fn high_nibbles(v: float32x4_t) -> float32x4_t {
+    vreinterpretq_f32_u8(vsubq_u8(vshrq_n_u8::<4>(vreinterpretq_u8_f32(v)), vdupq_n_u8(8)))
 }
 
 /// The columns of four rows.
@@ -31,22 +136,37 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
     columns.map(|v| vreinterpretq_f32_f64(v))
 }
 
-impl Simd for Neon {
+impl<const DOT: bool> Simd for Neon<DOT> {
     type V = [float32x4_t; 4];
     type Dots = Self;
-    type Quads = Self;
+    type Quads = Neon<true>;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 5;
     const VECTORS: usize = 8;
-    const QUAD_ROWS: usize = Self::ROWS;
+    const QUAD_ROWS: usize = if DOT { 4 } else { 2 };
+    const MAY_QUAD: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
-        // SAFETY: a `Neon` exists only where the target has Advanced SIMD.
-        unsafe { enter(self, job) }
+        let Self { quads } = self;
+        if const { DOT } {
+            // SAFETY: a `Neon<true>` comes from `quads`, which only gives one where the processor has DotProd.
+            unsafe { enter_quads(Neon { quads }, job) }
+        } else {
+            // SAFETY: a `Neon` exists only where the target has Advanced SIMD.
+            unsafe { enter(Neon { quads }, job) }
+        }
     }
+
+    #[inline(always)]
+    fn quads(self) -> Option<Neon<true>> {
+        self.quads.map(|quads| Neon { quads: Some(quads) })
+    }
+
+    bytes_by_quarters!(widen, narrow);
+    nibbles_by_quarters!(low_nibbles, high_nibbles);
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -64,6 +184,12 @@ impl Simd for Neon {
     }
 
     by_quarters! {
+        dot4(a, b, sum) => if const { DOT } { dot4(a, b, sum) } else { dot4_by_pairs(a, b, sum) };
+        floats(v) => vcvtq_f32_s32(vreinterpretq_s32_f32(v));
+        push_byte(above, below) => {
+            let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above));
+            vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below)))
+        };
         add(a, b) => vaddq_f32(a, b);
         sub(a, b) => vsubq_f32(a, b);
         mul(a, b) => vmulq_f32(a, b);

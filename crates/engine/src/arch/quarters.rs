@@ -46,3 +46,44 @@ macro_rules! transpose8_by_quarters {
     };
 }
 pub(super) use transpose8_by_quarters;
+
+/// The methods of `Simd` that load and store bytes, by how 16 of them are widened and narrowed.
+macro_rules! bytes_by_quarters {
+    ($widen:path, $narrow:path) => {
+        #[inline(always)]
+        unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::V {
+            if n < 16 {
+                // SAFETY: the caller vouches for `n` bytes.
+                return unsafe { super::load_bytes_portably(self, from, n) };
+            }
+            // SAFETY: the caller vouches for 16 bytes, and the token exists only where the target has the instructions.
+            unsafe { $widen(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_bytes(self, to: *mut u8, n: usize, v: Self::V) {
+            let mut bytes = [0u8; 16];
+            // SAFETY: the array has 16 bytes, and the token exists only where the target has the instructions.
+            unsafe { $narrow(v, bytes.as_mut_ptr()) };
+            if n >= 16 {
+                // SAFETY: the caller vouches for 16 bytes.
+                unsafe { to.cast::<[u8; 16]>().write_unaligned(bytes) };
+            } else {
+                // SAFETY: the caller vouches for `n` bytes.
+                unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, n) };
+            }
+        }
+    };
+}
+pub(super) use bytes_by_quarters;
+
+/// `Simd::nibbles`, by how a quarter's low and high four bits become signed bytes.
+macro_rules! nibbles_by_quarters {
+    ($low:path, $high:path) => {
+        #[inline(always)]
+        fn nibbles(self, v: Self::V) -> (Self::V, Self::V) {
+            (quarters!(|i| $low(v[i])), quarters!(|i| $high(v[i])))
+        }
+    };
+}
+pub(super) use nibbles_by_quarters;

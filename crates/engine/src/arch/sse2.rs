@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::quarters::{by_quarters, quarters, transpose8_by_quarters};
+use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// SSE2, part of every x86-64 target.
@@ -71,6 +71,61 @@ fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
     [a, b, c, d]
 }
 
+/// Products of bytes, which are multiplied as pairs of 16 bits.
+#[target_feature(enable = "sse2")]
+#[inline]
+fn dot4(a: __m128, b: __m128, sum: __m128) -> __m128 {
+    let (a, b) = (_mm_castps_si128(a), _mm_castps_si128(b));
+    let even = _mm_srai_epi16::<8>(_mm_slli_epi16::<8>(b));
+    let even = _mm_madd_epi16(_mm_and_si128(a, _mm_set1_epi16(0xff)), even);
+    let odd = _mm_madd_epi16(_mm_srli_epi16::<8>(a), _mm_srai_epi16::<8>(b));
+    _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(sum), _mm_add_epi32(even, odd)))
+}
+
+/// # Safety
+/// 16 bytes are readable.
+#[target_feature(enable = "sse2")]
+#[inline]
+unsafe fn widen(from: *const u8) -> [__m128; 4] {
+    let zero = _mm_setzero_si128();
+    // SAFETY: the caller vouches for 16 bytes.
+    let bytes = unsafe { _mm_loadu_si128(from.cast()) };
+    let (low, high) = (_mm_unpacklo_epi8(bytes, zero), _mm_unpackhi_epi8(bytes, zero));
+    let quarters = [
+        _mm_unpacklo_epi16(low, zero),
+        _mm_unpackhi_epi16(low, zero),
+        _mm_unpacklo_epi16(high, zero),
+        _mm_unpackhi_epi16(high, zero),
+    ];
+    quarters.map(|quarter| _mm_castsi128_ps(quarter))
+}
+
+/// # Safety
+/// 16 bytes are writable.
+#[target_feature(enable = "sse2")]
+#[inline]
+unsafe fn narrow(v: [__m128; 4], to: *mut u8) {
+    let low = _mm_packs_epi32(_mm_cvtps_epi32(v[0]), _mm_cvtps_epi32(v[1]));
+    let high = _mm_packs_epi32(_mm_cvtps_epi32(v[2]), _mm_cvtps_epi32(v[3]));
+    // SAFETY: the caller vouches for 16 bytes.
+    unsafe { _mm_storeu_si128(to.cast(), _mm_packus_epi16(low, high)) };
+}
+
+/// The low four bits of bytes, 8 less.
+#[target_feature(enable = "sse2")]
+#[inline]
+fn low_nibbles(v: __m128) -> __m128 {
+    let low = _mm_and_si128(_mm_castps_si128(v), _mm_set1_epi8(15));
+    _mm_castsi128_ps(_mm_sub_epi8(low, _mm_set1_epi8(8)))
+}
+
+/// The high four bits of bytes, 8 less.
+#[target_feature(enable = "sse2")]
+#[inline]
+fn high_nibbles(v: __m128) -> __m128 {
+    low_nibbles(_mm_castsi128_ps(_mm_srli_epi16::<4>(_mm_castps_si128(v))))
+}
+
 impl Simd for Sse2 {
     type V = [__m128; 4];
     type Dots = Self;
@@ -103,7 +158,15 @@ impl Simd for Sse2 {
         quarters!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
     }
 
+    bytes_by_quarters!(widen, narrow);
+    nibbles_by_quarters!(low_nibbles, high_nibbles);
+
     by_quarters! {
+        dot4(a, b, sum) => dot4(a, b, sum);
+        floats(v) => _mm_cvtepi32_ps(_mm_castps_si128(v));
+        push_byte(above, below) => {
+            _mm_or_ps(_mm_castsi128_ps(_mm_slli_epi32::<8>(_mm_castps_si128(above))), below)
+        };
         add(a, b) => _mm_add_ps(a, b);
         sub(a, b) => _mm_sub_ps(a, b);
         mul(a, b) => _mm_mul_ps(a, b);

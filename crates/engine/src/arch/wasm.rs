@@ -6,7 +6,7 @@
 
 use core::arch::wasm32::*;
 
-use super::quarters::{by_quarters, quarters, transpose8_by_quarters};
+use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
 /// `simd128`; if `RELAXED`, `relaxed-simd` too.
@@ -51,6 +51,51 @@ impl<const RELAXED: bool> Wasm<RELAXED> {
     }
 }
 
+/// Products of bytes, which are multiplied as pairs of 16 bits.
+#[inline(always)]
+fn dot4(a: v128, b: v128, sum: v128) -> v128 {
+    let even = i32x4_dot_i16x8(v128_and(a, u16x8_splat(0xff)), i16x8_shr(i16x8_shl(b, 8), 8));
+    let odd = i32x4_dot_i16x8(u16x8_shr(a, 8), i16x8_shr(b, 8));
+    i32x4_add(sum, i32x4_add(even, odd))
+}
+
+/// # Safety
+/// 16 bytes are readable.
+#[inline(always)]
+unsafe fn widen(from: *const u8) -> [v128; 4] {
+    // SAFETY: the caller vouches for 16 bytes.
+    let bytes = unsafe { v128_load(from.cast()) };
+    let (low, high) = (u16x8_extend_low_u8x16(bytes), u16x8_extend_high_u8x16(bytes));
+    [
+        u32x4_extend_low_u16x8(low),
+        u32x4_extend_high_u16x8(low),
+        u32x4_extend_low_u16x8(high),
+        u32x4_extend_high_u16x8(high),
+    ]
+}
+
+/// # Safety
+/// 16 bytes are writable.
+#[inline(always)]
+unsafe fn narrow(v: [v128; 4], to: *mut u8) {
+    let v = v.map(|v| i32x4_trunc_sat_f32x4(f32x4_nearest(v)));
+    let bytes = u8x16_narrow_i16x8(i16x8_narrow_i32x4(v[0], v[1]), i16x8_narrow_i32x4(v[2], v[3]));
+    // SAFETY: the caller vouches for 16 bytes.
+    unsafe { v128_store(to.cast(), bytes) };
+}
+
+/// The low four bits of bytes, 8 less.
+#[inline(always)]
+fn low_nibbles(v: v128) -> v128 {
+    i8x16_sub(v128_and(v, u8x16_splat(15)), u8x16_splat(8))
+}
+
+/// The high four bits of bytes, 8 less.
+#[inline(always)]
+fn high_nibbles(v: v128) -> v128 {
+    i8x16_sub(u8x16_shr(v, 4), u8x16_splat(8))
+}
+
 impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     type V = [v128; 4];
     type Dots = Self;
@@ -82,7 +127,13 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
         quarters!(|i| store4(to.wrapping_add(4 * i), v[i]));
     }
 
+    bytes_by_quarters!(widen, narrow);
+    nibbles_by_quarters!(low_nibbles, high_nibbles);
+
     by_quarters! {
+        dot4(a, b, sum) => dot4(a, b, sum);
+        floats(v) => f32x4_convert_i32x4(v);
+        push_byte(above, below) => v128_or(i32x4_shl(above, 8), below);
         add(a, b) => f32x4_add(a, b);
         sub(a, b) => f32x4_sub(a, b);
         mul(a, b) => f32x4_mul(a, b);
