@@ -107,8 +107,9 @@ unsafe fn widen(from: *const u8) -> [__m128; 4] {
 unsafe fn narrow(v: [__m128; 4], to: *mut u8) {
     let low = _mm_packs_epi32(_mm_cvtps_epi32(v[0]), _mm_cvtps_epi32(v[1]));
     let high = _mm_packs_epi32(_mm_cvtps_epi32(v[2]), _mm_cvtps_epi32(v[3]));
+    let bytes = _mm_packus_epi16(low, high);
     // SAFETY: the caller vouches for 16 bytes.
-    unsafe { _mm_storeu_si128(to.cast(), _mm_packus_epi16(low, high)) };
+    unsafe { _mm_storeu_si128(to.cast(), bytes) };
 }
 
 /// The low four bits of bytes, 8 less.

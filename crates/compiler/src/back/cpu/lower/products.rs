@@ -345,5 +345,6 @@ fn transposed(
 fn as_picture(line: &View) -> View {
     let mut shape = line.shape.clone();
     shape.insert(2, Expr::Int(1));
-    View { offset: line.offset.clone(), ..View::ordered(line.buffer, shape, vec![0, 2, 3, 1]) }
+    let view = View::ordered(line.buffer, shape, vec![0, 2, 3, 1]).of_bytes(line.affine);
+    View { offset: line.offset.clone(), ..view }
 }

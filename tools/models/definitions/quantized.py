@@ -1,0 +1,161 @@
+"""Networks that PyTorch's quantizers made integers of, one pattern each: results within a level of those of the quantized
+graph in eager PyTorch.
+
+A value on the edge between two levels may fall to either side. One level of 255 is about 1/127 of an output's scale, and
+more where the calls have not reached the ends of the range that was observed.
+"""
+
+import torch
+from dtypes import quantizer
+from registry import Model, model, uniform
+from torch import nn
+
+LEVEL = 1e-2
+
+
+def static(network, *shapes, levels=1, calls=2):
+    """Static int8, weights by channel."""
+    inputs = [tuple(uniform(*shape) for shape in shapes) for _ in range(calls)]
+    return Model(network, inputs, tolerance=levels * LEVEL, quantize=quantizer(is_per_channel=True))
+
+
+@model
+def quantized_windows():
+    """Convolutions of pictures and lines in all their forms, each as a branch of its own."""
+
+    class Windows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branches = nn.ModuleList([
+                nn.Conv2d(3, 20, 7, stride=2, padding=3), nn.Conv2d(3, 8, 3, padding=1, bias=False),
+                nn.Conv2d(3, 6, 3, padding=2, dilation=2), nn.Conv2d(3, 5, 1), nn.Conv2d(3, 9, 1, stride=2),
+            ])  # fmt: skip
+
+        def forward(self, x):
+            return [branch(x) for branch in self.branches]
+
+    return static(Windows(), (2, 3, 19, 23))
+
+
+@model
+def quantized_depthwise():
+    """Depthwise and grouped convolutions, of windows and steps of several sizes."""
+
+    class Depthwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branches = nn.ModuleList([
+                nn.Conv2d(24, 24, 3, padding=1, groups=24), nn.Conv2d(24, 24, 3, stride=2, padding=1, groups=24),
+                nn.Conv2d(24, 24, 5, padding=2, groups=24), nn.Conv2d(24, 24, 5, stride=2, padding=2, groups=24),
+                nn.Conv2d(24, 12, 3, padding=1, groups=3), nn.Conv2d(24, 48, 3, groups=24),
+            ])  # fmt: skip
+
+        def forward(self, x):
+            return [branch(x) for branch in self.branches]
+
+    return static(Depthwise(), (1, 24, 13, 17))
+
+
+@model
+def quantized_lines():
+    """Convolutions in one dimension, and a product after them."""
+    network = nn.Sequential(
+        nn.Conv1d(5, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 8, 5, stride=2), nn.Flatten(), nn.Linear(8 * 9, 7)
+    )
+    return static(network, (2, 5, 21), levels=2)
+
+
+@model
+def quantized_joins():
+    """Sums, products and concatenations of branches that have scales of their own, with what follows them."""
+
+    class Joins(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(4, 8, 1)
+
+        def forward(self, x, y):
+            a, b = self.first(x), 3 * self.second(x)
+            return torch.relu(a + b), a * b, torch.cat([a, b, y], 1), (a + y[:, :8]).clamp(0, 1)
+
+    return static(Joins(), (1, 4, 9, 11), (1, 8, 9, 11), levels=2)
+
+
+@model
+def quantized_pools():
+    """Maxima and means of quantized pictures."""
+
+    class Pools(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before = nn.Conv2d(3, 16, 3, padding=1)
+
+        def forward(self, x):
+            x = self.before(x)
+            pooled = nn.functional.max_pool2d(x, 3, 2, 1)
+            return pooled, nn.functional.adaptive_avg_pool2d(x, 1), x.mean((2, 3)), nn.functional.avg_pool2d(x, 2)
+
+    return static(Pools(), (1, 3, 12, 14), levels=2)
+
+
+@model
+def quantized_activations():
+    """Functions of one quantized tensor, which are tables."""
+
+    class Activations(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before = nn.Conv2d(3, 8, 1)
+            names = ("hardswish", "hardsigmoid", "relu6", "leaky_relu", "sigmoid", "silu", "gelu", "tanh", "elu")
+            self.functions = [getattr(nn.functional, name) for name in names]
+            self.after = nn.ModuleList([nn.Conv2d(8, 8, 1) for _ in self.functions])
+
+        def forward(self, x):
+            x = self.before(2 * x)
+            return [after(function(x)) for function, after in zip(self.functions, self.after)]
+
+    return static(Activations(), (1, 3, 8, 8), levels=3)
+
+
+@model
+def quantized_gate():
+    """An inverted residual with a squeeze-and-excitation gate, as MobileNetV3 has."""
+
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.expand, self.depthwise = nn.Conv2d(16, 48, 1), nn.Conv2d(48, 48, 5, padding=2, groups=48)
+            self.squeeze, self.excite = nn.Conv2d(48, 12, 1), nn.Conv2d(12, 48, 1)
+            self.project = nn.Conv2d(48, 16, 1)
+
+        def forward(self, x):
+            y = nn.functional.hardswish(self.depthwise(nn.functional.hardswish(self.expand(x))))
+            gate = torch.relu(self.squeeze(nn.functional.adaptive_avg_pool2d(y, 1)))
+            return x + self.project(y * nn.functional.hardsigmoid(self.excite(gate)))
+
+    return static(Gate(), (1, 16, 14, 14), levels=3)
+
+
+@model
+def quantized_shapes():
+    """What is quantized, arranged in other ways before it is multiplied."""
+
+    class Shapes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.after = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 12)
+
+        def forward(self, x):
+            x = self.before(x)
+            tokens = x.flatten(2).transpose(1, 2)
+            return self.after(tokens), self.after(tokens[:, :5]), nn.functional.pad(x, (1, 2, 0, 1)), x[:, 2:6]
+
+    return static(Shapes(), (1, 3, 6, 7), levels=2)
+
+
+@model
+def quantized_dynamic_tokens():
+    """Dynamic int8 of three dimensions: one scale for all tokens, weights by channel."""
+    network = nn.Sequential(nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 24, bias=False))
+    calls = [(uniform(2, 5, 24),) for _ in range(2)]
+    return Model(network, calls, tolerance=1.5 * LEVEL, quantize=quantizer(is_per_channel=True, is_dynamic=True))
