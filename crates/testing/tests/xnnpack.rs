@@ -17,7 +17,7 @@ use rushlight_testing::recorded::{self, Recording};
 const PAGE: &str = "\
 # Models that ExecuTorch lowered for XNNPACK
 
-Made by `tools/models/xnnpack.py` with random weights and ExecuTorch's own partitioner, in two types. Each program is
+Made by `tools/models/xnnpack.py` with random weights and ExecuTorch's own partitioner, in two types and some in int8. Each program is
 compiled for the CPU back end, and loaded with lowering; both are run and compared with what ExecuTorch's XNNPACK delegate
 answered for the same input. The error is the largest difference, relative to the largest element of the output. In
 float16 XNNPACK rounds at every step and Rushlight only at the end, so that most of the difference is XNNPACK's own error,

@@ -229,6 +229,8 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    quantize: Any = None,
+    calibration: Any = None,
     backend: _Backends = None,
     precision: Literal["f32", "f16", "bf16"] = "f32",
     share_state: bool = False,

@@ -219,6 +219,8 @@ def export(
     *,
     dynamic_shapes=None,
     strict=False,
+    quantize=None,
+    calibration=None,
     backend=None,
     precision="f32",
     share_state=False,
@@ -233,20 +235,32 @@ def export(
 
     `args`, `kwargs`, `dynamic_shapes` and `strict` are what `torch.export.export` takes. For several methods `model`
     is a dict of method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
+    `quantize`: "int8" (static: scales of activations are observed), "int8-dynamic" (linear layers, with scales that are
+    chosen when the program runs), or a quantizer of PT2E, such as `rushlight.quantizers.CpuQuantizer`. Needs torchao.
+    `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, which static quantization observes; for
+    several methods a dict of these.
     The rest is as for `rushlight.compile`.
     """
     # Checked before the export, which may take long.
     backends = adapted(backend)
+    if quantize == "int8" and calibration is None:
+        raise ValueError('quantize="int8" needs inputs to observe: calibration=batches')
     import torch
 
-    def exported(module, args, kwargs, dynamic_shapes):
+    def exported(module, args, kwargs, dynamic_shapes, calibration=calibration):
         with torch.no_grad():
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+            if quantize is None:
+                return program
+            module = _quantized(program, quantize, calibration)
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
     if isinstance(model, Mapping):
         kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
         source = {
-            name: exported(module, args[name], kwargs.get(name), dynamic_shapes.get(name))
+            name: exported(
+                module, args[name], kwargs.get(name), dynamic_shapes.get(name), (calibration or {}).get(name)
+            )
             for name, module in model.items()
         }
     else:
@@ -263,6 +277,30 @@ def export(
         external_weights=external_weights,
         external_weights_max_bytes=external_weights_max_bytes,
     )
+
+
+def _quantized(program, quantize, calibration):
+    """An exported program as a module of PT2E's quantized operators."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    from .quantizers import CpuQuantizer, Int8
+
+    names = {"int8": Int8(), "int8-dynamic": Int8(dynamic=True)}
+    if isinstance(quantize, str):
+        if quantize not in names:
+            raise ValueError(f"no quantization is called {quantize!r}: int8, int8-dynamic, or a quantizer")
+        quantize = CpuQuantizer(names[quantize])
+    prepared = prepare_pt2e(program.module(check_guards=False), quantize)
+    seen = 0
+    for inputs in calibration or ():
+        prepared(*(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+        seen += 1
+    if calibration is None:
+        # Observers of weights see them when the module runs.
+        prepared(*program.example_inputs[0], **program.example_inputs[1])
+    elif not seen:
+        raise ValueError("calibration has no inputs: observers have seen nothing")
+    return convert_pt2e(prepared)
 
 
 def register_op(name, function, *, inputs=None):

@@ -1,0 +1,146 @@
+"""Models that the CPU back end's quantizer annotates, against the quantized graphs in eager PyTorch. Needs torch, torchao."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchao")
+
+import rushlight
+from rushlight.quantizers import CpuQuantizer, Int8
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+
+
+class Block(nn.Module):
+    """An inverted residual with a gate, and a classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.Hardswish())
+        self.expand = nn.Sequential(nn.Conv2d(16, 48, 1), nn.BatchNorm2d(48), nn.ReLU6())
+        self.depthwise = nn.Sequential(nn.Conv2d(48, 48, 3, padding=1, groups=48), nn.BatchNorm2d(48), nn.ReLU())
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(48, 48, 1), nn.Hardsigmoid())
+        self.project = nn.Conv2d(48, 16, 1)
+        self.classifier = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.depthwise(self.expand(x))
+        x = x + self.project(y * self.gate(y))
+        x = torch.cat([x, nn.functional.max_pool2d(x, 3, 1, 1)], 1)[:, ::2]
+        return self.classifier(x.mean((2, 3)))
+
+
+def batches(count=4):
+    generator = torch.Generator().manual_seed(3)
+    return [(torch.randn(1, 3, 24, 24, generator=generator),) for _ in range(count)]
+
+
+def block():
+    torch.manual_seed(0)
+    model = Block()
+    for (batch,) in batches():
+        model(torch.cat([batch, batch + 0.1]))
+    return model.eval()
+
+
+def quantized(model, quantizer, calibration, prepare=prepare_pt2e):
+    args = calibration[0]
+    prepared = prepare(torch.export.export(model, args).module(check_guards=False), quantizer)
+    for batch in calibration:
+        prepared(*batch)
+    return torch.export.export(convert_pt2e(prepared), args)
+
+
+def integers(program):
+    return sum("quantize_per_tensor" in str(node.target) for node in program.graph.nodes)
+
+
+def agree(program, args, tolerance):
+    compiled = rushlight.compile(program, backend="cpu")
+    with torch.no_grad():
+        expected = program.module(check_guards=False)(*args)
+    got = compiled(*args)
+    assert (got - expected).abs().max() <= tolerance * expected.abs().max()
+    return compiled, expected
+
+
+def test_static_models_agree_with_their_graph_and_stay_near_the_model():
+    model, calibration = block(), batches()
+    program = quantized(model, CpuQuantizer(), calibration)
+    compiled, _ = agree(program, calibration[0], 0.05)
+    with torch.no_grad():
+        floats = model(*calibration[0])
+    assert (compiled(*calibration[0]) - floats).abs().max() <= 0.12 * floats.abs().max()
+    # What follows a product is rounded with it: one pair for each product, sum, product of tensors, join and pool.
+    assert integers(program) < 40
+    small = len(compiled.buffer)
+    whole = len(rushlight.compile(torch.export.export(model, calibration[0]), backend="cpu").buffer)
+    assert small < whole
+
+
+def test_export_does_all_of_it():
+    model, calibration = block(), batches()
+    program = rushlight.export(model, calibration[0], quantize="int8", calibration=calibration, backend="cpu")
+    with torch.no_grad():
+        floats = model(*calibration[0])
+    assert (program(*calibration[0]) - floats).abs().max() <= 0.12 * floats.abs().max()
+    with pytest.raises(ValueError, match="calibration=batches"):
+        rushlight.export(model, calibration[0], quantize="int8")
+    with pytest.raises(ValueError, match="no inputs"):
+        rushlight.export(model, calibration[0], quantize="int8", calibration=[])
+    with pytest.raises(ValueError, match="int8-dynamic"):
+        rushlight.export(model, calibration[0], quantize="int7", calibration=calibration)
+    with pytest.raises(ValueError, match="histogram or minmax"):
+        Int8(observer="mean")
+
+
+def test_dynamic_linear_layers():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 16)).eval()
+    args = (torch.randn(4, 7, 32),)
+    program = rushlight.export(model, args, quantize="int8-dynamic", backend="cpu")
+    with torch.no_grad():
+        floats = model(*args)
+    assert (program(*args) - floats).abs().max() <= 0.03 * floats.abs().max()
+    agree(quantized(model, CpuQuantizer(Int8(dynamic=True)), [args]), args, 0.01)
+
+
+def test_training_with_fake_quantization_folds_batch_norms():
+    model, calibration = block().train(), batches()
+    args = (torch.cat([calibration[0][0], calibration[1][0]]),)
+    prepared = prepare_qat_pt2e(torch.export.export(model, args).module(check_guards=False), CpuQuantizer(Int8(qat=True)))
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=1e-3)
+    for _ in range(3):
+        prepared(*args).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch_ao_eval = __import__("torchao.quantization.pt2e", fromlist=["move_exported_model_to_eval"])
+    torch_ao_eval.move_exported_model_to_eval(prepared)
+    program = torch.export.export(convert_pt2e(prepared), args)
+    assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
+    agree(program, args, 0.05)
+
+
+def test_scopes():
+    model, calibration = block(), batches()
+    whole = integers(quantized(model, CpuQuantizer(), calibration))
+    named = CpuQuantizer().set_module_name("gate", None).set_module_name("classifier", None)
+    without_gate = quantized(model, named, calibration)
+    assert integers(without_gate) < whole
+    agree(without_gate, calibration[0], 0.05)
+    typed = CpuQuantizer().set_module_type(nn.Conv2d, None).set_operator_type(torch.ops.aten.linear.default, None)
+    # Nothing is a product any more, and what follows floats stays floats.
+    assert integers(quantized(model, typed, calibration)) == 0
+    only = CpuQuantizer(None).set_module_name("project", Int8(per_channel=False, observer="minmax"))
+    agree(quantized(model, only, calibration), calibration[0], 0.05)
+
+
+def test_quantizers_compose():
+    model, calibration = block(), batches()
+    static = CpuQuantizer().set_module_name("classifier", None)
+    dynamic = CpuQuantizer(None).set_module_name("classifier", Int8(dynamic=True))
+    program = quantized(model, ComposableQuantizer([static, dynamic]), calibration)
+    assert any("choose_qparams" in str(node.target) for node in program.graph.nodes)
+    agree(program, calibration[0], 0.05)
