@@ -144,7 +144,7 @@ impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Product { a, packed, c, n, k, tail } = *self.product;
+        let Product { a, packed, k, .. } = *self.product;
         let groups = k / GROUP;
         let stride = groups * GROUP_BYTES;
         let mut weights = packed.as_ptr().wrapping_add(self.panel * stride);
@@ -193,7 +193,29 @@ impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
                 unsafe { s.store(copy[r][p].as_mut_ptr().cast(), numbers[r][p]) };
             }
         }
-        for p in 0..P {
+        let numbers = copy.as_ptr().cast();
+        s.vectorize(Finish { product: self.product, numbers, rows: R, panels: P, row: self.row, panel: self.panel });
+    }
+}
+
+/// What follows the sums of a tile: code of its own for all sizes of tiles.
+struct Finish<'a> {
+    product: &'a Product<'a>,
+    /// `[rows][panels][16]`, which the maker has written.
+    numbers: *const f32,
+    rows: usize,
+    panels: usize,
+    row: usize,
+    panel: usize,
+}
+
+impl Job for Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Product { c, n, tail, .. } = *self.product;
+        for p in 0..self.panels {
             let column = (self.panel + p) * LANES;
             let lanes = (n - column).min(LANES);
             let sums = s.read(&tail.sums[column..column + lanes]);
@@ -201,11 +223,11 @@ impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
                 Some(bias) => s.read(&bias[column..column + lanes]),
                 None => s.splat(0.0),
             };
-            for (r, numbers) in copy.iter().enumerate() {
+            for r in 0..self.rows {
                 let row = self.row + r;
                 let (scale, zero) = (tail.rows.scales[row], tail.rows.zeros[row]);
-                // SAFETY: it was written above.
-                let v = unsafe { s.load(numbers[p].as_ptr().cast()) };
+                // SAFETY: the maker has written it.
+                let v = unsafe { s.load(self.numbers.wrapping_add((r * self.panels + p) * LANES)) };
                 let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
                 let v = tail.activation.apply(s, s.add(v, bias));
                 // SAFETY: `gemm_u4` has checked the output, and this task alone has these elements.

@@ -134,7 +134,9 @@ impl<R: ByteRows> Job for Block<'_, R> {
                 let group_column = panel * LANES;
                 let weights = product.packed.as_ptr().wrapping_add((group * group_panels + panel) * panel_bytes);
                 let tile = Tile {
-                    product,
+                    steps: &product.steps,
+                    out: product.out,
+                    out_stride: product.out_stride,
                     pointers: pointers.pointers.as_ptr().cast(),
                     pointer_stride: count,
                     taps,
@@ -155,9 +157,12 @@ impl<R: ByteRows> Job for Block<'_, R> {
     }
 }
 
-/// Rows times panels, with their sums in registers.
-struct Tile<'a, R> {
-    product: &'a ByteProduct<'a, R>,
+/// Rows times panels, with their sums in registers. It is the same code for all ways in which rows are found.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    steps: &'a ByteSteps,
+    out: Start,
+    out_stride: usize,
     /// Where the rows' elements are: `[taps][pointer_stride]`, beginning with the tile's first row.
     pointers: *const *const u8,
     pointer_stride: usize,
@@ -173,16 +178,7 @@ struct Tile<'a, R> {
     columns: usize,
 }
 
-// Not derived, which would ask for rows that can be copied.
-impl<R> Clone for Tile<'_, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R> Copy for Tile<'_, R> {}
-
-impl<R: ByteRows> Tile<'_, R> {
+impl Tile<'_> {
     /// Computes `count` rows below each other, in tiles as high as there are, and lower ones at the end.
     #[inline(always)]
     fn all_rows<S: Simd, const P: usize>(mut self, s: S, count: usize) {
@@ -195,7 +191,7 @@ impl<R: ByteRows> Tile<'_, R> {
                 // Few heights for each instruction set: each is compiled.
                 if const { $rows == S::QUAD_ROWS || $rows == S::QUAD_ROWS / 2 || $rows == 1 || ($rows == 4 && S::QUAD_ROWS > 4) } {
                     while left >= $rows {
-                        s.vectorize(Fixed::<R, $rows, P>(self));
+                        s.vectorize(Fixed::<$rows, P>(self));
                         left -= $rows;
                         self.row += $rows;
                         self.pointers = self.pointers.wrapping_add($rows);
@@ -208,16 +204,16 @@ impl<R: ByteRows> Tile<'_, R> {
 }
 
 /// A tile of `N` rows and `P` panels.
-struct Fixed<'a, R, const N: usize, const P: usize>(Tile<'a, R>);
+struct Fixed<'a, const N: usize, const P: usize>(Tile<'a>);
 
-impl<R: ByteRows, const N: usize, const P: usize> Job for Fixed<'_, R, N, P> {
+impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
     type Out = ();
 
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let tile = self.0;
-        let steps = &tile.product.steps;
+        let steps = tile.steps;
         let mut sums = [[s.splat(0.0); P]; N];
         for p in 0..P {
             let n = (tile.columns - p * LANES).min(LANES);
@@ -272,8 +268,8 @@ impl<R: ByteRows, const N: usize, const P: usize> Job for Fixed<'_, R, N, P> {
             row: tile.row,
             column: tile.column,
             columns: tile.columns,
-            out: tile.product.out,
-            out_stride: tile.product.out_stride,
+            out: tile.out,
+            out_stride: tile.out_stride,
         };
         // SAFETY: `ByteProduct::run` asks for the places of all tensors, and tasks are disjoint.
         unsafe { finish.run_on(s) };
