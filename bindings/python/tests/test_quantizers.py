@@ -144,3 +144,29 @@ def test_quantizers_compose():
     program = quantized(model, ComposableQuantizer([static, dynamic]), calibration)
     assert any("choose_qparams" in str(node.target) for node in program.graph.nodes)
     agree(program, calibration[0], 0.05)
+
+
+def test_parameters_that_make_no_sense():
+    class Rounded(nn.Module):
+        def __init__(self, scale, zero_point):
+            super().__init__()
+            self.parameters_of_int8 = scale, zero_point, -128, 127, torch.int8
+
+        def forward(self, x):
+            integers = torch.ops.quantized_decomposed.quantize_per_tensor(x, *self.parameters_of_int8)
+            return torch.ops.quantized_decomposed.dequantize_per_tensor(integers, *self.parameters_of_int8)
+
+    args = (torch.randn(2, 3),)
+    agree(torch.export.export(Rounded(0.1, -3), args), args, 0.0)
+    for scale, zero_point in ((0.0, 0), (float("nan"), 0), (float("inf"), 0), (0.1, 128)):
+        program = torch.export.export(Rounded(scale, zero_point), args)
+        with pytest.raises(rushlight.Error, match="a scale|a zero point") as raised:
+            rushlight.compile(program)
+        assert "quantize_per_tensor" in str(raised.value)
+
+
+def test_observers_that_saw_nothing():
+    model, calibration = block(), batches()
+    prepared = prepare_pt2e(torch.export.export(model, calibration[0]).module(check_guards=False), CpuQuantizer())
+    with pytest.raises(rushlight.Error, match="calibrate"):
+        rushlight.compile(torch.export.export(convert_pt2e(prepared), calibration[0]))

@@ -209,7 +209,7 @@ fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)>
 }
 
 /// The elements of a small constant of numbers.
-fn numbers(constant: &Constant) -> Option<Vec<f64>> {
+pub(super) fn numbers(constant: &Constant) -> Option<Vec<f64>> {
     let bytes = constant.read().ok()?;
     Some(match constant.ty.dtype {
         ScalarType::Float => bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect(),

@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
+use crate::quant;
 
 use super::schema::{Argument, ConstantValue, InputSpec, OutputSpec, Text};
 use super::{ExportedProgram, Weights};
@@ -48,6 +49,7 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     for (method, program, source) in &parsed {
         let site = |error: Error| error.at(format!("method `{method}`"));
         let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
+        quant::check(&graph, &model.constants).map_err(site)?;
         model.add_method(method, graph);
     }
     Ok(model)
