@@ -271,19 +271,20 @@ pub const GROUP: usize = 32;
 /// Bytes of a group of a panel: 16 scales, and the weights.
 pub(crate) const GROUP_BYTES: usize = PANEL * size_of::<f32>() + PANEL * GROUP / 2;
 
-/// Bytes of a packed matrix of `k` rows, a multiple of 32, and `n` columns of four bits; `None` if that does not fit in
-/// `usize`, or `k` is no multiple.
-pub fn matrix_i4_len(k: usize, n: usize) -> Option<usize> {
+/// Bytes of a packed matrix of `k` rows, a multiple of 32, and `n` columns of four bits, whose groups may have zeros; `None` if
+/// that does not fit in `usize`, or `k` is no multiple.
+pub fn matrix_i4_len(k: usize, n: usize, has_zeros: bool) -> Option<usize> {
     let groups = k.is_multiple_of(GROUP).then_some(k / GROUP)?;
-    n.div_ceil(PANEL).checked_mul(groups)?.checked_mul(GROUP_BYTES)
+    let each = GROUP_BYTES + if has_zeros { PANEL } else { 0 };
+    n.div_ceil(PANEL).checked_mul(groups)?.checked_mul(each)
 }
 
-/// Packs a matrix of numbers from -8 to 7, `get(k, n)`, each with the scale of its group, `scale(k / 32, n)`, into memory of
-/// [`matrix_i4_len`], all of which is written.
+/// Packs a matrix of numbers from -8 to 7, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / 32, n)`,
+/// into memory of [`matrix_i4_len`], all of which is written. Zeros, from -8 to 7 too, are kept if there is room for them.
 ///
 /// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then `[4][16][4]` bytes. Byte `[j][n][i]` has the
 /// weight of row `4 j + i` of the group in its low four bits and that of row `16 + 4 j + i` in its high ones, 8 above
-/// themselves.
+/// themselves. After all groups the zeros, `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves.
 ///
 /// # Panics
 /// When `packed` has another length.
@@ -292,20 +293,27 @@ pub fn matrix_i4_into(
     k: usize,
     n: usize,
     get: impl Fn(usize, usize) -> i8,
-    scale: impl Fn(usize, usize) -> f32,
+    parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    assert_eq!(Some(packed.len()), matrix_i4_len(k, n), "memory for the weights");
+    let has_zeros = Some(packed.len()) == matrix_i4_len(k, n, true);
+    let len = matrix_i4_len(k, n, false).filter(|len| has_zeros || *len == packed.len());
+    let (packed, zeros) = packed.split_at_mut(len.expect("memory for the weights"));
     let groups = (k / GROUP).max(1);
+    let above = |number: i8| (number + 8).cast_unsigned() & 15;
     for (at, bytes) in packed.chunks_exact_mut(GROUP_BYTES).enumerate() {
         let (panel, group) = (at / groups, at % groups);
         let (scales, weights) = bytes.split_at_mut(PANEL * size_of::<f32>());
         for (lane, bytes) in scales.chunks_exact_mut(size_of::<f32>()).enumerate() {
             let column = panel * PANEL + lane;
-            bytes.copy_from_slice(&if column < n { scale(group, column) } else { 0.0 }.to_le_bytes());
+            let (scale, zero) = if column < n { parameters(group, column) } else { (0.0, 0) };
+            bytes.copy_from_slice(&scale.to_le_bytes());
+            if let Some(to) = zeros.get_mut(at * PANEL + lane) {
+                *to = above(zero);
+            }
         }
         for (at, byte) in weights.iter_mut().enumerate() {
             let (row, column) = (group * GROUP + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
-            let bits = |row: usize| if column < n { (get(row, column) + 8).cast_unsigned() & 15 } else { 8 };
+            let bits = |row: usize| if column < n { above(get(row, column)) } else { 8 };
             *byte = bits(row) | bits(row + GROUP / 2) << 4;
         }
     }

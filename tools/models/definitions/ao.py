@@ -3,7 +3,7 @@
 import torch
 from registry import Model, model, uniform
 from torch import nn
-from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig, quantize_
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig, MappingType, quantize_
 from torchao.quantization.granularity import PerGroup
 from torchao.utils import unwrap_tensor_subclass
 
@@ -18,8 +18,8 @@ def model_of(network):
     return Model(network, [(uniform(3, 64),), (uniform(3, 64),)], tolerance=1e-2, beyond_wheel=True)
 
 
-def four_bits():
-    return Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32))
+def four_bits(**options):
+    return Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32), **options)
 
 
 @model
@@ -31,6 +31,13 @@ def ao_8da4w():
 @model
 def ao_8da4w_unwrapped():
     return model_of(unwrap_tensor_subclass(perceptron(four_bits())))
+
+
+@model
+def ao_8da4w_zero_points():
+    """Groups whose zero points are not 0."""
+    config = four_bits(weight_mapping_type=MappingType.ASYMMETRIC)
+    return model_of(unwrap_tensor_subclass(perceptron(config)))
 
 
 @model

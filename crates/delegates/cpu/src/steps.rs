@@ -176,13 +176,14 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     let m = y.len().checked_div(n).unwrap_or(0);
     let integers = step.tail.integers.as_ref().ok_or_else(damaged)?;
+    let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
     let tail = GroupTail {
+        has_zeros: rushlight_engine::pack::matrix_i4_len(k, n, true) == Some(b.len()),
         rows: row_scales(integers.rows.ok_or_else(damaged)?, &reader)?,
         sums: reader.floats(integers.offsets)?,
         bias: reader.optional(step.tail.bias)?,
         activation: activation(step.tail.activation),
     };
-    let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
     done(rushlight_engine::gemm_u4(engine, [m, n, k], a, b, y, &tail))
 }
 

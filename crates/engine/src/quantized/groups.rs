@@ -15,7 +15,9 @@ use super::RowScales;
 #[derive(Debug, Clone, Copy)]
 pub struct GroupTail<'a> {
     pub rows: RowScales<'a>,
-    /// For each column: the sum of its weights, each with its scale.
+    /// Whether the groups of weights have zeros.
+    pub has_zeros: bool,
+    /// For each column: the sum of its weights, each less its zero and with its scale.
     pub sums: &'a [f32],
     pub bias: Option<&'a [f32]>,
     pub activation: Activation,
@@ -39,7 +41,7 @@ pub fn gemm_u4(
 ) -> Result<(), Error> {
     at_least("a", a.len(), size("a", &[m, k])?)?;
     at_least("c", c.len(), size("c", &[m, n])?)?;
-    let bytes = crate::pack::matrix_i4_len(k, n).ok_or(Error::Size { what: "packed weights" })?;
+    let bytes = crate::pack::matrix_i4_len(k, n, tail.has_zeros).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), bytes)?;
     at_least("sums", tail.sums.len(), n)?;
     tail.rows.check(m)?;
@@ -103,6 +105,13 @@ impl Job for Panels<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if self.product.tail.has_zeros { self.tiles::<S, true>(s) } else { self.tiles::<S, false>(s) }
+    }
+}
+
+impl Panels<'_> {
+    #[inline(always)]
+    fn tiles<S: Simd, const ZEROS: bool>(self, s: S) {
         let Self { product, share: Share { rows, panels, .. } } = self;
         let mut panel = panels.start;
         while panel < panels.end {
@@ -111,18 +120,18 @@ impl Job for Panels<'_> {
             let is_pair = const { S::VECTORS >= 32 } && panels.end - panel >= 2 && rows.len() >= MOST_ROWS;
             if is_pair {
                 while rows.end - row >= MOST_ROWS {
-                    s.vectorize(Tile::<MOST_ROWS, 2> { product, panel, row });
+                    s.vectorize(Tile::<MOST_ROWS, 2, ZEROS> { product, panel, row });
                     row += MOST_ROWS;
                 }
             }
             for panel in panel..panel + if is_pair { 2 } else { 1 } {
                 let mut row = row;
                 while rows.end - row >= 4 {
-                    s.vectorize(Tile::<4, 1> { product, panel, row });
+                    s.vectorize(Tile::<4, 1, ZEROS> { product, panel, row });
                     row += 4;
                 }
                 while row < rows.end {
-                    s.vectorize(Tile::<1, 1> { product, panel, row });
+                    s.vectorize(Tile::<1, 1, ZEROS> { product, panel, row });
                     row += 1;
                 }
             }
@@ -131,27 +140,30 @@ impl Job for Panels<'_> {
     }
 }
 
-/// `R` rows times `P` panels.
-struct Tile<'a, const R: usize, const P: usize> {
+/// `R` rows times `P` panels, whose groups may have zeros.
+struct Tile<'a, const R: usize, const P: usize, const ZEROS: bool> {
     product: &'a Product<'a>,
     panel: usize,
     row: usize,
 }
 
-impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
+impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, ZEROS> {
     type Out = ();
 
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Product { a, packed, k, .. } = *self.product;
+        let Product { a, packed, n, k, .. } = *self.product;
         let groups = k / GROUP;
         let stride = groups * GROUP_BYTES;
         let mut weights = packed.as_ptr().wrapping_add(self.panel * stride);
         let mut left = a.as_ptr().wrapping_add(self.row * k);
+        let mut zeros = packed.as_ptr().wrapping_add(n.div_ceil(LANES) * stride + self.panel * groups * LANES);
+        let ones = s.splat(f32::from_bits(0x0101_0101));
         let mut numbers = [[s.splat(0.0); P]; R];
         for _ in 0..groups {
             let mut sums = [[s.splat(0.0); P]; R];
+            let mut bytes = [s.splat(0.0); R];
             for line in 0..4 {
                 let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
                 for p in 0..P {
@@ -167,17 +179,44 @@ impl<const R: usize, const P: usize> Job for Tile<'_, R, P> {
                     let second = unsafe { at.wrapping_add(GROUP / 2).cast::<u32>().read_unaligned() };
                     let first = s.splat(f32::from_bits(u32::from_le(first)));
                     let second = s.splat(f32::from_bits(u32::from_le(second)));
+                    if const { ZEROS && R == 1 } {
+                        bytes[r] = s.dot4(first, ones, bytes[r]);
+                        bytes[r] = s.dot4(second, ones, bytes[r]);
+                    }
                     for p in 0..P {
                         sums[r][p] = s.dot4(first, low[p], sums[r][p]);
                         sums[r][p] = s.dot4(second, high[p], sums[r][p]);
                     }
                 }
             }
-            for p in 0..P {
-                // SAFETY: as above.
-                let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+            if const { ZEROS } {
+                // Sums of bytes times zeros are integers that `f32` holds.
                 for r in 0..R {
-                    numbers[r][p] = s.add(numbers[r][p], s.mul(s.floats(sums[r][p]), scale));
+                    if const { R > 1 } {
+                        // SAFETY: each row has 32 bytes for each group.
+                        let row = unsafe { left.wrapping_add(r * k).cast::<[u8; GROUP]>().read_unaligned() };
+                        bytes[r] = s.splat(f32::from_bits(row.iter().map(|byte| u32::from(*byte)).sum()));
+                    }
+                }
+                for p in 0..P {
+                    // SAFETY: after all groups each has 16 zeros.
+                    let zero = unsafe { s.load_bytes(zeros.wrapping_add(p * groups * LANES), LANES) };
+                    let zero = s.sub(s.floats(zero), s.splat(8.0));
+                    // SAFETY: as above.
+                    let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+                    for r in 0..R {
+                        let sum = s.sub(s.floats(sums[r][p]), s.mul(s.floats(bytes[r]), zero));
+                        numbers[r][p] = s.add(numbers[r][p], s.mul(sum, scale));
+                    }
+                }
+                zeros = zeros.wrapping_add(LANES);
+            } else {
+                for p in 0..P {
+                    // SAFETY: as above.
+                    let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+                    for r in 0..R {
+                        numbers[r][p] = s.add(numbers[r][p], s.mul(s.floats(sums[r][p]), scale));
+                    }
                 }
             }
             weights = weights.wrapping_add(GROUP_BYTES);

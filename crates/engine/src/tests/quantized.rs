@@ -381,16 +381,21 @@ fn products_of_rows_with_scales_of_their_own() {
         let (scales, bias) = (numbers.vector(k / pack::GROUP * n), numbers.vector(n));
         let group_scale = |group: usize, column: usize| 0.01 + scales[group * n + column].abs() * 0.1;
         let column_scale = |column: usize| group_scale(0, column);
-        let mut four = vec![9; pack::matrix_i4_len(k, n).unwrap()];
-        pack::matrix_i4_into(&mut four, k, n, |row, column| integers[row * n + column], group_scale);
+        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { ((group + column) % 16) as i8 - 8 };
+        let has_zeros = m != 3;
+        let mut four = vec![9; pack::matrix_i4_len(k, n, has_zeros).unwrap()];
+        let parameters = |group: usize, column: usize| (group_scale(group, column), group_zero(group, column));
+        pack::matrix_i4_into(&mut four, k, n, |row, column| integers[row * n + column], parameters);
+        let less_zero = |row: usize, column: usize| {
+            f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP, column))
+        };
         let mut eight = vec![9; pack::matrix_i8_len(k, n).unwrap()];
         pack::matrix_i8_into(&mut eight, k, n, |row, column| integers[row * n + column]);
         let column_sum = |column: usize| (0..k).map(|row| i32::from(integers[row * n + column])).sum::<i32>();
         let offsets: Vec<i32> = (0..n).map(column_sum).collect();
         let column_scales: Vec<f32> = (0..n).map(column_scale).collect();
         let group_sum = |column: usize| {
-            let term =
-                |row: usize| f64::from(group_scale(row / pack::GROUP, column)) * f64::from(integers[row * n + column]);
+            let term = |row: usize| f64::from(group_scale(row / pack::GROUP, column)) * less_zero(row, column);
             (0..k).map(term).sum::<f64>() as f32
         };
         let sums: Vec<f32> = (0..n).map(group_sum).collect();
@@ -409,7 +414,7 @@ fn products_of_rows_with_scales_of_their_own() {
             }
             let rows = RowScales { scales: &chosen[..m], zeros: &chosen[m..] };
             let (mut by_four, mut by_eight) = (vec![0.0; m * n], vec![0.0; m * n]);
-            let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
+            let tail = GroupTail { rows, has_zeros, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
             gemm_u4(&engine, [m, n, k], &bytes, &four, &mut by_four, &tail).unwrap();
             let tail = QuantTail {
                 offsets: &offsets,
@@ -423,13 +428,12 @@ fn products_of_rows_with_scales_of_their_own() {
             gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &eight, (&mut by_eight).into(), &tail).unwrap();
             for i in 0..m * n {
                 let (row, column) = (i / n, i % n);
-                let product = |scale: &dyn Fn(usize) -> f32| {
-                    let term =
-                        |at: usize| number(row, at) * f64::from(integers[at * n + column]) * f64::from(scale(at));
-                    (0..k).map(term).sum::<f64>() + f64::from(bias[column])
+                let product = |weight: &dyn Fn(usize) -> f64| {
+                    (0..k).map(|at| number(row, at) * weight(at)).sum::<f64>() + f64::from(bias[column])
                 };
-                let four = product(&|at| group_scale(at / pack::GROUP, column)).max(0.0);
-                let eight = product(&|_| column_scale(column));
+                let four =
+                    product(&|at| f64::from(group_scale(at / pack::GROUP, column)) * less_zero(at, column)).max(0.0);
+                let eight = product(&|at| f64::from(column_scale(column)) * f64::from(integers[at * n + column]));
                 let near =
                     |got: f32, expected: f64| (f64::from(got) - expected).abs() <= 1e-4 * expected.abs().max(1.0);
                 assert!(near(by_four[i], four), "{engine:?} {m} {n} {k}: {} is not {four}", by_four[i]);

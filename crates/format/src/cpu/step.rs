@@ -28,7 +28,7 @@ pub enum Step {
 /// `y = tail(a x b)`. The rows of `a` are all its dimensions but the last.
 ///
 /// With a packed `b` there is one matrix, `[K, N]` in panels. Otherwise `a` is `[batch…, M, K]` and `b` is `[batch…, K, N]`, or
-/// `[batch…, N, K]` if transposed, with as many batches, or with one.
+/// `[batch…, N, K]` if transposed, with as many batches, or with one. Groups of four bits have zeros if `b` has bytes for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
     pub a: TensorId,

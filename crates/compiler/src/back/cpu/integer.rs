@@ -58,7 +58,7 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         _ => false,
     };
     let has_rows = call.name() != "aten::convolution" && dynamic::has_rounded_rows(graph, input);
-    if has_rows && fits && group_scales(constant).is_some() {
+    if has_rows && fits && group_parameters(constant).is_some() {
         return Some(IntegerProduct::Groups);
     }
     if !fits || !has_scale_of_columns(quantized, axis) {
@@ -70,13 +70,13 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
     bytes_of(graph, input).map(|_| IntegerProduct::Static)
 }
 
-/// The scales of each group of 32 of K of a matrix `[K, N]` of four bits with zeros at 0, as `[K / 32, N]`; `None` of others.
-pub(super) fn group_scales(constant: &Constant) -> Option<Vec<f32>> {
+/// The scale and the zero of each group of 32 of K of a matrix `[K, N]` of four bits, as `[K / 32, N]`; `None` of others.
+pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
     let quantized = constant.quantized()?;
     let quantization = quantized.quantization()?;
     let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
     let &[k, n] = sizes.as_slice() else { return None };
-    let is_four_bits = least >= -8 && greatest <= 7 && quantization.zero_points.iter().all(|zero| *zero == 0);
+    let is_four_bits = least >= -8 && greatest <= 7 && quantization.zero_points.iter().all(|it| (-8..=7).contains(it));
     if !is_four_bits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP) {
         return None;
     }
@@ -89,8 +89,11 @@ pub(super) fn group_scales(constant: &Constant) -> Option<Vec<f32>> {
         _ => return None,
     };
     // Longer groups are several with the same scale.
-    let scale = |at: usize| quantization.scales.get(at / n * pack::GROUP / group * n + at % n).copied();
-    (0..k / pack::GROUP * n).map(scale).collect()
+    let parameters = |at: usize| {
+        let at = at / n * pack::GROUP / group * n + at % n;
+        Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
+    };
+    (0..k / pack::GROUP * n).map(parameters).collect()
 }
 
 /// Whether weights are of 8 bits with their zero at 0, and have one scale or one for each index of an axis.

@@ -12,7 +12,7 @@ use crate::graph::{Constant, Expr, NodeId, ValueId};
 use super::super::call::Call;
 use super::super::dynamic::{self, Role};
 use super::super::error;
-use super::super::integer::{IntegerProduct, Integers, group_scales, scales};
+use super::super::integer::{IntegerProduct, Integers, group_parameters, scales};
 use super::super::view::View;
 use super::Lowering;
 
@@ -129,16 +129,17 @@ impl Lowering<'_> {
         let integers = Integers::of(constant)?;
         let columns = vec![Expr::Int(n as i64)];
         let (b, offsets, scales) = if product == IntegerProduct::Groups {
-            let scales = group_scales(constant).ok_or_else(|| error("weights without scales of groups"))?;
+            let parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
+            let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
             let term = |k: usize, n_: usize| {
-                f64::from(scales.get(k / pack::GROUP * n + n_).copied().unwrap_or(0.0))
-                    * f64::from(integers.get(&[k, n_]))
+                let (scale, zero) = parameters.get(k / pack::GROUP * n + n_).copied().unwrap_or_default();
+                f64::from(scale) * (f64::from(integers.get(&[k, n_])) - f64::from(zero))
             };
             let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
-            let len = pack::matrix_i4_len(k, n).ok_or_else(too_large)?;
+            let len = pack::matrix_i4_len(k, n, has_zeros).ok_or_else(too_large)?;
             let b = self.plan.nibbles(&constant.name, len, move |to| {
-                let scale = |group: usize, column: usize| scales.get(group * n + column).copied().unwrap_or(0.0);
-                pack::matrix_i4_into(to, k, n, |k, n| integers.get(&[k, n]), scale);
+                let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
+                pack::matrix_i4_into(to, k, n, |k, n| integers.get(&[k, n]), of);
                 Ok(())
             })?;
             (b, sums, None)
