@@ -14,7 +14,7 @@ The tolerance is relative to each output's scale: twice XNNPACK's own error agai
 of all models in float32, four roundings in float16. XNNPACK rounds every partial sum to 16 bits on this kind of machine.
 Those in int8 are quantized by PT2E with ExecuTorch's XNNPACKQuantizer, weights by channel, and both sides round at the same
 places, so that results part only where a number lies on the edge between two levels; random weights make more of it from
-layer to layer.
+layer to layer. Those with dynamic activations are compared with what torchao made, in PyTorch.
 """
 
 import argparse
@@ -32,11 +32,13 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
 SEED = 20
-DTYPES = ("float32", "float16", "int8")
+DTYPES = ("float32", "float16", "int8", "8da8w", "8da4w", "8da4w_groups")
+# Linear layers with activations of eight bits whose scales are chosen when they run, made by torchao.
+DYNAMIC = ("8da8w", "8da4w", "8da4w_groups")
 # Those that are quantized too: others take the wheel long, or (swin_t) are programs that its own runtime refuses.
 QUANTIZED = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "edsr")
 PACKAGES = ("executorch", "torch", "torchvision", "timm", "torchsr", "transformers")
-LEAST_TOLERANCE = {"float32": 1e-4, "float16": 4 * 2**-11, "int8": 2e-2}
+LEAST_TOLERANCE = {"float32": 1e-4, "float16": 4 * 2**-11, "int8": 2e-2} | dict.fromkeys(DYNAMIC, 1e-3)
 
 
 def torchvision(name, family="models", **options):
@@ -100,6 +102,19 @@ def sound():
     return (torch.randn(10, 1, 700),)
 
 
+def feed_forward():
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(128, 320), nn.GELU(), nn.Linear(320, 96), nn.ReLU(), nn.Linear(96, 40))
+
+
+def rows():
+    import torch
+
+    # Rows of different sizes, which have scales of their own.
+    return (torch.randn(1, 9, 128) * torch.linspace(0.2, 3, 9)[:, None],)
+
+
 MODELS = {
     name: (lambda name=name: torchvision(name), lambda: picture(224))
     for name in (
@@ -113,6 +128,7 @@ MODELS |= {
     "edsr": (edsr, lambda: picture(224)),
     "mobilebert": (mobilebert, words),
     "wav2letter": (wav2letter, sound),
+    "feed_forward": (feed_forward, rows),
 }
 
 
@@ -158,7 +174,9 @@ def settle(module, args):
 
 
 def dtypes_of(name, wanted):
-    return [dtype for dtype in wanted if dtype != "int8" or name in QUANTIZED]
+    if name == "feed_forward":
+        return [dtype for dtype in wanted if dtype in DYNAMIC]
+    return [dtype for dtype in wanted if dtype not in ("int8", *DYNAMIC) or name in QUANTIZED and dtype == "int8"]
 
 
 def quantized(module, args):
@@ -172,6 +190,23 @@ def quantized(module, args):
     prepared = prepare_pt2e(torch.export.export(module, args).module(check_guards=False), quantizer)
     prepared(*args)
     return convert_pt2e(prepared)
+
+
+def with_dynamic_activations(module, scheme):
+    """A copy whose linear layers torchao has quantized."""
+    import copy
+
+    import torch
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerAxis, PerGroup
+    from torchao.utils import unwrap_tensor_subclass
+
+    granularity = PerGroup(32) if scheme.endswith("_groups") else PerAxis(0)
+    weights = torch.int8 if scheme == "8da8w" else torch.int4
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=weights, weight_granularity=granularity)
+    module = copy.deepcopy(module)
+    quantize_(module, config)
+    return unwrap_tensor_subclass(module)
 
 
 def generate(name, dtypes, out):
@@ -190,6 +225,10 @@ def generate(name, dtypes, out):
         if dtype == "int8":
             write(f"{name}-{dtype}", quantized(module.float(), args), args, want, dtype, out)
             continue
+        if dtype in DYNAMIC:
+            made = with_dynamic_activations(module, dtype)
+            write(f"{name}-{dtype}", made, args, cases.leaves(made(*args)), dtype, out)
+            continue
         wanted = getattr(torch, dtype)
         cast = pytree.tree_map(lambda x: x.to(wanted) if x.is_floating_point() else x, args)
         write(f"{name}-{dtype}", module.to(wanted), cast, want, dtype, out)
@@ -198,14 +237,19 @@ def generate(name, dtypes, out):
 def write(name, module, args, want, dtype, out):
     import cases
     import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
     from executorch.exir import to_edge_transform_and_lower
     from executorch.extension.pybindings import portable_lib
 
     start = time.monotonic()
     with torch.no_grad():
         exported = torch.export.export(module, args)
-        program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+        partitioners = [XnnpackDynamicallyQuantizedPartitioner()] if dtype in DYNAMIC else []
+        partitioners.append(XnnpackPartitioner())
+        program = to_edge_transform_and_lower(exported, partitioner=partitioners).to_executorch()
     plan = program.executorch_program.execution_plan[0]
     instructions = [type(instruction.instr_args).__name__ for chain in plan.chains for instruction in chain.instructions]
     delegated = instructions.count("DelegateCall")

@@ -116,7 +116,8 @@ fn python() -> Result<()> {
 }
 
 /// Models for XNNPACK that take seconds to export and little memory; without `--only` the script makes all.
-const SMALL_XNNPACK_MODELS: &[&str] = &["edsr", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "wav2letter"];
+const SMALL_XNNPACK_MODELS: &[&str] =
+    &["edsr", "feed_forward", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "wav2letter"];
 
 /// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
 /// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results.

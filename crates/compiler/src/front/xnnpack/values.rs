@@ -67,6 +67,8 @@ impl<'a> Values<'a> {
             | Datatype::Qint32
             | Datatype::Qcint8
             | Datatype::Qcint32
+            | Datatype::Qcint4
+            | Datatype::Qbint4
             | Datatype::Qdint8
                 if is_quantized =>
             {
@@ -108,6 +110,13 @@ impl<'a> Values<'a> {
         }
         let tensor = *self.tensor(id)?;
         let value = match tensor {
+            Value { constant: Some(index), dims, quantization: Some(quantization), .. }
+                if matches!(tensor.datatype, Datatype::Qcint4 | Datatype::Qbint4) =>
+            {
+                let sizes: Vec<i64> = dims.iter().map(i64::from).collect();
+                let integers = site.constant(self.four_bits(index, &sizes, site)?);
+                self.dequantized_constant(id, integers, (ScalarType::Char, [-8, 7]), quantization, site)?
+            }
             Value { constant: Some(index), dims, quantization, .. } => {
                 let stored = match tensor.datatype {
                     Datatype::Qint8 | Datatype::Qcint8 => ScalarType::Char,
@@ -119,7 +128,14 @@ impl<'a> Values<'a> {
                 let constant = self.constant(index, TensorType::of(stored, &sizes), site)?;
                 let value = site.constant(constant);
                 match quantization {
-                    Some(quantization) => self.dequantized_constant(id, value, stored, quantization, site)?,
+                    Some(quantization) => {
+                        let range = match stored {
+                            ScalarType::Char => [-128, 127],
+                            ScalarType::Byte => [0, 255],
+                            _ => [i64::from(i32::MIN), i64::from(i32::MAX)],
+                        };
+                        self.dequantized_constant(id, value, (stored, range), quantization, site)?
+                    }
                     None => value,
                 }
             }
@@ -139,34 +155,27 @@ impl<'a> Values<'a> {
         &self,
         id: u32,
         integers: ValueId,
-        dtype: ScalarType,
+        (dtype, range): (ScalarType, [i64; 2]),
         quantization: Quantization<'_>,
         site: &mut dyn Site,
     ) -> Result<ValueId, Error> {
-        let range = match dtype {
-            ScalarType::Char => [-128, 127],
-            ScalarType::Byte => [0, 255],
-            _ => [i64::from(i32::MIN), i64::from(i32::MAX)],
-        };
+        let [min, max] = range;
         match quantization {
             Quantization::PerTensor { scale, zero_point } => {
                 dequantized(site, integers, Rounding::Static { scale, zero_point, range, dtype })
             }
             Quantization::PerChannel { scales, dim } => {
+                let channels = self.tensor(id)?.dims.get(usize::try_from(dim).unwrap_or(usize::MAX));
+                let channels = channels.ok_or_else(|| Error::invalid("scales of a missing dimension"))?;
                 let scales = match scales {
                     Scales::Here(scales) => {
-                        let ty = TensorType::of(ScalarType::Float, &[scales.len() as i64]);
-                        let bytes: Vec<u8> = scales.iter().flat_map(f32::to_le_bytes).collect();
-                        Constant::dense(format!("xnnpack_scales_{id}"), ty, bytes)?
+                        floats(format!("xnnpack_scales_{id}"), &[scales.len() as i64], scales.iter())?
                     }
                     Scales::Constant(index) => {
-                        let channels = self.tensor(id)?.dims.get(usize::try_from(dim).unwrap_or(usize::MAX));
-                        let channels = channels.ok_or_else(|| Error::invalid("scales of a missing dimension"))?;
                         self.constant(index, TensorType::of(ScalarType::Float, &[i64::from(channels)]), site)?
                     }
                 };
                 let scales = site.constant(scales);
-                let [min, max] = range;
                 let args = vec![
                     integers.into(),
                     scales.into(),
@@ -178,8 +187,58 @@ impl<'a> Values<'a> {
                 ];
                 site.one("quantized_decomposed::dequantize_per_channel", args)
             }
-            _ => Err(Error::unsupported("constants with a scale for each group in XNNPACK")),
+            Quantization::PerGroup { scales, group } => {
+                let scales = site.constant(self.group_scales(id, scales, i64::from(group), site)?);
+                let args = vec![
+                    integers.into(),
+                    scales.into(),
+                    Arg::None,
+                    min.into(),
+                    max.into(),
+                    dtype.into(),
+                    i64::from(group).into(),
+                    ScalarType::Float.into(),
+                ];
+                site.one("quantized_decomposed::dequantize_per_channel_group", args)
+            }
+            _ => Err(Error::unsupported("a constant whose scales are chosen when it runs")),
         }
+    }
+
+    /// The scales of groups of a matrix's rows, which are bf16, as `[rows, groups]`.
+    fn group_scales(&self, id: u32, scales: Scales<'_>, group: i64, site: &dyn Site) -> Result<Constant, Error> {
+        let dims: Vec<i64> = self.tensor(id)?.dims.iter().map(i64::from).collect();
+        let [rows, columns] = dims[..] else { return Err(Error::invalid("groups of what is no matrix")) };
+        if group < 1 || columns % group != 0 {
+            return Err(Error::invalid("groups that do not divide the rows of a matrix")
+                .expected(format!("a divisor of {columns}"))
+                .got(group));
+        }
+        let (name, sizes) = (format!("xnnpack_scales_{id}"), [rows, columns / group]);
+        match scales {
+            // The runtime makes bf16 of them, the nearest by this factor before it cuts them off.
+            Scales::Here(scales) => floats(name, &sizes, scales.iter().map(|scale| cut_to_bf16(scale * 1.003_891))),
+            Scales::Constant(index) => {
+                let stored = self.constant(index, TensorType::of(ScalarType::BFloat16, &sizes), site)?;
+                let bytes = stored.read()?;
+                let pairs = bytes.as_chunks().0.iter();
+                floats(name, &sizes, pairs.map(|pair| f32::from_bits(u32::from(u16::from_le_bytes(*pair)) << 16)))
+            }
+        }
+    }
+
+    /// A matrix of integers from -8 to 7, of which two lie in a byte, the first in its low bits; rows begin with a byte.
+    fn four_bits(&self, index: u32, sizes: &[i64], site: &dyn Site) -> Result<Constant, Error> {
+        let [rows, columns] = sizes[..] else { return Err(Error::invalid("four bits of what is no matrix")) };
+        let stored = [rows, (columns + 1) / 2];
+        let packed = self.constant(index, TensorType::of(ScalarType::Byte, &stored), site)?.read()?;
+        let (columns, each) = (columns as usize, stored[1] as usize);
+        let row = |bytes: &[u8]| {
+            let pair = |byte: &u8| [(byte & 15).wrapping_sub(8), (byte >> 4).wrapping_sub(8)];
+            bytes.iter().flat_map(pair).take(columns).collect::<Vec<u8>>()
+        };
+        let integers: Vec<u8> = packed.chunks(each.max(1)).flat_map(row).collect();
+        Constant::dense(format!("xnnpack_{index}"), TensorType::of(ScalarType::Char, sizes), integers)
     }
 
     /// Lets a quantized tensor have its integers and the numbers that they stand for.
@@ -238,6 +297,17 @@ impl<'a> Values<'a> {
         let data = data.slice(0..len).ok_or_else(too_short)?;
         Constant::dense(name, ty, data)
     }
+}
+
+/// A constant of numbers.
+fn floats(name: String, sizes: &[i64], numbers: impl Iterator<Item = f32>) -> Result<Constant, Error> {
+    let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+    Constant::dense(name, TensorType::of(ScalarType::Float, sizes), bytes)
+}
+
+/// A number with the upper 16 of its bits alone.
+fn cut_to_bf16(number: f32) -> f32 {
+    f32::from_bits(number.to_bits() & 0xFFFF_0000)
 }
 
 /// The numbers that integers stand for.
