@@ -16,6 +16,7 @@ pub mod memory;
 pub mod ops;
 mod parallel;
 pub mod partition;
+mod pattern;
 pub mod passes;
 mod pipeline;
 pub mod quant;

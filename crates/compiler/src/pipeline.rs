@@ -1,5 +1,7 @@
 //! The compiler from end to end: what runs, in which order.
 
+use std::collections::HashSet;
+
 use rushlight_format::pte::ProgramModel;
 
 use crate::Bytes;
@@ -136,6 +138,24 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     Ok(report)
 }
 
+/// What a quantization finds whole: layers, and functions that become tables or ends of sums.
+const WHOLE: [&str; 8] = [
+    "aten::linear",
+    "aten::hardswish",
+    "aten::hardsigmoid",
+    "aten::silu",
+    "aten::adaptive_avg_pool2d",
+    "aten::scaled_dot_product_attention",
+    "aten::elu",
+    "aten::avg_pool2d",
+];
+
+/// As [`advance`] to [`Stage::Canonical`], but with layers as one node each.
+pub(crate) fn prepare_layers(model: &mut Model) -> Result<(), Error> {
+    run(&functional(WHOLE.map(ToOwned::to_owned).into()), model)?;
+    run(&simplifying(), model)
+}
+
 fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {
     for pass in passes {
         pass.run(model)?;
@@ -160,11 +180,15 @@ impl ConstantResult {
 fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
     let wanted = ops::definitions().map(|definition| definition.name);
     let wanted = wanted.filter(|name| backends.iter().any(|backend| backend.keeps_whole(name)));
+    functional(wanted.map(ToOwned::to_owned).collect())
+}
+
+fn functional(keep: HashSet<String>) -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(Functionalise),
         Box::new(FreezeStates),
         Box::new(EliminateDeadCode),
-        Box::new(LowerComposites { keep: wanted.map(ToOwned::to_owned).collect() }),
+        Box::new(LowerComposites { keep }),
         Box::new(EliminateDeadCode),
     ]
 }

@@ -8,7 +8,7 @@ use rushlight_compiler::back::cpu::Precision;
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::partition::{Backend, PORTABLE};
-use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile_pt2};
+use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile, import_pt2};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_runtime::Code;
@@ -16,6 +16,8 @@ use rushlight_runtime::Code;
 use crate::atomic::{Files, unwritable};
 use crate::backends::{self, Make};
 use crate::error::Error;
+#[cfg(feature = "cpu")]
+use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{self, LoadMode, Shared};
 
 /// Compiles exported programs, each to a method of one `.pte` file.
@@ -25,6 +27,8 @@ pub struct Compiler {
     /// In the order of priority.
     backends: Vec<Chosen>,
     precision: Precision,
+    #[cfg(feature = "cpu")]
+    quantization: Option<Quantization>,
     options: CompileOptions,
 }
 
@@ -58,6 +62,8 @@ enum Source {
 #[derive(Debug)]
 pub struct CompiledProgram {
     compiled: Compiled,
+    #[cfg(feature = "cpu")]
+    quantization: Option<QuantizationReport>,
 }
 
 /// The bytes of a file, mapped. The file must not be changed while they are in use.
@@ -135,6 +141,15 @@ impl Compiler {
         self
     }
 
+    /// Has convolutions and linear layers compute in integers, without PyTorch. The backend `cpu` computes them so; without it
+    /// weights are smaller, and the runtime's operators make floats of them at each call.
+    #[cfg(feature = "cpu")]
+    #[must_use]
+    pub fn quantize(mut self, quantization: Quantization) -> Self {
+        self.quantization = Some(quantization);
+        self
+    }
+
     /// All options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
@@ -174,7 +189,15 @@ impl Compiler {
         }
         let programs: Vec<(&str, Bytes)> =
             programs.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
-        Ok(CompiledProgram { compiled: compile_pt2(&programs, &self.options)? })
+        #[cfg_attr(not(feature = "cpu"), expect(unused_mut, reason = "what quantizes runs programs"))]
+        let mut model = import_pt2(&programs, self.options.import)?;
+        #[cfg(feature = "cpu")]
+        let quantization = self.quantization.map(|quantization| quantization.apply(&mut model)).transpose()?;
+        Ok(CompiledProgram {
+            compiled: compile(model, &self.options)?,
+            #[cfg(feature = "cpu")]
+            quantization,
+        })
     }
 }
 
@@ -182,6 +205,12 @@ impl CompiledProgram {
     /// What was compiled, for looking at it.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
+    }
+
+    /// What a quantization did, if there was one.
+    #[cfg(feature = "cpu")]
+    pub fn quantization(&self) -> Option<&QuantizationReport> {
+        self.quantization.as_ref()
     }
 
     /// The bytes of the file.

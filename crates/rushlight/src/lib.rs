@@ -45,6 +45,8 @@ mod lower;
 mod meta;
 #[cfg(feature = "std")]
 mod module;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+mod quantize;
 #[cfg(feature = "std")]
 mod source;
 #[cfg(feature = "std")]
@@ -67,6 +69,8 @@ pub use lower::{Cache, CacheUse, Lower};
 pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
+#[cfg(all(feature = "compile", feature = "cpu"))]
+pub use quantize::{LayerReport, Observer, Quantization, QuantizationReport, Rounding, Scheme};
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
 #[cfg(feature = "compile")]

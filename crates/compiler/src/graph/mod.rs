@@ -37,7 +37,7 @@ pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};
 
 /// A program being compiled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     /// By name, in the order of the file.
     pub methods: IndexMap<String, Graph>,

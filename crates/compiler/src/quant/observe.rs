@@ -1,0 +1,277 @@
+//! Histograms of the numbers that a calibration shows, and the ranges that are chosen from them.
+
+use super::scheme::Observer;
+
+/// Bins of a histogram.
+const BINS: usize = 2048;
+/// How much of the average the last input is, as in PyTorch's observers.
+const NEWEST: f32 = 0.01;
+/// The share of numbers that a percentile leaves out.
+const LEFT_OUT: f64 = 1e-4;
+
+/// The numbers that a tensor had.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    /// Where the first bin begins.
+    origin: f32,
+    /// Of a bin; 0 before the first number.
+    width: f32,
+    counts: Vec<u64>,
+    least: f32,
+    greatest: f32,
+    average: Option<(f32, f32)>,
+    /// Numbers that are NaN or infinite.
+    wild: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// One of nothing.
+    pub fn new() -> Self {
+        let (least, greatest) = (f32::INFINITY, f32::NEG_INFINITY);
+        Self { origin: 0.0, width: 0.0, counts: vec![0; BINS], least, greatest, average: None, wild: 0 }
+    }
+
+    /// Whether it has seen no number.
+    pub fn is_empty(&self) -> bool {
+        self.least > self.greatest
+    }
+
+    /// How many numbers were NaN or infinite.
+    pub fn wild(&self) -> u64 {
+        self.wild
+    }
+
+    /// Adds the numbers of one input.
+    pub fn add(&mut self, numbers: &[f32]) {
+        let (mut least, mut greatest, mut wild) = (f32::INFINITY, f32::NEG_INFINITY, 0u64);
+        for number in numbers {
+            if number.is_finite() {
+                least = least.min(*number);
+                greatest = greatest.max(*number);
+            } else {
+                wild += 1;
+            }
+        }
+        self.wild += wild;
+        if least > greatest {
+            return;
+        }
+        self.average = Some(match self.average {
+            None => (least, greatest),
+            Some((low, high)) => (low + (least - low) * NEWEST, high + (greatest - high) * NEWEST),
+        });
+        self.least = self.least.min(least);
+        self.greatest = self.greatest.max(greatest);
+        self.reach(least, greatest);
+        let (origin, per_width) = (self.origin, 1.0 / self.width);
+        for number in numbers {
+            let bin = ((number - origin) * per_width) as usize;
+            if number.is_finite() {
+                self.counts[bin.min(BINS - 1)] += 1;
+            }
+        }
+    }
+
+    /// Adds the numbers of another histogram, each in the middle of its bin.
+    pub fn absorb(&mut self, other: &Self) {
+        self.wild += other.wild;
+        if other.is_empty() {
+            return;
+        }
+        self.average = match (self.average, other.average) {
+            (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
+            (one, two) => one.or(two),
+        };
+        self.least = self.least.min(other.least);
+        self.greatest = self.greatest.max(other.greatest);
+        self.reach(other.least, other.greatest);
+        for (bin, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let middle = other.middle(bin).clamp(other.least, other.greatest);
+            let bin = ((middle - self.origin) / self.width) as usize;
+            self.counts[bin.min(BINS - 1)] += count;
+        }
+    }
+
+    /// Makes the bins wider until they reach all of a range.
+    fn reach(&mut self, least: f32, greatest: f32) {
+        let end = |origin: f32, width: f32| origin + width * BINS as f32;
+        if self.width == 0.0 {
+            // Room on both sides: other inputs reach further.
+            let size = (greatest - least).max(greatest.abs().max(least.abs()) * 1e-3).max(f32::MIN_POSITIVE * 1e6);
+            self.width = size * 1.25 / BINS as f32;
+            self.origin = least - size * 0.125;
+        }
+        while least < self.origin || greatest >= end(self.origin, self.width) {
+            // Two bins become one, on the side where no room is needed.
+            let grows_down = least < self.origin;
+            let pairs: Vec<u64> = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
+            let from = if grows_down { BINS / 2 } else { 0 };
+            self.counts.fill(0);
+            self.counts[from..from + BINS / 2].copy_from_slice(&pairs);
+            if grows_down {
+                self.origin -= self.width * BINS as f32;
+            }
+            self.width *= 2.0;
+        }
+    }
+
+    /// The range that is rounded; `None` before the first number. It has zero in it.
+    pub fn range(&self, observer: Observer) -> Option<(f32, f32)> {
+        if self.is_empty() {
+            return None;
+        }
+        let (low, high) = match observer {
+            Observer::MinMax => (self.least, self.greatest),
+            Observer::Average => self.average.unwrap_or((self.least, self.greatest)),
+            Observer::Percentile => self.percentile(),
+            Observer::Histogram => self.least_error(false),
+            Observer::SquaredError => self.least_error(true),
+        };
+        Some((low.min(0.0), high.max(0.0)))
+    }
+
+    /// The middle of a bin.
+    fn middle(&self, bin: usize) -> f32 {
+        self.origin + (bin as f32 + 0.5) * self.width
+    }
+
+    fn percentile(&self) -> (f32, f32) {
+        let total: u64 = self.counts.iter().sum();
+        let limit = (total as f64 * LEFT_OUT / 2.0) as u64;
+        let reached = |bins: &mut dyn Iterator<Item = usize>| -> Option<usize> {
+            let mut sum = 0;
+            for bin in bins {
+                sum += self.counts[bin];
+                if sum > limit {
+                    return Some(bin);
+                }
+            }
+            None
+        };
+        let low = reached(&mut (0..BINS)).map_or(self.least, |bin| self.origin + bin as f32 * self.width);
+        let high = reached(&mut (0..BINS).rev()).map_or(self.greatest, |bin| self.origin + (bin + 1) as f32 * self.width);
+        (low.max(self.least), high.min(self.greatest))
+    }
+
+    /// The range with the least expected squared error when it is cut into 255 steps.
+    fn least_error(&self, is_both: bool) -> (f32, f32) {
+        const STEPS: usize = 100;
+        let seen: Vec<(f32, u64)> =
+            (0..BINS).filter(|bin| self.counts[*bin] > 0).map(|bin| (self.middle(bin), self.counts[bin])).collect();
+        let (least, greatest) = (self.least.min(0.0), self.greatest.max(0.0));
+        let error = |low: f32, high: f32| -> f64 {
+            let step = f64::from((high - low) / 255.0);
+            // A number is anywhere in its step, and, if it is cut off, at least half a bin away from its place.
+            let rounding = step * step / 12.0;
+            let each = |&(number, count): &(f32, u64)| {
+                let away = f64::from((low - number).max(number - high).max(0.0));
+                count as f64 * (rounding + away * away)
+            };
+            seen.iter().map(each).sum()
+        };
+        let part = |index: usize| 1.0 - index as f32 / STEPS as f32;
+        let mut best = (error(least, greatest), least, greatest);
+        let mut offer = |low: f32, high: f32| {
+            let found = error(low, high);
+            if found < best.0 {
+                best = (found, low, high);
+            }
+        };
+        for index in 1..STEPS {
+            if is_both {
+                offer(least * part(index), greatest * part(index));
+            } else {
+                offer(least, greatest * part(index));
+            }
+        }
+        if !is_both {
+            let high = best.2;
+            let mut offer = |low: f32, high: f32| {
+                let found = error(low, high);
+                if found < best.0 {
+                    best = (found, low, high);
+                }
+            };
+            (1..STEPS).for_each(|index| offer(least * part(index), high));
+        }
+        (best.1, best.2)
+    }
+}
+
+/// The scale and the zero point with which integers from -128 to 127 reach a range with zero in it.
+pub fn affine((low, high): (f32, f32)) -> (f32, i32) {
+    // The least scale is PyTorch's, 2^-12: far below what an activation means.
+    let scale = ((high - low) / 255.0).max(1.0 / 4096.0);
+    let zero = -128.0 - (low / scale).round_ties_even();
+    (scale, zero.clamp(-128.0, 127.0) as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers between -1 and 1, evenly.
+    fn even(count: usize) -> Vec<f32> {
+        (0..count).map(|at| at as f32 / (count - 1) as f32 * 2.0 - 1.0).collect()
+    }
+
+    #[test]
+    fn ranges_of_even_numbers_are_all_of_them() {
+        let mut histogram = Histogram::new();
+        assert!(Observer::ALL.iter().all(|observer| histogram.range(*observer).is_none()));
+        histogram.add(&even(100_001));
+        for observer in Observer::ALL {
+            let (low, high) = histogram.range(observer).unwrap();
+            assert!((low + 1.0).abs() < 0.02 && (high - 1.0).abs() < 0.02, "{observer:?}: {low} to {high}");
+        }
+    }
+
+    #[test]
+    fn what_lies_far_outside_is_cut_off() {
+        let mut histogram = Histogram::new();
+        histogram.add(&even(1_000_000));
+        histogram.add(&[8.0, f32::NAN, f32::INFINITY]);
+        assert_eq!(histogram.wild(), 2);
+        assert_eq!(histogram.range(Observer::MinMax), Some((-1.0, 8.0)));
+        for observer in [Observer::Percentile, Observer::Histogram, Observer::SquaredError] {
+            let (_, high) = histogram.range(observer).unwrap();
+            assert!((0.9..3.5).contains(&high), "{observer:?}: {high}");
+        }
+    }
+
+    #[test]
+    fn bins_grow_to_both_sides_and_lose_nothing() {
+        let mut histogram = Histogram::new();
+        for scale in [0.001, 1.0, 30.0, 0.5, 1000.0] {
+            histogram.add(&even(1001).iter().map(|number| number * scale).collect::<Vec<_>>());
+        }
+        assert_eq!(histogram.counts.iter().sum::<u64>(), 5 * 1001);
+        assert_eq!(histogram.range(Observer::MinMax), Some((-1000.0, 1000.0)));
+        let mut sum = Histogram::new();
+        sum.add(&even(9));
+        sum.absorb(&histogram);
+        sum.absorb(&Histogram::new());
+        assert_eq!(sum.counts.iter().sum::<u64>(), 5 * 1001 + 9);
+        assert_eq!(sum.range(Observer::MinMax), Some((-1000.0, 1000.0)));
+        let mut constant = Histogram::new();
+        constant.add(&[0.0; 7]);
+        assert_eq!(constant.range(Observer::Histogram), Some((0.0, 0.0)));
+    }
+
+    #[test]
+    fn zero_is_always_a_number() {
+        for range in [(0.0, 6.0), (-3.0, 5.0), (-2.0, 0.0), (0.0, 0.0)] {
+            let (scale, zero) = affine(range);
+            assert!(scale > 0.0 && (-128..=127).contains(&zero));
+            let reaches = |number: f32| (number / scale).round() + zero as f32;
+            assert!(reaches(range.0) >= -129.0 && reaches(range.1) <= 128.0, "{range:?}");
+        }
+        assert_eq!(affine((0.0, 255.0)), (1.0, -128));
+    }
+}

@@ -1,0 +1,531 @@
+//! Quantizes a model without PyTorch, with the inputs of a calibration or without any.
+
+use std::num::NonZeroUsize;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Error;
+use crate::graph::{Def, Graph, Model, NodeId, OriginId, ValueId};
+use crate::parallel::parallel_map;
+use crate::pattern::matches;
+use crate::pipeline::prepare_layers;
+
+use super::gptq::{self, Gram};
+use super::noise::Noise;
+use super::observe::{Histogram, affine};
+use super::read::Reader;
+use super::report::{LayerReport, Report, decibels};
+use super::rewrite::{self, Decisions};
+use super::scheme::{Observer, Rounding, Scheme};
+use super::sites::{Layer, Sites};
+use super::taps::{self, Rows};
+use super::weights::{self, Rounded};
+
+/// How a model is quantized.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub scheme: Scheme,
+    pub observer: Observer,
+    pub rounding: Rounding,
+    /// Patterns of the names of modules whose layers stay floats; `*` stands for any text. A name counts for all that is inside
+    /// of the module.
+    pub keep: Vec<String>,
+    /// Whether biases make up for what rounding adds to the means of results, as a calibration shows them.
+    pub bias_correction: bool,
+    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
+    pub min_snr: Option<f64>,
+    /// As many as the machine runs at once if `None`.
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::default(),
+            observer: Observer::default(),
+            rounding: Rounding::default(),
+            keep: Vec::new(),
+            bias_correction: true,
+            min_snr: None,
+            threads: None,
+        }
+    }
+}
+
+/// The inputs of a calibration, and what runs programs on them.
+pub trait Calibration {
+    /// How many inputs there are of a method.
+    fn samples(&self, method: &str) -> usize;
+
+    /// Runs a method of a model on the first `limit` of its inputs and shows what it returns for each. All of it are tensors of
+    /// floats.
+    ///
+    /// # Errors
+    /// What running it finds, and what `see` does.
+    fn run(&mut self, model: Model, method: &str, limit: usize, see: &mut See<'_>) -> Result<(), Error>;
+}
+
+/// Looks at what a method returned.
+pub type See<'a> = dyn FnMut(&[Seen<'_>]) -> Result<(), Error> + 'a;
+
+/// A tensor that a program returned, in row-major order.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub sizes: &'a [usize],
+    pub numbers: &'a [f32],
+}
+
+/// Inputs that layers are compared on.
+const COMPARED: usize = 32;
+/// Inputs that outputs are compared on.
+const CHECKED: usize = 16;
+/// Bytes of the products of columns that are gathered at a time.
+const GATHERED: usize = 1 << 28;
+/// Weights of four bits that share a scale.
+const GROUP: usize = 32;
+
+/// Quantizes all methods of a model that a front end made, and takes it to the stage where backends are offered nodes, but for
+/// layers, which stay whole.
+///
+/// # Errors
+/// `Unsupported` for settings that do not go together, for a model without anything that is quantized, and for scales that need
+/// inputs of which there are none. What the passes, and running programs on the calibration, find.
+pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
+    prepare_layers(model)?;
+    let methods: Vec<String> = model.methods.keys().cloned().collect();
+    let samples = methods.iter().map(|method| calibration.samples(method)).sum();
+    check(settings, samples)?;
+    let mut report = Report {
+        scheme: settings.scheme,
+        observer: settings.observer,
+        rounding: settings.rounding,
+        samples,
+        layers: Vec::new(),
+        output_snr: None,
+    };
+    let mut outputs = Noise::default();
+    for method in &methods {
+        let mut work = Work::new(model, method, settings, calibration)?;
+        if work.layers.is_empty() {
+            report.layers.extend(work.reports(&FxHashMap::default()));
+            continue;
+        }
+        let (quantized, layers, noise) = work.run()?;
+        *model = quantized;
+        report.layers.extend(layers);
+        outputs.merge(&noise);
+    }
+    if !report.layers.iter().any(|layer| layer.kept.is_none()) && settings.min_snr.is_none() {
+        let reasons = report.layers.first().and_then(|layer| layer.kept.clone());
+        let error = Error::unsupported(format!("nothing in this model becomes `{}`", settings.scheme.name()));
+        let layers = match settings.scheme {
+            Scheme::Int8 => "convolutions and linear layers of f32 with constant weights",
+            _ => "linear layers of f32 with constant weights",
+        };
+        let got = reasons.map_or_else(|| "none".to_owned(), |reason| format!("only layers that stay floats: {reason}"));
+        return Err(error.expected(layers).got(got));
+    }
+    report.output_snr = outputs.ratio();
+    report.sort();
+    Ok(report)
+}
+
+/// Settings that need inputs, without any.
+fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
+    let needs = [
+        (settings.scheme.is_static(), "scales of activations are chosen from inputs"),
+        (settings.rounding == Rounding::Gptq, "GPTQ rounds weights for inputs"),
+        (settings.min_snr.is_some(), "whether outputs are near enough is seen on inputs"),
+    ];
+    match needs.iter().find(|(needs, _)| *needs && samples == 0) {
+        Some((_, why)) => Err(Error::unsupported(format!("{why}, and there are none"))
+            .help("give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight")),
+        None => Ok(()),
+    }
+}
+
+/// A method that becomes quantized.
+struct Work<'a> {
+    model: &'a Model,
+    method: &'a str,
+    settings: &'a Settings,
+    calibration: &'a mut dyn Calibration,
+    graph: &'a Graph,
+    reader: Reader<'a>,
+    /// What may become integers.
+    layers: Vec<Layer>,
+    /// Other layers, each with the reason.
+    kept: Vec<(Layer, String)>,
+    seen: FxHashMap<ValueId, Histogram>,
+    weights: FxHashMap<NodeId, Rounded>,
+    weight_snr: FxHashMap<NodeId, Option<f64>>,
+    biases: FxHashMap<NodeId, Vec<f32>>,
+    noise: FxHashMap<NodeId, Noise>,
+}
+
+impl<'a> Work<'a> {
+    fn new(
+        model: &'a Model,
+        method: &'a str,
+        settings: &'a Settings,
+        calibration: &'a mut dyn Calibration,
+    ) -> Result<Self, Error> {
+        let Some(graph) = model.methods.get(method) else {
+            return Err(Error::invalid(format!("there is no method `{method}`")));
+        };
+        let reader = Reader { model, graph };
+        let (mut layers, mut kept) = (Vec::new(), Vec::new());
+        for layer in Sites::products(model, method) {
+            match reason_to_keep(reader, &layer, settings) {
+                None => layers.push(layer),
+                Some(reason) => kept.push((layer, reason)),
+            }
+        }
+        Ok(Self {
+            model,
+            method,
+            settings,
+            calibration,
+            graph,
+            reader,
+            layers,
+            kept,
+            seen: FxHashMap::default(),
+            weights: FxHashMap::default(),
+            weight_snr: FxHashMap::default(),
+            biases: FxHashMap::default(),
+            noise: FxHashMap::default(),
+        })
+    }
+
+    fn threads(&self) -> usize {
+        let threads = self.settings.threads.or_else(|| std::thread::available_parallelism().ok());
+        threads.map_or(1, NonZeroUsize::get)
+    }
+
+    fn samples(&self) -> usize {
+        self.calibration.samples(self.method)
+    }
+
+    /// The quantized model, what became of the layers, and how far outputs are off.
+    fn run(&mut self) -> Result<(Model, Vec<LayerReport>, Noise), Error> {
+        let sites = self.sites(self.layers.clone());
+        self.observe(&sites)?;
+        self.round_weights()?;
+        let scales = self.scales(&sites)?;
+        let ranges = self.ranges(&sites, &scales);
+        self.compare_layers(&sites, &scales)?;
+        let mut model = self.quantized(&sites, &scales)?;
+        let expected = self.outputs()?;
+        let mut noise = self.output_noise(&model, &expected)?;
+        if let Some(least) = self.settings.min_snr
+            && !is_reached(&noise, least)
+        {
+            let (found, count) = self.fall_back(least, &expected)?;
+            for layer in self.worst_first().into_iter().take(count) {
+                let reason = format!("outputs would be below {least} dB with it in integers");
+                self.kept.push((layer, reason));
+            }
+            (model, noise) = found;
+        }
+        Ok((model, self.reports(&ranges), noise))
+    }
+
+    fn sites(&self, layers: Vec<Layer>) -> Sites {
+        if self.settings.scheme.is_static() {
+            Sites::of(self.model, self.method, layers)
+        } else {
+            Sites { layers, ..Sites::default() }
+        }
+    }
+
+    /// Sees the numbers of all values that have scales and were not seen yet.
+    fn observe(&mut self, sites: &Sites) -> Result<(), Error> {
+        let unseen = sites.seen.iter().flatten().filter(|value| !self.seen.contains_key(value));
+        let values: Vec<ValueId> = unseen.copied().collect();
+        if values.is_empty() {
+            return Ok(());
+        }
+        let threads = self.threads();
+        let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
+        let tapped = taps::with_outputs(self.model, self.method, &values);
+        self.calibration.run(tapped, self.method, usize::MAX, &mut |seen| {
+            let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
+            parallel_map(work, threads, |(histogram, seen)| histogram.add(seen.numbers));
+            Ok(())
+        })?;
+        for (value, histogram) in values.into_iter().zip(histograms) {
+            if histogram.wild() > 0 {
+                let name = &self.graph.values[value].name;
+                let error = Error::invalid(format!("{} numbers of `{name}` are NaN or infinite", histogram.wild()))
+                    .help("look at the inputs of the calibration, or keep the layers that give such numbers as floats");
+                return Err(match self.graph.values[value].def {
+                    Def::Result(node, _) => self.graph.locate(error, node),
+                    _ => error,
+                });
+            }
+            self.seen.insert(value, histogram);
+        }
+        Ok(())
+    }
+
+    /// The scale and the zero point of each group of values that share them.
+    fn scales(&self, sites: &Sites) -> Result<Vec<(f32, i32)>, Error> {
+        let scale = |values: &Vec<ValueId>| {
+            let mut all = Histogram::new();
+            values.iter().filter_map(|value| self.seen.get(value)).for_each(|seen| all.absorb(seen));
+            all.range(self.settings.observer).map(affine).ok_or_else(|| {
+                let name = values.first().map_or("", |value| self.graph.values[*value].name.as_str());
+                Error::unsupported(format!("the inputs of the calibration showed no number of `{name}`"))
+                    .help("a part of the model that they do not reach cannot be quantized")
+            })
+        };
+        sites.seen.iter().map(scale).collect()
+    }
+
+    /// For each layer what its inputs are rounded within.
+    fn ranges(&self, sites: &Sites, scales: &[(f32, i32)]) -> FxHashMap<NodeId, (f32, f32)> {
+        let range = |layer: &Layer| {
+            let (scale, zero) = *scales.get(*sites.rounded.get(&layer.input)?)?;
+            let number = |integer: i32| (integer - zero) as f32 * scale;
+            Some((layer.node, (number(-128), number(127))))
+        };
+        self.layers.iter().filter_map(range).collect()
+    }
+
+    fn round_weights(&mut self) -> Result<(), Error> {
+        let (scheme, rounding, reader) = (self.settings.scheme, self.settings.rounding, self.reader);
+        let mut rounded: FxHashMap<NodeId, Rounded> = FxHashMap::default();
+        if rounding == Rounding::Gptq {
+            rounded.extend(self.round_for_inputs()?);
+        }
+        let plain: Vec<&Layer> = self.layers.iter().filter(|layer| !rounded.contains_key(&layer.node)).collect();
+        let round = |layer: &Layer| -> Result<(NodeId, Rounded), Error> {
+            let matrix = reader.weights(layer)?;
+            let group = scheme.group(matrix.k);
+            Ok((layer.node, weights::round(&matrix.numbers, group, scheme.width(), rounding, None)))
+        };
+        let threads = self.threads();
+        rounded.extend(parallel_map(plain, threads, round).into_iter().collect::<Result<Vec<_>, _>>()?);
+        let snr = |layer: &Layer| -> Result<(NodeId, Option<f64>), Error> {
+            let matrix = reader.weights(layer)?;
+            let Some(rounded) = rounded.get(&layer.node) else { return Ok((layer.node, None)) };
+            let square = |number: f32| f64::from(number) * f64::from(number);
+            let signal = matrix.numbers.iter().map(|weight| square(*weight)).sum();
+            let noise = matrix.numbers.iter().enumerate().map(|(at, weight)| square(weight - rounded.number(at))).sum();
+            Ok((layer.node, decibels(signal, noise)))
+        };
+        let ratios = parallel_map(self.layers.iter().collect(), threads, snr);
+        self.weight_snr = ratios.into_iter().collect::<Result<_, _>>()?;
+        self.weights = rounded;
+        Ok(())
+    }
+
+    /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
+    fn round_for_inputs(&mut self) -> Result<Vec<(NodeId, Rounded)>, Error> {
+        let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
+        let rows = |layer: &Layer| Some((layer.clone(), Rows::of(reader, layer)?));
+        let layers: Vec<(Layer, Rows)> = self.layers.iter().filter_map(rows).collect();
+        let mut done = Vec::new();
+        let mut rest = layers.into_iter().peekable();
+        while rest.peek().is_some() {
+            // Layers of the same rows are mostly neighbours: those of attention, for one.
+            let mut kinds: Vec<(Rows, OriginId, Gram)> = Vec::new();
+            let mut part: Vec<(Layer, usize)> = Vec::new();
+            let mut bytes = 0;
+            while let Some((layer, rows)) = rest.peek() {
+                let known = kinds.iter().position(|(known, ..)| known == rows);
+                if known.is_none() {
+                    let k: usize = reader.sizes(layer).iter().skip(1).product();
+                    if bytes > 0 && bytes + k * k * size_of::<f32>() > GATHERED {
+                        break;
+                    }
+                    bytes += k * k * size_of::<f32>();
+                    kinds.push((rows.clone(), self.graph.nodes[layer.node].origin, Gram::new(k)));
+                }
+                part.push((layer.clone(), known.unwrap_or(kinds.len() - 1)));
+                rest.next();
+            }
+            let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
+            let tapped = taps::with_products(self.model, self.method, &wanted)?;
+            self.calibration.run(tapped, self.method, usize::MAX, &mut |seen| {
+                kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
+                Ok(())
+            })?;
+            for (layer, kind) in part {
+                let (matrix, gram) = (reader.weights(&layer)?, &kinds[kind].2);
+                let group = scheme.group(matrix.k);
+                let Some(mut rounded) = gptq::round(&matrix.by_tap(), gram, group, scheme.width(), threads) else {
+                    continue;
+                };
+                rounded.integers = matrix.as_weights(&rounded.integers);
+                done.push((layer.node, rounded));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Compares each layer in integers with itself in floats, on the same inputs, and corrects biases.
+    fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(), Error> {
+        if self.samples() == 0 {
+            return Ok(());
+        }
+        let mut twins = taps::alone(self.model, self.method);
+        rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
+        let axis_of = |layer: &Layer| (!self.reader.is_linear(layer)).then_some(1);
+        let mut noise: Vec<Noise> = sites.layers.iter().map(|layer| Noise::by_axis(axis_of(layer))).collect();
+        let threads = self.threads();
+        self.calibration.run(twins, self.method, COMPARED, &mut |seen| {
+            let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
+            parallel_map(work, threads, |(noise, pair)| {
+                if let [floats, integers] = pair {
+                    noise.add(floats.sizes, floats.numbers, integers.numbers);
+                }
+            });
+            Ok(())
+        })?;
+        for (layer, mut noise) in sites.layers.iter().zip(noise) {
+            if self.settings.bias_correction
+                && let Some(bias) = self.reader.bias(layer, noise.channels())
+            {
+                let corrections = noise.correct();
+                let corrected = bias.iter().zip(&corrections).map(|(bias, more)| bias + more).collect();
+                self.biases.insert(layer.node, corrected);
+            }
+            self.noise.insert(layer.node, noise);
+        }
+        Ok(())
+    }
+
+    fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {
+        Decisions { scheme: self.settings.scheme, sites, scales, weights: &self.weights, biases: &self.biases }
+    }
+
+    fn quantized(&self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Model, Error> {
+        let mut model = self.model.clone();
+        rewrite::quantize(&mut model, self.method, &self.decisions(sites, scales))?;
+        if cfg!(debug_assertions) {
+            model.verify()?;
+        }
+        Ok(model)
+    }
+
+    /// What the model in floats returns.
+    fn outputs(&mut self) -> Result<Vec<Vec<Vec<f32>>>, Error> {
+        let mut outputs = Vec::new();
+        self.run_outputs(self.model, &mut |seen| {
+            outputs.push(seen.iter().map(|seen| seen.numbers.to_vec()).collect());
+            Ok(())
+        })?;
+        Ok(outputs)
+    }
+
+    fn output_noise(&mut self, model: &Model, expected: &[Vec<Vec<f32>>]) -> Result<Noise, Error> {
+        let mut noise = Noise::default();
+        let mut expected = expected.iter();
+        self.run_outputs(model, &mut |seen| {
+            for (floats, seen) in expected.next().into_iter().flatten().zip(seen) {
+                noise.add(seen.sizes, floats, seen.numbers);
+            }
+            Ok(())
+        })?;
+        Ok(noise)
+    }
+
+    fn run_outputs(&mut self, model: &Model, see: &mut See<'_>) -> Result<(), Error> {
+        let Some(graph) = model.methods.get(self.method).filter(|_| self.samples() > 0) else { return Ok(()) };
+        let values = taps::float_outputs(graph);
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.calibration.run(taps::with_outputs(model, self.method, &values), self.method, CHECKED, see)
+    }
+
+    fn worst_first(&self) -> Vec<Layer> {
+        let ratio = |layer: &Layer| self.noise.get(&layer.node).and_then(Noise::ratio).unwrap_or(f64::INFINITY);
+        let mut layers = self.layers.clone();
+        layers.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        layers
+    }
+
+    /// Keeps as many of the worst layers in floats as are needed for the outputs, and says how many.
+    fn fall_back(&mut self, least: f64, expected: &[Vec<Vec<f32>>]) -> Result<((Model, Noise), usize), Error> {
+        let worst = self.worst_first();
+        // With none of them the outputs are not good enough, with all of them they are what they were.
+        let (mut too_few, mut enough) = (0, worst.len());
+        let mut found = (self.model.clone(), Noise::default());
+        while enough - too_few > 1 {
+            let count = too_few.midpoint(enough);
+            let sites = self.sites(worst[count..].to_vec());
+            self.observe(&sites)?;
+            let scales = self.scales(&sites)?;
+            let model = self.quantized(&sites, &scales)?;
+            let noise = self.output_noise(&model, expected)?;
+            if is_reached(&noise, least) {
+                (enough, found) = (count, (model, noise));
+            } else {
+                too_few = count;
+            }
+        }
+        Ok((found, enough))
+    }
+
+    fn reports(&self, ranges: &FxHashMap<NodeId, (f32, f32)>) -> Vec<LayerReport> {
+        let kept = |layer: &Layer| self.kept.iter().find(|(kept, _)| kept.node == layer.node).map(|(_, why)| why.clone());
+        let others = self.kept.iter().map(|(layer, _)| layer);
+        let others = others.filter(|layer| !self.layers.iter().any(|known| known.node == layer.node));
+        let report = |layer: &Layer| {
+            let (node, reason) = (&self.graph.nodes[layer.node], kept(layer));
+            let sizes = self.reader.sizes(layer);
+            let elements = sizes.iter().product::<usize>() as u64;
+            let scales = self.weights.get(&layer.node).map_or(0, |rounded| rounded.scales.len() as u64);
+            let bits = if self.settings.scheme.has_four_bits() { 4 } else { 8 };
+            LayerReport {
+                method: self.method.to_owned(),
+                name: layer.name.clone(),
+                op: node.op.name().to_owned(),
+                source: self.graph.origins[node.origin].line(),
+                bytes_before: elements * 4,
+                bytes_after: if reason.is_some() { elements * 4 } else { elements * bits / 8 + scales * 4 },
+                sizes,
+                weight_snr: self.weight_snr.get(&layer.node).copied().flatten(),
+                snr: self.noise.get(&layer.node).and_then(Noise::ratio),
+                range: ranges.get(&layer.node).copied(),
+                kept: reason,
+            }
+        };
+        self.layers.iter().chain(others).map(report).collect()
+    }
+}
+
+/// Whether outputs are near enough; those without any noise are.
+fn is_reached(noise: &Noise, least: f64) -> bool {
+    noise.ratio().is_none_or(|ratio| ratio >= least)
+}
+
+/// Why a layer cannot become integers, or is not to.
+fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Option<String> {
+    let is_named = |pattern: &String| matches(pattern, &layer.name) || matches(&format!("{pattern}.*"), &layer.name);
+    if let Some(pattern) = settings.keep.iter().find(|pattern| is_named(pattern)) {
+        return Some(format!("`{pattern}` is to be kept"));
+    }
+    let sizes = reader.sizes(layer);
+    let k: usize = sizes.iter().skip(1).product();
+    if sizes.iter().product::<usize>() == 0 {
+        return Some("it has no weights".to_owned());
+    }
+    if !settings.scheme.is_static() && !reader.is_linear(layer) {
+        return Some(format!("`{}` is for linear layers", settings.scheme.name()));
+    }
+    if !k.is_multiple_of(settings.scheme.group(k)) {
+        return Some(format!("its {k} weights for each output are no multiple of {GROUP}"));
+    }
+    None
+}
+
+impl Scheme {
+    /// How many of a row of `k` weights share a scale.
+    const fn group(self, k: usize) -> usize {
+        if self.has_four_bits() { GROUP } else { k }
+    }
+}

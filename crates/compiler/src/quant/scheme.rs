@@ -1,0 +1,149 @@
+//! What is quantized, and how.
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// What becomes of a model's products: convolutions and linear layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Weights and activations of 8 bits. Scales of activations are chosen from the inputs of a calibration, and what lies
+    /// between products is computed in integers as well.
+    #[default]
+    Int8,
+    /// Linear layers: weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen for each row when the
+    /// program runs.
+    Int8Dynamic,
+    /// Likewise, with weights of 4 bits in groups.
+    FourBitDynamic,
+    /// Weights of 4 bits in groups, activations in floats.
+    Int4,
+    /// Weights of 8 bits by channel, activations in floats.
+    Int8Weight,
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Int8, Self::Int8Dynamic, Self::FourBitDynamic, Self::Int4, Self::Int8Weight];
+
+    /// What users call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Int8Dynamic => "int8-dynamic",
+            Self::FourBitDynamic => "8da4w",
+            Self::Int4 => "int4",
+            Self::Int8Weight => "int8-weight",
+        }
+    }
+
+    /// Whether what lies between products is computed in integers as well, with scales that are chosen before the program
+    /// runs.
+    pub const fn is_static(self) -> bool {
+        matches!(self, Self::Int8)
+    }
+
+    /// Whether weights have four bits.
+    pub const fn has_four_bits(self) -> bool {
+        matches!(self, Self::FourBitDynamic | Self::Int4)
+    }
+
+    /// Whether activations are rounded to scales that are chosen when the program runs.
+    pub const fn is_dynamic(self) -> bool {
+        matches!(self, Self::Int8Dynamic | Self::FourBitDynamic)
+    }
+}
+
+impl std::str::FromStr for Scheme {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        named("scheme", name, &Self::ALL, Self::name)
+    }
+}
+
+/// How the range of a tensor's numbers is chosen from what a calibration showed of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observer {
+    /// The least and the greatest number.
+    MinMax,
+    /// Their averages over the inputs, of which the last ones count most.
+    Average,
+    /// What all but one in ten thousand numbers are within.
+    Percentile,
+    /// The range whose rounding, and cutting off of what is outside, has the least expected squared error, as a histogram has
+    /// it.
+    #[default]
+    Histogram,
+    /// Likewise, but both ends of the range move towards zero together.
+    SquaredError,
+}
+
+impl Observer {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::MinMax, Self::Average, Self::Percentile, Self::Histogram, Self::SquaredError];
+
+    /// What users call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MinMax => "minmax",
+            Self::Average => "average",
+            Self::Percentile => "percentile",
+            Self::Histogram => "histogram",
+            Self::SquaredError => "mse",
+        }
+    }
+}
+
+impl std::str::FromStr for Observer {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        named("observer", name, &Self::ALL, Self::name)
+    }
+}
+
+/// How the integers of weights are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rounding {
+    /// The nearest, with a scale that the greatest weight of each group just fits.
+    Nearest,
+    /// The nearest, with the scale of the least squared error.
+    #[default]
+    SquaredError,
+    /// Such scales, and integers that are chosen one after the other so that later ones make up for the error that earlier
+    /// ones make on the inputs of a calibration (GPTQ, Frantar et al. 2022).
+    Gptq,
+}
+
+impl Rounding {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nearest, Self::SquaredError, Self::Gptq];
+
+    /// What users call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::SquaredError => "mse",
+            Self::Gptq => "gptq",
+        }
+    }
+}
+
+impl std::str::FromStr for Rounding {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        named("rounding of weights", name, &Self::ALL, Self::name)
+    }
+}
+
+fn named<T: Copy>(what: &str, name: &str, all: &[T], of: fn(T) -> &'static str) -> Result<T, Error> {
+    all.iter().copied().find(|known| of(*known) == name).ok_or_else(|| {
+        let known: Vec<String> = all.iter().map(|known| format!("`{}`", of(*known))).collect();
+        Error::unsupported(format!("no {what} has this name")).expected(known.join(", ")).got(format!("`{name}`"))
+    })
+}

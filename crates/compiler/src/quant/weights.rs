@@ -1,0 +1,169 @@
+//! Integers for the weights of products.
+
+use super::scheme::Rounding;
+
+/// Weights as integers.
+#[derive(Clone, Debug)]
+pub(super) struct Rounded {
+    pub integers: Vec<i8>,
+    /// One for each group of elements.
+    pub scales: Vec<f32>,
+    /// Elements in a row that share a scale.
+    pub group: usize,
+}
+
+/// The integers that weights become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// From -8 to 7.
+    Four,
+    /// From -127 to 127.
+    Eight,
+}
+
+impl Width {
+    /// The least and the greatest integer.
+    pub const fn range(self) -> (i8, i8) {
+        match self {
+            Self::Four => (-8, 7),
+            Self::Eight => (-127, 127),
+        }
+    }
+
+    fn bounds(self) -> (f32, f32) {
+        let (least, greatest) = self.range();
+        (f32::from(least), f32::from(greatest))
+    }
+
+    /// The nearest integer within the range.
+    pub fn nearest(self, weight: f32, inverse: f32) -> f32 {
+        let (low, high) = self.bounds();
+        (weight * inverse).round_ties_even().clamp(low, high)
+    }
+}
+
+impl Rounded {
+    /// The number that an integer stands for.
+    pub fn number(&self, at: usize) -> f32 {
+        f32::from(self.integers[at]) * self.scales[at / self.group]
+    }
+}
+
+/// What scales are tried for the least error, as shares of the one that the greatest weight just fits.
+const TRIED: [f32; 13] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7, 0.65, 0.6];
+
+/// Rounds weights, of which each `group` in a row have a scale, to the nearest integers. `importance` says, for the weights of
+/// a row, how much of a squared error counts; a row of weights has as many elements.
+pub(super) fn round(
+    weights: &[f32],
+    group: usize,
+    width: Width,
+    rounding: Rounding,
+    importance: Option<&[f32]>,
+) -> Rounded {
+    let scales = scales(weights, group, width, rounding, importance);
+    let mut integers = Vec::with_capacity(weights.len());
+    for (weights, scale) in weights.chunks(group.max(1)).zip(&scales) {
+        let inverse = 1.0 / scale;
+        integers.extend(weights.iter().map(|weight| width.nearest(*weight, inverse) as i8));
+    }
+    Rounded { integers, scales, group }
+}
+
+/// The scales of groups of weights.
+pub(super) fn scales(
+    weights: &[f32],
+    group: usize,
+    width: Width,
+    rounding: Rounding,
+    importance: Option<&[f32]>,
+) -> Vec<f32> {
+    let groups = weights.chunks(group.max(1)).enumerate();
+    let scale = |(index, weights): (usize, &[f32])| {
+        let importance = importance.and_then(|importance| {
+            let start = index * group % importance.len().max(1);
+            importance.get(start..start + weights.len())
+        });
+        scale_of(weights, width, rounding, importance)
+    };
+    groups.map(scale).collect()
+}
+
+fn scale_of(weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
+    let (low, high) = width.bounds();
+    let (least, greatest) =
+        weights.iter().fold((0.0f32, 0.0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
+    // As small as PyTorch's least scale of weights; it keeps its inverse finite.
+    let fits = |low: f32, high: f32| (least / low).max(greatest / high).max(f32::EPSILON);
+    let whole = fits(-high, high);
+    if rounding == Rounding::Nearest {
+        return whole;
+    }
+    let error = |scale: f32| -> f32 {
+        let inverse = 1.0 / scale;
+        let away = |weight: f32| {
+            let away = width.nearest(weight, inverse) * scale - weight;
+            away * away
+        };
+        match importance {
+            Some(importance) => weights.iter().zip(importance).map(|(weight, much)| away(*weight) * much).sum(),
+            None => weights.iter().map(|weight| away(*weight)).sum(),
+        }
+    };
+    let mut best = (error(whole), whole);
+    let asymmetric = if low < -high { fits(low, high) } else { whole };
+    for scale in TRIED.iter().map(|share| whole * share).chain([asymmetric]) {
+        let found = error(scale);
+        if found < best.0 {
+            best = (found, scale);
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_scales_of_their_own() {
+        let weights = [1.0, -0.5, 0.25, 0.0, 100.0, -100.0, 50.0, 3.0];
+        let Rounded { integers, scales, .. } = round(&weights, 4, Width::Eight, Rounding::Nearest, None);
+        assert_eq!(scales, [1.0 / 127.0, 100.0 / 127.0]);
+        assert_eq!(integers, [127, -64, 32, 0, 127, -127, 64, 4]);
+        let zeros = round(&[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
+        assert!(zeros.integers == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
+    }
+
+    #[test]
+    fn the_least_error_is_no_larger() {
+        let mut state = 1u32;
+        let weights: Vec<f32> = (0..4096)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let even = (state >> 8) as f32 / (1 << 24) as f32 - 0.5;
+                even * even * even
+            })
+            .collect();
+        for width in [Width::Four, Width::Eight] {
+            let error = |rounding| -> f32 {
+                let rounded = round(&weights, 32, width, rounding, None);
+                weights.iter().enumerate().map(|(at, weight)| (rounded.number(at) - weight).powi(2)).sum()
+            };
+            let (nearest, least) = (error(Rounding::Nearest), error(Rounding::SquaredError));
+            assert!(least <= nearest, "{width:?}: {least} {nearest}");
+            assert!(width == Width::Eight || least < nearest * 0.95, "{least} {nearest}");
+        }
+    }
+
+    #[test]
+    fn what_is_important_is_nearer() {
+        let weights: Vec<f32> = (0..32).map(|at| (at as f32 * 0.7).sin() * if at == 5 { 9.0 } else { 1.0 }).collect();
+        let importance: Vec<f32> = (0..32).map(|at| if at == 5 { 0.0 } else { 1.0 }).collect();
+        let error = |importance: Option<&[f32]>| -> f32 {
+            let rounded = round(&weights, 32, Width::Four, Rounding::SquaredError, importance);
+            (0..32).filter(|at| *at != 5).map(|at| (rounded.number(at) - weights[at]).powi(2)).sum()
+        };
+        assert!(error(Some(&importance)) < error(None) * 0.8);
+    }
+}

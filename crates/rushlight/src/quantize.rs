@@ -1,0 +1,181 @@
+//! Quantization without PyTorch: programs that show what is inside of a model are compiled, and run on the inputs of a
+//! calibration.
+
+use rushlight_compiler::back::cpu::{Cpu, Keys};
+use rushlight_compiler::emit::EmitOptions;
+use rushlight_compiler::graph::Model;
+use rushlight_compiler::quant::{Calibration, See, Seen, Settings, quantize};
+use rushlight_compiler::{self as compiler, CompileOptions, compile};
+use rushlight_runtime::{Input, Output, TensorView};
+
+use crate::atomic::unwritable;
+use crate::error::Error;
+use crate::module::Module;
+use crate::tensor::Value;
+
+pub use rushlight_compiler::quant::{LayerReport, Observer, Report as QuantizationReport, Rounding, Scheme};
+
+/// How a model becomes integers, and the inputs that are looked at for it.
+#[derive(Debug, Default)]
+pub struct Quantization {
+    settings: Settings,
+    /// By method.
+    samples: Vec<(String, Vec<Vec<Value>>)>,
+}
+
+impl Quantization {
+    /// One of a scheme, with the default observer and rounding, and without any inputs.
+    pub fn new(scheme: Scheme) -> Self {
+        Self { settings: Settings { scheme, ..Settings::default() }, samples: Vec::new() }
+    }
+
+    /// How ranges of activations are chosen.
+    #[must_use]
+    pub fn observer(mut self, observer: Observer) -> Self {
+        self.settings.observer = observer;
+        self
+    }
+
+    /// How integers of weights are chosen.
+    #[must_use]
+    pub fn rounding(mut self, rounding: Rounding) -> Self {
+        self.settings.rounding = rounding;
+        self
+    }
+
+    /// Modules whose layers stay floats, by name; `*` stands for any text.
+    #[must_use]
+    pub fn keep(mut self, pattern: impl Into<String>) -> Self {
+        self.settings.keep.push(pattern.into());
+        self
+    }
+
+    /// Whether biases make up for what rounding adds to the means of results; they do by default.
+    #[must_use]
+    pub fn bias_correction(mut self, is_on: bool) -> Self {
+        self.settings.bias_correction = is_on;
+        self
+    }
+
+    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
+    #[must_use]
+    pub fn min_snr(mut self, decibels: f64) -> Self {
+        self.settings.min_snr = Some(decibels);
+        self
+    }
+
+    /// Inputs of a method, as a call would take them.
+    #[must_use]
+    pub fn calibrate(mut self, method: impl Into<String>, samples: Vec<Vec<Value>>) -> Self {
+        self.samples.push((method.into(), samples));
+        self
+    }
+
+    /// Quantizes a model.
+    pub(crate) fn apply(&self, model: &mut Model) -> Result<QuantizationReport, Error> {
+        if let Some((method, _)) = self.samples.iter().find(|(method, _)| !model.methods.contains_key(method)) {
+            let names: Vec<String> = model.methods.keys().map(|name| format!("`{name}`")).collect();
+            return Err(Error::invalid("inputs of a calibration are for a method that there is not")
+                .expected(names.join(", "))
+                .got(format!("`{method}`")));
+        }
+        let mut runs = Runs { samples: &self.samples, failure: None };
+        let report = quantize(model, &self.settings, &mut runs);
+        match runs.failure {
+            Some(failure) => Err(failure),
+            None => Ok(report?),
+        }
+    }
+}
+
+/// Runs programs on samples with what computes fastest here.
+struct Runs<'a> {
+    samples: &'a [(String, Vec<Vec<Value>>)],
+    /// What the compiler only knows as an error of its own.
+    failure: Option<Error>,
+}
+
+impl Runs<'_> {
+    fn of<'s>(samples: &'s [(String, Vec<Vec<Value>>)], method: &str) -> impl Iterator<Item = &'s Vec<Value>> {
+        samples.iter().filter(move |(name, _)| name == method).flat_map(|(_, samples)| samples)
+    }
+}
+
+impl Calibration for Runs<'_> {
+    fn samples(&self, method: &str) -> usize {
+        Self::of(self.samples, method).count()
+    }
+
+    fn run(&mut self, model: Model, method: &str, limit: usize, see: &mut See<'_>) -> Result<(), compiler::Error> {
+        let mut module = match load(model) {
+            Ok(module) => module,
+            Err(error) => return Err(self.fail(error)),
+        };
+        for (index, sample) in Self::of(self.samples, method).take(limit).enumerate() {
+            let inputs = sample.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>();
+            let seen = match inputs {
+                Ok(inputs) => show(&mut module, method, &inputs, see),
+                Err(error) => Err(error),
+            };
+            match seen {
+                Ok(seen) => seen?,
+                Err(error) => {
+                    let site = format!("input {index} of the calibration");
+                    let site = error.location().map_or_else(|| site.clone(), |at| format!("{site}, {at}"));
+                    return Err(self.fail(error.site(site)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Runs<'_> {
+    fn fail(&mut self, error: Error) -> compiler::Error {
+        let known = compiler::Error::invalid(error.message());
+        self.failure = Some(error);
+        known
+    }
+}
+
+fn load(model: Model) -> Result<Module, Error> {
+    let options = CompileOptions {
+        backends: vec![Box::new(Cpu { keys: Keys::Place, ..Cpu::default() })],
+        emit: EmitOptions { debug_map: false, ..EmitOptions::default() },
+        ..CompileOptions::default()
+    };
+    let program = compile(model, &options)?.program.to_bytes().map_err(unwritable)?;
+    Module::from_bytes(&program)
+}
+
+/// Runs a method and shows its outputs, where they are if inputs fit as they are.
+fn show(
+    module: &mut Module,
+    method: &str,
+    inputs: &[Input<'_>],
+    see: &mut See<'_>,
+) -> Result<Result<(), compiler::Error>, Error> {
+    let loaded = module.method(method)?;
+    let fits = |(at, input): (usize, &Input<'_>)| !matches!(input, Input::Tensor(view) if !loaded.accepts(at, view));
+    if loaded.num_inputs() != inputs.len() || !inputs.iter().enumerate().all(fits) {
+        let outputs = module.run(method, inputs)?;
+        let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
+        return show_all(&views, see);
+    }
+    let outputs = loaded.execute(inputs)?;
+    let mut views = Vec::with_capacity(outputs.len());
+    for at in 0..outputs.len() {
+        if let Output::Tensor(tensor) = outputs.get(at)? {
+            views.push(TensorView::from(tensor));
+        }
+    }
+    show_all(&views, see)
+}
+
+fn show_all(views: &[TensorView<'_>], see: &mut See<'_>) -> Result<Result<(), compiler::Error>, Error> {
+    let mut seen = Vec::with_capacity(views.len());
+    for view in views {
+        seen.push(Seen { sizes: view.sizes(), numbers: view.as_slice()? });
+    }
+    Ok(see(&seen))
+}
