@@ -1,6 +1,5 @@
 //! `rushlight compile`.
 
-use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -179,7 +178,7 @@ impl Compile {
             output.display(),
             output::bytes(size),
             plural(program.methods.len(), "method"),
-            shares(report),
+            output::shares(report),
             plural(instructions, "instruction"),
             output::bytes(activations),
             output::duration(elapsed),
@@ -195,19 +194,6 @@ impl Compile {
 fn external_rule(text: &str) -> (String, Option<String>) {
     let (pattern, file) = text.rsplit_once('=').unwrap_or(("*", text));
     (pattern.to_owned(), Some(file.to_owned()).filter(|file| !file.is_empty()))
-}
-
-/// `cpu 90% · portable 10% of 92 nodes`, the largest share first.
-fn shares(report: &Report) -> String {
-    let total = report.entries.len();
-    let mut shares: Vec<_> = report.shares().into_iter().collect();
-    shares.sort_by_key(|(_, count)| Reverse(*count));
-    let shares: Vec<String> =
-        shares.iter().map(|(owner, count)| format!("{owner} {:.0}%", 100.0 * *count as f64 / total as f64)).collect();
-    match &shares[..] {
-        [] => "no nodes".to_owned(),
-        shares => format!("{} of {total} node{}", shares.join(" · "), if total == 1 { "" } else { "s" }),
-    }
 }
 
 /// Writes the report as the file's name says.

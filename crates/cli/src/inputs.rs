@@ -112,46 +112,47 @@ impl Inputs {
                     values.push(Value::Tensor(as_declared(array, info)?));
                 }
             }
-            Some("png" | "jpg" | "jpeg") => values.push(Value::Tensor(self.image(path, &bytes()?, declared()?)?)),
+            Some("png" | "jpg" | "jpeg") => {
+                values.push(Value::Tensor(image(path, &bytes()?, declared()?, self.normalize)?));
+            }
             Some("bin" | "raw") => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
             _ => values.push(literal(text)?),
         }
         Ok(())
     }
+}
 
-    /// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, scaled to the input's size.
-    fn image(&self, path: &Path, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
-        let unfit = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
-        let picture = image::load_from_memory(bytes).map_err(|e| unfit(e.to_string()))?;
-        let (&[channels, height, width], true) =
-            (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
-        else {
-            return Err(unfit(format!("an image cannot be the input {info}")));
-        };
-        if !matches!(channels, 1 | 3) || info.dtype != rushlight::ScalarType::Float {
-            return Err(unfit(format!("an image cannot be the input {info}; expected f32 with 1 or 3 channels")));
-        }
-        let (width, height) = (width as u32, height as u32);
-        let picture = if (picture.width(), picture.height()) == (width, height) {
-            picture
-        } else {
-            picture.resize_exact(width, height, image::imageops::FilterType::Triangle)
-        };
-        let interleaved = if channels == 1 { luminance(&picture) } else { picture.to_rgb32f().into_raw() };
-        let mut planar = Vec::with_capacity(interleaved.len());
-        for channel in 0..channels {
-            let (mean, deviation) = match self.normalize {
-                Normalize::Imagenet => IMAGENET[channel.min(2)],
-                Normalize::None => (0.0, 1.0),
-            };
-            planar.extend(interleaved.iter().skip(channel).step_by(channels).map(|v| (v - mean) / deviation));
-        }
-        let shape: Vec<usize> = match info.sizes[..] {
-            [_, c, h, w] => vec![1, c, h, w],
-            _ => info.sizes.clone(),
-        };
-        Ok(Tensor::of(&shape, &planar)?)
+/// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, scaled to the input's size.
+pub fn image(path: &Path, bytes: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, Failure> {
+    let unfit = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
+    let picture = image::load_from_memory(bytes).map_err(|e| unfit(e.to_string()))?;
+    let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
+    else {
+        return Err(unfit(format!("an image cannot be the input {info}")));
+    };
+    if !matches!(channels, 1 | 3) || info.dtype != rushlight::ScalarType::Float {
+        return Err(unfit(format!("an image cannot be the input {info}; expected f32 with 1 or 3 channels")));
     }
+    let (width, height) = (width as u32, height as u32);
+    let picture = if (picture.width(), picture.height()) == (width, height) {
+        picture
+    } else {
+        picture.resize_exact(width, height, image::imageops::FilterType::Triangle)
+    };
+    let interleaved = if channels == 1 { luminance(&picture) } else { picture.to_rgb32f().into_raw() };
+    let mut planar = Vec::with_capacity(interleaved.len());
+    for channel in 0..channels {
+        let (mean, deviation) = match normalize {
+            Normalize::Imagenet => IMAGENET[channel.min(2)],
+            Normalize::None => (0.0, 1.0),
+        };
+        planar.extend(interleaved.iter().skip(channel).step_by(channels).map(|v| (v - mean) / deviation));
+    }
+    let shape: Vec<usize> = match info.sizes[..] {
+        [_, c, h, w] => vec![1, c, h, w],
+        _ => info.sizes.clone(),
+    };
+    Ok(Tensor::of(&shape, &planar)?)
 }
 
 /// Luminance in 0..1.

@@ -17,6 +17,7 @@ mod op_paths;
 mod ops;
 mod output;
 mod profile;
+mod quantize;
 mod run;
 mod size;
 mod validate;
@@ -32,6 +33,7 @@ use clap::{Parser, Subcommand};
 Examples:
   rushlight demo                                    classify ten digits with the built-in model
   rushlight compile model.pt2 -o model.pte          compile what torch.export.save wrote
+  rushlight quantize model.pt2 --calibrate in.npz   make integers of it without PyTorch
   rushlight run model.pte --input x.npy             run a model and print its outputs
   rushlight run model.pte --input cat.jpg --top 3   run an image classifier
   rushlight bench model.pte                         time loading and running
@@ -51,6 +53,8 @@ struct Cli {
 enum Command {
     /// Compile .pt2 files to a .pte file
     Compile(compile::Compile),
+    /// Quantize a .pt2 file and compile it to a .pte file
+    Quantize(quantize::Quantize),
     /// Show where the numbers of a .pt2 and a compiled .pte part
     Compare(compare::Compare),
     /// Run a method and print or save its outputs
@@ -78,6 +82,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compile(compile) => compile.run(),
+        Command::Quantize(quantize) => quantize.run(),
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),
         Command::Bench(bench) => bench.run(),

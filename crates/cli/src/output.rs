@@ -1,10 +1,12 @@
 //! Printing: tables, tensors, sizes, and results a script can read.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use rushlight::compiler::partition::Report;
 use rushlight::engine::hwbench::{Bound, Limits};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor, Value};
@@ -44,6 +46,19 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     }
     let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+/// `cpu 90% · portable 10% of 92 nodes`, the largest share first.
+pub fn shares(report: &Report) -> String {
+    let total = report.entries.len();
+    let mut shares: Vec<_> = report.shares().into_iter().collect();
+    shares.sort_by_key(|(_, count)| Reverse(*count));
+    let shares: Vec<String> =
+        shares.iter().map(|(owner, count)| format!("{owner} {:.0}%", 100.0 * *count as f64 / total as f64)).collect();
+    match &shares[..] {
+        [] => "no nodes".to_owned(),
+        shares => format!("{} of {total} node{}", shares.join(" · "), if total == 1 { "" } else { "s" }),
+    }
 }
 
 /// A duration for people: `12.3 µs`.

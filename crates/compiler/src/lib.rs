@@ -16,8 +16,8 @@ pub mod memory;
 pub mod ops;
 mod parallel;
 pub mod partition;
-mod pattern;
 pub mod passes;
+mod pattern;
 mod pipeline;
 pub mod quant;
 

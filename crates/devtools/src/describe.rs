@@ -1,8 +1,9 @@
-//! A program's description as JSON: what `rushlight inspect --json` and `rushlight compile --report` write.
+//! A program's description as JSON: what `rushlight inspect --json` and the reports of `rushlight compile`
+//! and `rushlight quantize` write.
 
 use rushlight::compiler::partition::{Entry, Report};
 use rushlight::format::Program;
-use rushlight::{MethodMeta, TensorInfo, ValueInfo};
+use rushlight::{MethodMeta, QuantizationReport, TensorInfo, ValueInfo};
 use serde_json::{Value as Json, json};
 
 /// Methods, inputs, outputs, operators, delegates, memory plan and segments of a program.
@@ -51,6 +52,16 @@ pub fn partition(report: &Report) -> Json {
         })
     };
     json!({ "shares": report.shares(), "nodes": report.entries.iter().map(node).collect::<Vec<_>>() })
+}
+
+/// What a quantization did, the worst layers first. Ratios are in dB, null where nothing was compared or nothing differs.
+pub fn quantization(report: &QuantizationReport) -> Json {
+    let (before, after) = report.bytes();
+    let mut json = serde_json::to_value(report).unwrap_or_default();
+    json["bytes_before"] = before.into();
+    json["bytes_after"] = after.into();
+    json["layers_in_integers"] = report.quantized().into();
+    json
 }
 
 fn value(info: &ValueInfo) -> Json {

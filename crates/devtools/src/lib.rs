@@ -12,6 +12,8 @@ pub mod memory;
 pub mod npy;
 pub mod numbers;
 pub mod profile;
+pub mod quantization;
+pub mod samples;
 pub mod steps;
 pub mod trace;
 pub mod units;

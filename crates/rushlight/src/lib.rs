@@ -37,6 +37,8 @@ mod cpu;
 mod error;
 #[cfg(feature = "std")]
 mod explain;
+#[cfg(feature = "compile")]
+mod exported;
 #[cfg(feature = "std")]
 mod instance;
 #[cfg(feature = "lower")]
@@ -60,6 +62,8 @@ pub use compile::{CompiledProgram, Compiler, open_shared};
 pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
+#[cfg(feature = "compile")]
+pub use exported::exported_inputs;
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::MethodInstance;

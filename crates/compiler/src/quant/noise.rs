@@ -92,8 +92,9 @@ mod tests {
     fn means_of_channels_are_corrected() {
         // Two pictures of two channels with three elements; the second channel is always 0.5 too small.
         let floats: Vec<f32> = (0..12u8).map(f32::from).collect();
-        let integers: Vec<f32> =
-            (0..12u8).map(|at| f32::from(at) - if at / 3 % 2 == 1 { 0.5 } else { [0.1, -0.1, 0.0][usize::from(at % 3)] }).collect();
+        let integers: Vec<f32> = (0..12u8)
+            .map(|at| f32::from(at) - if at / 3 % 2 == 1 { 0.5 } else { [0.1, -0.1, 0.0][usize::from(at % 3)] })
+            .collect();
         let mut noise = Noise::by_axis(Some(1));
         noise.add(&[2, 2, 3], &floats, &integers);
         let before = noise.ratio().unwrap();

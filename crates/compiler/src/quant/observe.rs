@@ -155,7 +155,8 @@ impl Histogram {
             None
         };
         let low = reached(&mut (0..BINS)).map_or(self.least, |bin| self.origin + bin as f32 * self.width);
-        let high = reached(&mut (0..BINS).rev()).map_or(self.greatest, |bin| self.origin + (bin + 1) as f32 * self.width);
+        let high =
+            reached(&mut (0..BINS).rev()).map_or(self.greatest, |bin| self.origin + (bin + 1) as f32 * self.width);
         (low.max(self.least), high.min(self.greatest))
     }
 

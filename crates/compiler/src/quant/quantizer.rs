@@ -471,7 +471,8 @@ impl<'a> Work<'a> {
     }
 
     fn reports(&self, ranges: &FxHashMap<NodeId, (f32, f32)>) -> Vec<LayerReport> {
-        let kept = |layer: &Layer| self.kept.iter().find(|(kept, _)| kept.node == layer.node).map(|(_, why)| why.clone());
+        let kept =
+            |layer: &Layer| self.kept.iter().find(|(kept, _)| kept.node == layer.node).map(|(_, why)| why.clone());
         let others = self.kept.iter().map(|(layer, _)| layer);
         let others = others.filter(|layer| !self.layers.iter().any(|known| known.node == layer.node));
         let report = |layer: &Layer| {

@@ -4,7 +4,9 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::{Arg, Builder, Constant, Def, Expr, Graph, Model, Node, NodeId, TensorType, Type, ValueId, substitute};
+use crate::graph::{
+    Arg, Builder, Constant, Def, Expr, Graph, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
+};
 
 use super::scheme::Scheme;
 use super::sites::{Layer, Sites, operands};
@@ -174,12 +176,7 @@ fn round_input(
 }
 
 /// The numbers that the integers of a weight stand for.
-fn integers(
-    builder: &mut Builder<'_>,
-    layer: &Layer,
-    rounded: &Rounded,
-    scheme: Scheme,
-) -> Result<ValueId, Error> {
+fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, scheme: Scheme) -> Result<ValueId, Error> {
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));
     };

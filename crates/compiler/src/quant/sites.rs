@@ -49,10 +49,21 @@ fn kind(name: &str) -> Kind {
         "aten::convolution" | "aten::linear" => Kind::Product,
         "aten::add.Tensor" | "aten::mul.Tensor" => Kind::Sum,
         "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish"
-        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu" => Kind::Table,
-        "aten::max_pool2d_with_indices" | "aten::adaptive_avg_pool2d" | "aten::_adaptive_avg_pool2d"
-        | "aten::avg_pool2d" | "aten::mean.dim" | "aten::view_copy" | "aten::permute_copy" | "aten::unsqueeze_copy"
-        | "aten::squeeze_copy.dims" | "aten::slice_copy.Tensor" | "aten::select_copy.int" | "aten::clone"
+        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu" => {
+            Kind::Table
+        }
+        "aten::max_pool2d_with_indices"
+        | "aten::adaptive_avg_pool2d"
+        | "aten::_adaptive_avg_pool2d"
+        | "aten::avg_pool2d"
+        | "aten::mean.dim"
+        | "aten::view_copy"
+        | "aten::permute_copy"
+        | "aten::unsqueeze_copy"
+        | "aten::squeeze_copy.dims"
+        | "aten::slice_copy.Tensor"
+        | "aten::select_copy.int"
+        | "aten::clone"
         | "aten::constant_pad_nd" => Kind::SameScale,
         "aten::cat" => Kind::Join,
         _ => Kind::Float,
@@ -95,7 +106,8 @@ impl Sites {
                 Kind::Product => products.contains(id),
                 Kind::Float => false,
                 Kind::Sum => {
-                    let are_tensors = operands.len() == 2 && !operands.iter().any(|it| graph.constant_of(*it).is_some());
+                    let are_tensors =
+                        operands.len() == 2 && !operands.iter().any(|it| graph.constant_of(*it).is_some());
                     are_tensors && operands.iter().any(|operand| given.contains(operand))
                 }
                 Kind::Join => operands.iter().any(|operand| given.contains(operand)),
@@ -106,7 +118,8 @@ impl Sites {
                 given.extend(node.results.first().filter(|result| is_float(graph, **result)));
             }
         }
-        let takes = |value: ValueId| uses.get(&value).into_iter().flatten().flatten().any(|node| integers.contains(node));
+        let takes =
+            |value: ValueId| uses.get(&value).into_iter().flatten().flatten().any(|node| integers.contains(node));
         // What only its tail takes stays in registers.
         let inner = |id: NodeId, result: ValueId| {
             let [Some(only)] = uses.get(&result).map_or(&[][..], Vec::as_slice) else { return false };

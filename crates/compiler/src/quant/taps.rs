@@ -104,7 +104,7 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
         }
         let Some(node) = rest.next() else { break };
         graph.blocks[body].nodes.push(node);
-        ready = graph.nodes[node].results.clone();
+        ready.clone_from(&graph.nodes[node].results);
     }
     graph.outputs = outputs.into_iter().flatten().map(Arg::Value).collect();
     Ok(model)

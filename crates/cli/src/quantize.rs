@@ -1,0 +1,249 @@
+//! `rushlight quantize`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rushlight::{
+    CompiledProgram, Compiler, Observer, Quantization, QuantizationReport, Rounding, Scheme, Tensor, Value, ValueInfo,
+    exported_inputs, open_shared,
+};
+use rushlight_devtools::samples::samples;
+use rushlight_devtools::{describe, npy, quantization};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::inputs::{self, Normalize};
+use crate::output;
+
+/// Quantizes a model that torch.export.save wrote, and compiles it to a .pte file. Needs no Python.
+#[derive(Args)]
+#[command(after_help = "\
+Schemes:
+  int8           weights and activations of 8 bits; scales of activations come from the inputs of --calibrate
+  int8-dynamic   linear layers: weights of 8 bits, activations rounded row by row when the program runs
+  8da4w          likewise with weights of 4 bits in groups of 32
+  int4           linear layers: weights of 4 bits in groups of 32, activations in floats
+  int8-weight    linear layers: weights of 8 bits, activations in floats
+
+Examples:
+  rushlight quantize model.pt2 --calibrate inputs.npz -o model.pte
+  rushlight quantize model.pt2 --calibrate photos/ --normalize imagenet --report report.html
+  rushlight quantize model.pt2 --calibrate inputs.npz --min-snr 30       the worst layers stay floats
+  rushlight quantize model.pt2 --scheme int8-dynamic
+  rushlight quantize model.pt2 --scheme 8da4w --weights gptq --calibrate inputs.npz --keep lm_head")]
+pub struct Quantize {
+    /// The .pt2 file
+    #[arg(value_name = "FILE.pt2")]
+    model: PathBuf,
+
+    /// What becomes integers
+    #[arg(long, default_value = "int8", value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
+    scheme: Scheme,
+
+    /// Inputs that show what numbers are like inside of the model: a .npz file with an array for each input, a .npy file, an
+    /// image, or a folder of images. Arrays hold many inputs along their first dimension. May be repeated
+    #[arg(long, value_name = "FILE|FOLDER")]
+    calibrate: Vec<PathBuf>,
+
+    /// How the values of images are scaled after the division by 255
+    #[arg(long, value_enum, default_value = "none")]
+    normalize: Normalize,
+
+    /// How ranges of activations are chosen
+    #[arg(long, default_value = "histogram", value_name = "OBSERVER", value_parser = named::<Observer>(Observer::ALL.map(Observer::name)))]
+    observer: Observer,
+
+    /// How integers of weights are chosen
+    #[arg(long, default_value = "mse", value_name = "ROUNDING", value_parser = named::<Rounding>(Rounding::ALL.map(Rounding::name)))]
+    weights: Rounding,
+
+    /// Modules that stay floats, by name; `*` is any text. May be repeated
+    #[arg(long, value_name = "PATTERN")]
+    keep: Vec<String>,
+
+    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached
+    #[arg(long, value_name = "DB")]
+    min_snr: Option<f64>,
+
+    /// Leave biases as they are
+    #[arg(long)]
+    no_bias_correction: bool,
+
+    /// A backend to offer the nodes to; may be repeated
+    #[arg(long = "backend", value_name = "NAME", default_value = "cpu")]
+    backends: Vec<String>,
+
+    /// The file to write; by default the model's name with the ending .pte
+    #[arg(short, long, value_name = "FILE.pte")]
+    output: Option<PathBuf>,
+
+    /// Write what became of each layer, the worst first: JSON or a web page if the name ends in .json or .html, else text; `-`
+    /// prints it
+    #[arg(long, value_name = "FILE|-")]
+    report: Option<PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A parser of one of these names.
+fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
+}
+
+/// The layers of a summary.
+const WORST: usize = 5;
+
+impl Quantize {
+    pub fn run(self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let bytes = open_shared(&self.model)?;
+        let before = bytes.len() as u64;
+        let inputs = exported_inputs(bytes.clone())?;
+        let mut quantization = Quantization::new(self.scheme)
+            .observer(self.observer)
+            .rounding(self.weights)
+            .bias_correction(!self.no_bias_correction)
+            .calibrate("forward", self.samples(&inputs)?);
+        quantization = self.keep.iter().fold(quantization, Quantization::keep);
+        if let Some(least) = self.min_snr {
+            quantization = quantization.min_snr(least);
+        }
+        let mut compiler = Compiler::new().method_bytes("forward", bytes).quantize(quantization);
+        for backend in &self.backends {
+            compiler = compiler.backend_named(backend)?;
+        }
+        let program = compiler.compile()?;
+        let output = self.output.clone().unwrap_or_else(|| self.model.with_extension("pte"));
+        let size = program.save(&output)?;
+        let Some(report) = program.quantization() else { return Ok(()) };
+        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
+        if let Some(path) = self.report.as_deref().filter(|_| !to_stdout) {
+            write_report(report, &self.model, path)?;
+        }
+        if self.json {
+            let mut result = json!({
+                "file": output.display().to_string(),
+                "bytes": size,
+                "bytes_exported": before,
+                "backends": program.compiled().report.shares(),
+                "seconds": start.elapsed().as_secs_f64(),
+            });
+            result["quantization"] = describe::quantization(report);
+            output::print_json(&result);
+            return Ok(());
+        }
+        if to_stdout {
+            output::print(report.to_string().trim_end());
+        }
+        output::print(&summary(&output, before, size, &program, report, start));
+        if !to_stdout {
+            print_worst(report);
+        }
+        Ok(())
+    }
+
+    /// The inputs of each call of the calibration.
+    fn samples(&self, inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, Failure> {
+        let mut all = Vec::new();
+        for path in &self.calibrate {
+            let mut files = vec![path.clone()];
+            if path.is_dir() {
+                let entries = fs::read_dir(path).map_err(|error| Failure::read(path, error))?;
+                files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|file| is_image(file)).collect();
+                files.sort();
+                if files.is_empty() {
+                    let what = format!("`{}` has no images: files that end in .png, .jpg or .jpeg", path.display());
+                    return Err(Failure::Input(what));
+                }
+            }
+            for file in files {
+                all.extend(self.read(&file, inputs)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn read(&self, file: &Path, inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, Failure> {
+        let wrong = |what: String| Failure::Input(format!("`{}`: {what}", file.display()));
+        let bytes = fs::read(file).map_err(|error| Failure::read(file, error))?;
+        let arrays: Vec<(String, Tensor)> = match extension(file).as_str() {
+            "npz" => npy::read_archive(&bytes).map_err(|error| wrong(error.to_string()))?,
+            "npy" => vec![("array".to_owned(), npy::read(&bytes).map_err(|error| wrong(error.to_string()))?)],
+            _ if is_image(file) => {
+                let info = inputs.iter().find_map(ValueInfo::as_tensor);
+                let info = info.ok_or_else(|| wrong("the model takes no tensor".to_owned()))?;
+                vec![("image".to_owned(), inputs::image(file, &bytes, info, self.normalize)?)]
+            }
+            _ => return Err(wrong("expected a .npz, .npy, .png or .jpg file, or a folder of images".to_owned())),
+        };
+        samples(&arrays, inputs).map_err(wrong)
+    }
+}
+
+fn extension(path: &Path) -> String {
+    path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}
+
+fn is_image(path: &Path) -> bool {
+    matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
+}
+
+/// `model.pte  25.8 MB of 102.5 MB exported · int8 · 54 of 54 layers · outputs 38.2 dB · cpu 100% of 92 nodes · 3.2 s`.
+fn summary(
+    output: &Path,
+    before: u64,
+    size: u64,
+    program: &CompiledProgram,
+    report: &QuantizationReport,
+    start: Instant,
+) -> String {
+    let outputs = report.output_snr.map_or_else(String::new, |ratio| {
+        if ratio.is_infinite() { " · outputs exact".to_owned() } else { format!(" · outputs {ratio:.1} dB") }
+    });
+    format!(
+        "{}  {} of {} exported · {} · {} of {} layers{outputs} · {} · {}",
+        output.display(),
+        output::bytes(size),
+        output::bytes(before),
+        report.scheme.name(),
+        report.quantized(),
+        report.layers.len(),
+        output::shares(&program.compiled().report),
+        output::duration(start.elapsed()),
+    )
+}
+
+fn print_worst(report: &QuantizationReport) {
+    let worst = report.layers.iter().filter(|layer| layer.kept.is_none()).take(WORST);
+    for layer in worst {
+        if let Some(ratio) = layer.quality().filter(|ratio| ratio.is_finite()) {
+            let what = if layer.snr.is_some() { "results" } else { "weights" };
+            output::print(&format!("  {ratio:>5.1} dB  {what} of {}", layer.name));
+        }
+    }
+    for layer in report.layers.iter().filter(|layer| layer.kept.is_some()) {
+        let reason = layer.kept.as_deref().unwrap_or_default();
+        output::print(&format!("  in floats  {}: {reason}", layer.name));
+    }
+}
+
+fn write_report(report: &QuantizationReport, model: &Path, path: &Path) -> Result<(), Failure> {
+    let title = model.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let text = match extension(path).as_str() {
+        "json" => format!("{:#}\n", describe::quantization(report)),
+        "html" => quantization::html(&title, report),
+        _ => report.to_string(),
+    };
+    output::write_file(path, |bytes| {
+        bytes.extend(text.into_bytes());
+        Ok(())
+    })
+}

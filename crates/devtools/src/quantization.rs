@@ -1,0 +1,90 @@
+//! What a quantization did, as a web page without any other file.
+
+use rushlight::{LayerReport, QuantizationReport};
+
+use crate::markup::escaped;
+use crate::units::bytes;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; }
+body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem; max-width: 90rem; }
+table { border-collapse: collapse; }
+td, th { padding: 0.1rem 1rem 0.1rem 0; text-align: left; font-weight: normal; vertical-align: top; }
+th { opacity: 0.7; border-bottom: 1px solid #8888; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.bar { width: 16rem; }
+.bar div { height: 0.8rem; margin-top: 0.35rem; border-radius: 2px; }
+.kept { opacity: 0.7; }
+code { font-size: 12px; }
+";
+
+/// Results above this ratio fill the bar.
+const GOOD: f64 = 60.0;
+
+/// A page with what became of the whole and a line for each layer, the worst first.
+pub fn html(title: &str, report: &QuantizationReport) -> String {
+    let title = escaped(title);
+    let (before, after) = report.bytes();
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Quantization of {title}</title>\n\
+         <style>{STYLE}</style>\n<h1>{title}</h1>\n<table>\n"
+    );
+    let mut fact = |name: &str, text: String| {
+        page.push_str(&format!("<tr><td>{name}</td><td>{}</td></tr>\n", escaped(&text)));
+    };
+    fact("Scheme", report.scheme.name().to_owned());
+    if report.scheme.is_static() {
+        fact("Ranges of activations", report.observer.name().to_owned());
+    }
+    fact("Rounding of weights", report.rounding.name().to_owned());
+    fact("Inputs seen", report.samples.to_string());
+    fact("Layers in integers", format!("{} of {}", report.quantized(), report.layers.len()));
+    let share = 100.0 * after as f64 / before.max(1) as f64;
+    fact("Weights of layers", format!("{} → {} ({share:.1} %)", bytes(before), bytes(after)));
+    if let Some(ratio) = report.output_snr {
+        fact("Outputs", decibels(Some(ratio)));
+    }
+    page.push_str(
+        "</table>\n<h2>Layers, the worst first</h2>\n<table>\n<tr><th>Layer</th><th>Results</th><th></th>\
+         <th>Weights</th><th>Before</th><th>After</th><th>Inputs within</th><th>From</th></tr>\n",
+    );
+    report.layers.iter().for_each(|layer| page.push_str(&row(layer)));
+    page.push_str("</table>\n</html>\n");
+    page
+}
+
+fn row(layer: &LayerReport) -> String {
+    let sizes: Vec<String> = layer.sizes.iter().map(ToString::to_string).collect();
+    let (class, reason) = match &layer.kept {
+        Some(reason) => (" class=\"kept\"", format!("<br>in floats: {}", escaped(reason))),
+        None => ("", String::new()),
+    };
+    let share = layer.quality().map_or(0.0, |ratio| (ratio / GOOD).clamp(0.02, 1.0));
+    let bar = if layer.kept.is_none() {
+        format!("<div style=\"width: {:.0}%; background: hsl({:.0} 60% 50%)\"></div>", share * 100.0, share * 120.0)
+    } else {
+        String::new()
+    };
+    let range = layer.range.map_or_else(String::new, |(low, high)| format!("{low:.4} to {high:.4}"));
+    format!(
+        "<tr{class}><td>{}{reason}<br><code>{} [{}]</code></td><td class=\"n\">{}</td><td class=\"bar\">{bar}</td>\
+         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{range}</td>\
+         <td><code>{}</code></td></tr>\n",
+        escaped(&layer.name),
+        escaped(&layer.op),
+        sizes.join(" × "),
+        decibels(layer.snr),
+        decibels(layer.weight_snr),
+        bytes(layer.bytes_before),
+        bytes(layer.bytes_after),
+        escaped(layer.source.as_deref().unwrap_or_default()),
+    )
+}
+
+fn decibels(ratio: Option<f64>) -> String {
+    match ratio {
+        Some(ratio) if ratio.is_infinite() => "exact".to_owned(),
+        Some(ratio) => format!("{ratio:.1} dB"),
+        None => "–".to_owned(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Inputs of a calibration: arrays that hold many inputs become one for each call.
+
+use rushlight::{Error, Tensor, TensorInfo, Value, ValueInfo};
+
+use crate::inputs::{Fill, generate};
+
+/// The inputs of each call. `arrays` has one array for each input that is a tensor, in order, each with the inputs of all calls:
+/// along the first dimension, or along one more than the input has. Other inputs have the values that the export fixed.
+///
+/// # Errors
+/// With what an array should have been.
+pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, String> {
+    let tensors: Vec<&TensorInfo> = inputs.iter().filter_map(ValueInfo::as_tensor).collect();
+    if tensors.len() != arrays.len() {
+        let names: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
+        let (wanted, got) = (tensors.len(), names.join(", "));
+        return Err(format!("the model takes {wanted} tensors, and there are {} arrays: {got}", arrays.len()));
+    }
+    let mut columns = Vec::with_capacity(arrays.len());
+    for ((name, array), info) in arrays.iter().zip(&tensors) {
+        let shape = sample_shape(array, info)
+            .ok_or_else(|| format!("the array `{name}` is {} {:?}, the input {info}", array.dtype(), array.shape()))?;
+        columns.push((array, shape));
+    }
+    let count = |(array, shape): &(&Tensor, Vec<usize>)| array.bytes().len() / bytes(array, shape).max(1);
+    let counts: Vec<usize> = columns.iter().map(count).collect();
+    if counts.windows(2).any(|pair| pair[0] != pair[1]) {
+        let named = arrays.iter().zip(&counts).map(|((name, _), count)| format!("`{name}` {count}"));
+        return Err(format!("arrays hold different numbers of inputs: {}", named.collect::<Vec<_>>().join(", ")));
+    }
+    let failed = |error: Error| error.to_string();
+    let sample = |index: usize| -> Result<Vec<Value>, String> {
+        let mut columns = columns.iter();
+        let mut values = Vec::with_capacity(inputs.len());
+        for info in inputs {
+            let column = info.as_tensor().and_then(|_| columns.next());
+            values.push(match column {
+                Some((array, shape)) => {
+                    let size = bytes(array, shape);
+                    let part = array.bytes().get(index * size..(index + 1) * size).unwrap_or_default();
+                    Value::Tensor(Tensor::from_bytes(array.dtype(), shape, part).map_err(failed)?)
+                }
+                None => generate(info, Fill::Zeros).map_err(failed)?,
+            });
+        }
+        Ok(values)
+    };
+    (0..counts.first().copied().unwrap_or(0)).map(sample).collect()
+}
+
+fn bytes(array: &Tensor, shape: &[usize]) -> usize {
+    shape.iter().product::<usize>() * array.dtype().size()
+}
+
+/// The shape of one input of those in an array; `None` if they do not fit.
+fn sample_shape(array: &Tensor, info: &TensorInfo) -> Option<Vec<usize>> {
+    let shape = array.shape();
+    let fits = |shape: &[usize]| {
+        let within = |(got, declared): (&usize, &usize)| got == declared || info.is_dynamic;
+        shape.len() == info.sizes.len() && shape.iter().zip(&info.sizes).all(within)
+    };
+    if array.dtype() != info.dtype {
+        return None;
+    }
+    if shape.len() == info.sizes.len() + 1 {
+        return Some(shape[1..].to_vec()).filter(|shape| fits(shape));
+    }
+    let (first, rest) = shape.split_first()?;
+    let batch = *info.sizes.first()?;
+    let size = if batch > 0 && first.is_multiple_of(batch) { batch } else { 1 };
+    let sample: Vec<usize> = [size].iter().chain(rest).copied().collect();
+    fits(&sample).then_some(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight::ScalarType;
+
+    use super::*;
+
+    fn info(sizes: &[usize], is_dynamic: bool) -> ValueInfo {
+        ValueInfo::Tensor(TensorInfo {
+            dtype: ScalarType::Float,
+            sizes: sizes.to_vec(),
+            dim_order: (0..sizes.len() as u8).collect(),
+            is_dynamic,
+            is_memory_planned: false,
+            nbytes: 0,
+            name: None,
+        })
+    }
+
+    fn array(shape: &[usize]) -> (String, Tensor) {
+        let numbers: Vec<f32> = (0..shape.iter().product::<usize>()).map(|at| at as f32).collect();
+        ("x".to_owned(), Tensor::of(shape, &numbers).unwrap())
+    }
+
+    fn shapes(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Vec<Vec<usize>> {
+        let all = samples(arrays, inputs).unwrap();
+        all.iter().map(|values| values[0].as_tensor().unwrap().shape().to_vec()).collect()
+    }
+
+    #[test]
+    fn arrays_are_divided_by_the_first_dimension() {
+        assert_eq!(shapes(&[array(&[3, 2, 2])], &[info(&[1, 2, 2], false)]), vec![vec![1, 2, 2]; 3]);
+        assert_eq!(shapes(&[array(&[6, 2])], &[info(&[2, 2], false)]), vec![vec![2, 2]; 3]);
+        assert_eq!(shapes(&[array(&[3, 1, 2])], &[info(&[1, 2], false)]), vec![vec![1, 2]; 3]);
+        // A batch of up to 64, and a length of up to 9.
+        assert_eq!(shapes(&[array(&[5, 7])], &[info(&[64, 9], true)]), vec![vec![1, 7]; 5]);
+        let two = samples(
+            &[array(&[4, 1]), array(&[4, 2])],
+            &[info(&[1, 1], false), ValueInfo::Int(7), info(&[1, 2], false)],
+        );
+        let two = two.unwrap();
+        assert_eq!((two.len(), two[1].len()), (4, 3));
+        assert_eq!(two[1][2].as_slice::<f32>().unwrap(), [2.0, 3.0]);
+        assert!(matches!(two[1][1], Value::Int(7)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let error = samples(&[array(&[3, 5])], &[info(&[1, 4], false)]).unwrap_err();
+        assert!(error.contains("[3, 5]") && error.contains("[1, 4]"), "{error}");
+        let error = samples(&[], &[info(&[1, 4], false)]).unwrap_err();
+        assert!(error.contains("1 tensors"), "{error}");
+        let error =
+            samples(&[array(&[3, 4]), array(&[2, 4])], &[info(&[1, 4], false), info(&[1, 4], false)]).unwrap_err();
+        assert!(error.contains("different numbers"), "{error}");
+    }
+}
