@@ -39,7 +39,8 @@ impl Cpu {
         Ok(Limits::measure(&engine))
     }
 
-    fn engine(&self) -> Result<Arc<Engine>, Error> {
+    /// What computes.
+    pub fn engine(&self) -> Result<Arc<Engine>, Error> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine.clone());
         }
@@ -68,4 +69,15 @@ fn not_here() -> Error {
     let names = Isa::available().map(|isa| format!("`{isa}`")).collect::<Vec<_>>().join(", ");
     let what = format!("{ISA_VARIABLE} names no instruction set of this machine");
     Error::new(Code::InvalidArgument, what).expected(names)
+}
+
+/// Bytes as the back end takes them.
+#[cfg(feature = "compile")]
+pub(crate) struct View(pub rushlight_compiler::Bytes);
+
+#[cfg(feature = "compile")]
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }

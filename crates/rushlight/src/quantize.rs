@@ -1,14 +1,19 @@
 //! Quantization without PyTorch: programs that show what is inside of a model are compiled, and run on the inputs of a
 //! calibration.
 
+use std::sync::Arc;
+
 use rushlight_compiler::back::cpu::{Cpu, Keys};
-use rushlight_compiler::emit::EmitOptions;
+use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::graph::Model;
 use rushlight_compiler::quant::{Calibration, See, Seen, Settings, quantize};
-use rushlight_compiler::{self as compiler, CompileOptions, compile};
+use rushlight_compiler::{self as compiler, CompileOptions, Stage, advance};
+use rushlight_cpu::{CpuBackend, Weights};
+use rushlight_engine::Engine;
 use rushlight_runtime::{Input, Output, TensorView};
 
 use crate::atomic::unwritable;
+use crate::cpu::{self, View};
 use crate::error::Error;
 use crate::module::Module;
 use crate::tensor::Value;
@@ -79,7 +84,7 @@ impl Quantization {
                 .expected(names.join(", "))
                 .got(format!("`{method}`")));
         }
-        let mut runs = Runs { samples: &self.samples, failure: None };
+        let mut runs = Runs { samples: &self.samples, engine: cpu::Cpu::default().engine()?, failure: None };
         let report = quantize(model, &self.settings, &mut runs);
         match runs.failure {
             Some(failure) => Err(failure),
@@ -91,6 +96,7 @@ impl Quantization {
 /// Runs programs on samples with what computes fastest here.
 struct Runs<'a> {
     samples: &'a [(String, Vec<Vec<Value>>)],
+    engine: Arc<Engine>,
     /// What the compiler only knows as an error of its own.
     failure: Option<Error>,
 }
@@ -107,7 +113,7 @@ impl Calibration for Runs<'_> {
     }
 
     fn run(&mut self, model: Model, method: &str, limit: usize, see: &mut See<'_>) -> Result<(), compiler::Error> {
-        let mut module = match load(model) {
+        let mut module = match load(model, &self.engine) {
             Ok(module) => module,
             Err(error) => return Err(self.fail(error)),
         };
@@ -138,14 +144,20 @@ impl Runs<'_> {
     }
 }
 
-fn load(model: Model) -> Result<Module, Error> {
+/// A program of a model, with weights that stay where the compiler has put them.
+fn load(mut model: Model, engine: &Arc<Engine>) -> Result<Module, Error> {
     let options = CompileOptions {
         backends: vec![Box::new(Cpu { keys: Keys::Place, ..Cpu::default() })],
         emit: EmitOptions { debug_map: false, ..EmitOptions::default() },
         ..CompileOptions::default()
     };
-    let program = compile(model, &options)?.program.to_bytes().map_err(unwritable)?;
-    Module::from_bytes(&program)
+    let known = model.named_data.len();
+    advance(&mut model, &options, Stage::Final)?;
+    let packed = model.named_data.split_off(known);
+    let program = emit(&model, &options.emit)?.program.to_bytes().map_err(unwritable)?;
+    let weights: Weights = packed.into_iter().map(|(key, bytes)| (key, Arc::new(View(bytes)) as _)).collect();
+    let backend = CpuBackend::new(engine.clone()).weights(Arc::new(weights));
+    Module::builder().backend(Arc::new(backend)).load_bytes(&program)
 }
 
 /// Runs a method and shows its outputs, where they are if inputs fit as they are.

@@ -2,52 +2,43 @@
 
 use super::report::decibels;
 
-/// The squares of numbers and of their errors, and the errors of each channel.
+/// The squares of numbers and of their errors, and the errors of each channel, which are the last dimension.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Noise {
-    /// The dimension of channels; the last if `None`.
-    axis: Option<usize>,
     signal: f64,
     noise: f64,
+    /// How many numbers of each channel.
+    rows: u64,
     errors: Vec<Errors>,
 }
 
 /// Of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
-    count: u64,
     sum: f64,
     squares: f64,
 }
 
 impl Noise {
-    /// Of results that have their channels in this dimension; the last if `None`.
-    pub fn by_axis(axis: Option<usize>) -> Self {
-        Self { axis, ..Self::default() }
-    }
-
     /// Adds a result and what came instead.
     pub fn add(&mut self, sizes: &[usize], floats: &[f32], integers: &[f32]) {
-        let axis = self.axis.unwrap_or(sizes.len().saturating_sub(1));
-        let channels = sizes.get(axis).copied().unwrap_or(1).max(1);
-        let inner: usize = sizes.get(axis + 1..).unwrap_or_default().iter().product();
+        let channels = sizes.last().copied().unwrap_or(1).max(1);
         self.errors.resize(channels, Errors::default());
-        let rows = floats.chunks(inner.max(1)).zip(integers.chunks(inner.max(1)));
-        for (index, (floats, integers)) in rows.enumerate() {
-            let (mut signal, mut sum, mut squares) = (0.0, 0.0, 0.0);
-            for (float, integer) in floats.iter().zip(integers) {
+        let rows = floats.chunks_exact(channels).zip(integers.chunks_exact(channels));
+        let (mut signal, mut noise) = (0.0, 0.0);
+        for (floats, integers) in rows {
+            for ((float, integer), errors) in floats.iter().zip(integers).zip(&mut self.errors) {
                 let (float, error) = (f64::from(*float), f64::from(float - integer));
+                let square = error * error;
                 signal += float * float;
-                sum += error;
-                squares += error * error;
+                noise += square;
+                errors.sum += error;
+                errors.squares += square;
             }
-            self.signal += signal;
-            self.noise += squares;
-            let errors = &mut self.errors[index % channels];
-            errors.count += floats.len() as u64;
-            errors.sum += sum;
-            errors.squares += squares;
+            self.rows += 1;
         }
+        self.signal += signal;
+        self.noise += noise;
     }
 
     /// Adds what another has seen of other results.
@@ -68,8 +59,8 @@ impl Noise {
     /// What each channel is too small by on average, where that is more than chance, and counts the noise as if it were
     /// added.
     pub fn correct(&mut self) -> Vec<f32> {
+        let count = self.rows.max(1) as f64;
         let correction = |errors: &mut Errors| {
-            let count = errors.count.max(1) as f64;
             let mean = errors.sum / count;
             let variance = (errors.squares / count - mean * mean).max(0.0);
             if mean * mean * count <= 4.0 * variance {
@@ -90,13 +81,12 @@ mod tests {
 
     #[test]
     fn means_of_channels_are_corrected() {
-        // Two pictures of two channels with three elements; the second channel is always 0.5 too small.
+        // Six rows of two channels; the second channel is always 0.5 too small.
         let floats: Vec<f32> = (0..12u8).map(f32::from).collect();
-        let integers: Vec<f32> = (0..12u8)
-            .map(|at| f32::from(at) - if at / 3 % 2 == 1 { 0.5 } else { [0.1, -0.1, 0.0][usize::from(at % 3)] })
-            .collect();
-        let mut noise = Noise::by_axis(Some(1));
-        noise.add(&[2, 2, 3], &floats, &integers);
+        let off = |at: usize| if at % 2 == 1 { 0.5 } else { [0.1, -0.1, 0.0][at / 2 % 3] };
+        let integers: Vec<f32> = floats.iter().enumerate().map(|(at, float)| float - off(at)).collect();
+        let mut noise = Noise::default();
+        noise.add(&[2, 3, 2], &floats, &integers);
         let before = noise.ratio().unwrap();
         let corrections = noise.correct();
         assert_eq!(corrections[0], 0.0);

@@ -75,10 +75,11 @@ pub struct Seen<'a> {
     pub numbers: &'a [f32],
 }
 
-/// Inputs that layers are compared on.
-const COMPARED: usize = 32;
-/// Inputs that outputs are compared on.
-const CHECKED: usize = 16;
+/// What a model returns for an input.
+type Outputs = Vec<Vec<f32>>;
+
+/// Inputs that layers and outputs are compared on.
+const COMPARED: usize = 16;
 /// Bytes of the products of columns that are gathered at a time.
 const GATHERED: usize = 1 << 28;
 /// Weights of four bits that share a scale.
@@ -214,9 +215,8 @@ impl<'a> Work<'a> {
         self.round_weights()?;
         let scales = self.scales(&sites)?;
         let ranges = self.ranges(&sites, &scales);
-        self.compare_layers(&sites, &scales)?;
+        let expected = self.compare_layers(&sites, &scales)?;
         let mut model = self.quantized(&sites, &scales)?;
-        let expected = self.outputs()?;
         let mut noise = self.output_noise(&model, &expected)?;
         if let Some(least) = self.settings.min_snr
             && !is_reached(&noise, least)
@@ -248,7 +248,7 @@ impl<'a> Work<'a> {
         }
         let threads = self.threads();
         let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
-        let tapped = taps::with_outputs(self.model, self.method, &values);
+        let tapped = taps::with_outputs(self.model, self.method, &values, values.len())?;
         self.calibration.run(tapped, self.method, usize::MAX, &mut |seen| {
             let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
             parallel_map(work, threads, |(histogram, seen)| histogram.add(seen.numbers));
@@ -365,17 +365,23 @@ impl<'a> Work<'a> {
         Ok(done)
     }
 
-    /// Compares each layer in integers with itself in floats, on the same inputs, and corrects biases.
-    fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(), Error> {
+    /// Compares each layer in integers with itself in floats, on the same inputs, and corrects biases. Gives what the model
+    /// returns for each input.
+    fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
+        let mut outputs = Vec::new();
         if self.samples() == 0 {
-            return Ok(());
+            return Ok(outputs);
         }
         let mut twins = taps::alone(self.model, self.method);
-        rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
-        let axis_of = |layer: &Layer| (!self.reader.is_linear(layer)).then_some(1);
-        let mut noise: Vec<Noise> = sites.layers.iter().map(|layer| Noise::by_axis(axis_of(layer))).collect();
+        let mut values = rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
+        let pairs = values.len();
+        values.extend(taps::float_outputs(self.graph));
+        let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
+        let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
         let threads = self.threads();
         self.calibration.run(twins, self.method, COMPARED, &mut |seen| {
+            let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
+            outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
             let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
             parallel_map(work, threads, |(noise, pair)| {
                 if let [floats, integers] = pair {
@@ -394,7 +400,7 @@ impl<'a> Work<'a> {
             }
             self.noise.insert(layer.node, noise);
         }
-        Ok(())
+        Ok(outputs)
     }
 
     fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {
@@ -410,35 +416,22 @@ impl<'a> Work<'a> {
         Ok(model)
     }
 
-    /// What the model in floats returns.
-    fn outputs(&mut self) -> Result<Vec<Vec<Vec<f32>>>, Error> {
-        let mut outputs = Vec::new();
-        self.run_outputs(self.model, &mut |seen| {
-            outputs.push(seen.iter().map(|seen| seen.numbers.to_vec()).collect());
-            Ok(())
-        })?;
-        Ok(outputs)
-    }
-
-    fn output_noise(&mut self, model: &Model, expected: &[Vec<Vec<f32>>]) -> Result<Noise, Error> {
+    /// How far the outputs of a model are off.
+    fn output_noise(&mut self, model: &Model, expected: &[Outputs]) -> Result<Noise, Error> {
         let mut noise = Noise::default();
-        let mut expected = expected.iter();
-        self.run_outputs(model, &mut |seen| {
-            for (floats, seen) in expected.next().into_iter().flatten().zip(seen) {
+        let values = model.methods.get(self.method).map_or_else(Vec::new, taps::float_outputs);
+        if expected.is_empty() || values.is_empty() {
+            return Ok(noise);
+        }
+        let tapped = taps::with_outputs(model, self.method, &values, 0)?;
+        let mut inputs = expected.iter();
+        self.calibration.run(tapped, self.method, COMPARED, &mut |seen| {
+            for (floats, seen) in inputs.next().into_iter().flatten().zip(seen) {
                 noise.add(seen.sizes, floats, seen.numbers);
             }
             Ok(())
         })?;
         Ok(noise)
-    }
-
-    fn run_outputs(&mut self, model: &Model, see: &mut See<'_>) -> Result<(), Error> {
-        let Some(graph) = model.methods.get(self.method).filter(|_| self.samples() > 0) else { return Ok(()) };
-        let values = taps::float_outputs(graph);
-        if values.is_empty() {
-            return Ok(());
-        }
-        self.calibration.run(taps::with_outputs(model, self.method, &values), self.method, CHECKED, see)
     }
 
     fn worst_first(&self) -> Vec<Layer> {
@@ -449,7 +442,7 @@ impl<'a> Work<'a> {
     }
 
     /// Keeps as many of the worst layers in floats as are needed for the outputs, and says how many.
-    fn fall_back(&mut self, least: f64, expected: &[Vec<Vec<f32>>]) -> Result<((Model, Noise), usize), Error> {
+    fn fall_back(&mut self, least: f64, expected: &[Outputs]) -> Result<((Model, Noise), usize), Error> {
         let worst = self.worst_first();
         // With none of them the outputs are not good enough, with all of them they are what they were.
         let (mut too_few, mut enough) = (0, worst.len());

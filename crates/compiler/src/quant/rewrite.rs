@@ -94,11 +94,11 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
     Ok(())
 }
 
-/// Adds a second node for each layer, which computes in integers from what the float layers before give, and has the method
-/// return the results of both: first those of the floats.
-pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<(), Error> {
+/// Adds a second node for each layer, which computes in integers from what the float layers before give. Gives the results of
+/// both for each: first those of the floats.
+pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<Vec<ValueId>, Error> {
     let Model { methods, constants, schemas, .. } = model;
-    let Some(graph) = methods.get_mut(method) else { return Ok(()) };
+    let Some(graph) = methods.get_mut(method) else { return Ok(Vec::new()) };
     let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
     let mut pairs: FxHashMap<NodeId, [ValueId; 2]> = FxHashMap::default();
     let mut rounded: FxHashMap<ValueId, ValueId> = FxHashMap::default();
@@ -126,9 +126,7 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
             pairs.insert(id, [result, *twin]);
         }
     }
-    let outputs = decisions.sites.layers.iter().filter_map(|layer| pairs.get(&layer.node)).flatten();
-    graph.outputs = outputs.map(|value| Arg::Value(*value)).collect();
-    Ok(())
+    Ok(decisions.sites.layers.iter().filter_map(|layer| pairs.get(&layer.node)).flatten().copied().collect())
 }
 
 fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {

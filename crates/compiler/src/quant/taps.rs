@@ -4,18 +4,41 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
-use crate::graph::{Arg, Builder, Expr, Graph, Model, OriginId, ValueId};
+use crate::graph::{Arg, Builder, Def, Expr, Graph, Model, OriginId, ValueId};
 
 use super::read::Reader;
 use super::sites::Layer;
 
-/// A model with one method, of which it returns some values.
-pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId]) -> Model {
+/// A model with one method, of which it returns some values. The first `turned` of them have their channels last if they are
+/// what convolutions give, which is how they are computed.
+pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turned: usize) -> Result<Model, Error> {
     let mut model = alone(model, method);
-    if let Some(graph) = model.methods.get_mut(method) {
-        graph.outputs = values.iter().map(|value| Arg::Value(*value)).collect();
+    let Model { methods, constants, schemas, .. } = &mut model;
+    let Some(graph) = methods.get_mut(method) else { return Ok(model) };
+    let body = graph.body;
+    let mut outputs = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        let node = match graph.values[*value].def {
+            Def::Result(node, _) if index < turned => node,
+            _ => {
+                outputs.push(Arg::Value(*value));
+                continue;
+            }
+        };
+        let dims: &[i64] = match graph.tensor(*value)?.rank() {
+            4 => &[0, 2, 3, 1],
+            3 if graph.nodes[node].op.name() == "aten::convolution" => &[0, 2, 1],
+            _ => &[],
+        };
+        let origin = graph.nodes[node].origin;
+        let mut builder = Builder::new(graph, constants, schemas, body, origin);
+        outputs.push(Arg::Value(match dims {
+            [] => *value,
+            dims => builder.one("aten::permute_copy", vec![Arg::Value(*value), Arg::from(dims)])?,
+        }));
     }
-    model
+    graph.outputs = outputs;
+    Ok(model)
 }
 
 /// A model with one method alone, which a caller need not know the structure of.
@@ -95,7 +118,7 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
     let mut ready: Vec<ValueId> = graph.blocks[body].params.clone();
     let mut rest = nodes.into_iter();
     loop {
-        for value in ready {
+        for value in ready.drain(..) {
             for index in wanted.remove(&value).unwrap_or_default() {
                 let (rows, origin) = all[index];
                 let mut builder = Builder::new(graph, constants, schemas, body, origin);

@@ -35,10 +35,12 @@ impl Width {
         (f32::from(least), f32::from(greatest))
     }
 
-    /// The nearest integer within the range.
+    /// The nearest integer within the range, of two the even one.
     pub fn nearest(self, weight: f32, inverse: f32) -> f32 {
+        /// Floats from here on are whole: adding it rounds, in a way that loops become vectors of.
+        const WHOLE: f32 = 12_582_912.0;
         let (low, high) = self.bounds();
-        (weight * inverse).round_ties_even().clamp(low, high)
+        (weight * inverse).clamp(low, high) + WHOLE - WHOLE
     }
 }
 

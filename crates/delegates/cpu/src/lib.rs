@@ -127,9 +127,6 @@ impl<'m> Running<'m> {
         }
         let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
         let outputs = program.outputs.len();
-        if outputs > memory::MAX_OUTPUTS {
-            return Err(Error::new(Code::NotSupported, Detail::Text("more outputs than the CPU back end takes")));
-        }
         let steps = program.steps.iter().map(|step| Prepared::new(step, &program)).collect();
         let shapes = Shapes::new(&program);
         let memory = Memory::new(program, blobs);
@@ -144,8 +141,16 @@ impl Delegate for Running<'_> {
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
         self.shapes.update(context, &self.memory)?;
-        let mut outputs = [const { None }; memory::MAX_OUTPUTS];
-        self.memory.outputs(context, &self.shapes, &mut outputs)?;
+        let mut few = [const { None }; memory::FEW_OUTPUTS];
+        let mut many = Vec::new();
+        let outputs = if self.outputs <= few.len() {
+            few.as_mut_slice()
+        } else {
+            // Programs that show what is inside of a model have so many.
+            many.resize_with(self.outputs, || None);
+            many.as_mut_slice()
+        };
+        self.memory.outputs(context, &self.shapes, outputs)?;
         for (index, step) in self.steps.iter_mut().enumerate() {
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());
             let mut site = memory::Site {
@@ -153,7 +158,7 @@ impl Delegate for Running<'_> {
                 memory: &self.memory,
                 shapes: &self.shapes,
                 arena: &mut self.arena,
-                outputs: &mut outputs,
+                outputs: &mut *outputs,
                 scratch: &mut self.scratch,
             };
             step.run(&self.engine, &mut site)?;

@@ -9,8 +9,8 @@ use crate::error::{damaged, of_engine};
 use crate::shapes::Shapes;
 use crate::weights::Blob;
 
-/// Outputs that a program may have: they are gathered on the stack.
-pub(crate) const MAX_OUTPUTS: usize = 64;
+/// As many outputs are gathered on the stack; for more a call allocates.
+pub(crate) const FEW_OUTPUTS: usize = 64;
 
 /// Floats that the arena's start is a multiple of: a cache line.
 const ALIGNMENT: usize = 16;
@@ -114,7 +114,7 @@ impl<'m> Memory<'m> {
         &self,
         context: &'c DelegateContext<'_>,
         shapes: &Shapes,
-        outputs: &mut [Option<TensorMut<'c>>; MAX_OUTPUTS],
+        outputs: &mut [Option<TensorMut<'c>>],
     ) -> Result<()> {
         for ((index, sizes), slot) in self.outputs.iter().enumerate().zip(outputs) {
             let mut output = context.output(index)?;
@@ -138,7 +138,7 @@ pub(crate) struct Site<'s, 'o, 'c, 'm> {
     pub memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
     pub arena: &'s mut Arena,
-    pub outputs: &'s mut [Option<TensorMut<'o>>; MAX_OUTPUTS],
+    pub outputs: &'s mut [Option<TensorMut<'o>>],
     /// Memory for the engine's own use.
     pub scratch: &'s mut [f32],
 }

@@ -20,7 +20,7 @@ use rushlight_format::pte::WriteOptions;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
-use crate::cpu::default_threads;
+use crate::cpu::{View, default_threads};
 use crate::error::Error;
 use crate::source::{LoadMode, Shared};
 
@@ -268,13 +268,4 @@ fn registered(backends: &[Arc<dyn Backend + Send>], id: &str) -> bool {
 
 fn left(reason: impl Into<String>) -> Error {
     Error::new(Code::NotSupported, reason)
-}
-
-/// Bytes as the back end takes them.
-struct View(Bytes);
-
-impl AsRef<[u8]> for View {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
