@@ -13,7 +13,8 @@ use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::partition::Entry;
 use rushlight::compiler::{Bytes, ConstantResult};
 use rushlight::format::pte::{InstructionModel, PlanModel};
-use rushlight::{CompiledProgram, Compiler, Input, TensorView};
+use rushlight::{CompiledProgram, Compiler, Input, Quantization, TensorView, Value};
+use rushlight_devtools::describe;
 
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
@@ -66,6 +67,55 @@ pub struct Request<'py> {
     stack_traces: bool,
     /// Patterns of names, each with a file or none, and the most bytes of a file.
     external_weights: Option<ExternalRules>,
+    quantization: Option<QuantizationRequest<'py>>,
+}
+
+/// How to quantize: see `rushlight.Quantization`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct QuantizationRequest<'py> {
+    scheme: String,
+    observer: String,
+    weights: String,
+    keep: Vec<String>,
+    bias_correction: bool,
+    min_snr: Option<f64>,
+    /// Names of methods, each with the arguments of calls.
+    samples: Vec<(String, Vec<Vec<Bound<'py, PyAny>>>)>,
+}
+
+impl QuantizationRequest<'_> {
+    fn quantization(self, py: Python<'_>) -> PyResult<Quantization> {
+        let scheme = error::map(py, self.scheme.parse().map_err(rushlight::Error::from))?;
+        let observer = error::map(py, self.observer.parse().map_err(rushlight::Error::from))?;
+        let rounding = error::map(py, self.weights.parse().map_err(rushlight::Error::from))?;
+        let mut quantization = Quantization::new(scheme)
+            .observer(observer)
+            .rounding(rounding)
+            .bias_correction(self.bias_correction);
+        quantization = self.keep.into_iter().fold(quantization, Quantization::keep);
+        if let Some(least) = self.min_snr {
+            quantization = quantization.min_snr(least);
+        }
+        for (method, calls) in self.samples {
+            let value = |argument: &Bound<'_, PyAny>| copied(py, &Argument::of(argument, &mut None)?);
+            let call = |arguments: Vec<Bound<'_, PyAny>>| arguments.iter().map(value).collect::<PyResult<Vec<_>>>();
+            quantization = quantization.calibrate(method, calls.into_iter().map(call).collect::<PyResult<_>>()?);
+        }
+        Ok(quantization)
+    }
+}
+
+/// A copy of an argument.
+fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
+    Ok(match error::map(py, argument.input())? {
+        Input::Tensor(view) => Value::Tensor(error::map(py, rushlight::Tensor::copy_of(&view))?),
+        Input::Int(v) => Value::Int(v),
+        Input::Double(v) => Value::Double(v),
+        Input::Bool(v) => Value::Bool(v),
+        Input::String(v) => Value::String(v.to_owned()),
+        Input::None | Input::TensorMut(_) => Value::None,
+    })
 }
 
 type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
@@ -86,6 +136,9 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
             failures.push(failure);
             compiler.backend(Box::new(backend))
         };
+    }
+    if let Some(quantization) = request.quantization {
+        compiler = compiler.quantize(quantization.quantization(py)?);
     }
     let precision = request.precision.parse().map_err(rushlight::Error::from);
     compiler = compiler.precision(error::map(py, precision)?);
@@ -128,6 +181,11 @@ impl Compiled {
     /// The size of the file in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         error::map(py, self.inner.size())
+    }
+
+    /// What a quantization did, as JSON.
+    fn quantization(&self) -> Option<String> {
+        self.inner.quantization().map(|report| describe::quantization(report).to_string())
     }
 
     /// For each method a dictionary of what it consists of.

@@ -68,7 +68,8 @@ pub struct Quantize {
     #[arg(long, value_name = "DB")]
     min_snr: Option<f64>,
 
-    /// Leave biases as they are
+    /// Leave the biases of convolutions as they are, instead of having them make up for what rounding adds to the means of
+    /// results
     #[arg(long)]
     no_bias_correction: bool,
 

@@ -55,7 +55,7 @@ impl Quantization {
         self
     }
 
-    /// Whether biases make up for what rounding adds to the means of results; they do by default.
+    /// Whether biases of convolutions make up for what rounding adds to the means of results; they do by default.
     #[must_use]
     pub fn bias_correction(mut self, is_on: bool) -> Self {
         self.settings.bias_correction = is_on;

@@ -13,6 +13,7 @@ from ._compile import MethodReport, Program, Report, compile, export, register_o
 from ._errors import Error
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
+from ._quantization import Quantization, QuantizationReport, QuantizedLayer
 from ._report import LoadReport, NodeReport
 from ._rushlight import Tensor, __version__, backend_names, operator_names
 
@@ -32,6 +33,9 @@ __all__ = [
     "Part",
     "Payload",
     "Program",
+    "Quantization",
+    "QuantizationReport",
+    "QuantizedLayer",
     "Report",
     "SymInt",
     "Tensor",

@@ -120,6 +120,8 @@ class Program:
     def external_data(self) -> dict[str, bytes]: ...
     @property
     def report(self) -> Report: ...
+    @property
+    def quantization(self) -> Optional[QuantizationReport]: ...
     def __call__(self, *inputs: Any) -> Any: ...
     def run(self, method: str, *inputs: Any) -> Any: ...
 
@@ -205,6 +207,40 @@ class _RuntimeBackend(Protocol):
     name: str
     def init(self, payload: Payload, /) -> _Delegate: ...
 
+_Scheme = Literal["int8", "int8-dynamic", "8da4w", "int4", "int8-weight"]
+
+class Quantization(NamedTuple):
+    scheme: _Scheme = "int8"
+    observer: Literal["histogram", "minmax", "average", "percentile", "mse"] = "histogram"
+    weights: Literal["mse", "nearest", "gptq"] = "mse"
+    keep: Sequence[str] = ()
+    bias_correction: bool = True
+    min_snr: Optional[float] = None
+
+class QuantizedLayer(NamedTuple):
+    method: str
+    name: str
+    op: str
+    source: Optional[str]
+    sizes: list[int]
+    kept: Optional[str]
+    bytes_before: int
+    bytes_after: int
+    weight_snr: Optional[float]
+    snr: Optional[float]
+    range: Optional[list[float]]
+
+class QuantizationReport(NamedTuple):
+    scheme: str
+    observer: str
+    rounding: str
+    samples: int
+    layers: list[QuantizedLayer]
+    output_snr: Optional[float]
+    bytes_before: int
+    bytes_after: int
+    layers_in_integers: int
+
 _Backends = Union[str, Backend, Sequence[Union[str, Backend]], None]
 
 def backend_names() -> list[str]: ...
@@ -212,6 +248,8 @@ def register_backend(backend: _RuntimeBackend) -> None: ...
 def compile(
     source: Union[_Exported, Mapping[str, _Exported]],
     *,
+    quantize: Union[_Scheme, Quantization, None] = None,
+    calibration: Any = None,
     backend: _Backends = None,
     precision: Literal["f32", "f16", "bf16"] = "f32",
     share_state: bool = False,

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from . import _quantization as quantization
 from . import _rushlight
 from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
+from ._quantization import Quantization
 from ._report import NodeReport
 from ._text import count, size, table
 
@@ -132,6 +134,12 @@ class Program:
         nodes = [NodeReport(**node) for node in self._core.nodes()]
         return Report(nbytes=self._core.size(), methods=methods, nodes=nodes)
 
+    @property
+    def quantization(self):
+        """What `quantize` did, a rushlight.QuantizationReport; None without it."""
+        text = self._core.quantization()
+        return None if text is None else quantization.report(text)
+
     def __call__(self, *inputs):
         """Runs `forward`. Returns its output, or a tuple of them if there are several.
 
@@ -156,6 +164,8 @@ class Program:
 def compile(
     source,
     *,
+    quantize=None,
+    calibration=None,
     backend=None,
     precision="f32",
     share_state=False,
@@ -171,9 +181,13 @@ def compile(
     `source` is what `torch.export.save` wrote (a path, or an object with the bytes), a `torch.export.ExportedProgram`,
     or a dict of method names to any of these. A source alone becomes the method `forward`. A file is mapped, and must
     not change while the program is in use.
+    `quantize`: has layers compute in integers: the name of a scheme ("int8", "int8-dynamic", "8da4w", "int4",
+    "int8-weight") or a `rushlight.Quantization`. `program.quantization` says what became of each layer.
+    `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, that show what numbers are like inside of
+    the model; for several methods a dict of these. "int8" needs some.
     `backend`: who is offered the nodes; what it leaves runs on the portable operators. The name of one that comes with
     Rushlight, an object of your own with `name`, `partition(node)` and `preprocess(part)` (see `rushlight.Backend`), or
-    a list of these, the first asked first. `program.report` says who took each node, or why not.
+    a list of these, the first asked first; with `quantize` "cpu" if none is given. `program.report` says who took each node, or why not.
     `precision`: what the backend "cpu" rounds the weights of products to, "f32", "f16" or "bf16". Sums are in
     f32; with "bf16", processors that multiply pairs of it round what is multiplied with the weights too.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
@@ -200,7 +214,8 @@ def compile(
             {
                 "methods": methods,
                 "constants": constants,
-                "backends": adapted(backend),
+                "quantization": quantization.request(quantize, calibration, list(sources)),
+                "backends": adapted("cpu" if backend is None and quantize is not None else backend),
                 "precision": precision,
                 "share_state": share_state,
                 "plan_inputs": plan_inputs,
@@ -235,22 +250,25 @@ def export(
 
     `args`, `kwargs`, `dynamic_shapes` and `strict` are what `torch.export.export` takes. For several methods `model`
     is a dict of method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
-    `quantize`: "int8" (static: scales of activations are observed), "int8-dynamic" (linear layers, with scales that are
-    chosen when the program runs), or a quantizer of PT2E, such as `rushlight.quantizers.CpuQuantizer`. Needs torchao.
-    `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, which static quantization observes; for
-    several methods a dict of these.
+    `quantize`: as for `rushlight.compile`, or a quantizer of PT2E, such as `rushlight.quantizers.CpuQuantizer`, which
+    quantizes in PyTorch and needs torchao.
+    `calibration`: as for `rushlight.compile`; observers of static quantization see it.
     The rest is as for `rushlight.compile`.
     """
     # Checked before the export, which may take long.
     backends = adapted(backend)
-    if quantize == "int8" and calibration is None:
-        raise ValueError('quantize="int8" needs inputs to observe: calibration=batches')
+    is_ours = quantize is None or isinstance(quantize, (str, Quantization))
+    if is_ours and quantize is not None:
+        # Iterables may be there only once.
+        methods = list(model) if isinstance(model, Mapping) else ["forward"]
+        calibration = quantization.calls(calibration, methods) or None
+        quantization.request(quantize, calibration, methods)
     import torch
 
     def exported(module, args, kwargs, dynamic_shapes, calibration=calibration):
         with torch.no_grad():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
-            if quantize is None:
+            if is_ours:
                 return program
             module = _quantized(program, quantize, calibration)
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
@@ -267,6 +285,8 @@ def export(
         source = exported(model, args, kwargs, dynamic_shapes)
     return compile(
         source,
+        quantize=quantize if is_ours else None,
+        calibration=calibration if is_ours else None,
         backend=backends,
         precision=precision,
         share_state=share_state,
@@ -283,13 +303,6 @@ def _quantized(program, quantize, calibration):
     """An exported program as a module of PT2E's quantized operators."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    from .quantizers import CpuQuantizer, Int8
-
-    names = {"int8": Int8(), "int8-dynamic": Int8(dynamic=True)}
-    if isinstance(quantize, str):
-        if quantize not in names:
-            raise ValueError(f"no quantization is called {quantize!r}: int8, int8-dynamic, or a quantizer")
-        quantize = CpuQuantizer(names[quantize])
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
     seen = 0
     for inputs in calibration or ():

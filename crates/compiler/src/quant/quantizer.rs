@@ -30,7 +30,8 @@ pub struct Settings {
     /// Patterns of the names of modules whose layers stay floats; `*` stands for any text. A name counts for all that is inside
     /// of the module.
     pub keep: Vec<String>,
-    /// Whether biases make up for what rounding adds to the means of results, as a calibration shows them.
+    /// Whether biases of convolutions make up for what rounding adds to the means of results, as a calibration shows them. Those
+    /// of linear layers stay: among the rows that they see are often some that do not count, such as padding.
     pub bias_correction: bool,
     /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
     pub min_snr: Option<f64>,
@@ -392,6 +393,7 @@ impl<'a> Work<'a> {
         })?;
         for (layer, mut noise) in sites.layers.iter().zip(noise) {
             if self.settings.bias_correction
+                && !self.reader.is_linear(layer)
                 && let Some(bias) = self.reader.bias(layer, noise.channels())
             {
                 let corrections = noise.correct();

@@ -1,0 +1,127 @@
+"""Quantization without PyTorch's quantizers."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple, Optional
+
+from ._text import size, table
+
+SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
+_SHOWN = 20
+
+
+class Quantization(NamedTuple):
+    """How a program is quantized. Needs neither torch nor torchao.
+
+    `scheme`: "int8" (weights and activations of 8 bits, with scales that a calibration shows), "int8-dynamic" (linear
+    layers, with activations that are rounded row by row when the program runs), "8da4w" (likewise with weights of 4 bits
+    in groups of 32), "int4" or "int8-weight" (linear layers with activations in floats).
+    `observer`: how ranges of activations are chosen: "histogram" (the least squared error), "minmax", "average",
+    "percentile" or "mse" (both ends move together).
+    `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers
+    that make up for each other's errors on the calibration).
+    `keep`: names of modules that stay floats, in which `*` is any text.
+    `bias_correction`: whether biases of convolutions make up for what rounding adds to the means of results.
+    `min_snr`: the least signal-to-noise of the outputs in dB; the worst layers stay floats until it is reached.
+    """
+
+    scheme: str = "int8"
+    observer: str = "histogram"
+    weights: str = "mse"
+    keep: tuple = ()
+    bias_correction: bool = True
+    min_snr: Optional[float] = None
+
+
+class QuantizedLayer(NamedTuple):
+    """What became of a layer. `snr` is of its results, `weight_snr` of its weights, in dB; None where nothing was compared
+    or nothing differs. `kept` says why it computes in floats, if it does."""
+
+    method: str
+    name: str
+    op: str
+    source: Optional[str]
+    sizes: list
+    kept: Optional[str]
+    bytes_before: int
+    bytes_after: int
+    weight_snr: Optional[float]
+    snr: Optional[float]
+    range: Optional[list]
+
+
+class QuantizationReport(NamedTuple):
+    """What a quantization did; printed, a table of its layers. `layers` begins with the worst."""
+
+    scheme: str
+    observer: str
+    rounding: str
+    samples: int
+    layers: list
+    output_snr: Optional[float]
+    bytes_before: int
+    bytes_after: int
+    layers_in_integers: int
+
+    def __str__(self):
+        def decibels(ratio):
+            return "" if ratio is None else f"{ratio:.1f} dB"
+
+        lines = [
+            f"{self.layers_in_integers} of {len(self.layers)} layers in {self.scheme}, weights "
+            f"{size(self.bytes_before)} -> {size(self.bytes_after)}, outputs {decibels(self.output_snr) or 'not compared'}"
+        ]
+        rows = [("layer", "results", "weights", "in floats")]
+        rows += [
+            (layer.name, decibels(layer.snr), decibels(layer.weight_snr), layer.kept or "")
+            for layer in self.layers[:_SHOWN]
+        ]
+        lines.append(table(rows, right=(1, 2)))
+        if len(self.layers) > _SHOWN:
+            lines.append(f"... and {len(self.layers) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def report(text):
+    """The report that the compiler gives as JSON."""
+    values = json.loads(text)
+    layers = [QuantizedLayer(**layer) for layer in values.pop("layers")]
+    return QuantizationReport(layers=layers, **values)
+
+
+def settings(quantize):
+    """The Quantization that is meant; None for none."""
+    if quantize is None or isinstance(quantize, Quantization):
+        return quantize
+    if isinstance(quantize, str):
+        return Quantization(quantize)
+    raise TypeError(f"quantize has to be the name of a scheme or a rushlight.Quantization, got {quantize!r}")
+
+
+def calls(calibration, methods):
+    """For each method the arguments of its calls."""
+    if calibration is None:
+        return {}
+    if not isinstance(calibration, Mapping):
+        if len(methods) > 1:
+            raise ValueError("calibration of several methods has to be a dict of method names to inputs")
+        calibration = {methods[0]: calibration}
+    return {
+        method: [list(call) if isinstance(call, (tuple, list)) else [call] for call in inputs]
+        for method, inputs in calibration.items()
+    }
+
+
+def request(quantize, calibration, methods):
+    """What the compiler is asked for; None for no quantization."""
+    quantize = settings(quantize)
+    if quantize is None:
+        if calibration is not None:
+            raise ValueError("calibration is for a quantization: quantize=...")
+        return None
+    if quantize.scheme not in SCHEMES:
+        raise ValueError(f"no scheme is called {quantize.scheme!r}: {', '.join(SCHEMES)}")
+    samples = calls(calibration, methods)
+    if quantize.scheme == "int8" and not any(samples.values()):
+        raise ValueError("int8 needs inputs that show what numbers are like inside of the model: calibration=batches")
+    return {**quantize._asdict(), "keep": list(quantize.keep), "samples": list(samples.items())}
