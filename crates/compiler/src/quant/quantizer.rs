@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::graph::{Def, Graph, Model, NodeId, OriginId, ValueId};
 use crate::parallel::parallel_map;
 use crate::pattern::matches;
@@ -90,8 +90,8 @@ const GROUP: usize = 32;
 /// layers, which stay whole.
 ///
 /// # Errors
-/// `Unsupported` for settings that do not go together, for a model without anything that is quantized, and for scales that need
-/// inputs of which there are none. What the passes, and running programs on the calibration, find.
+/// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
+/// What the passes, and running programs on the calibration, find.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
     prepare_layers(model)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
@@ -140,7 +140,7 @@ fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
         (settings.min_snr.is_some(), "whether outputs are near enough is seen on inputs"),
     ];
     match needs.iter().find(|(needs, _)| *needs && samples == 0) {
-        Some((_, why)) => Err(Error::unsupported(format!("{why}, and there are none"))
+        Some((_, why)) => Err(Error::new(ErrorKind::Output, format!("{why}, and there are none"))
             .help("give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight")),
         None => Ok(()),
     }

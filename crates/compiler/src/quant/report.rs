@@ -99,9 +99,10 @@ impl fmt::Display for Report {
         if self.scheme.is_static() {
             writeln!(f, "ranges of activations by {}", self.observer.name())?;
         }
-        writeln!(f, "{quantized} of {layers} layers in integers, {} inputs seen", self.samples)?;
+        writeln!(f, "{quantized} of {layers} layers quantized, {} inputs seen", self.samples)?;
         let share = 100.0 * after as f64 / before.max(1) as f64;
-        writeln!(f, "weights of layers {:.2} MB -> {:.2} MB ({share:.1} %)", before as f64 / 1e6, after as f64 / 1e6)?;
+        let kilobytes = |bytes: u64| bytes as f64 / 1e3;
+        writeln!(f, "weights of layers {:.1} kB -> {:.1} kB ({share:.1} %)", kilobytes(before), kilobytes(after))?;
         if self.output_snr.is_some() {
             writeln!(f, "outputs {}", Decibels(self.output_snr))?;
         }

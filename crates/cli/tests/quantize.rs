@@ -1,0 +1,72 @@
+//! `rushlight quantize`: inputs from arrays and pictures, reports in three forms, and errors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m");
+
+fn rushlight(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rushlight")).args(arguments).output().expect("the command")
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = rushlight(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // It may be there from an earlier run.
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn digits_are_quantized_and_reported() {
+    let folder = folder("quantize");
+    let path = |name: &str| folder.join(name).to_str().expect("a name").to_owned();
+    let (model, arrays) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/images/images.npz"));
+    let pictures = format!("{EXAMPLE}/images");
+    let quantize = ["quantize", &model, "-o", &path("digits.pte"), "--calibrate"];
+    let text = succeeds(&[&quantize[..], &[&arrays, "--report", "-"]].concat());
+    assert!(text.contains("3 of 3 layers quantized, 10 inputs seen"), "{text}");
+    assert!(
+        succeeds(&["run", &path("digits.pte"), "--input", &format!("{pictures}/7.png"), "--top", "1"]).contains('7')
+    );
+    succeeds(&[&quantize[..], &[&pictures, "--report", &path("report.json")]].concat());
+    let report = fs::read_to_string(path("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((report["samples"].as_u64(), report["layers_in_integers"].as_u64()), (Some(10), Some(3)), "{report}");
+    assert!(report["layers"][0]["snr"].as_f64().is_some_and(|ratio| ratio > 20.0), "{report}");
+    succeeds(&[&quantize[..], &[&arrays, "--keep", "conv1", "--report", &path("report.html")]].concat());
+    let page = fs::read_to_string(path("report.html")).expect("a page");
+    assert!(page.starts_with("<!doctype html>") && page.contains("`conv1` is to be kept"), "{page}");
+    let json = succeeds(&[&quantize[..], &[&arrays, "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["quantization"]["scheme"].as_str(), Some("int8"));
+}
+
+#[test]
+fn errors_say_what_to_give() {
+    let folder = folder("quantize-errors");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let output = folder.join("digits.pte");
+    let quantize = ["quantize", &model, "-o", output.to_str().expect("a name")];
+    let fails = |more: &[&str], code: i32, what: &str| {
+        let result = rushlight(&[&quantize[..], more].concat());
+        let text = String::from_utf8_lossy(&result.stderr).into_owned();
+        assert_eq!(result.status.code(), Some(code), "{text}");
+        assert!(text.contains(what), "{text}");
+    };
+    fails(&[], 6, "inputs of a calibration");
+    fails(&["--scheme", "int3"], 2, "int8-dynamic");
+    fails(&["--calibrate", "no-such-file.npz"], 3, "no-such-file.npz");
+    fails(&["--calibrate", &model], 6, "expected a .npz");
+    fails(&["--calibrate", folder.to_str().expect("a name")], 6, "has no images");
+    fails(&["--scheme", "8da4w", "--keep", "classifier"], 1, "nothing in this model");
+    assert!(!output.exists());
+}

@@ -1,0 +1,121 @@
+//! Quantization without PyTorch: the classifier of digits, and what cannot be quantized.
+#![cfg(all(feature = "compile", feature = "cpu"))]
+
+use std::fs;
+
+use rushlight::{
+    Code, CompiledProgram, Compiler, Error, Module, Observer, Quantization, Rounding, Scheme, Tensor, Value,
+};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/digits.pt2");
+const IMAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/images/images.bin");
+
+/// An image of each digit, each as the input of a call.
+fn digits() -> Vec<Vec<Value>> {
+    let bytes = fs::read(IMAGES).expect("the images of the example");
+    let image =
+        |bytes: &[u8]| Tensor::from_bytes(rushlight::ScalarType::Float, &[1, 1, 8, 8], bytes).expect("an image");
+    bytes.chunks_exact(256).map(|bytes| vec![Value::Tensor(image(bytes))]).collect()
+}
+
+fn compile(quantization: Quantization) -> Result<CompiledProgram, Error> {
+    Compiler::new().method("forward", MODEL).quantize(quantization).backend_named("cpu")?.compile()
+}
+
+/// What each digit is taken for, and all logits.
+fn classified(program: &[u8]) -> (Vec<usize>, Vec<f32>) {
+    let mut module = Module::from_bytes(program).expect("a program");
+    let (mut classes, mut all) = (Vec::new(), Vec::new());
+    for image in digits() {
+        let input = image[0].as_tensor().and_then(Tensor::view).expect("an image");
+        let outputs = module.forward(&[input.into()]).expect("a call");
+        let logits = outputs[0].as_slice::<f32>().expect("logits");
+        let best = (0..10).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).expect("ten logits");
+        classes.push(best);
+        all.extend_from_slice(logits);
+    }
+    (classes, all)
+}
+
+#[test]
+fn every_observer_and_rounding_knows_the_digits() {
+    let floats = Compiler::new().method("forward", MODEL).compile().and_then(|program| program.to_bytes());
+    let (expected, logits) = classified(&floats.expect("the model"));
+    assert_eq!(expected, (0..10).collect::<Vec<_>>());
+    for observer in Observer::ALL {
+        for rounding in Rounding::ALL {
+            let quantization =
+                Quantization::new(Scheme::Int8).observer(observer).rounding(rounding).calibrate("forward", digits());
+            let program = compile(quantization).expect("a quantized model");
+            let report = program.quantization().expect("a report");
+            assert_eq!((report.layers.len(), report.quantized(), report.samples), (3, 3, 10));
+            let ratio = report.output_snr.expect("outputs to compare");
+            // What an average or a percentile leaves out is cut off.
+            assert!(ratio > 20.0, "{observer:?} {rounding:?}: {ratio}");
+            assert!(report.layers.iter().all(|layer| layer.snr.is_some_and(|ratio| ratio > 15.0)), "{report}");
+            let (classes, got) = classified(&program.to_bytes().expect("bytes"));
+            assert_eq!(classes, expected, "{observer:?} {rounding:?}");
+            let signal: f32 = logits.iter().map(|logit| logit * logit).sum();
+            let noise: f32 = logits.iter().zip(&got).map(|(float, integer)| (float - integer).powi(2)).sum();
+            let measured = 10.0 * f64::from(signal / noise).log10();
+            assert!((measured - ratio).abs() < 0.5, "the report says {ratio} dB, it is {measured}");
+        }
+    }
+}
+
+#[test]
+fn layers_stay_floats_by_name_or_for_a_budget() {
+    let kept = |program: &CompiledProgram| -> Vec<String> {
+        let layers = &program.quantization().expect("a report").layers;
+        layers.iter().filter(|layer| layer.kept.is_some()).map(|layer| layer.name.clone()).collect()
+    };
+    let int8 = || Quantization::new(Scheme::Int8).calibrate("forward", digits());
+    assert_eq!(kept(&compile(int8().keep("conv*")).expect("a model")).len(), 2);
+    assert_eq!(kept(&compile(int8().keep("classifier")).expect("a model")), ["classifier"]);
+    let all = compile(int8()).expect("a model");
+    let reached = all.quantization().and_then(|report| report.output_snr).expect("outputs");
+    let some = compile(int8().min_snr(reached + 2.0)).expect("a model");
+    let report = some.quantization().expect("a report");
+    assert!((1..3).contains(&kept(&some).len()), "{report}");
+    assert!(report.output_snr.is_some_and(|ratio| ratio >= reached + 2.0), "{report}");
+    // Nothing in integers is ever this near.
+    let none = compile(int8().min_snr(200.0)).expect("a model");
+    assert_eq!(kept(&none).len(), 3);
+    assert!(none.size().expect("a size") > all.size().expect("a size"));
+}
+
+#[test]
+fn schemes_without_inputs_need_none() {
+    for scheme in [Scheme::Int8Dynamic, Scheme::Int8Weight] {
+        let program = compile(Quantization::new(scheme)).expect("a model");
+        let report = program.quantization().expect("a report");
+        assert_eq!((report.quantized(), report.output_snr), (1, None), "{report}");
+        assert!(report.layers[0].weight_snr.is_some_and(|ratio| ratio > 30.0), "{report}");
+        assert_eq!(classified(&program.to_bytes().expect("bytes")).0, (0..10).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_cannot_be_quantized_is_said() {
+    let none = compile(Quantization::new(Scheme::Int8)).unwrap_err();
+    assert_eq!(none.code(), Code::InvalidArgument, "{none}");
+    assert!(none.message().contains("scales of activations"), "{none}");
+    let gptq = compile(Quantization::new(Scheme::Int4).rounding(Rounding::Gptq)).unwrap_err();
+    assert!(gptq.message().contains("GPTQ"), "{gptq}");
+    let nothing = compile(Quantization::new(Scheme::Int4).keep("*")).unwrap_err();
+    assert_eq!(nothing.code(), Code::NotSupported, "{nothing}");
+    assert!(nothing.message().contains("int4"), "{nothing}");
+    let method = compile(Quantization::new(Scheme::Int8).calibrate("encode", digits())).unwrap_err();
+    assert_eq!(method.what_came(), Some("`encode`"));
+    let sample = |sizes: &[usize], number: f32| {
+        let numbers = vec![number; sizes.iter().product()];
+        vec![vec![Value::Tensor(Tensor::of(sizes, &numbers).expect("a tensor"))]]
+    };
+    let shape = compile(Quantization::new(Scheme::Int8).calibrate("forward", sample(&[1, 1, 9, 9], 0.0))).unwrap_err();
+    assert!(shape.location().is_some_and(|site| site.contains("input 0 of the calibration")), "{shape}");
+    let wild =
+        compile(Quantization::new(Scheme::Int8).calibrate("forward", sample(&[1, 1, 8, 8], f32::NAN))).unwrap_err();
+    assert!(wild.message().contains("NaN or infinite"), "{wild}");
+    let missing = compile(Quantization::new(Scheme::Int8).calibrate("forward", vec![Vec::new()])).unwrap_err();
+    assert!(missing.location().is_some_and(|site| site.contains("input 0")), "{missing}");
+}
