@@ -14,6 +14,7 @@ mod others;
 mod ours;
 mod overhead;
 mod peer;
+mod quantize;
 mod resident;
 mod serve;
 
@@ -30,11 +31,12 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   model                MobileNetV3-small
   overhead             what the runtime costs by itself, from Rust and from Python
   compile              compiling whole models, and chains of growing length
+  quantize             a whole model to int8
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, sources, loading or scaling; of one model, only printed
   serve                our side of that: a process that answers commands
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py; for cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
+(for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
 PYTHON an interpreter with torch, executorch and rushlight, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
@@ -50,12 +52,16 @@ fn main() -> Result<()> {
         ["model"] => ("MobileNetV3-small", model::run(&worker()?, &variable("MODELS")?)?),
         ["overhead"] => ("Overhead", overhead::run(&worker()?, &variable("MODELS")?, &variable("PYTHON")?)?),
         ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
+        ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["cpu", table] => cpu::run(table, None)?,
         ["cpu", table, model] => {
             is_whole = false;
             cpu::run(table, Some(model))?
         }
         ["serve"] => return serve::run(),
+        ["quantize-once", model, inputs, out] => {
+            return quantize::once(Path::new(model), Path::new(inputs), Path::new(out));
+        }
         ["compile-once", file] => return compile::once(Path::new(file)),
         _ => bail!("{USAGE}"),
     };

@@ -11,7 +11,7 @@ use crate::setup::{self, peers_python, venv_python};
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "sources", "loading", "scaling"];
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, or `cpu` with all its
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, or `cpu` with all its
 /// tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
@@ -21,16 +21,18 @@ pub fn measure(what: &[&str]) -> Result<()> {
             portable()?;
             overhead()?;
             compile()?;
+            quantize()?;
             cpu(CPU_TABLES, None)
         }
         ["portable", filter] => run(&mut beside_runtime(&["operators", filter])?),
         ["portable"] => portable(),
         ["overhead"] => overhead(),
         ["compile"] => compile(),
+        ["quantize"] => quantize(),
         ["cpu"] => cpu(CPU_TABLES, None),
         ["cpu", table] => cpu(&[table], None),
         ["cpu", table, model] => cpu(&[table], Some(model)),
-        _ => bail!("unknown benchmark: portable [filter], overhead, compile, cpu [table] [model]"),
+        _ => bail!("unknown benchmark: portable [filter], overhead, compile, quantize, cpu [table] [model]"),
     }
 }
 
@@ -58,6 +60,15 @@ fn compile() -> Result<()> {
     let models = root().join("target/models-large");
     run(command(venv_python(), &["tools/models/large.py"]).arg(&models))?;
     run(benches(&["compile"])?.env("MODELS", &models))
+}
+
+/// Measurements beside PyTorch's quantization and ExecuTorch's compiler.
+fn quantize() -> Result<()> {
+    let models = root().join("target/peer-models");
+    run(command(venv_python(), &["tools/models/peers.py"])
+        .arg(&models)
+        .args(["--only", "resnet50", "--forms", "pt2"]))?;
+    run(benches(&["quantize"])?.env("MODELS", &models))
 }
 
 /// The CPU engine beside its peers.
