@@ -126,6 +126,7 @@ fn decibels(floats: &[f32], integers: &[f32]) -> f64 {
     10.0 * (signal / noise).log10()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: rushlight::Error) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }

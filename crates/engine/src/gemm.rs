@@ -49,7 +49,8 @@ pub fn gemm<'w>(
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
     let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
-    at_least("packed weights", packed.len(), size("packed weights", &[crate::pack::rows(k), columns])?)?;
+    let rows = crate::pack::rows(k);
+    packed.check(size("packed weights", &[rows, columns])?, Some(rows))?;
     tail.check(m, n)?;
     // SAFETY: the sizes were checked above.
     unsafe { run(engine, gemm, a, packed, c, tail) };

@@ -63,7 +63,7 @@ pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};
 pub use softmax::softmax;
 pub use tail::{Activation, Residual, Tail};
-pub use weights::Weights;
+pub use weights::{Integers, Weights};
 
 use arch::Level;
 

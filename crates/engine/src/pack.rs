@@ -230,6 +230,139 @@ pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
     }
 }
 
+/// Bytes before the groups of a packed matrix of integers.
+pub(crate) const INTEGERS_HEAD: usize = 16;
+
+/// How integers of a packed matrix lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IntegersShape {
+    pub(crate) is_four_bits: bool,
+    pub(crate) has_zeros: bool,
+    /// Rows with the same scales, an even number; the last of a panel may have fewer.
+    pub(crate) group: usize,
+    /// Rows of a panel.
+    pub(crate) rows: usize,
+}
+
+impl IntegersShape {
+    fn new(is_four_bits: bool, has_zeros: bool, group: usize, k: usize) -> Option<Self> {
+        let rows = rows(k);
+        let group = group.min(rows).max(2);
+        group.is_multiple_of(2).then_some(Self { is_four_bits, has_zeros, group, rows })
+    }
+
+    /// What the first bytes say of a matrix of `k` rows.
+    pub(crate) fn from_head(head: &[u8; INTEGERS_HEAD], k: usize) -> Option<Self> {
+        let [bits, has_zeros, 0, 0, g0, g1, g2, g3, rest @ ..] = *head else { return None };
+        let group = usize::try_from(u32::from_le_bytes([g0, g1, g2, g3])).ok()?;
+        let is_known = matches!(bits, 4 | 8) && has_zeros <= 1 && rest == [0; 8];
+        let shape = Self::new(bits == 4, has_zeros == 1, group, k).filter(|_| is_known)?;
+        (shape.group == group).then_some(shape)
+    }
+
+    fn head(&self) -> [u8; INTEGERS_HEAD] {
+        let mut head = [0; INTEGERS_HEAD];
+        head[0] = if self.is_four_bits { 4 } else { 8 };
+        head[1] = u8::from(self.has_zeros);
+        head[4..8].copy_from_slice(&(self.group as u32).to_le_bytes());
+        head
+    }
+
+    /// Bytes of a group of so many rows.
+    pub(crate) const fn group_bytes(&self, rows: usize) -> usize {
+        let zeros = if self.has_zeros { PANEL } else { 0 };
+        let weights = if self.is_four_bits { rows / 2 * PANEL } else { rows * PANEL };
+        PANEL * size_of::<f32>() + zeros + weights
+    }
+
+    /// Bytes of a panel; `None` if that does not fit in `usize`.
+    pub(crate) fn panel_bytes(&self) -> Option<usize> {
+        let (whole, rest) = (self.rows / self.group, self.rows % self.group);
+        self.rows.checked_mul(PANEL)?;
+        let last = if rest > 0 { self.group_bytes(rest) } else { 0 };
+        whole.checked_mul(self.group_bytes(self.group))?.checked_add(last)
+    }
+}
+
+/// How a matrix of integers is packed for products with floats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IntegerMatrix {
+    pub k: usize,
+    pub n: usize,
+    /// From -8 to 7; otherwise from -128 to 127. Zeros are likewise.
+    pub is_four_bits: bool,
+    pub has_zeros: bool,
+    /// Rows in a row with the same scales, an even number; `k` or more if all have.
+    pub group: usize,
+}
+
+impl IntegerMatrix {
+    fn shape(&self) -> Option<IntegersShape> {
+        IntegersShape::new(self.is_four_bits, self.has_zeros, self.group, self.k)
+    }
+}
+
+/// Bytes of a packed matrix of integers; `None` if that does not fit in `usize`, or groups have an odd number of rows.
+pub fn integers_len(matrix: &IntegerMatrix) -> Option<usize> {
+    let panels = matrix.n.div_ceil(PANEL);
+    panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(INTEGERS_HEAD)
+}
+
+/// Packs a matrix of integers, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / group, n)`, into
+/// memory of [`integers_len`], all of which is written, for [`Weights::Integers`](crate::Weights::Integers).
+///
+/// 16 bytes say what follows: the bits, whether there are zeros, two of nothing, the rows of a group as a little-endian `u32`,
+/// and eight of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`, 16 zeros as bytes
+/// if there are any, and the weights row by row, 16 bytes each. Of four bits a byte has the weight of an even row in its low
+/// bits and that of the next in its high ones. Integers and zeros are 8, or 128, above themselves.
+///
+/// # Panics
+/// When `packed` has another length.
+pub fn integers(
+    packed: &mut [u8],
+    matrix: &IntegerMatrix,
+    get: impl Fn(usize, usize) -> i8,
+    parameters: impl Fn(usize, usize) -> (f32, i8),
+) {
+    assert_eq!(Some(packed.len()), integers_len(matrix), "memory for the weights");
+    let Some(shape) = matrix.shape() else { return };
+    let (head, mut rest) = packed.split_at_mut(INTEGERS_HEAD);
+    head.copy_from_slice(&shape.head());
+    let bias = if shape.is_four_bits { 8 } else { 128 };
+    let above = |number: i8| number.cast_unsigned().wrapping_add(bias);
+    for panel in 0..matrix.n.div_ceil(PANEL) {
+        for start in (0..shape.rows).step_by(shape.group) {
+            let rows = (shape.rows - start).min(shape.group);
+            let (bytes, others) = core::mem::take(&mut rest).split_at_mut(shape.group_bytes(rows));
+            rest = others;
+            let of = |lane: usize| {
+                let column = panel * PANEL + lane;
+                if column < matrix.n { parameters(start / shape.group, column) } else { (0.0, 0) }
+            };
+            let (scales, bytes) = bytes.split_at_mut(PANEL * size_of::<f32>());
+            for (lane, bytes) in scales.chunks_exact_mut(size_of::<f32>()).enumerate() {
+                bytes.copy_from_slice(&of(lane).0.to_le_bytes());
+            }
+            let (zeros, bytes) = bytes.split_at_mut(if shape.has_zeros { PANEL } else { 0 });
+            zeros.iter_mut().enumerate().for_each(|(lane, zero)| *zero = above(of(lane).1));
+            // What lies beyond is multiplied by nothing, or has a scale of 0.
+            let weight = |row: usize, lane: usize| {
+                let column = panel * PANEL + lane;
+                above(if row < matrix.k && column < matrix.n { get(row, column) } else { 0 })
+            };
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                let (line, lane) = (at / PANEL, at % PANEL);
+                *byte = if shape.is_four_bits {
+                    let row = start + 2 * line;
+                    weight(row, lane) & 15 | weight(row + 1, lane) << 4
+                } else {
+                    weight(start + line, lane)
+                };
+            }
+        }
+    }
+}
+
 /// Elements of K of a product of bytes with those that make them a multiple of four.
 pub(crate) const fn quads(k: usize) -> usize {
     k.saturating_add(k.wrapping_neg() % 4)

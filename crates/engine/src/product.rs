@@ -5,7 +5,7 @@
 //! level, and through panels and register tiles inside. Sums over K continue in the output between blocks.
 #![allow(unsafe_code)]
 
-mod halves;
+mod narrow;
 pub(crate) mod tile;
 
 use core::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::pack::rows;
 use crate::tail::Steps;
 use crate::{Engine, Weights};
 
-use halves::Narrow;
+use narrow::Narrow;
 use tile::{Factors, Floats, Tile, Upcoming};
 
 /// The left side: where the elements of each row are.
@@ -283,9 +283,9 @@ impl<R: Rows> Job for Block<'_, R> {
                                 let right = InPlace(packed.as_ptr());
                                 part.run(s, product, &blocks, panels, &mut ByPointers { pointers: &pointers, right });
                             }
-                            Weights::Half(half, packed) => {
+                            packed => {
                                 let (blocks, pointers) = (&blocks, &pointers);
-                                Narrow { half, packed, part, product, blocks, panels, pointers }.run(s);
+                                Narrow { packed, part, product, blocks, panels, pointers }.run(s);
                             }
                         }
                     }

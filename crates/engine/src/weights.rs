@@ -1,10 +1,15 @@
 //! Packed weights in the types that they may have.
 #![allow(unsafe_code)]
 
+mod integers;
+
 use alloc::vec::Vec;
 
 use crate::Half;
 use crate::arch::{Job, LANES, Simd};
+use crate::error::{Error, at_least};
+
+pub use integers::Integers;
 
 /// What a function of [`pack`](crate::pack) made, as it is or rounded to 16 bits by [`pack::halves`](crate::pack::halves).
 ///
@@ -15,6 +20,8 @@ use crate::arch::{Job, LANES, Simd};
 pub enum Weights<'a> {
     F32(&'a [f32]),
     Half(Half, &'a [u16]),
+    /// Of matrix products alone.
+    Integers(Integers<'a>),
 }
 
 impl<'a> From<&'a [f32]> for Weights<'a> {
@@ -35,6 +42,7 @@ impl Weights<'_> {
         match self {
             Self::F32(weights) => weights.len(),
             Self::Half(_, weights) => weights.len(),
+            Self::Integers(integers) => integers.len(),
         }
     }
 
@@ -42,7 +50,7 @@ impl Weights<'_> {
         self.len() == 0
     }
 
-    /// The first `at`, which is at most their number, and the others.
+    /// The first `at`, which is at most their number, and the others. Integers are not divided.
     pub(crate) fn split_at(self, at: usize) -> (Self, Self) {
         match self {
             Self::F32(weights) => {
@@ -53,7 +61,19 @@ impl Weights<'_> {
                 let (first, others) = weights.split_at(at);
                 (Self::Half(half, first), Self::Half(half, others))
             }
+            Self::Integers(_) => (self, self),
         }
+    }
+
+    /// That they are at least `expected` numbers, in panels of `rows` if they are integers. `None`: they may not be.
+    pub(crate) fn check(&self, expected: usize, rows: Option<usize>) -> Result<(), Error> {
+        let what = "packed weights";
+        if let Self::Integers(integers) = self
+            && rows != Some(integers.rows())
+        {
+            return Err(Error::Mismatch { what, expected: rows.unwrap_or(0), got: integers.rows() });
+        }
+        at_least(what, self.len(), expected)
     }
 }
 
@@ -120,10 +140,9 @@ impl Lines for Bf16 {
     }
 }
 
-/// Writes `lines` lines of weights of 16 bits as floats, from `first` on, which is a multiple of 16.
+/// Writes `lines` lines of weights that are no floats as floats, from `first` on, which is a multiple of 16.
 pub(crate) struct Widen<'a> {
-    pub(crate) half: Half,
-    pub(crate) packed: &'a [u16],
+    pub(crate) packed: Weights<'a>,
     pub(crate) first: usize,
     pub(crate) lines: usize,
     /// As many floats.
@@ -164,9 +183,14 @@ impl Job for Widen<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        match self.half {
-            Half::F16 => self.lines(s, F16(self.packed.as_ptr())),
-            Half::Bf16 => self.lines(s, Bf16(self.packed.as_ptr())),
+        match self.packed {
+            Weights::F32(packed) => self.lines(s, Floats(packed.as_ptr())),
+            Weights::Half(Half::F16, packed) => self.lines(s, F16(packed.as_ptr())),
+            Weights::Half(Half::Bf16, packed) => self.lines(s, Bf16(packed.as_ptr())),
+            // SAFETY: `run` asks for all of it.
+            Weights::Integers(integers) => unsafe {
+                integers::widen(s, &integers, self.first, self.lines, self.to);
+            },
         }
     }
 }

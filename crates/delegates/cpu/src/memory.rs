@@ -1,6 +1,6 @@
 //! Where tensors are.
 
-use rushlight_engine::{Affine, Data, Error as EngineError, Half, QuantOut, Weights};
+use rushlight_engine::{Affine, Data, Error as EngineError, Half, Integers, QuantOut, Weights};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::{self, Buffer, CpuProgram, Size, TensorId};
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
@@ -303,6 +303,14 @@ impl<'s> Reader<'s, '_, '_> {
         let (offset, len) = self.shapes.window(tensor);
         let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or_else(damaged)?);
         bytes.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+    }
+
+    /// The packed matrix of a product with floats, of `k` rows and `n` columns.
+    pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
+        if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
+            return self.weights(tensor);
+        }
+        Integers::new(self.packed_bytes(tensor)?, k, n).map(Weights::Integers).ok_or_else(damaged)
     }
 
     /// The packed weights of a product.

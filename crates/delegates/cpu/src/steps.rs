@@ -268,7 +268,8 @@ fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     let m = y.len().checked_div(n).unwrap_or(0);
     let tail = tail(&step.tail, n, &reader)?;
-    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), reader.floats(step.a)?, reader.weights(step.b)?, y, &tail))
+    let (a, b) = (reader.floats(step.a)?, reader.matrix(step.b, k, n)?);
+    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), a, b, y, &tail))
 }
 
 /// A product with a second matrix that is computed: it is packed first.

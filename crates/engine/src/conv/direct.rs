@@ -3,7 +3,7 @@
 
 use super::window::{Lines, Window};
 use super::{Conv2d, Conv3d};
-use crate::error::{Error, at_least};
+use crate::error::Error;
 use crate::product::{Place, Product, Rows};
 use crate::{Engine, Gemm, Tail, Weights};
 
@@ -38,7 +38,7 @@ pub fn conv3d<'w>(
     let packed = packed.into();
     let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
-    at_least("packed weights", packed.len(), weights)?;
+    packed.check(weights, None)?;
     tail.check(pixels, conv.out_c)?;
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {

@@ -134,7 +134,7 @@ pub fn conv_transpose2d<'w>(
     let mut packed = packed.into();
     let pixels = conv.check(input, out)?;
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
-    at_least("packed weights", packed.len(), weights)?;
+    packed.check(weights, None)?;
     tail.check(pixels, conv.out_c)?;
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let (channels, columns) = (conv.in_c / conv.groups, conv.out_c / conv.groups);

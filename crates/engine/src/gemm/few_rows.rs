@@ -10,7 +10,7 @@ use super::{Gemm, Matrix};
 use crate::arch::{Job, LANES, Simd};
 use crate::pack::rows;
 use crate::tail::Steps;
-use crate::weights::{Bf16, F16, Floats, Lines};
+use crate::weights::{Bf16, F16, Floats, Integers, Lines};
 use crate::{Engine, Half, Weights};
 
 /// Rows from which on the tiles of [`product`](crate::product) take over.
@@ -61,6 +61,7 @@ impl Job for Panels<'_> {
             Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
             Weights::Half(Half::F16, packed) => few.panels(s, panels, F16(packed.as_ptr())),
             Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16(packed.as_ptr())),
+            Weights::Integers(integers) => few.groups(s, panels, integers),
         }
     }
 }
@@ -78,6 +79,95 @@ impl FewRows<'_> {
     }
 }
 
+impl FewRows<'_> {
+    #[inline(always)]
+    fn groups<S: Simd>(&self, s: S, panels: Range<usize>, integers: Integers<'_>) {
+        for panel in panels {
+            match self.gemm.m {
+                1 => s.vectorize(Groups::<1> { few: self, integers, panel }),
+                2 => s.vectorize(Groups::<2> { few: self, integers, panel }),
+                _ => s.vectorize(Groups::<3> { few: self, integers, panel }),
+            }
+        }
+    }
+
+    /// What follows the sums of a panel.
+    #[inline(always)]
+    fn finish<S: Simd, const R: usize>(&self, s: S, panel: usize, sums: [S::V; R]) {
+        let Self { gemm, c, steps, .. } = self;
+        let column = panel * LANES;
+        let lanes = (gemm.n - column).min(LANES);
+        for (r, &total) in sums.iter().enumerate() {
+            let residual = steps.residual.wrapping_add(r * steps.residual_stride + column);
+            // SAFETY: the residual has the output's shape.
+            let v = unsafe { steps.apply(s, total, residual, lanes) };
+            // SAFETY: `FewRows::run` asks for the output, and this task alone has these columns.
+            unsafe { s.store_part(c.wrapping_add(r * gemm.c_stride + column), lanes, v) };
+        }
+    }
+
+    /// What the sums of a panel begin with.
+    #[inline(always)]
+    fn bias<S: Simd>(&self, s: S, panel: usize) -> S::V {
+        let column = panel * LANES;
+        if self.steps.bias.is_null() {
+            return s.splat(0.0);
+        }
+        // SAFETY: there is a bias for each column.
+        unsafe { s.load_part(self.steps.bias.wrapping_add(column), (self.gemm.n - column).min(LANES)) }
+    }
+}
+
+/// One panel of integers times `R` rows: the sums of a group are of whole numbers, and are scaled once.
+struct Groups<'a, const R: usize> {
+    few: &'a FewRows<'a>,
+    integers: Integers<'a>,
+    panel: usize,
+}
+
+impl<const R: usize> Job for Groups<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let FewRows { gemm, a, .. } = self.few;
+        let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
+        let mut totals = [self.few.bias(s, self.panel); R];
+        let mut line = 0;
+        while line < gemm.k {
+            let Some(group) = self.integers.group(self.panel, line, gemm.k) else { break };
+            line = group.to;
+            let (scales, whole) = (group.scales(s), group.lines(s));
+            let mut sums = [[s.splat(0.0); 2]; R];
+            let pairs = group.to - (group.to - group.from) % 2;
+            for k in (group.from..pairs).step_by(2) {
+                // SAFETY: groups have an even number of lines.
+                let two = unsafe { whole.two(s, k) };
+                for r in 0..R {
+                    for (next, right) in two.into_iter().enumerate() {
+                        // SAFETY: each row has k floats.
+                        let x = s.splat(unsafe { *left(r, k + next) });
+                        sums[r][next] = s.fma(x, right, sums[r][next]);
+                    }
+                }
+            }
+            if pairs < group.to {
+                // SAFETY: likewise; the line behind the last is there, too.
+                let [last, _] = unsafe { whole.two(s, pairs) };
+                for r in 0..R {
+                    // SAFETY: each row has k floats.
+                    let x = s.splat(unsafe { *left(r, pairs) });
+                    sums[r][0] = s.fma(x, last, sums[r][0]);
+                }
+            }
+            for r in 0..R {
+                totals[r] = s.fma(s.add(sums[r][0], sums[r][1]), scales, totals[r]);
+            }
+        }
+        self.few.finish(s, self.panel, totals);
+    }
+}
+
 /// One panel times `R` rows, with `P` sums for each.
 struct Panel<'a, L, const R: usize, const P: usize> {
     few: &'a FewRows<'a>,
@@ -90,9 +180,8 @@ impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let FewRows { gemm, a, c, steps, .. } = self.few;
-        let (k, column) = (gemm.k, self.panel * LANES);
-        let lanes = (gemm.n - column).min(LANES);
+        let FewRows { gemm, a, .. } = self.few;
+        let k = gemm.k;
         let packed = self.panel * rows(k) * LANES;
         let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut sums = [[s.splat(0.0); P]; R];
@@ -121,23 +210,12 @@ impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
                 sums[r][0] = s.fma(x, right, sums[r][0]);
             }
         }
-        let mut bias = s.splat(0.0);
-        if !steps.bias.is_null() {
-            // SAFETY: there is a bias for each column.
-            bias = unsafe { s.load_part(steps.bias.wrapping_add(column), lanes) };
-        }
-        let mut totals = [bias; R];
+        let mut totals = [self.few.bias(s, self.panel); R];
         for r in 0..R {
             for p in 0..P {
                 totals[r] = s.add(totals[r], sums[r][p]);
             }
         }
-        for (r, &total) in totals.iter().enumerate() {
-            let residual = steps.residual.wrapping_add(r * steps.residual_stride + column);
-            // SAFETY: the residual has the output's shape.
-            let v = unsafe { steps.apply(s, total, residual, lanes) };
-            // SAFETY: `FewRows::run` asks for the output, and this task alone has these columns.
-            unsafe { s.store_part(c.wrapping_add(r * gemm.c_stride + column), lanes, v) };
-        }
+        self.few.finish(s, self.panel, totals);
     }
 }

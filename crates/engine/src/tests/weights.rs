@@ -1,9 +1,12 @@
-//! Weights of 16 bits: products with them are those with the same numbers as floats, bit for bit, or with both sides rounded
+//! Weights of fewer than 32 bits: products with them are those with the same numbers as floats, bit for bit, or with both sides rounded
 //! to bf16 where pairs of them are multiplied.
 
 use super::*;
 use crate::arch::{Job, Simd};
-use crate::{Conv2d, ConvTranspose2d, Gemm, Half, Tail, Weights, conv_transpose2d, conv2d, gemm, narrow, pack, widen};
+use crate::pack::IntegerMatrix;
+use crate::{
+    Conv2d, ConvTranspose2d, Gemm, Half, Integers, Tail, Weights, conv_transpose2d, conv2d, gemm, narrow, pack, widen,
+};
 
 const HALVES: [Half; 2] = [Half::F16, Half::Bf16];
 
@@ -94,6 +97,120 @@ fn matrices() {
             gemm(engine, &Gemm::new(m, n, k), a, weights, c, &Tail::default()).unwrap();
         });
     }
+}
+
+/// Integers of a matrix `[k, n]` with the scale and the zero of each group.
+struct Quantized {
+    matrix: IntegerMatrix,
+    integers: Vec<i8>,
+    scales: Vec<f32>,
+    zeros: Vec<i8>,
+}
+
+impl Quantized {
+    fn new(numbers: &mut Numbers, matrix: IntegerMatrix) -> Self {
+        let IntegerMatrix { k, n, is_four_bits, has_zeros, group } = matrix;
+        let most = if is_four_bits { 7.9 } else { 127.0 };
+        let groups = k.div_ceil(group.min(k).max(1));
+        let integers = numbers.vector(k * n).iter().map(|x| (x * most).floor() as i8).collect();
+        let scales = numbers.vector(groups * n).iter().map(|x| 0.01 + x.abs() / most).collect();
+        let zeros = numbers.vector(groups * n).iter().map(|x| if has_zeros { (x * most) as i8 } else { 0 }).collect();
+        Self { matrix, integers, scales, zeros }
+    }
+
+    fn of(&self, group: usize, column: usize) -> (f32, i8) {
+        let at = group * self.matrix.n + column;
+        (self.scales[at], self.zeros[at])
+    }
+
+    /// Packed, in memory that is aligned to floats.
+    fn packed(&self) -> Vec<f32> {
+        let mut packed = vec![f32::NAN; pack::integers_len(&self.matrix).unwrap() / 4];
+        let get = |k: usize, n: usize| self.integers[k * self.matrix.n + n];
+        pack::integers(bytes_of_mut(&mut packed), &self.matrix, get, |group, column| self.of(group, column));
+        packed
+    }
+
+    /// The numbers that they stand for, packed as floats.
+    fn floats(&self) -> Vec<f32> {
+        let IntegerMatrix { k, n, group, .. } = self.matrix;
+        pack::matrix_f32(k, n, |k, n_| {
+            let (scale, zero) = self.of(k / group, n_);
+            (f32::from(self.integers[k * n + n_]) - f32::from(zero)) * scale
+        })
+    }
+}
+
+#[test]
+fn integers() {
+    let mut numbers = Numbers(41);
+    for [m, n, k] in
+        [[1, 33, 64], [2, 16, 96], [3, 40, 31], [1, 17, 1], [4, 50, 320], [7, 1, 33], [97, 65, 769], [31, 33, 384]]
+    {
+        for (is_four_bits, has_zeros, group) in [
+            (true, false, 32),
+            (true, true, 32),
+            (false, false, usize::MAX),
+            (false, true, 64),
+            (true, true, usize::MAX),
+        ] {
+            let quantized = Quantized::new(&mut numbers, IntegerMatrix { k, n, is_four_bits, has_zeros, group });
+            let (packed, floats, a) = (quantized.packed(), quantized.floats(), numbers.vector(m * k));
+            let bytes = bytes_of(&packed);
+            let integers = Integers::new(bytes, k, n).expect("a packed matrix");
+            let mut before = Vec::new();
+            for engine in engines() {
+                let run = |weights: Weights<'_>, a: &[f32]| {
+                    let mut c = vec![f32::NAN; m * n];
+                    gemm(&engine, &Gemm::new(m, n, k), a, weights, &mut c, &Tail::default()).unwrap();
+                    c
+                };
+                let (got, expected) = (run(Weights::Integers(integers), &a), run(Weights::F32(&floats), &a));
+                let absolute = |numbers: &[f32]| numbers.iter().map(|x| x.abs()).collect::<Vec<_>>();
+                let scale = run(Weights::F32(&absolute(&floats)), &absolute(&a));
+                for ((got, expected), scale) in got.iter().zip(&expected).zip(&scale) {
+                    // Few rows scale sums of whole numbers; others multiply by the same floats.
+                    let most = if m < 4 { 2e-6 * scale } else { 0.0 };
+                    assert!(
+                        (got - expected).abs() <= most,
+                        "{engine:?} {quantized:?} {got} {expected}",
+                        quantized = quantized.matrix
+                    );
+                }
+                assert!(engine.threads() == 1 || before == got, "{engine:?}");
+                before = got;
+            }
+            assert!(Integers::new(&bytes[..bytes.len() - 4], k, n).is_none());
+            assert!(Integers::new(bytes, k + 2, n).is_none() || k == 1);
+            assert!(Integers::new(&bytes[1..], k, n).is_none());
+        }
+    }
+}
+
+#[test]
+fn integers_are_only_of_matrices() {
+    let mut numbers = Numbers(42);
+    let matrix = IntegerMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
+    let packed = Quantized::new(&mut numbers, matrix).packed();
+    let integers = Integers::new(bytes_of(&packed), 18, 16).unwrap();
+    let engine = Engine::new(1);
+    let conv = Conv2d { kernel: [3, 3], ..Conv2d::new([1, 5, 5, 2], 16, [3, 3]) };
+    let mut out = vec![0.0; 9 * 16];
+    let weights = Weights::Integers(integers);
+    assert!(conv2d(&engine, &conv, &[0.0; 50], weights, &mut out, &Tail::default()).is_err());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 17), &[0.0; 17], weights, &mut out, &Tail::default()).is_ok());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 20), &[0.0; 20], weights, &mut out, &Tail::default()).is_err());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 16), &[0.0; 16], weights, &mut out, &Tail::default()).is_err());
+}
+
+fn bytes_of(floats: &[f32]) -> &[u8] {
+    // SAFETY: floats are bytes, and bytes need no alignment.
+    unsafe { core::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
+}
+
+fn bytes_of_mut(floats: &mut [f32]) -> &mut [u8] {
+    // SAFETY: as above, and all bytes are floats.
+    unsafe { core::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) }
 }
 
 #[test]

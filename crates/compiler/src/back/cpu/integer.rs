@@ -1,6 +1,7 @@
 //! Products of bytes: which they are, and their weights.
 
-use rushlight_engine::{MAX_QUANT_K, pack};
+use rushlight_engine::MAX_QUANT_K;
+use rushlight_engine::pack::{self, IntegerMatrix};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::Affine;
 
@@ -94,6 +95,61 @@ pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
         Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
     };
     (0..k / pack::GROUP * n).map(parameters).collect()
+}
+
+/// A matrix of 4 or 8 bits whose columns, or groups of rows of them, have scales, for products with floats.
+pub(super) struct WeightsAlone {
+    pub matrix: IntegerMatrix,
+    integers: Integers,
+    /// What is taken from a byte to make it signed.
+    shift: i16,
+    /// `[groups, n]`
+    parameters: Vec<(f32, i8)>,
+}
+
+impl WeightsAlone {
+    /// Of a constant `[k, n]`; `None` of one that is none.
+    pub fn of(constant: &Constant) -> Option<Self> {
+        let quantized = constant.quantized()?;
+        let quantization = quantized.quantization()?;
+        let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
+        let &[k, n] = sizes.as_slice() else { return None };
+        let (is_four_bits, shift) = match quantized.integers.ty.dtype {
+            ScalarType::Char => (least >= -8 && greatest <= 7, 0),
+            ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8),
+            ScalarType::Byte => (false, 128),
+            _ => return None,
+        };
+        let group = match &quantization.granularity {
+            Granularity::Tensor | Granularity::Channel { axis: 1 } => k,
+            Granularity::Block { shape } => match shape.as_slice() {
+                [group, 1] if group.is_multiple_of(2) => *group as usize,
+                _ => return None,
+            },
+            Granularity::Channel { .. } => return None,
+        };
+        let bounds = if is_four_bits { -8..=7 } else { -128..=127 };
+        let zero =
+            |zero: i32| Some(zero - i32::from(shift)).filter(|zero| bounds.contains(zero)).map(|zero| zero as i8);
+        let parameter = |at: usize| {
+            let at = if quantization.scales.len() == 1 { 0 } else { at };
+            Some((*quantization.scales.get(at)?, zero(*quantization.zero_points.get(at)?)?))
+        };
+        let parameters: Vec<(f32, i8)> = (0..k.div_ceil(group.max(1)) * n).map(parameter).collect::<Option<_>>()?;
+        let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
+        let matrix = IntegerMatrix { k, n, is_four_bits, has_zeros, group };
+        Some(Self { matrix, integers: Integers::of(constant).ok()?, shift, parameters })
+    }
+
+    /// Writes them as the engine reads them, in memory of [`pack::integers_len`].
+    pub fn pack(&self, to: &mut [u8]) {
+        let integer = |k: usize, n: usize| {
+            let byte = self.integers.get(&[k, n]);
+            if self.shift == 0 { byte } else { (i16::from(byte.cast_unsigned()) - self.shift) as i8 }
+        };
+        let of = |group: usize, n: usize| self.parameters.get(group * self.matrix.n + n).copied().unwrap_or_default();
+        pack::integers(to, &self.matrix, integer, of);
+    }
 }
 
 /// Whether weights are of 8 bits with their zero at 0, and have one scale or one for each index of an axis.

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::graph::{Constant, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
-use super::super::integer::{IntegerProduct, Integers};
+use super::super::integer::{IntegerProduct, Integers, WeightsAlone};
 use super::super::view::View;
 use super::super::{constants, error};
 use super::Lowering;
@@ -147,8 +147,18 @@ impl Lowering<'_> {
             Some(constant) => {
                 let sizes = constant.sizes()?;
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
-                let len = pack::matrix_f32_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
-                (true, self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
+                let too_large = || error("weights beyond all memory");
+                let b = if let Some(weights) = WeightsAlone::of(constant) {
+                    let len = pack::integers_len(&weights.matrix).ok_or_else(too_large)?;
+                    self.plan.nibbles(&constant.name, len, move |to| {
+                        weights.pack(to);
+                        Ok(())
+                    })?
+                } else {
+                    let len = pack::matrix_f32_len(k, n).ok_or_else(too_large)?;
+                    self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?
+                };
+                (true, b)
             }
             None => {
                 let b = self.dense(b)?;

@@ -1,16 +1,16 @@
-//! Products with weights of 16 bits.
+//! Products with weights of fewer than 32 bits.
 //!
-//! Where the processor multiplies pairs of bf16, the rows of a part are rounded to bf16 too and copied for that. Elsewhere a
-//! block of weights is widened, and everything is computed in f32.
+//! Where the processor multiplies pairs of bf16, and weights are some, the rows of a part are rounded to bf16 too and copied for
+//! that. Elsewhere a block of weights is widened, and everything is computed in f32.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::tile::{Factors, Upcoming};
 use super::{Blocks, ByPointers, MOST_K, Operands, Panels, Part, Pointers, Product, Right, Rows};
-use crate::Half;
 use crate::arch::{Job, LANES, Simd};
 use crate::weights::Widen;
+use crate::{Half, Weights};
 
 /// The most panels of a register tile.
 const MOST_PANELS: usize = 2;
@@ -18,10 +18,9 @@ const MOST_PANELS: usize = 2;
 /// Numbers of rows that are copied at a time: they stay in the second-level cache.
 const COPIES: usize = 32 << 10;
 
-/// A part whose weights have 16 bits.
+/// A part whose weights are no floats of 32 bits.
 pub(super) struct Narrow<'a, R> {
-    pub(super) half: Half,
-    pub(super) packed: &'a [u16],
+    pub(super) packed: Weights<'a>,
     pub(super) part: Part,
     pub(super) product: &'a Product<'a, R>,
     pub(super) blocks: &'a Blocks,
@@ -32,12 +31,13 @@ pub(super) struct Narrow<'a, R> {
 impl<R: Rows> Narrow<'_, R> {
     #[inline(always)]
     pub(super) fn run<S: Simd>(self, s: S) {
-        if const { S::MAY_DOT } {
-            let pairs = (self.half == Half::Bf16 && self.blocks.are_pairs()).then(|| s.dots()).flatten();
-            if let Some(dots) = pairs {
-                dots.vectorize(Dotting(self));
-                return;
-            }
+        if const { S::MAY_DOT }
+            && let Weights::Half(Half::Bf16, packed) = self.packed
+            && self.blocks.are_pairs()
+            && let Some(dots) = s.dots()
+        {
+            dots.vectorize(Dotting(self, packed));
+            return;
         }
         s.vectorize(Widening(self));
     }
@@ -55,9 +55,9 @@ impl<R: Rows> Job for Widening<'_, R> {
         reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let Narrow { half, packed, part, product, blocks, panels, pointers } = self.0;
+        let Narrow { packed, part, product, blocks, panels, pointers } = self.0;
         let floats = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_K * LANES];
-        let right = Widened { half, packed, floats };
+        let right = Widened { packed, floats };
         part.run(s, product, blocks, panels, &mut ByPointers { pointers, right });
     }
 }
@@ -65,8 +65,7 @@ impl<R: Rows> Job for Widening<'_, R> {
 /// Weights of which a block of K is widened for all tiles of a part: in the first-level cache, as if it had been read from
 /// memory as it is.
 struct Widened<'a> {
-    half: Half,
-    packed: &'a [u16],
+    packed: Weights<'a>,
     floats: [MaybeUninit<f32>; MOST_PANELS * MOST_K * LANES],
 }
 
@@ -77,7 +76,7 @@ impl Right for Widened<'_> {
         for panel in 0..panels.count.min(MOST_PANELS) {
             let first = panels.first + panel * panels.stride;
             let to = self.floats.as_mut_ptr().cast::<f32>().wrapping_add(panel * lines * LANES);
-            let widen = Widen { half: self.half, packed: self.packed, first, lines, to };
+            let widen = Widen { packed: self.packed, first, lines, to };
             // SAFETY: `Product::run` asks for all weights, and a block of K has at most `MOST_K` lines.
             unsafe { widen.run(s) };
         }
@@ -90,7 +89,7 @@ impl Right for Widened<'_> {
 }
 
 /// A part whose rows are rounded to bf16.
-struct Dotting<'a, R>(Narrow<'a, R>);
+struct Dotting<'a, R>(Narrow<'a, R>, &'a [u16]);
 
 impl<R: Rows> Job for Dotting<'_, R> {
     type Out = ();
@@ -101,7 +100,7 @@ impl<R: Rows> Job for Dotting<'_, R> {
         reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let Narrow { packed, part, product, blocks, panels, pointers, .. } = self.0;
+        let Self(Narrow { part, product, blocks, panels, pointers, .. }, packed) = self;
         let pairs = (part.taps * part.depth).div_ceil(2);
         let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIES / 2 + LANES];
         let most = (COPIES / (2 * pairs).max(1) / S::ROWS).max(1) * S::ROWS;

@@ -1,0 +1,159 @@
+//! Packed weights of 4 or 8 bits that are multiplied by floats: they become floats on the way.
+
+use crate::arch::{LANES, Simd};
+use crate::pack::{INTEGERS_HEAD, IntegersShape};
+
+/// What [`pack::integers`](crate::pack::integers) made. A weight is its integer less its zero, times its scale.
+#[derive(Debug, Clone, Copy)]
+pub struct Integers<'a> {
+    shape: IntegersShape,
+    /// Numbers, those of columns beyond the matrix among them.
+    len: usize,
+    panel_bytes: usize,
+    groups: &'a [u8],
+}
+
+impl<'a> Integers<'a> {
+    /// The packed matrix of `k` rows and `n` columns in these bytes; `None` if they are not one, or not aligned to floats.
+    pub fn new(packed: &'a [u8], k: usize, n: usize) -> Option<Self> {
+        let (head, groups) = packed.split_first_chunk::<INTEGERS_HEAD>()?;
+        let shape = IntegersShape::from_head(head, k)?;
+        let panels = n.div_ceil(LANES);
+        let is_aligned = groups.as_ptr().addr().is_multiple_of(align_of::<f32>());
+        let panel_bytes = shape.panel_bytes()?;
+        if !is_aligned || groups.len() != panels.checked_mul(panel_bytes)? {
+            return None;
+        }
+        Some(Self { shape, panel_bytes, len: panels.checked_mul(shape.rows)?.checked_mul(LANES)?, groups })
+    }
+
+    /// How many numbers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Rows of a panel.
+    pub(crate) fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
+    /// The group with a line of a panel, and of it the lines before `end`; `None` if there is no such line.
+    #[inline(always)]
+    pub(crate) fn group(&self, panel: usize, line: usize, end: usize) -> Option<Group<'a>> {
+        let shape = self.shape;
+        let group = line / shape.group;
+        let start = group * shape.group;
+        let lines = shape.rows.checked_sub(start)?.min(shape.group);
+        let at = panel * self.panel_bytes + group * shape.group_bytes(shape.group);
+        let bytes = self.groups.get(at..at + shape.group_bytes(lines))?;
+        let to = end.min(start + lines);
+        (line < to).then_some(Group { shape, start, from: line, to, bytes })
+    }
+}
+
+/// Weights with the same scales.
+#[derive(Clone, Copy)]
+pub(crate) struct Group<'a> {
+    shape: IntegersShape,
+    /// Its first line in the panel.
+    start: usize,
+    /// The lines that are asked for.
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    bytes: &'a [u8],
+}
+
+impl Group<'_> {
+    /// The scales of the columns.
+    #[inline(always)]
+    pub(crate) fn scales<S: Simd>(&self, s: S) -> S::V {
+        // SAFETY: a group begins with 16 floats.
+        unsafe { s.load(self.bytes.as_ptr().cast()) }
+    }
+
+    /// Its lines as integers less their zeros.
+    #[inline(always)]
+    pub(crate) fn lines<S: Simd>(&self, s: S) -> Whole<S> {
+        let shape = &self.shape;
+        let scales = LANES * size_of::<f32>();
+        let zeros = if shape.has_zeros {
+            // SAFETY: the zeros follow the scales.
+            s.floats(unsafe { s.load_bytes(self.bytes.as_ptr().wrapping_add(scales), LANES) })
+        } else {
+            s.splat(if shape.is_four_bits { 8.0 } else { 128.0 })
+        };
+        let head = scales + if shape.has_zeros { LANES } else { 0 };
+        Whole {
+            is_four_bits: shape.is_four_bits,
+            start: self.start,
+            zeros,
+            bytes: self.bytes.as_ptr().wrapping_add(head),
+        }
+    }
+}
+
+/// Lines of a group, counted in its panel, as whole numbers in floats.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole<S: Simd> {
+    is_four_bits: bool,
+    start: usize,
+    zeros: S::V,
+    bytes: *const u8,
+}
+
+impl<S: Simd> Whole<S> {
+    /// The line and the one behind it; the first is an even one of the group.
+    ///
+    /// # Safety
+    /// The group has both.
+    #[inline(always)]
+    pub(crate) unsafe fn two(self, s: S, line: usize) -> [S::V; 2] {
+        let line = line - self.start;
+        if self.is_four_bits {
+            // SAFETY: the caller vouches for the pair, which has 16 bytes.
+            let both = s.floats(unsafe { s.load_bytes(self.bytes.wrapping_add(line / 2 * LANES), LANES) });
+            let high = s.floor(s.mul(both, s.splat(1.0 / 16.0)));
+            let low = s.fma(high, s.splat(-16.0), both);
+            return [s.sub(low, self.zeros), s.sub(high, self.zeros)];
+        }
+        let first = self.bytes.wrapping_add(line * LANES);
+        // SAFETY: the caller vouches for the lines, which have 16 bytes each.
+        let one = s.floats(unsafe { s.load_bytes(first, LANES) });
+        // SAFETY: as above.
+        let other = s.floats(unsafe { s.load_bytes(first.wrapping_add(LANES), LANES) });
+        [s.sub(one, self.zeros), s.sub(other, self.zeros)]
+    }
+}
+
+/// Writes `lines` lines of a panel as floats, from number `first` on, which is a multiple of 16.
+///
+/// # Safety
+/// The panel has as many lines, and as many floats are writable.
+#[inline(always)]
+pub(super) unsafe fn widen<S: Simd>(s: S, integers: &Integers<'_>, first: usize, lines: usize, to: *mut f32) {
+    let (panel, from) = (first / LANES / integers.rows(), first / LANES % integers.rows());
+    let (mut line, end) = (from, from + lines);
+    while line < end {
+        let Some(group) = integers.group(panel, line, end) else { return };
+        let (scales, whole) = (group.scales(s), group.lines(s));
+        // Pairs begin at even lines of the group, which itself begins at one.
+        let first = line + (line - group.start) % 2;
+        let last = first.max(group.to - (group.to - group.start) % 2);
+        for line in (first..last).step_by(2) {
+            // SAFETY: the group has both lines.
+            let two = unsafe { whole.two(s, line) };
+            for (next, v) in two.into_iter().enumerate() {
+                // SAFETY: the caller vouches for as many floats.
+                unsafe { s.store(to.wrapping_add((line + next - from) * LANES), s.mul(v, scales)) };
+            }
+        }
+        for line in (line..first).chain(last..group.to) {
+            let second = (line - group.start) % 2;
+            // SAFETY: groups have an even number of lines.
+            let two = unsafe { whole.two(s, line - second) };
+            // SAFETY: the caller vouches for as many floats.
+            unsafe { s.store(to.wrapping_add((line - from) * LANES), s.mul(two[second], scales)) };
+        }
+        line = group.to;
+    }
+}
