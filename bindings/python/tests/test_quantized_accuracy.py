@@ -148,12 +148,15 @@ def test_sentences_in_4_bits_without_pytorch(embeddings):
     model, inputs, expected = embeddings
     # Other sentences than those that are compared.
     shown, compared = slice(0, 50), slice(50, None)
-    quantization = rushlight.Quantization("8da4w", weights="gptq")
-    program = rushlight.export(model, inputs[0], quantize=quantization, calibration=inputs[shown], backend="cpu")
-    assert_near(program, inputs[compared], expected[compared], 0.97)
-    linear = [layer for layer in program.quantization.layers if layer.kept is None]
-    assert len(linear) == 36
-    assert program.quantization.bytes_after <= 0.16 * program.quantization.bytes_before
+    for scheme in ("8da4w", "int4"):
+        quantization = rushlight.Quantization(scheme, weights="gptq")
+        program = rushlight.export(model, inputs[0], quantize=quantization, calibration=inputs[shown], backend="cpu")
+        assert_near(program, inputs[compared], expected[compared], 0.97)
+        linear = [layer for layer in program.quantization.layers if layer.kept is None]
+        assert len(linear) == 36
+        assert program.quantization.bytes_after <= 0.16 * program.quantization.bytes_before
+        # The table of words stays floats.
+        assert len(program.buffer) <= 0.16 * program.quantization.bytes_before + 30_522 * 384 * 4 + 1_500_000
 
 
 def test_static_int8_falls_back_to_floats_for_what_it_would_spoil(embeddings):

@@ -1,5 +1,7 @@
 """Models that the CPU back end's quantizer annotates, against the quantized graphs in eager PyTorch. Needs torch, torchao."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,6 +10,8 @@ pytest.importorskip("torchao")
 import rushlight
 from rushlight.quantizers import CpuQuantizer, Int8
 from torch import nn
+from torchao.quantization import IntxWeightOnlyConfig, MappingType, quantize_
+from torchao.quantization.granularity import PerAxis, PerGroup
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import ComposableQuantizer
 
@@ -101,6 +105,30 @@ def test_dynamic_linear_layers():
         floats = model(*args)
     assert (program(*args) - floats).abs().max() <= 0.03 * floats.abs().max()
     agree(quantized(model, CpuQuantizer(Int8(dynamic=True)), [args]), args, 0.01)
+
+
+def test_weights_alone_stay_integers():
+    torch.manual_seed(2)
+    floats = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 128)).eval()
+    whole = len(rushlight.export(floats, (torch.randn(1, 256),), backend="cpu").buffer)
+    for dtype, granularity, mapping, share in (
+        (torch.int4, PerGroup(32), MappingType.ASYMMETRIC, 0.19),
+        (torch.int4, PerGroup(64), MappingType.SYMMETRIC, 0.16),
+        (torch.int8, PerAxis(0), MappingType.SYMMETRIC, 0.28),
+        (torch.int8, PerGroup(32), MappingType.ASYMMETRIC, 0.32),
+    ):
+        model = copy.deepcopy(floats)
+        config = IntxWeightOnlyConfig(weight_dtype=dtype, granularity=granularity, mapping_type=mapping)
+        quantize_(model, config)
+        # One row, and more: their products are different loops.
+        for rows in (1, 3, 40):
+            args = (torch.randn(rows, 256),)
+            program = torch.export.export(model, args)
+            compiled = rushlight.compile(program, backend="cpu")
+            with torch.no_grad():
+                expected = model(*args)
+            assert (compiled(*args) - expected).abs().max() <= 1e-5 * expected.abs().max()
+            assert len(compiled.buffer) <= share * whole, (dtype, granularity, len(compiled.buffer) / whole)
 
 
 def test_training_with_fake_quantization_folds_batch_norms():

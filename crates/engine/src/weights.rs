@@ -184,7 +184,8 @@ impl Job for Widen<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         match self.packed {
-            Weights::F32(packed) => self.lines(s, Floats(packed.as_ptr())),
+            // They are read where they are.
+            Weights::F32(_) => {}
             Weights::Half(Half::F16, packed) => self.lines(s, F16(packed.as_ptr())),
             Weights::Half(Half::Bf16, packed) => self.lines(s, Bf16(packed.as_ptr())),
             // SAFETY: `run` asks for all of it.
