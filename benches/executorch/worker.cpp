@@ -6,9 +6,11 @@
 //                            the other: "ok"
 //   open PROGRAM THREADS INPUTS SIZES
 //                            loads `forward` from the mapped file, with so many threads, and executes it once; INPUTS is as
-//                            above, and SIZES, as in 1x3x224x224, are for engines whose programs do not know them: the
+//                            for "input", and SIZES, as in 1x3x224x224, are for engines whose programs do not know them: the
 //                            nanoseconds of loading and of the execution, and the bytes that both added to the largest
 //                            resident size of the process
+//   input INPUTS SIZES       other inputs for what is loaded; of a program with one input there may be fewer than it takes at
+//                            most, along the first dimension: "ok"
 //   time CALLS NANOSECONDS   executes it at least so often and so long, the inputs set anew before each: the median of
 //                            the executions in nanoseconds
 //   outputs FILE             executes it and writes the bytes of its output tensors: "ok"
@@ -99,6 +101,12 @@ class Session {
     prepare();
   }
 
+  // Other inputs for the same program.
+  void input(const std::string& inputs) {
+    data_ = contents(inputs);
+    bind();
+  }
+
   void set_inputs() {
     require(method_->set_inputs({arguments_.data(), arguments_.size()}), "setting the inputs");
   }
@@ -161,6 +169,13 @@ class Session {
   void prepare() {
     require(module_.load_method("forward"), "loading the method");
     method_ = *module_.method("forward");
+    bind();
+  }
+
+  // Makes arguments of the bytes.
+  void bind() {
+    arguments_.clear();
+    inputs_.clear();
     auto meta = method_->method_meta();
     size_t at = 0;
     for (size_t i = 0; i < meta.num_inputs(); i++) {
@@ -169,17 +184,24 @@ class Session {
       auto input = std::make_unique<Input>();
       input->sizes.assign(info->sizes().begin(), info->sizes().end());
       input->dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+      size_t nbytes = info->nbytes();
+      if (meta.num_inputs() == 1 && data_.size() < nbytes && !input->sizes.empty()) {
+        // Fewer than the program takes at most.
+        size_t each = nbytes / input->sizes[0];
+        input->sizes[0] = data_.size() / each;
+        nbytes = input->sizes[0] * each;
+      }
       input->strides.resize(input->sizes.size());
       StridesType stride = 1;
       for (size_t d = input->sizes.size(); d-- > 0;) {
         input->strides[input->dim_order[d]] = stride;
         stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
       }
-      if (at + info->nbytes() > data_.size()) throw std::runtime_error("too few bytes of inputs");
+      if (at + nbytes > data_.size()) throw std::runtime_error("too few bytes of inputs");
       input->tensor = std::make_unique<TensorImpl>(
           info->scalar_type(), input->sizes.size(), input->sizes.data(), data_.data() + at, input->dim_order.data(),
           input->strides.data());
-      at += info->nbytes();
+      at += nbytes;
       arguments_.emplace_back(Tensor(input->tensor.get()));
       inputs_.push_back(std::move(input));
     }
@@ -258,6 +280,10 @@ std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) 
   if (!session) throw std::runtime_error("nothing is loaded");
   if (command == "outputs") {
     session->write_outputs(first);
+    return "ok";
+  }
+  if (command == "input") {
+    session->input(first);
     return "ok";
   }
   if (command == "time") return std::to_string(session->time(std::stoul(first), std::stod(second)));

@@ -1,6 +1,6 @@
 """Other engines' sides of the benchmarks: a process that loads a program into one of them and times it.
 
-    python benches/peers/worker.py ENGINE      onnxruntime, openvino, openvino-bf16 or litert
+    python benches/peers/worker.py ENGINE      onnxruntime, openvino, openvino-bf16, litert or ggml
 
 Commands are lines, as `benches/executorch/worker.cpp` describes them, and each is answered by a line:
 
@@ -10,7 +10,9 @@ Commands are lines, as `benches/executorch/worker.cpp` describes them, and each 
     outputs FILE
 
 All engines have their defaults but for the number of threads; OpenVINO is asked for latency and told the type to compute in,
-because its default may round to bfloat16, and leaves threads on the cores that the process has.
+because its default may round to bfloat16, and leaves threads on the cores that the process has. ggml is llama.cpp's: a program
+is the folder of a `linear_KxN` of `tools/models/peers.py`, whose weights become Q4_0 in the layout that llama.cpp chooses for
+the processor.
 """
 
 import os
@@ -90,7 +92,96 @@ def litert():
     return load
 
 
+def ggml():
+    import ctypes
+    import importlib.util
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "models"))
+    import peers
+
+    # Their package is not imported: it asks for more packages than its libraries need.
+    folder = Path(importlib.util.find_spec("llama_cpp").origin).parent / "lib"
+    base = ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
+    cpu = ctypes.CDLL(str(folder / "libggml-cpu.so"), ctypes.RTLD_GLOBAL)
+    pointer, size, f32, q4_0 = ctypes.c_void_p, ctypes.c_size_t, 0, 2
+
+    class Parameters(ctypes.Structure):
+        _fields_ = [("mem_size", size), ("mem_buffer", pointer), ("no_alloc", ctypes.c_bool)]
+
+    def function(library, name, result, *arguments):
+        found = getattr(library, name)
+        found.restype, found.argtypes = result, arguments
+        return found
+
+    init = function(base, "ggml_init", pointer, Parameters)
+    new_tensor = function(base, "ggml_new_tensor_2d", pointer, pointer, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    mul_mat = function(base, "ggml_mul_mat", pointer, pointer, pointer, pointer)
+    add = function(base, "ggml_add", pointer, pointer, pointer, pointer)
+    new_graph = function(base, "ggml_new_graph", pointer, pointer)
+    expand = function(base, "ggml_build_forward_expand", None, pointer, pointer)
+    allocate = function(base, "ggml_backend_alloc_ctx_tensors_from_buft", pointer, pointer, pointer)
+    allocate_on = function(base, "ggml_backend_alloc_ctx_tensors", pointer, pointer, pointer)
+    tensor_set = function(base, "ggml_backend_tensor_set", None, pointer, pointer, size, size)
+    tensor_get = function(base, "ggml_backend_tensor_get", None, pointer, pointer, size, size)
+    quantize = function(
+        base, "ggml_quantize_chunk", size, ctypes.c_int, pointer, pointer, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+        pointer,
+    )  # fmt: skip
+    compute = function(base, "ggml_backend_graph_compute", ctypes.c_int, pointer, pointer)
+    backend_of = function(cpu, "ggml_backend_cpu_init", pointer)
+    set_threads = function(cpu, "ggml_backend_cpu_set_n_threads", None, pointer, ctypes.c_int)
+    ignore = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, pointer)(lambda *_: None)
+    function(base, "ggml_log_set", None, type(ignore), pointer)(ignore, None)
+    # What llama.cpp asks first where weights of this type are to be: their order suits the processor's instructions.
+    repacked = function(cpu, "_Z35ggml_backend_cpu_repack_buffer_typev", pointer)
+
+    def load(path, threads):
+        k, n = map(int, Path(path).parent.name.removeprefix("linear_").split("x"))
+        count = peers.copies(k, n)
+        backend = backend_of()
+        set_threads(backend, threads)
+        weights = init(Parameters(count * 1024 + 4096, None, True))
+        layers = [new_tensor(weights, q4_0, k, n) for _ in range(count)]
+        if not allocate(weights, repacked()):
+            raise MemoryError("no memory for the weights")
+        for index, layer in enumerate(layers):
+            floats = np.ascontiguousarray(peers.linear_weights(k, n, index))
+            blocks = np.empty(n * k // 32 * 18, np.uint8)
+            quantize(q4_0, floats.ctypes.data, blocks.ctypes.data, 0, n, k, None)
+            tensor_set(layer, blocks.ctypes.data, 0, blocks.nbytes)
+        graphs = {}
+
+        def graph_of(rows):
+            context = init(Parameters(4 << 20, None, True))
+            x = new_tensor(context, f32, k, rows)
+            total = mul_mat(context, layers[0], x)
+            for layer in layers[1:]:
+                total = add(context, total, mul_mat(context, layer, x))
+            graph = new_graph(context)
+            expand(graph, total)
+            if not allocate_on(context, backend):
+                raise MemoryError("no memory for the results")
+            return x, total, graph, np.empty((rows, n), np.float32)
+
+        def run(x):
+            rows = x.shape[0]
+            if rows not in graphs:
+                graphs[rows] = graph_of(rows)
+            source, total, graph, result = graphs[rows]
+            tensor_set(source, x.ctypes.data, 0, x.nbytes)
+            if compute(backend, graph) != 0:
+                raise RuntimeError("it does not compute")
+            tensor_get(total, result.ctypes.data, 0, result.nbytes)
+            return result
+
+        return run
+
+    load.ignore = ignore  # which must live as long as the library calls it
+    return load
+
+
 ENGINES = {
+    "ggml": ggml,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "openvino-bf16": lambda: openvino("bf16"),

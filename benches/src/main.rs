@@ -32,7 +32,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   overhead             what the runtime costs by itself, from Rust and from Python
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
-  cpu <table> [model]  the CPU engine beside its peers: latency, int8, sources, loading or scaling; of one model, only printed
+  cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   serve                our side of that: a process that answers commands
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote

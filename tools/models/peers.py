@@ -3,6 +3,7 @@
     python tools/models/peers.py OUT                              what the main environment makes and is missing
     python tools/models/peers.py OUT --forms onnx openvino tflite what the environment of the peers makes
     python tools/models/peers.py OUT --only resnet18
+    python tools/models/peers.py OUT --linear                     linear layers of language models
     python tools/models/peers.py --xnnpack FOLDER...              xnnpack.pte of the forward.pt2 of other folders
 
 `OUT/<name>/` gets `model.pt2`, straight from torch.export.export, with random weights from a fixed seed; every other
@@ -22,6 +23,9 @@ form is made from that file, so that all have the same weights:
     output_SIZES.bin  what eager PyTorch answers
 
 Those in int8 are all calibrated with the same few inputs.
+
+`linear_KxN` are linear layers of the shapes of language models, with weights of four bits in groups of 32 and rows that are
+rounded to eight bits (torchao), in the forms pt2 and xnnpack alone. They are made by `--linear`.
 
 Seven models have fixed sizes. `resnet50_batch` and `encoder` are for scaling: one file for several batches, or lengths of a
 sequence, in the forms pt2 and onnx alone. A form that cannot be made leaves `<file>.failed` with the reason, and the
@@ -96,6 +100,52 @@ def resnet50_batch():
     return xnnpack.torchvision("resnet50"), [torch.randn(n, 3, 224, 224) for n in BATCHES]
 
 
+def linear(name):
+    """Linear layers of one shape, `linear_KxN`, which take the same rows and whose results are added.
+
+    There are so many that their weights are more than caches hold, and each has the weights of a generator of its own.
+    """
+    import torch
+    from torch import nn
+
+    k, n = map(int, name.removeprefix("linear_").split("x"))
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(k, n, bias=False) for _ in range(copies(k, n)))
+            for index, layer in enumerate(self.layers):
+                layer.weight.data = torch.from_numpy(linear_weights(k, n, index))
+
+        def forward(self, x):
+            return sum(layer(x) for layer in self.layers)
+
+    return Layers(), [torch.randn(rows, k) for rows in ROWS]
+
+
+def copies(k, n):
+    return max(1, -(-WEIGHTS // (k * n)))
+
+
+def linear_weights(k, n, index):
+    import numpy
+
+    return numpy.random.default_rng(index).standard_normal((n, k), numpy.float32) / numpy.float32(k**0.5)
+
+
+LINEAR = tuple(
+    f"linear_{k}x{n}"
+    for k, n in (
+        # Llama 3.2 1B: queries and outputs, keys and values, gate and up, down.
+        (2048, 2048), (2048, 512), (2048, 8192), (8192, 2048),
+        # Qwen3 0.6B: queries, keys and values, outputs, gate and up, down.
+        (1024, 2048), (1024, 1024), (2048, 1024), (1024, 3072), (3072, 1024),
+    )
+)  # fmt: skip
+# Of all layers of a shape, and the rows that they take.
+WEIGHTS = 128 << 20
+ROWS = (1, 128)
+
 SCALING = {"resnet50_batch": (resnet50_batch, 0, BATCHES), "encoder": (encoder, 1, LENGTHS)}
 
 
@@ -110,14 +160,19 @@ def make_pt2(name, folder):
 
     torch.manual_seed(xnnpack.SEED)
     shapes = None
-    if name in SCALING:
+    if name in LINEAR:
+        module, inputs = linear(name)
+        module = xnnpack.with_dynamic_activations(module, "8da4w_groups")
+        shapes = ({0: torch.export.Dim("rows", min=1, max=ROWS[-1])},)
+    elif name in SCALING:
         build, dim, sizes = SCALING[name]
         module, inputs = build()
         shapes = ({dim: torch.export.Dim("size", min=2 if dim else 1, max=sizes[-1])},)
     else:
         module, inputs = classifier(name)
     module = module.eval().requires_grad_(False)
-    xnnpack.settle(module, inputs[-1:])
+    if name not in LINEAR:
+        xnnpack.settle(module, inputs[-1:])
     for tensor in inputs:
         sizes = "x".join(map(str, tensor.shape))
         tensor.numpy().tofile(folder / f"input_{sizes}.bin")
@@ -132,6 +187,9 @@ def make_pt2(name, folder):
 
 def exported(folder):
     import torch
+
+    if folder.name in LINEAR:
+        import torchao.quantization  # noqa: F401  whose operators the program has
 
     return torch.export.load(folder / FILES["pt2"])
 
@@ -150,9 +208,13 @@ def make_portable(name, folder):
 
 def delegate(program, folder):
     """Writes a program that is lowered for XNNPACK."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
 
-    lower(program, folder / FILES["xnnpack"], [XnnpackPartitioner()])
+    dynamic = [XnnpackDynamicallyQuantizedPartitioner()] if folder.name in LINEAR else []
+    lower(program, folder / FILES["xnnpack"], [*dynamic, XnnpackPartitioner()])
 
 
 def make_xnnpack(name, folder):
@@ -279,6 +341,7 @@ def main():
     parser.add_argument("out", type=Path, nargs="?", default=xnnpack.ROOT / "target" / "peer-models")
     names = (*CLASSIFIERS, *SCALING)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="models")
+    parser.add_argument("--linear", action="store_true", help="linear layers instead of models")
     parser.add_argument("--forms", nargs="+", choices=FILES, default=OURS)
     parser.add_argument("--force", action="store_true", help="make again what is there")
     parser.add_argument("--xnnpack", type=Path, nargs="+", default=(), metavar="FOLDER", help="only lower what is there")
@@ -290,6 +353,8 @@ def main():
             if not (folder / FILES["xnnpack"]).exists():
                 delegate(torch.export.load(folder / "forward.pt2"), folder)
         return
+    if args.linear:
+        args.only, args.forms = LINEAR, ("pt2", "xnnpack")
     for name in args.only:
         folder = args.out / name
         forms = [form for form in args.forms if name not in SCALING or form in ("pt2", "onnx")]

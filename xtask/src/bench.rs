@@ -9,7 +9,7 @@ use crate::command::{command, exists, output, root, run};
 use crate::setup::{self, peers_python, venv_python};
 
 /// Tables of the CPU engine beside its peers.
-const CPU_TABLES: &[&str] = &["latency", "int8", "sources", "loading", "scaling"];
+const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, or `cpu` with all its
 /// tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
@@ -82,9 +82,16 @@ fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
     if let Some(model) = model {
         make.extend(["--only".to_owned(), model.to_owned()]);
     }
-    run(command(venv_python(), &[]).args(&make))?;
+    if tables != ["linear"] {
+        run(command(venv_python(), &[]).args(&make))?;
+    }
+    if tables.contains(&"linear") {
+        run(command(venv_python(), &["tools/models/peers.py"]).arg(&models).arg("--linear"))?;
+    }
     let forms = ["--forms", "onnx", "openvino", "tflite", "onnx_int8", "openvino_int8", "tflite_int8"];
-    run(command(peers_python(), &[]).args(&make).args(forms))?;
+    if tables != ["linear"] {
+        run(command(peers_python(), &[]).args(&make).args(forms))?;
+    }
     for table in tables {
         let arguments: Vec<&str> = ["cpu", table].into_iter().chain(model).collect();
         let mut bench = benches(&arguments)?;

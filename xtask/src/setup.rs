@@ -77,7 +77,8 @@ fn environment(name: &str, requirements: &str, options: &[&str], finish: impl Fn
         run(&mut command("python3", &["-m", "venv", name]))?;
     }
     let mut install = command(python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    run(install.args(options).arg("-r").arg(&requirements))?;
+    // What is built here is built for this processor.
+    run(install.args(options).arg("-r").arg(&requirements).env("CMAKE_ARGS", "-DGGML_NATIVE=ON"))?;
     finish()?;
     std::fs::copy(&requirements, &stamp)?;
     Ok(())

@@ -73,6 +73,17 @@ pub const ONNX_RUNTIME_INT8: Engine = integer("ONNX Runtime", Worker::Python("on
 pub const OPENVINO_INT8: Engine = integer("OpenVINO", Worker::Python("openvino"), "openvino_int8.xml");
 pub const LITERT_INT8: Engine = integer("LiteRT", Worker::Python("litert"), "model_int8.tflite");
 
+/// Rows of 8 bits and weights of 4 are rounded by all sides, by llama.cpp to scales of 16 bits.
+const FOUR_BITS_ERROR: f64 = 0.02;
+const Q4_0_ERROR: f64 = 0.3;
+
+pub const OURS_FOUR_BITS: Engine =
+    Engine { error: FOUR_BITS_ERROR, ..engine("Rushlight", Worker::Ours, compiled(Precision::F32)) };
+pub const EXECUTORCH_FOUR_BITS: Engine =
+    Engine { error: FOUR_BITS_ERROR, ..engine("ExecuTorch XNNPACK", Worker::ExecuTorch, "xnnpack.pte") };
+pub const LLAMA_CPP: Engine =
+    Engine { error: Q4_0_ERROR, ..engine("llama.cpp Q4_0", Worker::Python("ggml"), "model.pt2") };
+
 /// The peers that compute in int8.
 pub const PEERS_INT8: [&Engine; 4] = [&EXECUTORCH_INT8, &ONNX_RUNTIME_INT8, &OPENVINO_INT8, &LITERT_INT8];
 

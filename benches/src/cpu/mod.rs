@@ -3,6 +3,7 @@
 
 mod engines;
 mod latency;
+mod linear;
 mod loading;
 mod scaling;
 mod sides;
@@ -20,7 +21,7 @@ const MODELS: &[&str] =
 /// Sizes of the input of all of them.
 const PICTURE: &str = "1x3x224x224";
 
-/// One measurement of `table` (`latency`, `int8`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
+/// One measurement of `table` (`latency`, `int8`, `linear`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
 /// of that one alone.
 pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
     let models: Vec<&str> = MODELS.iter().copied().filter(|&name| model.is_none_or(|model| model == name)).collect();
@@ -28,10 +29,11 @@ pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
     Ok(match table {
         "latency" => ("CPU: latency", latency::run(&engines, &models)?),
         "int8" => ("CPU: int8", latency::run_int8(&engines, &models)?),
+        "linear" => ("CPU: linear layers in four bits", linear::run(&engines)?),
         "sources" => ("CPU: three sources", sources::run(&engines, &models)?),
         "loading" => ("CPU: loading", loading::run(&engines, &models)?),
         "scaling" => ("CPU: batches and lengths", scaling::run(&engines)?),
-        _ => bail!("unknown table `{table}`: latency, int8, sources, loading, scaling"),
+        _ => bail!("unknown table `{table}`: latency, int8, linear, sources, loading, scaling"),
     })
 }
 

@@ -231,6 +231,7 @@ pub fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>>
     dict.set_item("module", &entry.module)?;
     dict.set_item("source", &entry.source)?;
     dict.set_item("backend", entry.taker())?;
+    dict.set_item("precision", &entry.precision)?;
     dict.set_item("reasons", entry.reasons().to_vec().into_py_dict(py)?)?;
     Ok(dict)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::engine::hwbench::{
-    Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, flop_rate, read_rates, time_kernels,
+    Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
 };
 use rushlight::engine::{self, Engine, Isa};
 use rushlight_devtools::steps::{add_share, limits_json};
@@ -123,6 +123,8 @@ struct Reads {
     memory: f64,
     /// Operations per second of the chosen instruction set with pairs of bf16, if it has them.
     bf16: Option<f64>,
+    /// The same with bytes.
+    bytes: Option<f64>,
 }
 
 impl MachineLimits {
@@ -135,7 +137,9 @@ impl MachineLimits {
             for isa in Isa::available() {
                 limits.push(Limits { isa, threads, flop_rate: flop_rate(&engine(isa)?), byte_rate: memory });
             }
-            reads.push(Reads { threads, working_sets, memory, bf16: bf16_flop_rate(&engine(chosen)?) });
+            let engine = engine(chosen)?;
+            let (bf16, bytes) = (bf16_flop_rate(&engine), byte_op_rate(&engine));
+            reads.push(Reads { threads, working_sets, memory, bf16, bytes });
         }
         Ok(Self { limits, reads, chosen, threads })
     }
@@ -158,12 +162,17 @@ impl MachineLimits {
         });
         let bf16: Option<Vec<f64>> = self.reads.iter().map(|reads| reads.bf16).collect();
         let bf16 = bf16.map(|rates| row(format!("compute in bf16, {} *", self.chosen), "GFLOP/s", rates));
+        let bytes: Option<Vec<f64>> = self.reads.iter().map(|reads| reads.bytes).collect();
+        let bytes = bytes.map(|rates| row(format!("compute in int8, {} *", self.chosen), "GOP/s", rates));
         let caches = WORKING_SETS.iter().enumerate().map(|(i, &bytes)| {
             let rates = self.reads.iter().filter_map(|reads| reads.working_sets.get(i).copied());
             row(format!("read {} a thread", output::bytes(bytes as u64)), "GB/s", rates.collect())
         });
         let memory = row("read from memory".to_owned(), "GB/s", self.reads.iter().map(|reads| reads.memory).collect());
-        output::print(&format!("\n{}", output::table(&header, compute.chain(bf16).chain(caches).chain([memory]))));
+        output::print(&format!(
+            "\n{}",
+            output::table(&header, compute.chain(bf16).chain(bytes).chain(caches).chain([memory]))
+        ));
     }
 
     /// A row for each variant, with its time on each instruction set, and the rates of the chosen one.
@@ -226,6 +235,7 @@ impl MachineLimits {
                 "working_sets": sets,
                 "memory_bytes_per_s": reads.memory,
                 "bf16_flops_per_s": reads.bf16,
+                "int8_ops_per_s": reads.bytes,
             })
         });
         json!({

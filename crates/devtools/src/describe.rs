@@ -48,6 +48,7 @@ pub fn partition(report: &Report) -> Json {
             "module": entry.module,
             "source": entry.source,
             "backend": entry.taker(),
+            "precision": entry.precision,
             "reasons": Json::Object(reasons.collect()),
         })
     };

@@ -6,7 +6,7 @@ mod limits;
 mod memory;
 mod products;
 
-pub use limits::{Bound, Limits, MEMORY, WORKING_SETS, bf16_flop_rate, flop_rate, read_rates};
+pub use limits::{Bound, Limits, MEMORY, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates};
 
 use std::time::{Duration, Instant};
 

@@ -49,6 +49,10 @@ fn every_observer_and_rounding_knows_the_digits() {
             let program = compile(quantization).expect("a quantized model");
             let report = program.quantization().expect("a report");
             assert_eq!((report.layers.len(), report.quantized(), report.samples), (3, 3, 10));
+            let entries = &program.compiled().report.entries;
+            let products = entries.iter().filter(|entry| matches!(&*entry.op, "aten::convolution" | "aten::addmm"));
+            let precisions: Vec<_> = products.filter_map(|entry| entry.precision.as_deref()).collect();
+            assert_eq!(precisions, ["int8, weights of 8 bits"; 3]);
             let ratio = report.output_snr.expect("outputs to compare");
             // What an average or a percentile leaves out is cut off.
             assert!(ratio > 20.0, "{observer:?} {rounding:?}: {ratio}");

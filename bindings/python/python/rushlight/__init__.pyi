@@ -98,6 +98,7 @@ class NodeReport(NamedTuple):
     source: Optional[str]
     backend: str
     reasons: dict[str, str]
+    precision: Optional[str] = None
 
 class Report(NamedTuple):
     nbytes: int
@@ -211,7 +212,7 @@ _Scheme = Literal["int8", "int8-dynamic", "8da4w", "int4", "int8-weight"]
 
 class Quantization(NamedTuple):
     scheme: _Scheme = "int8"
-    observer: Literal["histogram", "minmax", "average", "percentile", "mse"] = "histogram"
+    observer: Literal["histogram", "minmax", "average", "percentile", "mse", "best"] = "histogram"
     weights: Literal["mse", "nearest", "gptq"] = "mse"
     keep: Sequence[str] = ()
     bias_correction: bool = True

@@ -17,7 +17,7 @@ class Quantization(NamedTuple):
     layers, with activations that are rounded row by row when the program runs), "8da4w" (likewise with weights of 4 bits
     in groups of 32), "int4" or "int8-weight" (linear layers with activations in floats).
     `observer`: how ranges of activations are chosen: "histogram" (the least squared error), "minmax", "average",
-    "percentile" or "mse" (both ends move together).
+    "percentile", "mse" (both ends move together), or "best" (the one of three that each layer is the nearest with).
     `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers
     that make up for each other's errors on the calibration).
     `keep`: names of modules that stay floats, in which `*` is any text.

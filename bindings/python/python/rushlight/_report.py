@@ -19,6 +19,7 @@ class NodeReport(NamedTuple):
     source: Optional[str]
     backend: str
     reasons: dict
+    precision: Optional[str] = None
 
 
 class LoadReport(NamedTuple):

@@ -41,6 +41,13 @@ pub trait Backend: fmt::Debug + Send {
     /// Whether the backend takes a node. The graph is functional, and its tensors are contiguous.
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer;
 
+    /// In which precision the backend computes a node that it takes, and why, for the report; `None` where the types of its
+    /// results say it. The constants of the graph are in `model`.
+    fn precision(&self, graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
+        let _ = (graph, model, node);
+        None
+    }
+
     /// Compiles a part of a method.
     ///
     /// # Errors
@@ -132,7 +139,8 @@ fn partition_block(
             Some(backend) => Fate::Taken { backend: backend.name().into() },
             None => Fate::Left { reasons },
         };
-        report.entries.push(Entry::new(method, graph, *node, fate));
+        let precision = taker.and_then(|backend| backend.precision(graph, model, *node));
+        report.entries.push(Entry { precision, ..Entry::new(method, graph, *node, fate) });
     }
     let levels = levels::levels(graph, &nodes, &takers);
     let mut order: Vec<usize> = (0..nodes.len()).collect();

@@ -28,6 +28,9 @@ pub struct Entry {
     pub module: String,
     /// The line of Python, if known.
     pub source: Option<String>,
+    /// In which precision it is computed, and why, if that is not what the types of its results say.
+    #[serde(default)]
+    pub precision: Option<String>,
     pub fate: Fate,
 }
 
@@ -53,6 +56,7 @@ impl Entry {
             op: node.op.name().into(),
             module: origin.module.clone(),
             source: origin.line(),
+            precision: None,
             fate,
         }
     }
@@ -70,6 +74,7 @@ impl Report {
         for node in nodes {
             let Some(entry) = entries.get(node).and_then(|index| self.entries.get_mut(*index)) else { continue };
             entry.fate = Fate::Left { reasons: vec![(backend.into(), reason.into())] };
+            entry.precision = None;
         }
     }
 
@@ -111,7 +116,7 @@ impl Entry {
     }
 }
 
-/// How many nodes each took, then each node with its taker and, below it, why backends left it.
+/// How many nodes each took, then each node with its taker and, below it, its precision, or why backends left it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.entries.len();
@@ -129,6 +134,9 @@ impl fmt::Display for Report {
             let source = entry.source.as_deref().unwrap_or_default();
             let line = format!("  {:node$}  {:op$}  {:taker$}  {source}", entry.node, entry.op, entry.taker());
             writeln!(f, "{}", line.trim_end())?;
+            if let Some(precision) = &entry.precision {
+                writeln!(f, "    {precision}")?;
+            }
             for (backend, reason) in entry.reasons() {
                 writeln!(f, "    {backend}: {reason}")?;
             }
@@ -149,6 +157,7 @@ mod tests {
             op: "aten::relu".into(),
             module: "net.0".into(),
             source: Some("net.py:7 in forward: return a".into()),
+            precision: Some("int8".into()),
             fate,
         };
         let left = Fate::Left { reasons: vec![("Npu".into(), "too small".into())] };

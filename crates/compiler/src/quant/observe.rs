@@ -159,7 +159,7 @@ impl Histogram {
             Observer::MinMax => (self.least, self.greatest),
             Observer::Average => self.average.unwrap_or((self.least, self.greatest)),
             Observer::Percentile => self.percentile(),
-            Observer::Histogram => self.least_error(false),
+            Observer::Histogram | Observer::Best => self.least_error(false),
             Observer::SquaredError => self.least_error(true),
         };
         Some((low.min(0.0), high.max(0.0)))

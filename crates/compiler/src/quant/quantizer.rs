@@ -159,6 +159,8 @@ struct Work<'a> {
     /// Other layers, each with the reason.
     kept: Vec<(Layer, String)>,
     seen: FxHashMap<ValueId, Histogram>,
+    /// What chooses the ranges of some values instead of the observer of the settings.
+    chosen: FxHashMap<ValueId, Observer>,
     weights: FxHashMap<NodeId, Rounded>,
     weight_snr: FxHashMap<NodeId, Option<f64>>,
     biases: FxHashMap<NodeId, Vec<f32>>,
@@ -193,6 +195,7 @@ impl<'a> Work<'a> {
             layers,
             kept,
             seen: FxHashMap::default(),
+            chosen: FxHashMap::default(),
             weights: FxHashMap::default(),
             weight_snr: FxHashMap::default(),
             biases: FxHashMap::default(),
@@ -214,6 +217,9 @@ impl<'a> Work<'a> {
         let sites = self.sites(self.layers.clone());
         self.observe(&sites)?;
         self.round_weights()?;
+        if self.settings.scheme.is_static() && self.settings.observer == Observer::Best {
+            self.choose_observers(&sites)?;
+        }
         let scales = self.scales(&sites)?;
         let ranges = self.ranges(&sites, &scales);
         let expected = self.compare_layers(&sites, &scales)?;
@@ -270,18 +276,50 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// For all values that share a scale the observer with which the worst layer that takes one of them is the best.
+    fn choose_observers(&mut self, sites: &Sites) -> Result<(), Error> {
+        let mut best: FxHashMap<usize, (f64, Observer)> = FxHashMap::default();
+        for observer in [Observer::Histogram, Observer::MinMax, Observer::Percentile] {
+            self.chosen = sites.rounded.keys().map(|value| (*value, observer)).collect();
+            let scales = self.scales(sites)?;
+            let (noise, _) = self.compare(sites, &scales)?;
+            let mut worst: FxHashMap<usize, f64> = FxHashMap::default();
+            for (layer, noise) in sites.layers.iter().zip(&noise) {
+                let ratio = noise.ratio().unwrap_or(f64::INFINITY);
+                if let Some(number) = sites.rounded.get(&layer.input) {
+                    worst.entry(*number).and_modify(|worst| *worst = worst.min(ratio)).or_insert(ratio);
+                }
+            }
+            for (number, ratio) in worst {
+                let found = best.entry(number).or_insert((ratio, observer));
+                if ratio > found.0 {
+                    *found = (ratio, observer);
+                }
+            }
+        }
+        let chosen = |(value, number): (&ValueId, &usize)| Some((*value, best.get(number)?.1));
+        self.chosen = sites.rounded.iter().filter_map(chosen).collect();
+        Ok(())
+    }
+
     /// The scale and the zero point of each group of values that share them.
     fn scales(&self, sites: &Sites) -> Result<Vec<(f32, i32)>, Error> {
-        let scale = |values: &Vec<ValueId>| {
+        let mut observers = vec![self.settings.observer; sites.seen.len()];
+        for (value, number) in &sites.rounded {
+            if let Some((observer, chosen)) = observers.get_mut(*number).zip(self.chosen.get(value)) {
+                *observer = *chosen;
+            }
+        }
+        let scale = |(values, observer): (&Vec<ValueId>, Observer)| {
             let mut all = Histogram::new();
             values.iter().filter_map(|value| self.seen.get(value)).for_each(|seen| all.absorb(seen));
-            all.range(self.settings.observer).map(affine).ok_or_else(|| {
+            all.range(observer).map(affine).ok_or_else(|| {
                 let name = values.first().map_or("", |value| self.graph.values[*value].name.as_str());
                 Error::unsupported(format!("the inputs of the calibration showed no number of `{name}`"))
                     .help("a part of the model that they do not reach cannot be quantized")
             })
         };
-        sites.seen.iter().map(scale).collect()
+        sites.seen.iter().zip(observers).map(scale).collect()
     }
 
     /// For each layer what its inputs are rounded within.
@@ -366,12 +404,29 @@ impl<'a> Work<'a> {
         Ok(done)
     }
 
-    /// Compares each layer in integers with itself in floats, on the same inputs, and corrects biases. Gives what the model
-    /// returns for each input.
+    /// Compares each layer in integers with itself in floats, and corrects biases. Gives what the model returns for each input.
     fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
+        let (noise, outputs) = self.compare(sites, scales)?;
+        for (layer, mut noise) in sites.layers.iter().zip(noise) {
+            if self.settings.bias_correction
+                && !self.reader.is_linear(layer)
+                && let Some(bias) = self.reader.bias(layer, noise.channels())
+            {
+                let corrections = noise.correct();
+                let corrected = bias.iter().zip(&corrections).map(|(bias, more)| bias + more).collect();
+                self.biases.insert(layer.node, corrected);
+            }
+            self.noise.insert(layer.node, noise);
+        }
+        Ok(outputs)
+    }
+
+    /// How far the results of each layer are off in integers, on the inputs that it has in floats, and what the model returns.
+    /// Nothing without inputs.
+    fn compare(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(Vec<Noise>, Vec<Outputs>), Error> {
         let mut outputs = Vec::new();
         if self.samples() == 0 {
-            return Ok(outputs);
+            return Ok((Vec::new(), outputs));
         }
         let mut twins = taps::alone(self.model, self.method);
         let mut values = rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
@@ -391,18 +446,7 @@ impl<'a> Work<'a> {
             });
             Ok(())
         })?;
-        for (layer, mut noise) in sites.layers.iter().zip(noise) {
-            if self.settings.bias_correction
-                && !self.reader.is_linear(layer)
-                && let Some(bias) = self.reader.bias(layer, noise.channels())
-            {
-                let corrections = noise.correct();
-                let corrected = bias.iter().zip(&corrections).map(|(bias, more)| bias + more).collect();
-                self.biases.insert(layer.node, corrected);
-            }
-            self.noise.insert(layer.node, noise);
-        }
-        Ok(outputs)
+        Ok((noise, outputs))
     }
 
     fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {

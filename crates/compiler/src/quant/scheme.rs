@@ -79,11 +79,15 @@ pub enum Observer {
     Histogram,
     /// Likewise, but both ends of the range move towards zero together.
     SquaredError,
+    /// Of the histogram's, the percentile's and the least and the greatest number, those that the results of the layers that take
+    /// the tensor are the nearest with. Each is tried, which takes its time.
+    Best,
 }
 
 impl Observer {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::MinMax, Self::Average, Self::Percentile, Self::Histogram, Self::SquaredError];
+    pub const ALL: [Self; 6] =
+        [Self::MinMax, Self::Average, Self::Percentile, Self::Histogram, Self::SquaredError, Self::Best];
 
     /// What users call it.
     pub const fn name(self) -> &'static str {
@@ -93,6 +97,7 @@ impl Observer {
             Self::Percentile => "percentile",
             Self::Histogram => "histogram",
             Self::SquaredError => "mse",
+            Self::Best => "best",
         }
     }
 }

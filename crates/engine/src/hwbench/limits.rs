@@ -92,6 +92,18 @@ pub fn bf16_flop_rate(engine: &Engine) -> Option<f64> {
     Some(per_second((engine.threads() * 4 * LANES * pairs * rounds) as f64, time))
 }
 
+/// The same for the products of bytes, four of which are added to a lane at once; `None` where the instruction set has none.
+pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
+    let quads = engine.level.run(QuadChains);
+    if quads == 0 {
+        return None;
+    }
+    let (rounds, time) = repeated(|rounds| {
+        engine.pool.run(engine.threads(), |_| engine.level.run(Quads { rounds }));
+    });
+    Some(per_second((engine.threads() * 8 * LANES * quads * rounds) as f64, time))
+}
+
 /// The bytes per second that all threads read: for each of the working sets, which each thread has to itself, and from
 /// memory, of which all together read [`MEMORY`] bytes or somewhat more.
 pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
@@ -215,6 +227,67 @@ fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
     for _ in 0..rounds {
         for chain in &mut chains {
             *chain = s.dot(halves, halves, *chain);
+        }
+    }
+    consume(s, chains);
+}
+
+/// How many chains of products of bytes there are.
+struct QuadChains;
+
+impl Job for QuadChains {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> usize {
+        const fn chains<S: Simd, const N: usize>() -> usize {
+            N
+        }
+        if s.quads().is_none() { 0 } else { with_chains!(S, chains()) }
+    }
+}
+
+/// Rounds of four products of bytes in each lane of each chain.
+struct Quads {
+    rounds: usize,
+}
+
+impl Job for Quads {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if const { S::MAY_QUAD }
+            && let Some(quads) = s.quads()
+        {
+            quads.vectorize(QuadsOf { rounds: self.rounds });
+        }
+    }
+}
+
+struct QuadsOf {
+    rounds: usize,
+}
+
+impl Job for QuadsOf {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        with_chains!(S, add_quads(s, self.rounds));
+    }
+}
+
+#[inline(always)]
+fn add_quads<S: Simd, const N: usize>(s: S, rounds: usize) {
+    let ones = s.splat(f32::from_bits(black_box(0x0101_0101)));
+    let mut chains = [ones; N];
+    for (i, chain) in chains.iter_mut().enumerate() {
+        *chain = s.splat(f32::from_bits(i as u32));
+    }
+    for _ in 0..rounds {
+        for chain in &mut chains {
+            *chain = s.dot4(ones, ones, *chain);
         }
     }
     consume(s, chains);

@@ -14,6 +14,7 @@ mod integer;
 mod lower;
 mod offer;
 mod plan;
+mod precision;
 mod raise;
 mod sink;
 mod spell;
@@ -23,7 +24,7 @@ mod weights;
 use std::num::NonZeroUsize;
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Model, NodeId};
 use crate::partition::{Backend, Offer, Part, Payload};
 use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 
@@ -127,6 +128,10 @@ impl Backend for Cpu {
             None => Offer::Take,
             Some(reason) => Offer::Leave(reason),
         }
+    }
+
+    fn precision(&self, graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
+        precision::precision(graph, model, node)
     }
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {

@@ -1,0 +1,144 @@
+//! Linear layers with weights of four bits.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use rushlight::Precision;
+use rushlight::engine::Engine as Cpu;
+use rushlight::engine::hwbench::{Limits, byte_op_rate};
+
+use super::engines::{EXECUTORCH_FOUR_BITS, Engine, Engines, LLAMA_CPP, OURS_FOUR_BITS};
+use super::sides::{ROUNDS, Sides};
+use super::{Missing, cell, header, ratio, row};
+use crate::document::{conditions, significant};
+
+const COLUMNS: [&Engine; 3] = [&EXECUTORCH_FOUR_BITS, &LLAMA_CPP, &OURS_FOUR_BITS];
+
+/// Models of `tools/models/peers.py`: K, N, and where such a layer is.
+const SHAPES: [(usize, usize, &str); 9] = [
+    (2048, 2048, "Llama 3.2 1B: queries, outputs"),
+    (2048, 512, "Llama 3.2 1B: keys, values"),
+    (2048, 8192, "Llama 3.2 1B: gate, up"),
+    (8192, 2048, "Llama 3.2 1B: down"),
+    (1024, 2048, "Qwen3 0.6B: queries"),
+    (1024, 1024, "Qwen3 0.6B: keys, values"),
+    (2048, 1024, "Qwen3 0.6B: outputs"),
+    (1024, 3072, "Qwen3 0.6B: gate, up"),
+    (3072, 1024, "Qwen3 0.6B: down"),
+];
+/// Weights of all layers of a model, as there.
+const WEIGHTS: usize = 128 << 20;
+const ROWS: [usize; 2] = [1, 128];
+const THREADS: [usize; 2] = [1, 2];
+/// Bits of a weight in a group of 32 with its scale.
+const BITS: f64 = 5.0;
+
+/// What this machine can do with so many threads.
+struct Machine {
+    threads: usize,
+    bytes: f64,
+    ops: Option<f64>,
+}
+
+impl Machine {
+    fn measure(threads: usize) -> Result<Self> {
+        let engine = Cpu::with_isa(rushlight::chosen_isa().map_err(|e| anyhow::anyhow!("{e}"))?, threads)
+            .map_err(|e| anyhow::anyhow!("{e}"))?;
+        Ok(Self { threads, bytes: Limits::measure(&engine).byte_rate, ops: byte_op_rate(&engine) })
+    }
+}
+
+pub fn run(engines: &Engines) -> Result<String> {
+    let mut missing = Missing::default();
+    let machines = THREADS.map(Machine::measure).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut text = conditions("cargo xtask bench cpu linear");
+    let _ = write!(
+        text,
+        "\n\nMicroseconds of one linear layer: weights of four bits in groups of 32, rows rounded to eight bits when they come, \
+         results in float32; medians of {ROUNDS} rounds in which all engines, with one thread and with two, take turns, each in a \
+         process of its own. Each runs as many layers as hold {} million weights, which are more than the caches do, and adds \
+         their results; the time is divided by their number. Rushlight and ExecuTorch have weights that torchao has rounded, and \
+         agree with eager PyTorch within 2 %; llama.cpp has rounded the same floats to Q4_0 (scales of 16 bits), in the layout \
+         that it chooses for this processor. *Ratio* is Rushlight's time over that of the fastest peer. *GB/s* are those of its \
+         weights and scales ({BITS} bits a weight), beside what reading memory reaches in the same run; *GOP/s* its additions \
+         and multiplications, beside products of bytes in registers.\n",
+        WEIGHTS >> 20,
+    );
+    for machine in &machines {
+        let ops =
+            machine.ops.map_or_else(|| "no products of bytes".to_owned(), |ops| format!("{:.0} GOP/s", ops / 1e9));
+        let _ = write!(text, "\n{} threads: {:.1} GB/s, {ops}.\n", machine.threads, machine.bytes / 1e9);
+    }
+    let mut tables = THREADS.map(|threads| ROWS.map(|rows| table_of(threads, rows)));
+    for (k, n, what) in SHAPES {
+        let model = format!("linear_{k}x{n}");
+        println!("{model}");
+        missing.unless(&format!("{model}, compiling"), engines.compile(&model, Precision::F32));
+        let sizes = |rows: usize| format!("{rows}x{k}");
+        let mut sides = Sides::none();
+        for (index, threads) in THREADS.into_iter().enumerate() {
+            for (column, engine) in COLUMNS.into_iter().enumerate() {
+                let opened = engines.open(engine, &model, threads, &sizes(ROWS[0]));
+                let name = format!("{model}, {}, {threads} threads", engine.name);
+                if let Some(session) = missing.unless(&name, opened) {
+                    sides.add((index, column), session);
+                }
+            }
+        }
+        let layers = WEIGHTS.div_ceil(k * n) as f64;
+        for (at, rows) in ROWS.into_iter().enumerate() {
+            for session in sides.sessions() {
+                session.input(&engines.models.join(&model), &sizes(rows))?;
+            }
+            let (medians, others) = sides.measure()?;
+            let mut times = [[None; COLUMNS.len()]; THREADS.len()];
+            for ((index, column), median) in medians {
+                times[index][column] = Some(median / layers);
+            }
+            for (index, times) in times.iter().enumerate() {
+                let machine = machines.get(index).context("a machine for each number of threads")?;
+                cells(&mut tables[index][at], &format!("{k} x {n}, {what}"), [rows, k, n], times, machine, others);
+            }
+        }
+    }
+    tables.into_iter().flatten().for_each(|table| text.push_str(&table));
+    text.push_str(&missing.text());
+    Ok(text)
+}
+
+fn table_of(threads: usize, rows: usize) -> String {
+    let (s, rate) =
+        (if rows == 1 { "" } else { "s" }, if rows == 1 { ["GB/s", "of memory"] } else { ["GOP/s", "of the peak"] });
+    let mut text = format!("\n### {rows} row{s}, {threads} thread{}\n", if threads == 1 { "" } else { "s" });
+    let titles = ["K x N"].into_iter().chain(COLUMNS.iter().map(|engine| engine.name));
+    text.push_str(&header(titles.chain(["ratio"]).chain(rate).chain(["other work"])));
+    text
+}
+
+/// A line of a table.
+fn cells(
+    text: &mut String,
+    name: &str,
+    [rows, k, n]: [usize; 3],
+    times: &[Option<f64>; COLUMNS.len()],
+    machine: &Machine,
+    others: f64,
+) {
+    let [peers @ .., ours] = times;
+    let fastest = peers.iter().flatten().copied().min_by(f64::total_cmp);
+    let microseconds = |time: Option<f64>| cell(time, |time| significant(time / 1e3));
+    let (work, limit) = if rows == 1 {
+        ((k * n) as f64 * BITS / 8.0, Some(machine.bytes))
+    } else {
+        (2.0 * (rows * k * n) as f64, machine.ops)
+    };
+    let rate = ours.map(|time| work / time * 1e9);
+    let share = rate.zip(limit).map(|(rate, limit)| rate / limit);
+    let cells = [name.to_owned()].into_iter().chain(times.iter().map(|time| microseconds(*time))).chain([
+        cell(ours.zip(fastest).map(|(ours, theirs)| ours / theirs), ratio),
+        cell(rate, |rate| significant(rate / 1e9)),
+        cell(share, |share| format!("{:.0} %", share * 100.0)),
+        ratio(others),
+    ]);
+    row(text, cells);
+}

@@ -1,0 +1,77 @@
+//! In which precision a node is computed, and why, for the report.
+
+use crate::graph::{Def, Graph, Model, NodeId, ValueId};
+use crate::quant;
+
+use super::call::Call;
+use super::dynamic;
+use super::held_as_float;
+use super::integer::{IntegerProduct, WeightsAlone, bytes_of, integer_product};
+
+/// Of a node that has to do with integers; `None` of others, which compute in the type of their results.
+pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
+    let call = Call::new(graph, node);
+    let name = call.name();
+    if quant::is_quantize(name) || quant::is_dequantize(name) || dynamic::role(name).is_some() {
+        return None;
+    }
+    match integer_product(graph, model, node) {
+        Some(IntegerProduct::Static) => return Some("int8, weights of 8 bits".to_owned()),
+        Some(IntegerProduct::Rows) => return Some("int8 rows, weights of 8 bits".to_owned()),
+        Some(IntegerProduct::Groups) => return Some("int8 rows, weights of 4 bits".to_owned()),
+        None => {}
+    }
+    if let Some((input, weight)) = product(&call) {
+        return of_floats(graph, model, input, weight);
+    }
+    let mut operands = Vec::new();
+    call.node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| operands.push(value)));
+    operands.retain(|value| graph.tensor(*value).is_ok_and(|ty| held_as_float(ty.dtype)));
+    let (bytes, others): (Vec<ValueId>, Vec<ValueId>) =
+        operands.into_iter().partition(|value| bytes_of(graph, *value).is_some());
+    let of_product = |value: &ValueId| match graph.values[*value].def {
+        Def::Result(node, _) => integer_product(graph, model, node).is_some(),
+        _ => false,
+    };
+    if others.iter().any(of_product) {
+        return Some("f32, of the exact sums of the product before it".to_owned());
+    }
+    match (bytes.is_empty(), others.first()) {
+        (true, _) => None,
+        (false, None) => Some("int8".to_owned()),
+        (false, Some(float)) => Some(format!("f32: `{}` is not quantized", graph.values[*float].name)),
+    }
+}
+
+/// What a product multiplies.
+fn product(call: &Call<'_>) -> Option<(ValueId, ValueId)> {
+    let (input, weight) = match call.name() {
+        "aten::convolution" => ("input", "weight"),
+        "aten::addmm" => ("mat1", "mat2"),
+        "aten::mm" => ("self", "mat2"),
+        _ => return None,
+    };
+    Some((call.optional(input)?, call.optional(weight)?))
+}
+
+/// Why a product is computed in floats, if its input or its weights are integers.
+fn of_floats(graph: &Graph, model: &Model, input: ValueId, weight: ValueId) -> Option<String> {
+    let is_quantized = bytes_of(graph, input).is_some() || dynamic::has_rounded_rows(graph, input);
+    let constant = match graph.values[weight].def {
+        Def::Constant(id) => Some(&model.constants[id]),
+        _ => None,
+    };
+    let Some(constant) = constant.filter(|constant| constant.quantized().is_some()) else {
+        return is_quantized.then(|| "f32: its weights are no integers that are known when it is compiled".to_owned());
+    };
+    if is_quantized {
+        return Some("f32: weights of this form, or windows of this size, have no product of integers".to_owned());
+    }
+    match WeightsAlone::of(constant) {
+        Some(weights) if weights.matrix.is_four_bits => {
+            Some("f32, weights of 4 bits: its input is not quantized".to_owned())
+        }
+        Some(_) => Some("f32, weights of 8 bits: its input is not quantized".to_owned()),
+        None => Some("f32, weights made floats: its input is not quantized".to_owned()),
+    }
+}
