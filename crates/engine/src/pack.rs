@@ -401,53 +401,107 @@ fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: imp
 /// Weights of four bits that have a scale of their own, of a column.
 pub const GROUP: usize = 32;
 
-/// Bytes of a group of a panel: 16 scales, and the weights.
-pub(crate) const GROUP_BYTES: usize = PANEL * size_of::<f32>() + PANEL * GROUP / 2;
+/// How a matrix of weights of four bits, each group of [`GROUP`] rows with scales, lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupMatrix {
+    /// A multiple of [`GROUP`].
+    pub k: usize,
+    pub n: usize,
+    pub has_zeros: bool,
+    /// Whether scales have 16 bits, as [`Half::F16`], which saves memory if there are several groups.
+    pub has_half_scales: bool,
+}
 
-/// Bytes of a packed matrix of `k` rows, a multiple of 32, and `n` columns of four bits, whose groups may have zeros; `None` if
-/// that does not fit in `usize`, or `k` is no multiple.
-pub fn matrix_i4_len(k: usize, n: usize, has_zeros: bool) -> Option<usize> {
-    let groups = k.is_multiple_of(GROUP).then_some(k / GROUP)?;
-    let each = GROUP_BYTES + if has_zeros { PANEL } else { 0 };
-    n.div_ceil(PANEL).checked_mul(groups)?.checked_mul(each)
+impl GroupMatrix {
+    /// Bytes of the weights of a group of a panel.
+    const WEIGHTS: usize = PANEL * GROUP / 2;
+    /// Of its scales, those of two groups if they have 16 bits: what follows them is aligned for vectors.
+    const SCALES: usize = PANEL * size_of::<f32>();
+
+    /// The matrix that lies in so many bytes; `None` if none does. With one group scales have 32 bits.
+    pub fn of_len(k: usize, n: usize, len: usize) -> Option<Self> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let mut all = all.map(|(has_zeros, has_half_scales)| Self { k, n, has_zeros, has_half_scales }).into_iter();
+        all.find(|matrix| matrix.len() == Some(len))
+    }
+
+    /// Bytes; `None` if that does not fit in `usize`, or `k` is no multiple of [`GROUP`].
+    pub fn len(&self) -> Option<usize> {
+        let groups = self.k.is_multiple_of(GROUP).then_some(self.k / GROUP)?;
+        let zeros = if self.has_zeros { groups.checked_mul(PANEL)? } else { 0 };
+        groups.checked_mul(Self::WEIGHTS + Self::SCALES)?;
+        self.panels().checked_mul(self.panel_bytes().checked_add(zeros)?)
+    }
+
+    /// Whether there are no weights.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    fn panels(&self) -> usize {
+        self.n.div_ceil(PANEL)
+    }
+
+    /// Bytes of a panel without its zeros.
+    pub(crate) const fn panel_bytes(&self) -> usize {
+        let groups = self.k / GROUP;
+        let scales = if self.has_half_scales { groups.div_ceil(2) } else { groups };
+        groups * Self::WEIGHTS + scales * Self::SCALES
+    }
+
+    /// Where in a panel the scales and the weights of a group begin.
+    #[inline(always)]
+    pub(crate) const fn group(&self, group: usize) -> (usize, usize) {
+        if !self.has_half_scales {
+            let scales = group * (Self::SCALES + Self::WEIGHTS);
+            return (scales, scales + Self::SCALES);
+        }
+        let (pair, second) = (group / 2 * (Self::SCALES + 2 * Self::WEIGHTS), group % 2);
+        (pair + second * Self::SCALES / 2, pair + Self::SCALES + second * Self::WEIGHTS)
+    }
 }
 
 /// Packs a matrix of numbers from -8 to 7, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / 32, n)`,
-/// into memory of [`matrix_i4_len`], all of which is written. Zeros, from -8 to 7 too, are kept if there is room for them.
+/// into memory of [`GroupMatrix::len`], all of which is written. Zeros are from -8 to 7 too. Scales of 16 bits are the nearest.
 ///
 /// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then `[4][16][4]` bytes. Byte `[j][n][i]` has the
 /// weight of row `4 j + i` of the group in its low four bits and that of row `16 + 4 j + i` in its high ones, 8 above
-/// themselves. After all groups the zeros, `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves.
+/// themselves. If scales have 16 bits, those of two groups come before the weights of both, or of the last and nothing. After all
+/// groups the zeros, `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves.
 ///
 /// # Panics
 /// When `packed` has another length.
 pub fn matrix_i4_into(
     packed: &mut [u8],
-    k: usize,
-    n: usize,
+    matrix: &GroupMatrix,
     get: impl Fn(usize, usize) -> i8,
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    let has_zeros = Some(packed.len()) == matrix_i4_len(k, n, true);
-    let len = matrix_i4_len(k, n, false).filter(|len| has_zeros || *len == packed.len());
-    let (packed, zeros) = packed.split_at_mut(len.expect("memory for the weights"));
-    let groups = (k / GROUP).max(1);
+    assert_eq!(Some(packed.len()), matrix.len(), "memory for the weights");
+    let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP);
+    let (packed, zeros) = packed.split_at_mut(matrix.panels() * panel_bytes);
     let above = |number: i8| (number + 8).cast_unsigned() & 15;
-    for (at, bytes) in packed.chunks_exact_mut(GROUP_BYTES).enumerate() {
-        let (panel, group) = (at / groups, at % groups);
-        let (scales, weights) = bytes.split_at_mut(PANEL * size_of::<f32>());
-        for (lane, bytes) in scales.chunks_exact_mut(size_of::<f32>()).enumerate() {
-            let column = panel * PANEL + lane;
-            let (scale, zero) = if column < n { parameters(group, column) } else { (0.0, 0) };
-            bytes.copy_from_slice(&scale.to_le_bytes());
-            if let Some(to) = zeros.get_mut(at * PANEL + lane) {
-                *to = above(zero);
+    for (panel, packed) in packed.chunks_exact_mut(panel_bytes.max(1)).enumerate() {
+        packed.fill(0);
+        for group in 0..groups {
+            let (scales, weights) = matrix.group(group);
+            for lane in 0..PANEL {
+                let column = panel * PANEL + lane;
+                let (scale, zero) = if column < matrix.n { parameters(group, column) } else { (0.0, 0) };
+                if matrix.has_half_scales {
+                    packed[scales + 2 * lane..][..2].copy_from_slice(&to_f16(scale).to_le_bytes());
+                } else {
+                    packed[scales + 4 * lane..][..4].copy_from_slice(&scale.to_le_bytes());
+                }
+                if let Some(to) = zeros.get_mut((panel * groups + group) * PANEL + lane) {
+                    *to = above(zero);
+                }
             }
-        }
-        for (at, byte) in weights.iter_mut().enumerate() {
-            let (row, column) = (group * GROUP + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
-            let bits = |row: usize| if column < n { above(get(row, column)) } else { 8 };
-            *byte = bits(row) | bits(row + GROUP / 2) << 4;
+            for (at, byte) in packed[weights..][..GroupMatrix::WEIGHTS].iter_mut().enumerate() {
+                let (row, column) = (group * GROUP + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
+                let bits = |row: usize| if column < matrix.n { above(get(row, column)) } else { 8 };
+                *byte = bits(row) | bits(row + GROUP / 2) << 4;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Steps as calls of the engine.
 
+use rushlight_engine::pack::GroupMatrix;
 use rushlight_engine::{
     Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul, Mean,
     Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, Source, Strides, Tail,
@@ -177,14 +178,14 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
     let m = y.len().checked_div(n).unwrap_or(0);
     let integers = step.tail.integers.as_ref().ok_or_else(damaged)?;
     let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
+    let matrix = GroupMatrix::of_len(k, n, b.len()).ok_or_else(damaged)?;
     let tail = GroupTail {
-        has_zeros: rushlight_engine::pack::matrix_i4_len(k, n, true) == Some(b.len()),
         rows: row_scales(integers.rows.ok_or_else(damaged)?, &reader)?,
         sums: reader.floats(integers.offsets)?,
         bias: reader.optional(step.tail.bias)?,
         activation: activation(step.tail.activation),
     };
-    done(rushlight_engine::gemm_u4(engine, [m, n, k], a, b, y, &tail))
+    done(rushlight_engine::gemm_u4(engine, m, a, (matrix, b), y, &tail))
 }
 
 /// How rows are rounded, in the engine's terms.

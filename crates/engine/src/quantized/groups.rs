@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
-use crate::pack::{GROUP, GROUP_BYTES};
+use crate::pack::{GROUP, GroupMatrix};
 use crate::product::{Cut, Share};
 use crate::tail::Activation;
 
@@ -15,33 +15,38 @@ use super::RowScales;
 #[derive(Debug, Clone, Copy)]
 pub struct GroupTail<'a> {
     pub rows: RowScales<'a>,
-    /// Whether the groups of weights have zeros.
-    pub has_zeros: bool,
     /// For each column: the sum of its weights, each less its zero and with its scale.
     pub sums: &'a [f32],
     pub bias: Option<&'a [f32]>,
     pub activation: Activation,
 }
 
+/// How far ahead of a group weights are asked for, in bytes, where one row after the other waits for them: all of them, since
+/// processors by themselves stop at the end of a page.
+const AHEAD: usize = 8192;
+/// Lines of memory that a group touches.
+const GROUP_LINES: usize = 5;
+
 /// Rows of the largest tile, which has two panels.
 const MOST_ROWS: usize = 6;
 
-/// Computes `c = tail(a b)` with `a` of `m` rows of `k` bytes, a multiple of 32, and `b` packed by
+/// Computes `c = tail(a b)` with `a` of `m` rows of `k` bytes, and `b` packed by
 /// [`pack::matrix_i4_into`](crate::pack::matrix_i4_into). All is dense.
 ///
 /// # Errors
 /// When a slice is too short, or `k` is no multiple of 32.
 pub fn gemm_u4(
     engine: &Engine,
-    [m, n, k]: [usize; 3],
+    m: usize,
     a: &[u8],
-    packed: &[u8],
+    (matrix, packed): (GroupMatrix, &[u8]),
     c: &mut [f32],
     tail: &GroupTail,
 ) -> Result<(), Error> {
+    let GroupMatrix { k, n, .. } = matrix;
     at_least("a", a.len(), size("a", &[m, k])?)?;
     at_least("c", c.len(), size("c", &[m, n])?)?;
-    let bytes = crate::pack::matrix_i4_len(k, n, tail.has_zeros).ok_or(Error::Size { what: "packed weights" })?;
+    let bytes = matrix.len().ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), bytes)?;
     at_least("sums", tail.sums.len(), n)?;
     tail.rows.check(m)?;
@@ -51,7 +56,7 @@ pub fn gemm_u4(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    let product = Product { a, packed, c: c.as_mut_ptr(), n, k, tail };
+    let product = Product { a, packed, c: c.as_mut_ptr(), matrix, tail };
     let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 2));
     engine.pool.run(cut.tasks(), |task| {
         engine.level.run(Entry { product: &product, share: cut.share(task) });
@@ -64,8 +69,7 @@ struct Product<'a> {
     a: &'a [u8],
     packed: &'a [u8],
     c: *mut f32,
-    n: usize,
-    k: usize,
+    matrix: GroupMatrix,
     tail: &'a GroupTail<'a>,
 }
 
@@ -105,7 +109,7 @@ impl Job for Panels<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if self.product.tail.has_zeros { self.tiles::<S, true>(s) } else { self.tiles::<S, false>(s) }
+        if self.product.matrix.has_zeros { self.tiles::<S, true>(s) } else { self.tiles::<S, false>(s) }
     }
 }
 
@@ -153,21 +157,24 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Product { a, packed, n, k, .. } = *self.product;
+        let Product { a, packed, matrix, .. } = *self.product;
+        let GroupMatrix { n, k, .. } = matrix;
         let groups = k / GROUP;
-        let stride = groups * GROUP_BYTES;
-        let mut weights = packed.as_ptr().wrapping_add(self.panel * stride);
+        let stride = matrix.panel_bytes();
+        let panel = packed.as_ptr().wrapping_add(self.panel * stride);
         let mut left = a.as_ptr().wrapping_add(self.row * k);
         let mut zeros = packed.as_ptr().wrapping_add(n.div_ceil(LANES) * stride + self.panel * groups * LANES);
         let ones = s.splat(f32::from_bits(0x0101_0101));
         let mut numbers = [[s.splat(0.0); P]; R];
-        for _ in 0..groups {
+        for group in 0..groups {
+            let (scales, weights) = matrix.group(group);
+            let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
             let mut sums = [[s.splat(0.0); P]; R];
             let mut bytes = [s.splat(0.0); R];
             for line in 0..4 {
                 let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
                 for p in 0..P {
-                    let at = weights.wrapping_add(p * stride + (line + 1) * 4 * LANES);
+                    let at = weights.wrapping_add(p * stride + line * 4 * LANES);
                     // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights.
                     (low[p], high[p]) = s.nibbles(unsafe { s.load(at.cast()) });
                 }
@@ -203,7 +210,7 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
                     let zero = unsafe { s.load_bytes(zeros.wrapping_add(p * groups * LANES), LANES) };
                     let zero = s.sub(s.floats(zero), s.splat(8.0));
                     // SAFETY: as above.
-                    let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+                    let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
                         let sum = s.sub(s.floats(sums[r][p]), s.mul(s.floats(bytes[r]), zero));
                         numbers[r][p] = s.add(numbers[r][p], s.mul(sum, scale));
@@ -213,16 +220,17 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
             } else {
                 for p in 0..P {
                     // SAFETY: as above.
-                    let scale = unsafe { s.load(weights.wrapping_add(p * stride).cast()) };
+                    let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
                         numbers[r][p] = s.add(numbers[r][p], s.mul(s.floats(sums[r][p]), scale));
                     }
                 }
             }
-            weights = weights.wrapping_add(GROUP_BYTES);
             left = left.wrapping_add(GROUP);
             if const { P == 1 } {
-                s.prefetch(weights.wrapping_add(4 * GROUP_BYTES).cast());
+                for line in 0..GROUP_LINES {
+                    s.prefetch(weights.wrapping_add(AHEAD + line * 64).cast());
+                }
             }
         }
         let mut copy = [[MaybeUninit::<[f32; LANES]>::uninit(); P]; R];
@@ -234,6 +242,21 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
         }
         let numbers = copy.as_ptr().cast();
         s.vectorize(Finish { product: self.product, numbers, rows: R, panels: P, row: self.row, panel: self.panel });
+    }
+}
+
+/// The scales of the columns of a group.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn scale<S: Simd>(s: S, matrix: &GroupMatrix, at: *const u8) -> S::V {
+    if matrix.has_half_scales {
+        // SAFETY: the caller vouches for 16 numbers.
+        unsafe { s.widen_f16(at.cast()) }
+    } else {
+        // SAFETY: likewise.
+        unsafe { s.load(at.cast()) }
     }
 }
 
@@ -253,7 +276,7 @@ impl Job for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Product { c, n, tail, .. } = *self.product;
+        let Product { c, matrix: GroupMatrix { n, .. }, tail, .. } = *self.product;
         for p in 0..self.panels {
             let column = (self.panel + p) * LANES;
             let lanes = (n - column).min(LANES);

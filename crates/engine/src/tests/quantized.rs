@@ -379,13 +379,16 @@ fn products_of_rows_with_scales_of_their_own() {
         let x: Vec<f32> = numbers.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
         let integers: Vec<i8> = (0..k * n).map(|_| (numbers.below(16) as i8) - 8).collect();
         let (scales, bias) = (numbers.vector(k / pack::GROUP * n), numbers.vector(n));
-        let group_scale = |group: usize, column: usize| 0.01 + scales[group * n + column].abs() * 0.1;
+        // Numbers of 16 bits.
+        let group_scale =
+            |group: usize, column: usize| (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / 1024.0;
         let column_scale = |column: usize| group_scale(0, column);
         let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { ((group + column) % 16) as i8 - 8 };
-        let has_zeros = m != 3;
-        let mut four = vec![9; pack::matrix_i4_len(k, n, has_zeros).unwrap()];
+        let matrix = pack::GroupMatrix { k, n, has_zeros: m != 3, has_half_scales: n % 2 == 0 && k > pack::GROUP };
+        let mut four = vec![9; matrix.len().unwrap()];
+        assert_eq!(pack::GroupMatrix::of_len(k, n, four.len()), Some(matrix));
         let parameters = |group: usize, column: usize| (group_scale(group, column), group_zero(group, column));
-        pack::matrix_i4_into(&mut four, k, n, |row, column| integers[row * n + column], parameters);
+        pack::matrix_i4_into(&mut four, &matrix, |row, column| integers[row * n + column], parameters);
         let less_zero = |row: usize, column: usize| {
             f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP, column))
         };
@@ -414,8 +417,8 @@ fn products_of_rows_with_scales_of_their_own() {
             }
             let rows = RowScales { scales: &chosen[..m], zeros: &chosen[m..] };
             let (mut by_four, mut by_eight) = (vec![0.0; m * n], vec![0.0; m * n]);
-            let tail = GroupTail { rows, has_zeros, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
-            gemm_u4(&engine, [m, n, k], &bytes, &four, &mut by_four, &tail).unwrap();
+            let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
+            gemm_u4(&engine, m, &bytes, (matrix, &four), &mut by_four, &tail).unwrap();
             let tail = QuantTail {
                 offsets: &offsets,
                 scales: &column_scales,

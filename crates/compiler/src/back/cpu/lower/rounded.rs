@@ -1,5 +1,6 @@
 //! Rows that are rounded to bytes with scales that are chosen when they are seen, and products of them.
 
+use half::f16;
 use rushlight_engine::pack;
 use rushlight_format::cpu::{
     Affine, Binary, Elementwise, Instruction, Integers as CpuIntegers, Matmul, Operand, RoundRows, RowScales, Step,
@@ -129,17 +130,23 @@ impl Lowering<'_> {
         let integers = Integers::of(constant)?;
         let columns = vec![Expr::Int(n as i64)];
         let (b, offsets, scales) = if product == IntegerProduct::Groups {
-            let parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
+            let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
+            // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half.
+            let has_half_scales = k > pack::GROUP && parameters.iter().all(|(scale, _)| fits_half(*scale));
+            if has_half_scales {
+                parameters.iter_mut().for_each(|(scale, _)| *scale = f16::from_f32(*scale).to_f32());
+            }
+            let matrix = pack::GroupMatrix { k, n, has_zeros, has_half_scales };
             let term = |k: usize, n_: usize| {
                 let (scale, zero) = parameters.get(k / pack::GROUP * n + n_).copied().unwrap_or_default();
                 f64::from(scale) * (f64::from(integers.get(&[k, n_])) - f64::from(zero))
             };
             let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
-            let len = pack::matrix_i4_len(k, n, has_zeros).ok_or_else(too_large)?;
+            let len = matrix.len().ok_or_else(too_large)?;
             let b = self.plan.nibbles(&constant.name, len, move |to| {
                 let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
-                pack::matrix_i4_into(to, k, n, |k, n| integers.get(&[k, n]), of);
+                pack::matrix_i4_into(to, &matrix, |k, n| integers.get(&[k, n]), of);
                 Ok(())
             })?;
             (b, sums, None)
@@ -178,4 +185,9 @@ impl Lowering<'_> {
         self.views.insert(result, y);
         Ok(())
     }
+}
+
+/// Whether a number is one of 16 bits but for its last eleventh of precision: none that is nearly zero or too large.
+fn fits_half(scale: f32) -> bool {
+    (f16::MIN_POSITIVE.to_f32()..=f16::MAX.to_f32()).contains(&scale)
 }
