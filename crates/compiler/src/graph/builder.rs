@@ -248,6 +248,11 @@ fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>)
     for block in graph.live_blocks() {
         substitute(&mut graph.blocks[block].results, replaced);
     }
+    substitute_outputs(graph, replaced);
+}
+
+/// Replaces values in what the method gives.
+pub(crate) fn substitute_outputs(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>) {
     substitute(&mut graph.outputs, replaced);
     for update in &mut graph.updates {
         update.value = replaced.get(&update.value).copied().unwrap_or(update.value);

@@ -28,8 +28,8 @@ use crate::Bytes;
 use crate::error::Error;
 
 pub use arena::{Arena, Id};
-pub(crate) use builder::substitute;
 pub use builder::{Action, Builder, bind};
+pub(crate) use builder::{substitute, substitute_outputs};
 pub(crate) use constant::row_major_strides;
 pub use constant::{Computed, Constant, ConstantData};
 pub use expr::{Expr, Symbol, SymbolId, Symbols};

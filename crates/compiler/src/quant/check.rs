@@ -6,9 +6,10 @@ use std::ops::RangeInclusive;
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
-use crate::graph::{Arena, Arg, Constant, Expr, Graph, Node};
+use crate::graph::{Arena, Arg, Constant, Graph, Node};
 
 use super::constant::numbers;
+use super::parameters::blocks;
 
 /// Checks all nodes that quantize or dequantize with parameters that are known.
 ///
@@ -77,36 +78,7 @@ impl Affine<'_> {
     fn check_groups(&self, parameters: &[Option<Vec<f64>>]) -> Result<(), Error> {
         let input = self.node.arg("input").and_then(Arg::as_value);
         let Some(sizes) = input.and_then(|input| self.graph.tensor(input).ok()?.static_sizes()) else { return Ok(()) };
-        let name = self.node.op.name();
-        let groups: Vec<i64> = if name.ends_with("_per_channel") {
-            let Some(axis) = self.int("axis") else { return Ok(()) };
-            let rank = sizes.len() as i64;
-            if !(-rank..rank).contains(&axis) {
-                return Err(Error::invalid("a channel axis that the tensor does not have")
-                    .expected(format!("{} to {}", -rank, rank - 1))
-                    .got(axis));
-            }
-            let axis = axis.rem_euclid(rank) as usize;
-            sizes.iter().enumerate().map(|(dim, size)| if dim == axis { 1 } else { *size }).collect()
-        } else if name.ends_with("_per_channel_group") {
-            let Some(group) = self.int("group_size") else { return Ok(()) };
-            sizes.iter().enumerate().map(|(dim, _)| if dim + 1 == sizes.len() { group } else { 1 }).collect()
-        } else if let Some(Arg::List(blocks)) = self.node.arg("block_size") {
-            if blocks.len() != sizes.len() {
-                return Err(Error::invalid("blocks of another rank than the tensor")
-                    .expected(sizes.len())
-                    .got(blocks.len()));
-            }
-            let size = |(block, size): (&Arg, &i64)| match block {
-                Arg::Int(expr) if expr.is(-1) => Some(*size),
-                Arg::Int(expr) => expr.as_int(),
-                _ => None,
-            };
-            let Some(blocks) = blocks.iter().zip(&sizes).map(size).collect() else { return Ok(()) };
-            blocks
-        } else {
-            return Ok(());
-        };
+        let Some(groups) = blocks(self.node, &sizes)? else { return Ok(()) };
         let mut count: i64 = 1;
         for (dim, (group, size)) in groups.iter().zip(&sizes).enumerate() {
             if *group < 1 || size % group != 0 {
@@ -122,13 +94,6 @@ impl Affine<'_> {
                 .got(given.len())
                 .help("an observer that saw no input gives one for all: calibrate before converting")),
             None => Ok(()),
-        }
-    }
-
-    fn int(&self, name: &str) -> Option<i64> {
-        match self.node.arg(name)? {
-            Arg::Int(expr) => Expr::as_int(expr),
-            _ => None,
         }
     }
 

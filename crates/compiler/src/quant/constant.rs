@@ -7,7 +7,7 @@ use rushlight_format::ScalarType;
 use crate::error::Error;
 use crate::graph::{Arg, Computed, Constant, ConstantData, Granularity, Node, Quantization, TensorType, ValueId};
 
-use super::parameters::{PerTensor, is_dequantize};
+use super::parameters::{PerTensor, blocks, integer, is_dequantize};
 
 /// The content of a constant of `f32` that is computed from integers when it is read.
 #[derive(Debug)]
@@ -157,47 +157,24 @@ pub(crate) fn folded<'c>(
     Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: integers.name.clone(), ..result.clone() })
 }
 
-/// An argument that is an integer.
-fn integer(node: &Node, name: &str) -> Option<i64> {
-    match node.arg(name)? {
-        Arg::Int(expr) => expr.as_int(),
-        Arg::Float(float) if float.fract() == 0.0 => Some(*float as i64),
-        _ => None,
-    }
-}
-
 /// Which elements share a scale where a node dequantizes, and how many scales that makes.
 fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
     let sizes = integers.sizes().ok()?;
-    let rank = sizes.len();
-    let blocks: Vec<usize> = match node.op.name() {
-        "quantized_decomposed::dequantize_per_channel" => {
-            let axis = integer(node, "axis")?;
-            let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()?;
-            (axis < rank).then_some(())?;
-            sizes.iter().enumerate().map(|(dim, size)| if dim == axis { 1 } else { *size }).collect()
-        }
-        "quantized_decomposed::dequantize_per_channel_group" => {
-            let group = usize::try_from(integer(node, "group_size")?).ok()?;
-            (0..rank).map(|dim| if dim + 1 == rank { group } else { 1 }).collect()
-        }
-        "torchao::dequantize_affine" => {
-            let Arg::List(blocks) = node.arg("block_size")? else { return None };
-            let block = |(arg, size): (&Arg, &usize)| match arg {
-                Arg::Int(expr) if expr.is(-1) => Some(*size),
-                Arg::Int(expr) => usize::try_from(expr.as_int()?).ok(),
-                _ => None,
-            };
-            blocks.iter().zip(&sizes).map(block).collect::<Option<_>>()?
-        }
-        _ => return None,
-    };
+    let is_known = matches!(
+        node.op.name(),
+        "quantized_decomposed::dequantize_per_channel"
+            | "quantized_decomposed::dequantize_per_channel_group"
+            | "torchao::dequantize_affine"
+    );
+    let static_sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
+    let blocks = blocks(node, &static_sizes).ok().flatten().filter(|_| is_known)?;
+    let blocks: Vec<usize> = blocks.into_iter().map(|block| usize::try_from(block).ok()).collect::<Option<_>>()?;
     let divides = |(size, block): (&usize, &usize)| *block > 0 && size.is_multiple_of(*block);
-    if blocks.len() != rank || !sizes.iter().zip(&blocks).all(divides) {
+    if !sizes.iter().zip(&blocks).all(divides) {
         return None;
     }
     let groups = sizes.iter().zip(&blocks).map(|(size, block)| size / block).product();
-    let cut: Vec<usize> = (0..rank).filter(|dim| blocks[*dim] != sizes[*dim]).collect();
+    let cut: Vec<usize> = (0..sizes.len()).filter(|dim| blocks[*dim] != sizes[*dim]).collect();
     let granularity = match cut[..] {
         [] => Granularity::Tensor,
         [axis] if blocks[axis] == 1 => Granularity::Channel { axis: u8::try_from(axis).ok()? },

@@ -14,7 +14,7 @@ use super::gptq::{self, Gram};
 use super::noise::Noise;
 use super::observe::{Histogram, affine};
 use super::read::Reader;
-use super::report::{LayerReport, Report, decibels};
+use super::report::{LayerReport, Report};
 use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
@@ -334,38 +334,30 @@ impl<'a> Work<'a> {
 
     fn round_weights(&mut self) -> Result<(), Error> {
         let (scheme, rounding, reader) = (self.settings.scheme, self.settings.rounding, self.reader);
-        let mut rounded: FxHashMap<NodeId, Rounded> = FxHashMap::default();
         if rounding == Rounding::Gptq {
-            rounded.extend(self.round_for_inputs()?);
+            self.round_for_inputs()?;
         }
-        let plain: Vec<&Layer> = self.layers.iter().filter(|layer| !rounded.contains_key(&layer.node)).collect();
-        let round = |layer: &Layer| -> Result<(NodeId, Rounded), Error> {
+        let plain: Vec<&Layer> = self.layers.iter().filter(|layer| !self.weights.contains_key(&layer.node)).collect();
+        let round = |layer: &Layer| -> Result<_, Error> {
             let matrix = reader.weights(layer)?;
             let group = scheme.group(matrix.k);
-            Ok((layer.node, weights::round(&matrix.numbers, group, scheme.width(), rounding, None)))
+            let rounded = weights::round(&matrix.numbers, group, scheme.width(), rounding, None);
+            let ratio = rounded.ratio(&matrix.numbers);
+            Ok((layer.node, rounded, ratio))
         };
-        let threads = self.threads();
-        rounded.extend(parallel_map(plain, threads, round).into_iter().collect::<Result<Vec<_>, _>>()?);
-        let snr = |layer: &Layer| -> Result<(NodeId, Option<f64>), Error> {
-            let matrix = reader.weights(layer)?;
-            let Some(rounded) = rounded.get(&layer.node) else { return Ok((layer.node, None)) };
-            let square = |number: f32| f64::from(number) * f64::from(number);
-            let signal = matrix.numbers.iter().map(|weight| square(*weight)).sum();
-            let noise = matrix.numbers.iter().enumerate().map(|(at, weight)| square(weight - rounded.number(at))).sum();
-            Ok((layer.node, decibels(signal, noise)))
-        };
-        let ratios = parallel_map(self.layers.iter().collect(), threads, snr);
-        self.weight_snr = ratios.into_iter().collect::<Result<_, _>>()?;
-        self.weights = rounded;
+        for found in parallel_map(plain, self.threads(), round) {
+            let (node, rounded, ratio) = found?;
+            self.weights.insert(node, rounded);
+            self.weight_snr.insert(node, ratio);
+        }
         Ok(())
     }
 
     /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
-    fn round_for_inputs(&mut self) -> Result<Vec<(NodeId, Rounded)>, Error> {
+    fn round_for_inputs(&mut self) -> Result<(), Error> {
         let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
         let rows = |layer: &Layer| Some((layer.clone(), Rows::of(reader, layer)?));
         let layers: Vec<(Layer, Rows)> = self.layers.iter().filter_map(rows).collect();
-        let mut done = Vec::new();
         let mut rest = layers.into_iter().peekable();
         while rest.peek().is_some() {
             // Layers of the same rows are mostly neighbours: those of attention, for one.
@@ -398,10 +390,11 @@ impl<'a> Work<'a> {
                     continue;
                 };
                 rounded.integers = matrix.as_weights(&rounded.integers);
-                done.push((layer.node, rounded));
+                self.weight_snr.insert(layer.node, rounded.ratio(&matrix.numbers));
+                self.weights.insert(layer.node, rounded);
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Compares each layer in integers with itself in floats, and corrects biases. Gives what the model returns for each input.

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ErrorKind};
 use crate::graph::{
-    Arg, Builder, Constant, Def, Expr, Graph, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
+    Arg, Builder, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute, substitute_outputs,
 };
 
 use super::scheme::Scheme;
@@ -42,12 +42,9 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(()) };
     let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
-    let is_integer = |graph: &Graph, value: ValueId| match graph.values[value].def {
-        Def::Result(node, _) => decisions.sites.integers.contains(&node),
-        _ => false,
-    };
-    // What stands for a value after it was rounded.
+    // What stands for a value after it was rounded; then the same of what is computed in integers, which gives nothing else.
     let mut rounded: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut given: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let body = graph.body;
     for id in std::mem::take(&mut graph.blocks[body].nodes) {
         let origin = graph.nodes[id].origin;
@@ -65,16 +62,14 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
             let scale = decisions.sites.rounded.get(&value).and_then(|number| decisions.scales.get(*number));
             if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied())? {
                 rounded.insert(value, again);
+                if matches!(builder.graph.values[value].def, Def::Result(node, _) if decisions.sites.integers.contains(&node))
+                {
+                    given.insert(value, again);
+                }
             }
         }
-        // What computes in floats takes the rounded numbers only of what gives nothing else.
         let takes_integers = decisions.sites.integers.contains(&id) || layer.is_some();
-        let stand_ins: FxHashMap<ValueId, ValueId> = rounded
-            .iter()
-            .filter(|(value, _)| takes_integers || is_integer(builder.graph, **value))
-            .map(|(value, again)| (*value, *again))
-            .collect();
-        substitute(&mut builder.graph.nodes[id].args, &stand_ins);
+        substitute(&mut builder.graph.nodes[id].args, if takes_integers { &rounded } else { &given });
         if let Some(layer) = layer {
             let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme)?;
             set(&mut builder.graph.nodes[id], "weight", weight)?;
@@ -85,12 +80,7 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
         }
         graph.blocks[body].nodes.push(id);
     }
-    let given: FxHashMap<ValueId, ValueId> =
-        rounded.into_iter().filter(|(value, _)| is_integer(graph, *value)).collect();
-    substitute(&mut graph.outputs, &given);
-    for update in &mut graph.updates {
-        update.value = given.get(&update.value).copied().unwrap_or(update.value);
-    }
+    substitute_outputs(graph, &given);
     Ok(())
 }
 

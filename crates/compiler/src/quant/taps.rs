@@ -4,7 +4,8 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
-use crate::graph::{Arg, Builder, Def, Expr, Graph, Model, OriginId, ValueId};
+use crate::graph::{Arg, Builder, Def, Expr, Graph, Model, Op, OriginId, ValueId};
+use crate::ops::Operands;
 
 use super::read::Reader;
 use super::sites::Layer;
@@ -82,21 +83,11 @@ impl Rows {
             return Some(Self { input: layer.input, window: None });
         }
         let sizes: Vec<i64> = reader.sizes(layer).get(2..)?.iter().map(|size| *size as i64).collect();
-        let is_one = |name: &str| matches!(node.arg(name), Some(Arg::Int(expr)) if expr.is(1));
-        let list = |name: &str| -> Option<Vec<i64>> {
-            let Arg::List(items) = node.arg(name)? else { return None };
-            let item = |item: &Arg| match item {
-                Arg::Int(expr) => expr.as_int(),
-                _ => None,
-            };
-            let items: Vec<i64> = items.iter().map(item).collect::<Option<_>>()?;
-            match items.as_slice() {
-                [one] => Some(vec![*one; sizes.len()]),
-                items => (items.len() == sizes.len()).then(|| items.to_vec()),
-            }
-        };
+        let Op::Call(schema) = &node.op else { return None };
+        let operands = Operands::new(schema, &node.args);
+        let list = |name: &str| operands.ints_for(schema.position(name)?, sizes.len(), &[]).ok();
         let (stride, padding, dilation) = (list("stride")?, list("padding")?, list("dilation")?);
-        is_one("groups").then_some(())?;
+        (operands.int(schema.position("groups")?).ok()? == 1).then_some(())?;
         Some(Self { input: layer.input, window: Some(Window { sizes, stride, padding, dilation }) })
     }
 }

@@ -1,5 +1,6 @@
 //! Integers for the weights of products.
 
+use super::report::decibels;
 use super::scheme::Rounding;
 
 /// Weights as integers.
@@ -48,6 +49,14 @@ impl Rounded {
     /// The number that an integer stands for.
     pub fn number(&self, at: usize) -> f32 {
         f32::from(self.integers[at]) * self.scales[at / self.group]
+    }
+
+    /// The signal-to-noise of the weights that these integers stand for, in dB.
+    pub fn ratio(&self, weights: &[f32]) -> Option<f64> {
+        let square = |number: f32| f64::from(number) * f64::from(number);
+        let signal = weights.iter().map(|weight| square(*weight)).sum();
+        let noise = weights.iter().enumerate().map(|(at, weight)| square(weight - self.number(at))).sum();
+        decibels(signal, noise)
     }
 }
 

@@ -35,13 +35,8 @@ pub(super) enum IntegerProduct {
 /// How a product is computed on bytes, if it can be.
 pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Option<IntegerProduct> {
     let call = Call::new(graph, node);
-    let (input, weight, axis) = match call.name() {
-        "aten::convolution" if !call.flag("transposed") => ("input", "weight", 0),
-        "aten::addmm" => ("mat1", "mat2", 1),
-        "aten::mm" => ("self", "mat2", 1),
-        _ => return None,
-    };
-    let (input, weight) = (call.optional(input)?, call.optional(weight)?);
+    let (input, weight) = factors(&call).filter(|_| !call.flag("transposed"))?;
+    let axis = u8::from(call.name() != "aten::convolution");
     let Def::Constant(weight) = graph.values[weight].def else { return None };
     let constant = &model.constants[weight];
     let (quantized, sizes) = (constant.quantized()?, constant.sizes().ok()?);
@@ -59,7 +54,7 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         _ => false,
     };
     let has_rows = call.name() != "aten::convolution" && dynamic::has_rounded_rows(graph, input);
-    if has_rows && fits && group_parameters(constant).is_some() {
+    if has_rows && fits && rows_of_group(constant).is_some() {
         return Some(IntegerProduct::Groups);
     }
     if !fits || !has_scale_of_columns(quantized, axis) {
@@ -71,8 +66,19 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
     bytes_of(graph, input).map(|_| IntegerProduct::Static)
 }
 
-/// The scale and the zero of each group of 32 of K of a matrix `[K, N]` of four bits, as `[K / 32, N]`; `None` of others.
-pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
+/// What a product multiplies: what comes, and its weights.
+pub(super) fn factors(call: &Call<'_>) -> Option<(ValueId, ValueId)> {
+    let (input, weight) = match call.name() {
+        "aten::convolution" => ("input", "weight"),
+        "aten::addmm" => ("mat1", "mat2"),
+        "aten::mm" => ("self", "mat2"),
+        _ => return None,
+    };
+    Some((call.optional(input)?, call.optional(weight)?))
+}
+
+/// How many rows share a scale and a zero of a matrix `[K, N]` of four bits, a multiple of 32; `None` of others.
+fn rows_of_group(constant: &Constant) -> Option<usize> {
     let quantized = constant.quantized()?;
     let quantization = quantized.quantization()?;
     let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
@@ -83,12 +89,20 @@ pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
     }
     let group = match &quantization.granularity {
         Granularity::Block { shape } => match shape.as_slice() {
-            [group, 1] if (*group as usize).is_multiple_of(pack::GROUP) => *group as usize,
+            [group, 1] if *group > 0 && (*group as usize).is_multiple_of(pack::GROUP) => *group as usize,
             _ => return None,
         },
         Granularity::Channel { axis: 1 } => k,
         _ => return None,
     };
+    let groups = k.checked_div(group).unwrap_or(0) * n;
+    (quantization.scales.len() >= groups && quantization.zero_points.len() >= groups).then_some(group)
+}
+
+/// The scale and the zero of each group of 32 of K of a matrix `[K, N]` of four bits, as `[K / 32, N]`; `None` of others.
+pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
+    let (group, sizes) = (rows_of_group(constant)?, constant.sizes().ok()?);
+    let (quantization, &[k, n]) = (constant.quantized()?.quantization()?, sizes.as_slice()) else { return None };
     // Longer groups are several with the same scale.
     let parameters = |at: usize| {
         let at = at / n * pack::GROUP / group * n + at % n;

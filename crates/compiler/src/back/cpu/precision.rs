@@ -6,7 +6,7 @@ use crate::quant;
 use super::call::Call;
 use super::dynamic;
 use super::held_as_float;
-use super::integer::{IntegerProduct, WeightsAlone, bytes_of, integer_product};
+use super::integer::{IntegerProduct, WeightsAlone, bytes_of, factors, integer_product};
 
 /// Of a node that has to do with integers; `None` of others, which compute in the type of their results.
 pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
@@ -21,7 +21,7 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
         Some(IntegerProduct::Groups) => return Some("int8 rows, weights of 4 bits".to_owned()),
         None => {}
     }
-    if let Some((input, weight)) = product(&call) {
+    if let Some((input, weight)) = factors(&call) {
         return of_floats(graph, model, input, weight);
     }
     let mut operands = Vec::new();
@@ -41,17 +41,6 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
         (false, None) => Some("int8".to_owned()),
         (false, Some(float)) => Some(format!("f32: `{}` is not quantized", graph.values[*float].name)),
     }
-}
-
-/// What a product multiplies.
-fn product(call: &Call<'_>) -> Option<(ValueId, ValueId)> {
-    let (input, weight) = match call.name() {
-        "aten::convolution" => ("input", "weight"),
-        "aten::addmm" => ("mat1", "mat2"),
-        "aten::mm" => ("self", "mat2"),
-        _ => return None,
-    };
-    Some((call.optional(input)?, call.optional(weight)?))
 }
 
 /// Why a product is computed in floats, if its input or its weights are integers.
