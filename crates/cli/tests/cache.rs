@@ -1,8 +1,9 @@
 //! `--cache` and `RUSHLIGHT_CACHE`: lowered programs are kept and taken, and the commands say so.
 
+mod command;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A program that is large enough to be kept, because of bytes behind it that nobody reads.
 fn program(folder: &Path) -> PathBuf {
@@ -15,7 +16,7 @@ fn program(folder: &Path) -> PathBuf {
 }
 
 fn rushlight(arguments: &[&str], variable: Option<&Path>) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rushlight"));
+    let mut command = command::rushlight();
     command.args(arguments).env_remove("RUSHLIGHT_CACHE");
     if let Some(folder) = variable {
         command.env("RUSHLIGHT_CACHE", folder);

@@ -1,13 +1,15 @@
 //! `rushlight hwbench`, and the machine's limits in the profile: that figures are there, named right and in order. How
 //! large they are is this machine's business.
 
-use std::process::{Command, Output};
+mod command;
+
+use std::process::Output;
 
 use rushlight::engine::Isa;
 use serde_json::Value as Json;
 
 fn rushlight(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rushlight"));
+    let mut command = command::rushlight();
     command.env_remove("RUSHLIGHT_ISA").args(arguments).output().expect("the command starts")
 }
 

@@ -1,13 +1,15 @@
 //! `rushlight quantize`: inputs from arrays and pictures, reports in three forms, and errors.
 
+mod command;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m");
 
 fn rushlight(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rushlight")).args(arguments).output().expect("the command")
+    command::rushlight().args(arguments).output().expect("the command")
 }
 
 fn succeeds(arguments: &[&str]) -> String {
