@@ -58,6 +58,14 @@ impl Caching {
     }
 }
 
+/// A parser of one of these names.
+pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
+}
+
 fn lower() -> impl TypedValueParser<Value = Lower> {
     PossibleValuesParser::new(Lower::NAMES.map(|(name, _)| name)).try_map(|name| Lower::from_name(&name))
 }

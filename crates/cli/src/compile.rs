@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::Literal;
 use rushlight::compiler::partition::Report;
@@ -13,7 +12,9 @@ use rushlight::{Compiler, Precision};
 use rushlight_devtools::describe;
 use serde_json::json;
 
+use crate::arguments::named;
 use crate::failure::Failure;
+use crate::inputs::extension;
 use crate::output;
 
 /// Compiles models that `torch.export.save` wrote to a .pte file. Needs no Python.
@@ -47,7 +48,7 @@ pub struct Compile {
 
     /// What the backend `cpu` rounds weights to. Sums are in f32; with bf16, processors that multiply pairs of it round
     /// what is multiplied with the weights too
-    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = precision())]
+    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = named::<Precision>(Precision::ALL.map(Precision::name)))]
     precision: Precision,
 
     /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
@@ -97,10 +98,6 @@ pub struct Compile {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
 }
 
 impl Compile {
@@ -198,14 +195,11 @@ fn external_rule(text: &str) -> (String, Option<String>) {
 
 /// Writes the report as the file's name says.
 fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
-    let text = match path.extension() {
-        Some(extension) if extension.eq_ignore_ascii_case("json") => format!("{:#}\n", describe::partition(report)),
+    let text = match extension(path).as_str() {
+        "json" => format!("{:#}\n", describe::partition(report)),
         _ => report.to_string(),
     };
-    output::write_file(path, |bytes| {
-        bytes.extend(text.into_bytes());
-        Ok(())
-    })
+    output::write_text(path, &text)
 }
 
 /// A number, a truth value, or else text.

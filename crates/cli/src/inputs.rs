@@ -92,7 +92,6 @@ impl Inputs {
 
     fn read(&self, text: &str, meta: &MethodMeta, values: &mut Vec<Value>) -> Result<(), Failure> {
         let path = Path::new(text);
-        let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
         let bytes = || fs::read(path).map_err(|e| Failure::read(path, e));
         let broken = |error: npy::NpyError| Failure::Input(format!("`{text}`: {error}"));
         let index = values.len();
@@ -101,25 +100,35 @@ impl Inputs {
             Some(ValueInfo::Tensor(info)) => Ok(info),
             _ => Err(Failure::Input(format!("input {index} of `{}` is not a tensor, got `{text}`", meta.name))),
         };
-        match extension.as_deref() {
-            Some("npy") => {
+        match extension(path).as_str() {
+            "npy" => {
                 let array = npy::read(&bytes()?).map_err(broken)?;
                 values.push(Value::Tensor(as_declared(array, info)?));
             }
-            Some("npz") => {
+            "npz" => {
                 for (_, array) in npy::read_archive(&bytes()?).map_err(broken)? {
                     let info = meta.inputs.get(values.len());
                     values.push(Value::Tensor(as_declared(array, info)?));
                 }
             }
-            Some("png" | "jpg" | "jpeg") => {
+            _ if is_image(path) => {
                 values.push(Value::Tensor(image(path, &bytes()?, declared()?, self.normalize)?));
             }
-            Some("bin" | "raw") => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
+            "bin" | "raw" => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
             _ => values.push(literal(text)?),
         }
         Ok(())
     }
+}
+
+/// The ending of a file's name, in small letters; empty if it has none.
+pub fn extension(path: &Path) -> String {
+    path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}
+
+/// Whether a file's name is that of an image.
+pub fn is_image(path: &Path) -> bool {
+    matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
 }
 
 /// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, scaled to the input's size.

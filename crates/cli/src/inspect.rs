@@ -1,6 +1,6 @@
 //! `rushlight inspect`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::compiler::front::pte::lift;
@@ -94,7 +94,7 @@ impl Inspect {
         } else if self.memory {
             let maps: Vec<MemoryMap> = program.methods().map(|method| MemoryMap::of(&method)).collect();
             if let Some(path) = &self.html {
-                return write_page(path, &memory::html(&self.name(), &maps));
+                return output::write_text(path, &memory::html(&self.name(), &maps));
             }
             let texts: Vec<String> = maps.iter().map(|map| memory::text(map, WIDTH)).collect();
             output::print(texts.join("\n").trim_end());
@@ -123,7 +123,7 @@ impl Inspect {
         if self.json {
             output::print_json(&json!(ModelView::of(&model)));
         } else if let Some(path) = &self.html {
-            return write_page(path, &graph::html(&self.name(), &ModelView::of(&model)));
+            return output::write_text(path, &graph::html(&self.name(), &ModelView::of(&model)));
         } else {
             let (text, _) = model.to_text(Detail::Review).map_err(Error::from)?;
             output::print(text.trim_end());
@@ -150,13 +150,6 @@ impl Inspect {
             print_method(&MethodMeta::of(&plan));
         }
     }
-}
-
-fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
-    output::write_file(path, |bytes| {
-        bytes.extend_from_slice(page.as_bytes());
-        Ok(())
-    })
 }
 
 fn print_method(meta: &MethodMeta) {

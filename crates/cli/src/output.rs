@@ -98,6 +98,14 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Fa
     })
 }
 
+/// As [`write_file`], of text.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    write_file(path, |bytes| {
+        bytes.extend_from_slice(text.as_bytes());
+        Ok(())
+    })
+}
+
 /// An output on one or a few lines; at most `limit` elements of a tensor.
 pub fn value(value: &Value, limit: usize) -> String {
     match value {

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rushlight::{
-    CompiledProgram, Compiler, Observer, Quantization, QuantizationReport, Rounding, Scheme, Tensor, Value, ValueInfo,
-    exported_inputs, open_shared,
+    CompiledProgram, Compiler, Decibels, Observer, Quantization, QuantizationReport, Rounding, Scheme, Tensor, Value,
+    ValueInfo, exported_inputs, open_shared,
 };
 use rushlight_devtools::samples::samples;
 use rushlight_devtools::{describe, npy, quantization};
 use serde_json::json;
 
+use crate::arguments::named;
 use crate::failure::Failure;
-use crate::inputs::{self, Normalize};
+use crate::inputs::{self, Normalize, extension, is_image};
 use crate::output;
 
 /// Quantizes a model that torch.export.save wrote, and compiles it to a .pte file. Needs no Python.
@@ -89,14 +89,6 @@ pub struct Quantize {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// A parser of one of these names.
-fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
 }
 
 /// The layers of a summary.
@@ -189,14 +181,6 @@ impl Quantize {
     }
 }
 
-fn extension(path: &Path) -> String {
-    path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
-}
-
-fn is_image(path: &Path) -> bool {
-    matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
-}
-
 /// `model.pte  25.8 MB of 102.5 MB exported · int8 · 54 of 54 layers · outputs 38.2 dB · cpu 100% of 92 nodes · 3.2 s`.
 fn summary(
     output: &Path,
@@ -206,9 +190,7 @@ fn summary(
     report: &QuantizationReport,
     start: Instant,
 ) -> String {
-    let outputs = report.output_snr.map_or_else(String::new, |ratio| {
-        if ratio.is_infinite() { " · outputs exact".to_owned() } else { format!(" · outputs {ratio:.1} dB") }
-    });
+    let outputs = report.output_snr.map_or_else(String::new, |ratio| format!(" · outputs {}", Decibels(Some(ratio))));
     format!(
         "{}  {} of {} exported · {} · {} of {} layers{outputs} · {} · {}",
         output.display(),
@@ -227,7 +209,7 @@ fn print_worst(report: &QuantizationReport) {
     for layer in worst {
         if let Some(ratio) = layer.quality().filter(|ratio| ratio.is_finite()) {
             let what = if layer.snr.is_some() { "results" } else { "weights" };
-            output::print(&format!("  {ratio:>5.1} dB  {what} of {}", layer.name));
+            output::print(&format!("  {:>8}  {what} of {}", Decibels(Some(ratio)), layer.name));
         }
     }
     for layer in report.layers.iter().filter(|layer| layer.kept.is_some()) {
@@ -243,8 +225,5 @@ fn write_report(report: &QuantizationReport, model: &Path, path: &Path) -> Resul
         "html" => quantization::html(&title, report),
         _ => report.to_string(),
     };
-    output::write_file(path, |bytes| {
-        bytes.extend(text.into_bytes());
-        Ok(())
-    })
+    output::write_text(path, &text)
 }

@@ -1,6 +1,6 @@
 //! What a quantization did, as a web page without any other file.
 
-use rushlight::{LayerReport, QuantizationReport};
+use rushlight::{Decibels, LayerReport, QuantizationReport};
 
 use crate::markup::escaped;
 use crate::units::bytes;
@@ -82,9 +82,5 @@ fn row(layer: &LayerReport) -> String {
 }
 
 fn decibels(ratio: Option<f64>) -> String {
-    match ratio {
-        Some(ratio) if ratio.is_infinite() => "exact".to_owned(),
-        Some(ratio) => format!("{ratio:.1} dB"),
-        None => "–".to_owned(),
-    }
+    ratio.map_or_else(|| "–".to_owned(), |ratio| Decibels(Some(ratio)).to_string())
 }

@@ -71,9 +71,15 @@ fn not_here() -> Error {
     Error::new(Code::InvalidArgument, what).expected(names)
 }
 
+/// What the compiler has packed, for the back end to use where it is.
+#[cfg(feature = "compile")]
+pub(crate) fn weights(packed: Vec<(String, rushlight_compiler::Bytes)>) -> Arc<rushlight_cpu::Weights> {
+    Arc::new(packed.into_iter().map(|(key, bytes)| (key, Arc::new(View(bytes)) as _)).collect())
+}
+
 /// Bytes as the back end takes them.
 #[cfg(feature = "compile")]
-pub(crate) struct View(pub rushlight_compiler::Bytes);
+struct View(rushlight_compiler::Bytes);
 
 #[cfg(feature = "compile")]
 impl AsRef<[u8]> for View {

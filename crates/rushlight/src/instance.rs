@@ -128,17 +128,22 @@ impl MethodInstance {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
-        let all_fit = inputs.iter().enumerate().all(|(i, input)| match input {
-            Input::Tensor(view) => self.method.accepts(i, view),
-            _ => true,
-        });
-        let result = if all_fit { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) };
+        let result =
+            if self.accepts(inputs) { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) };
         result.map_err(|failure| match failure {
             Failure::Facade(error) => error,
             Failure::Runtime(error) => {
                 let explain = |plan: &Plan<'_>| explain_inputs(&error, plan, &self.registry, inputs);
                 self.shown.explain_with(&error, &self.program, self.method.name(), explain)
             }
+        })
+    }
+
+    /// Whether the method reads these inputs where they are, without a copy.
+    pub(crate) fn accepts(&self, inputs: &[Input<'_>]) -> bool {
+        inputs.iter().enumerate().all(|(i, input)| match input {
+            Input::Tensor(view) => self.method.accepts(i, view),
+            _ => true,
         })
     }
 

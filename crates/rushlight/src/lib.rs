@@ -74,7 +74,7 @@ pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
 #[cfg(all(feature = "compile", feature = "cpu"))]
-pub use quantize::{LayerReport, Observer, Quantization, QuantizationReport, Rounding, Scheme};
+pub use quantize::{Decibels, LayerReport, Observer, Quantization, QuantizationReport, Rounding, Scheme};
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
 #[cfg(feature = "compile")]

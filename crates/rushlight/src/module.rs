@@ -398,7 +398,7 @@ impl Module {
         self.methods.remove(method);
     }
 
-    fn loaded(&mut self, name: &str) -> Result<&mut MethodInstance, Error> {
+    pub(crate) fn loaded(&mut self, name: &str) -> Result<&mut MethodInstance, Error> {
         // Looked up twice, because the borrow checker cannot see that the first borrow ends on a miss.
         if !self.methods.contains_key(name) {
             let loaded = self.instantiate(name)?;

@@ -8,17 +8,17 @@ use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::graph::Model;
 use rushlight_compiler::quant::{Calibration, See, Seen, Settings, quantize};
 use rushlight_compiler::{self as compiler, CompileOptions, Stage, advance};
-use rushlight_cpu::{CpuBackend, Weights};
+use rushlight_cpu::CpuBackend;
 use rushlight_engine::Engine;
 use rushlight_runtime::{Input, Output, TensorView};
 
 use crate::atomic::unwritable;
-use crate::cpu::{self, View};
+use crate::cpu;
 use crate::error::Error;
 use crate::module::Module;
 use crate::tensor::Value;
 
-pub use rushlight_compiler::quant::{LayerReport, Observer, Report as QuantizationReport, Rounding, Scheme};
+pub use rushlight_compiler::quant::{Decibels, LayerReport, Observer, Report as QuantizationReport, Rounding, Scheme};
 
 /// How a model becomes integers, and the inputs that are looked at for it.
 #[derive(Debug, Default)]
@@ -155,8 +155,7 @@ fn load(mut model: Model, engine: &Arc<Engine>) -> Result<Module, Error> {
     advance(&mut model, &options, Stage::Final)?;
     let packed = model.named_data.split_off(known);
     let program = emit(&model, &options.emit)?.program.to_bytes().map_err(unwritable)?;
-    let weights: Weights = packed.into_iter().map(|(key, bytes)| (key, Arc::new(View(bytes)) as _)).collect();
-    let backend = CpuBackend::new(engine.clone()).weights(Arc::new(weights));
+    let backend = CpuBackend::new(engine.clone()).weights(cpu::weights(packed));
     Module::builder().backend(Arc::new(backend)).load_bytes(&program)
 }
 
@@ -167,14 +166,13 @@ fn show(
     inputs: &[Input<'_>],
     see: &mut See<'_>,
 ) -> Result<Result<(), compiler::Error>, Error> {
-    let loaded = module.method(method)?;
-    let fits = |(at, input): (usize, &Input<'_>)| !matches!(input, Input::Tensor(view) if !loaded.accepts(at, view));
-    if loaded.num_inputs() != inputs.len() || !inputs.iter().enumerate().all(fits) {
+    let instance = module.loaded(method)?;
+    if instance.method().num_inputs() != inputs.len() || !instance.accepts(inputs) {
         let outputs = module.run(method, inputs)?;
         let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
         return show_all(&views, see);
     }
-    let outputs = loaded.execute(inputs)?;
+    let outputs = module.method(method)?.execute(inputs)?;
     let mut views = Vec::with_capacity(outputs.len());
     for at in 0..outputs.len() {
         if let Output::Tensor(tensor) = outputs.get(at)? {

@@ -22,5 +22,5 @@ pub use constant::QuantizedConstant;
 pub(crate) use constant::{folded, permuted};
 pub(crate) use parameters::{PerTensor, is_dequantize, is_quantize};
 pub use quantizer::{Calibration, See, Seen, Settings, quantize};
-pub use report::{LayerReport, Report};
+pub use report::{Decibels, LayerReport, Report};
 pub use scheme::{Observer, Rounding, Scheme};

@@ -77,8 +77,9 @@ pub(super) fn decibels(signal: f64, noise: f64) -> Option<f64> {
     (!ratio.is_nan()).then_some(ratio)
 }
 
-/// `43.2 dB`, or a dash.
-struct Decibels(Option<f64>);
+/// `43.2 dB`, `exact` without noise, or a dash.
+#[derive(Clone, Copy, Debug)]
+pub struct Decibels(pub Option<f64>);
 
 impl fmt::Display for Decibels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -20,7 +20,7 @@ use rushlight_format::pte::WriteOptions;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
-use crate::cpu::{View, default_threads};
+use crate::cpu::{self, default_threads};
 use crate::error::Error;
 use crate::source::{LoadMode, Shared};
 
@@ -176,7 +176,6 @@ impl Lowered {
         }
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
-        let shared = |bytes: Bytes| -> Arc<dyn AsRef<[u8]> + Send + Sync> { Arc::new(View(bytes)) };
         let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options.emit)?;
         let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
         let size = usize::try_from(image.size()).map_err(|_| left("the lowered program is too large"))?;
@@ -196,8 +195,7 @@ impl Lowered {
             Ok(file) => CacheUse::Written { file, ignored },
             Err(reason) => CacheUse::NotWritten { reason, ignored },
         });
-        let weights = weights.into_iter().map(|(key, bytes)| (key, shared(bytes))).collect();
-        Ok(Self { program: lowered, weights: Arc::new(weights), maps, report, cache, time: started.elapsed() })
+        Ok(Self { program: lowered, weights: cpu::weights(weights), maps, report, cache, time: started.elapsed() })
     }
 
     /// Whether it was loaded from a cache.
