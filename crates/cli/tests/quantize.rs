@@ -50,6 +50,10 @@ fn digits_are_quantized_and_reported() {
     let json = succeeds(&[&quantize[..], &[&arrays, "--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["quantization"]["scheme"].as_str(), Some("int8"));
+    let json = succeeds(&["quantize", &model, "-o", &path("digits.pte"), "--scheme", "8da4w", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let named = ["scheme", "observer", "rounding"].map(|what| json["quantization"][what].as_str());
+    assert_eq!(named, [Some("8da4w"), Some("histogram"), Some("mse")], "as they are given");
 }
 
 #[test]

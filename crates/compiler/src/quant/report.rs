@@ -34,7 +34,7 @@ pub struct LayerReport {
     pub sizes: Vec<usize>,
     /// Why it computes in floats, if it does.
     pub kept: Option<String>,
-    /// Of its weights, in floats and as they are written: integers, scales and zero points.
+    /// Of its weights: in floats, and as integers with scales of 32 bits, of which a back end may keep fewer.
     pub bytes_before: u64,
     pub bytes_after: u64,
     /// Of its weights against their rounding, in dB.

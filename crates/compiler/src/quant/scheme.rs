@@ -1,12 +1,11 @@
 //! What is quantized, and how.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 
 /// What becomes of a model's products: convolutions and linear layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
     /// Weights and activations of 8 bits. Scales of activations are chosen from the inputs of a calibration, and what lies
     /// between products is computed in integers as well.
@@ -55,17 +54,8 @@ impl Scheme {
     }
 }
 
-impl std::str::FromStr for Scheme {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        named("scheme", name, &Self::ALL, Self::name)
-    }
-}
-
 /// How the range of a tensor's numbers is chosen from what a calibration showed of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observer {
     /// The least and the greatest number.
     MinMax,
@@ -102,17 +92,8 @@ impl Observer {
     }
 }
 
-impl std::str::FromStr for Observer {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        named("observer", name, &Self::ALL, Self::name)
-    }
-}
-
 /// How the integers of weights are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
     /// The nearest, with a scale that the greatest weight of each group just fits.
     Nearest,
@@ -138,12 +119,29 @@ impl Rounding {
     }
 }
 
-impl std::str::FromStr for Rounding {
-    type Err = Error;
+/// Reads a type from its name, and writes it as it.
+macro_rules! by_name {
+    ($($type:ty, $what:literal;)+) => {$(
+        impl std::str::FromStr for $type {
+            type Err = Error;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
-        named("rounding of weights", name, &Self::ALL, Self::name)
-    }
+            fn from_str(name: &str) -> Result<Self, Error> {
+                named($what, name, &Self::ALL, Self::name)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    )+};
+}
+
+by_name! {
+    Scheme, "scheme";
+    Observer, "observer";
+    Rounding, "rounding of weights";
 }
 
 fn named<T: Copy>(what: &str, name: &str, all: &[T], of: fn(T) -> &'static str) -> Result<T, Error> {
