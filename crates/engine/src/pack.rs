@@ -390,9 +390,11 @@ fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: imp
     }
     for (panel, packed) in packed.chunks_exact_mut(taps * rows * PANEL).take(n.div_ceil(PANEL)).enumerate() {
         for (tap, packed) in packed.chunks_exact_mut(rows * PANEL).enumerate() {
-            for (at, value) in packed.iter_mut().enumerate() {
-                let (k, column) = (at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
-                *value = if k < depth && column < n { get(tap, k, column) } else { 0 };
+            for (at, four) in packed.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let (first, column) = (at / PANEL * 4, panel * PANEL + at % PANEL);
+                for (k, value) in (first..).zip(four) {
+                    *value = if k < depth && column < n { get(tap, k, column) } else { 0 };
+                }
             }
         }
     }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use rushlight_compiler::back::cpu::{Cpu, Keys};
+use rushlight_compiler::back::cpu::{Cpu, Keys, Precision};
 use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::graph::Model;
-use rushlight_compiler::quant::{Calibration, See, Seen, Settings, quantize};
+use rushlight_compiler::quant::{Calibration, See, Seen, Settings, Shown, quantize};
 use rushlight_compiler::{self as compiler, CompileOptions, Stage, advance};
 use rushlight_cpu::CpuBackend;
-use rushlight_engine::Engine;
+use rushlight_engine::{Engine, Isa};
 use rushlight_runtime::{Input, Output, TensorView};
 
 use crate::atomic::unwritable;
@@ -112,12 +112,15 @@ impl Calibration for Runs<'_> {
         Self::of(self.samples, method).count()
     }
 
-    fn run(&mut self, model: Model, method: &str, limit: usize, see: &mut See<'_>) -> Result<(), compiler::Error> {
-        let mut module = match load(model, &self.engine) {
+    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), compiler::Error> {
+        // Only where pairs are multiplied is bf16 faster.
+        let is_rough = shown.is_rough && self.engine.isa() == Isa::Avx512Bf16;
+        let precision = if is_rough { Precision::Bf16 } else { Precision::F32 };
+        let mut module = match load(model, precision, &self.engine) {
             Ok(module) => module,
             Err(error) => return Err(self.fail(error)),
         };
-        for (index, sample) in Self::of(self.samples, method).take(limit).enumerate() {
+        for (index, sample) in Self::of(self.samples, method).take(shown.limit).enumerate() {
             let inputs = sample.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>();
             let seen = match inputs {
                 Ok(inputs) => show(&mut module, method, &inputs, see),
@@ -145,9 +148,9 @@ impl Runs<'_> {
 }
 
 /// A program of a model, with weights that stay where the compiler has put them.
-fn load(mut model: Model, engine: &Arc<Engine>) -> Result<Module, Error> {
+fn load(mut model: Model, precision: Precision, engine: &Arc<Engine>) -> Result<Module, Error> {
     let options = CompileOptions {
-        backends: vec![Box::new(Cpu { keys: Keys::Place, ..Cpu::default() })],
+        backends: vec![Box::new(Cpu { keys: Keys::Place, precision, ..Cpu::default() })],
         emit: EmitOptions { debug_map: false, ..EmitOptions::default() },
         ..CompileOptions::default()
     };

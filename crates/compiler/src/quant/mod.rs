@@ -21,6 +21,6 @@ pub(crate) use check::check;
 pub use constant::QuantizedConstant;
 pub(crate) use constant::{folded, permuted};
 pub(crate) use parameters::{PerTensor, is_dequantize, is_quantize};
-pub use quantizer::{Calibration, See, Seen, Settings, quantize};
+pub use quantizer::{Calibration, See, Seen, Settings, Shown, quantize};
 pub use report::{Decibels, LayerReport, Report};
 pub use scheme::{Observer, Rounding, Scheme};

@@ -22,23 +22,46 @@ struct Errors {
 impl Noise {
     /// Adds a result and what came instead.
     pub fn add(&mut self, sizes: &[usize], floats: &[f32], integers: &[f32]) {
+        const LANES: usize = 16;
+        /// Rows whose sums are in 32 bits.
+        const ROWS: usize = 32;
         let channels = sizes.last().copied().unwrap_or(1).max(1);
         self.errors.resize(channels, Errors::default());
-        let rows = floats.chunks_exact(channels).zip(integers.chunks_exact(channels));
-        let (mut signal, mut noise) = (0.0, 0.0);
-        for (floats, integers) in rows {
-            for ((float, integer), errors) in floats.iter().zip(integers).zip(&mut self.errors) {
-                let (float, error) = (f64::from(*float), f64::from(float - integer));
-                let square = error * error;
-                signal += float * float;
-                noise += square;
-                errors.sum += error;
-                errors.squares += square;
+        let vectors = channels / LANES * LANES;
+        for (floats, integers) in floats.chunks(ROWS * channels).zip(integers.chunks(ROWS * channels)) {
+            for first in (0..vectors).step_by(LANES) {
+                self.add_channels::<LANES>(first, channels, floats, integers);
             }
-            self.rows += 1;
+            for first in vectors..channels {
+                self.add_channels::<1>(first, channels, floats, integers);
+            }
+            self.rows += (floats.len() / channels) as u64;
         }
-        self.signal += signal;
-        self.noise += noise;
+    }
+
+    /// Adds `N` channels of a few rows.
+    fn add_channels<const N: usize>(&mut self, first: usize, channels: usize, floats: &[f32], integers: &[f32]) {
+        let (mut signals, mut sums, mut squares) = ([0.0f32; N], [0.0f32; N], [0.0f32; N]);
+        for (floats, integers) in floats.chunks_exact(channels).zip(integers.chunks_exact(channels)) {
+            let (Some(floats), Some(integers)) =
+                (floats[first..].first_chunk::<N>(), integers[first..].first_chunk::<N>())
+            else {
+                continue;
+            };
+            for at in 0..N {
+                let error = floats[at] - integers[at];
+                signals[at] += floats[at] * floats[at];
+                sums[at] += error;
+                squares[at] += error * error;
+            }
+        }
+        for at in 0..N {
+            let errors = &mut self.errors[first + at];
+            errors.sum += f64::from(sums[at]);
+            errors.squares += f64::from(squares[at]);
+            self.signal += f64::from(signals[at]);
+            self.noise += f64::from(squares[at]);
+        }
     }
 
     /// Adds what another has seen of other results.

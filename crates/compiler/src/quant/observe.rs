@@ -7,6 +7,14 @@ const BINS: usize = 2048;
 /// From so many numbers of an input on, one of [`PART`] is counted.
 const MANY: usize = 1 << 16;
 const PART: usize = 4;
+/// Numbers that are looked at, and then counted, at a time.
+const BLOCK: usize = 1 << 13;
+/// Numbers that are looked at side by side.
+const LANES: usize = 8;
+/// Neighbours count apart: the same bin twice in a row would wait for itself.
+const APART: usize = 4;
+/// Places of a count, a power of two: it is quicker to find.
+const PLACES: usize = 2 * BINS;
 /// How much of the average the last input is, as in PyTorch's observers.
 const NEWEST: f32 = 0.01;
 /// The share of numbers that a percentile leaves out.
@@ -52,59 +60,43 @@ impl Histogram {
 
     /// Adds the numbers of one input.
     pub fn add(&mut self, numbers: &[f32]) {
-        let (least, greatest, tame) = extent(numbers);
-        self.wild += numbers.len() as u64 - tame;
-        if least > greatest {
+        if self.width == 0.0 {
+            let (least, greatest, _) = extent(numbers);
+            if least <= greatest {
+                self.reach(least, greatest);
+            }
+        }
+        let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut tally = Tally::of(numbers.len());
+        // What was just looked at is in the cache when it is counted.
+        for block in numbers.chunks(BLOCK) {
+            let (least, greatest, tame) = extent(block);
+            self.wild += block.len() as u64 - tame;
+            if least > greatest {
+                continue;
+            }
+            (low, high) = (low.min(least), high.max(greatest));
+            if !self.reaches(least, greatest) {
+                tally.empty_into(&mut self.counts);
+                self.reach(least, greatest);
+            }
+            if tame < block.len() as u64 {
+                let tame: Vec<f32> = block.iter().copied().filter(|number| number.is_finite()).collect();
+                tally.count(&tame, self.origin, self.width);
+            } else {
+                tally.count(block, self.origin, self.width);
+            }
+        }
+        tally.empty_into(&mut self.counts);
+        if low > high {
             return;
         }
         self.average = Some(match self.average {
-            None => (least, greatest),
-            Some((low, high)) => (low + (least - low) * NEWEST, high + (greatest - high) * NEWEST),
+            None => (low, high),
+            Some((least, greatest)) => (least + (low - least) * NEWEST, greatest + (high - greatest) * NEWEST),
         });
-        self.least = self.least.min(least);
-        self.greatest = self.greatest.max(greatest);
-        self.reach(least, greatest);
-        if tame < numbers.len() as u64 {
-            let tame: Vec<f32> = numbers.iter().copied().filter(|number| number.is_finite()).collect();
-            self.count(&tame);
-        } else {
-            self.count(numbers);
-        }
-    }
-
-    /// Counts finite numbers that the bins reach.
-    fn count(&mut self, numbers: &[f32]) {
-        const LANES: usize = 16;
-        /// Floats from here on are whole, and their lowest bits are the integer.
-        const WHOLE: f32 = 8_388_608.0;
-        let (origin, per_width) = (self.origin, 1.0 / self.width);
-        let bin = |number: f32| {
-            let whole = (number - origin) * per_width - 0.5 + WHOLE;
-            whole.to_bits().wrapping_sub(WHOLE.to_bits()).min(BINS as u32 - 1)
-        };
-        // Neighbours count apart: the same bin twice in a row would wait for itself.
-        let mut counts = vec![[0u32; BINS]; LANES / 4];
-        let (chunks, rest) = numbers.as_chunks::<LANES>();
-        // Which ones are counted of many is left to chance: in steps they might all be of the same channels.
-        let part = if numbers.len() >= MANY { PART } else { 1 };
-        let mut chance = 1u32;
-        for chunks in chunks.chunks(part) {
-            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let Some(chunk) = chunks.get((chance >> 16) as usize % chunks.len()) else { continue };
-            let mut bins = [0u32; LANES];
-            for (at, number) in bins.iter_mut().zip(chunk) {
-                *at = bin(*number);
-            }
-            for (at, bin) in bins.into_iter().enumerate() {
-                counts[at % (LANES / 4)][bin as usize] += 1;
-            }
-        }
-        for (at, sum) in self.counts.iter_mut().enumerate() {
-            *sum += counts.iter().map(|counts| u64::from(counts[at])).sum::<u64>() * part as u64;
-        }
-        for number in rest {
-            self.counts[bin(*number) as usize] += 1;
-        }
+        self.least = self.least.min(low);
+        self.greatest = self.greatest.max(high);
     }
 
     /// Adds the numbers of another histogram, each in the middle of its bin.
@@ -127,16 +119,20 @@ impl Histogram {
         }
     }
 
+    /// Whether the bins reach all of a range.
+    fn reaches(&self, least: f32, greatest: f32) -> bool {
+        least >= self.origin && greatest < self.origin + self.width * BINS as f32
+    }
+
     /// Makes the bins wider until they reach all of a range.
     fn reach(&mut self, least: f32, greatest: f32) {
-        let end = |origin: f32, width: f32| origin + width * BINS as f32;
         if self.width == 0.0 {
             // Room on both sides: other inputs reach further.
             let size = (greatest - least).max(greatest.abs().max(least.abs()) * 1e-3).max(f32::MIN_POSITIVE * 1e6);
             self.width = size * 1.25 / BINS as f32;
             self.origin = least - size * 0.125;
         }
-        while least < self.origin || greatest >= end(self.origin, self.width) {
+        while !self.reaches(least, greatest) {
             // Two bins become one, on the side where no room is needed.
             let grows_down = least < self.origin;
             let pairs: Vec<u64> = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
@@ -234,28 +230,92 @@ impl Histogram {
     }
 }
 
+/// Numbers that are counted and not yet in a histogram, all of one input.
+struct Tally {
+    /// By bin, the first of which has the place 1.
+    counts: Box<[[u32; PLACES]; APART]>,
+    /// One number of so many is counted.
+    part: usize,
+    chance: u32,
+}
+
+impl Tally {
+    /// Of an input of so many numbers.
+    fn of(count: usize) -> Self {
+        Self { counts: bytemuck::allocation::zeroed_box(), part: if count >= MANY { PART } else { 1 }, chance: 1 }
+    }
+
+    /// Counts finite numbers that the bins reach.
+    fn count(&mut self, numbers: &[f32], origin: f32, width: f32) {
+        /// Floats from 2^23 on are whole, and their lowest bits are the integer; this is the one before.
+        const BEFORE: f32 = 8_388_607.5;
+        let per_width = 1.0 / width;
+        // A number at an edge may seem to be outside, by one bin.
+        let place = |number: f32| {
+            let place = (number - origin) * per_width + BEFORE;
+            (place.to_bits().wrapping_sub(BEFORE.to_bits()) as usize) % PLACES
+        };
+        let (chunks, rest) = numbers.as_chunks::<LANES>();
+        // Which ones are counted of many is left to chance: in steps they might all be of the same channels.
+        for chunks in chunks.chunks(self.part) {
+            self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let Some(chunk) = chunks.get((self.chance >> 16) as usize % chunks.len()) else { continue };
+            let places = chunk.map(place);
+            let (places, _) = places.as_chunks::<APART>();
+            for places in places {
+                for (counts, place) in self.counts.iter_mut().zip(places) {
+                    counts[*place] += 1;
+                }
+            }
+        }
+        let counted = if self.part == 1 { rest } else { &[] };
+        for number in counted {
+            self.counts[0][place(*number)] += 1;
+        }
+    }
+
+    /// Adds what is counted to bins, and begins anew.
+    fn empty_into(&mut self, bins: &mut [u64]) {
+        let part = self.part as u64;
+        for counts in self.counts.iter_mut() {
+            let [first, inner @ .., last] = bins else { return };
+            *first += u64::from(counts[0] + counts[1]) * part;
+            for (sum, count) in inner.iter_mut().zip(&counts[2..]) {
+                *sum += u64::from(*count) * part;
+            }
+            *last += u64::from(counts[BINS] + counts[BINS + 1]) * part;
+            counts[..BINS + 2].fill(0);
+        }
+    }
+}
+
 /// The least and the greatest finite number, and how many are finite.
-fn extent(numbers: &[f32]) -> (f32, f32, u64) {
-    const LANES: usize = 16;
+pub(super) fn extent(numbers: &[f32]) -> (f32, f32, u64) {
     let mut least = [f32::INFINITY; LANES];
     let mut greatest = [f32::NEG_INFINITY; LANES];
-    let mut tame = 0u64;
+    // Stays zero as long as all are finite.
+    let mut wild = [0.0f32; LANES];
     let mut see = |numbers: &[f32]| {
-        let mut finite = 0u32;
         for (lane, number) in numbers.iter().enumerate() {
-            let is_finite = number.abs() < f32::INFINITY;
-            finite += u32::from(is_finite);
-            let (low, high) = if is_finite { (*number, *number) } else { (f32::INFINITY, f32::NEG_INFINITY) };
-            least[lane] = if low < least[lane] { low } else { least[lane] };
-            greatest[lane] = if high > greatest[lane] { high } else { greatest[lane] };
+            let number = *number;
+            least[lane] = if number < least[lane] { number } else { least[lane] };
+            greatest[lane] = if number > greatest[lane] { number } else { greatest[lane] };
+            wild[lane] += number * 0.0;
         }
-        tame += u64::from(finite);
     };
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     chunks.iter().for_each(|chunk| see(chunk));
     see(rest);
+    if wild.iter().any(|sum| *sum != 0.0) {
+        let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+        return (
+            finite().fold(f32::INFINITY, f32::min),
+            finite().fold(f32::NEG_INFINITY, f32::max),
+            finite().count() as u64,
+        );
+    }
     let least = least.into_iter().fold(f32::INFINITY, f32::min);
-    (least, greatest.into_iter().fold(f32::NEG_INFINITY, f32::max), tame)
+    (least, greatest.into_iter().fold(f32::NEG_INFINITY, f32::max), numbers.len() as u64)
 }
 
 /// The scale and the zero point with which integers from -128 to 127 reach a range with zero in it.

@@ -58,12 +58,27 @@ pub trait Calibration {
     /// How many inputs there are of a method.
     fn samples(&self, method: &str) -> usize;
 
-    /// Runs a method of a model on the first `limit` of its inputs and shows what it returns for each. All of it are tensors of
-    /// floats.
+    /// Runs a method of a model on the first `shown.limit` of its inputs and shows what it returns for each. All of it are
+    /// tensors of floats.
     ///
     /// # Errors
     /// What running it finds, and what `see` does.
-    fn run(&mut self, model: Model, method: &str, limit: usize, see: &mut See<'_>) -> Result<(), Error>;
+    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), Error>;
+}
+
+/// What a calibration is to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// The most inputs.
+    pub limit: usize,
+    /// Whether products may round what they multiply to bf16 where that is faster: for ranges, but not for what rounding to
+    /// integers is compared with.
+    pub is_rough: bool,
+}
+
+impl Shown {
+    const ALL: Self = Self { limit: usize::MAX, is_rough: false };
+    const COMPARED: Self = Self { limit: COMPARED, is_rough: false };
 }
 
 /// Looks at what a method returned.
@@ -256,7 +271,7 @@ impl<'a> Work<'a> {
         let threads = self.threads();
         let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
         let tapped = taps::with_outputs(self.model, self.method, &values, values.len())?;
-        self.calibration.run(tapped, self.method, usize::MAX, &mut |seen| {
+        self.calibration.run(tapped, self.method, Shown { is_rough: true, ..Shown::ALL }, &mut |seen| {
             let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
             parallel_map(work, threads, |(histogram, seen)| histogram.add(seen.numbers));
             Ok(())
@@ -379,7 +394,7 @@ impl<'a> Work<'a> {
             }
             let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
             let tapped = taps::with_products(self.model, self.method, &wanted)?;
-            self.calibration.run(tapped, self.method, usize::MAX, &mut |seen| {
+            self.calibration.run(tapped, self.method, Shown::ALL, &mut |seen| {
                 kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
                 Ok(())
             })?;
@@ -428,7 +443,7 @@ impl<'a> Work<'a> {
         let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
         let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
         let threads = self.threads();
-        self.calibration.run(twins, self.method, COMPARED, &mut |seen| {
+        self.calibration.run(twins, self.method, Shown::COMPARED, &mut |seen| {
             let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
             outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
             let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
@@ -464,7 +479,7 @@ impl<'a> Work<'a> {
         }
         let tapped = taps::with_outputs(model, self.method, &values, 0)?;
         let mut inputs = expected.iter();
-        self.calibration.run(tapped, self.method, COMPARED, &mut |seen| {
+        self.calibration.run(tapped, self.method, Shown::COMPARED, &mut |seen| {
             for (floats, seen) in inputs.next().into_iter().flatten().zip(seen) {
                 noise.add(seen.sizes, floats, seen.numbers);
             }

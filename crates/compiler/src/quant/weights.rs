@@ -1,5 +1,6 @@
 //! Integers for the weights of products.
 
+use super::observe::extent;
 use super::report::decibels;
 use super::scheme::Rounding;
 
@@ -47,17 +48,40 @@ impl Width {
 
 impl Rounded {
     /// The number that an integer stands for.
+    #[cfg(test)]
     pub fn number(&self, at: usize) -> f32 {
         f32::from(self.integers[at]) * self.scales[at / self.group]
     }
 
     /// The signal-to-noise of the weights that these integers stand for, in dB.
     pub fn ratio(&self, weights: &[f32]) -> Option<f64> {
-        let square = |number: f32| f64::from(number) * f64::from(number);
-        let signal = weights.iter().map(|weight| square(*weight)).sum();
-        let noise = weights.iter().enumerate().map(|(at, weight)| square(weight - self.number(at))).sum();
+        let (mut signal, mut noise) = (0.0, 0.0);
+        let group = self.group.max(1);
+        for ((weights, integers), scale) in weights.chunks(group).zip(self.integers.chunks(group)).zip(&self.scales) {
+            signal += f64::from(sum(weights, weights, |weight, _| weight * weight));
+            noise += f64::from(sum(weights, integers, |weight, integer| {
+                let away = weight - f32::from(integer) * scale;
+                away * away
+            }));
+        }
         decibels(signal, noise)
     }
+}
+
+/// The sum of what each pair of elements gives, in an order that loops become vectors of.
+fn sum<T: Copy>(one: &[f32], two: &[T], each: impl Fn(f32, T) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0.0f32; LANES];
+    let ((one, one_rest), (two, two_rest)) = (one.as_chunks::<LANES>(), two.as_chunks::<LANES>());
+    for (one, two) in one.iter().zip(two) {
+        for ((sum, one), two) in sums.iter_mut().zip(one).zip(two) {
+            *sum += each(*one, *two);
+        }
+    }
+    for ((sum, one), two) in sums.iter_mut().zip(one_rest).zip(two_rest) {
+        *sum += each(*one, *two);
+    }
+    sums.iter().sum()
 }
 
 /// What scales are tried for the least error, as shares of the one that the greatest weight just fits.
@@ -102,10 +126,9 @@ pub(super) fn scales(
 
 fn scale_of(weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
     let (low, high) = width.bounds();
-    let (least, greatest) =
-        weights.iter().fold((0.0f32, 0.0f32), |(low, high), weight| (low.min(*weight), high.max(*weight)));
+    let (least, greatest, _) = extent(weights);
     // As small as PyTorch's least scale of weights; it keeps its inverse finite.
-    let fits = |low: f32, high: f32| (least / low).max(greatest / high).max(f32::EPSILON);
+    let fits = |low: f32, high: f32| (least.min(0.0) / low).max(greatest.max(0.0) / high).max(f32::EPSILON);
     let whole = fits(-high, high);
     if rounding == Rounding::Nearest {
         return whole;
@@ -117,8 +140,8 @@ fn scale_of(weights: &[f32], width: Width, rounding: Rounding, importance: Optio
             away * away
         };
         match importance {
-            Some(importance) => weights.iter().zip(importance).map(|(weight, much)| away(*weight) * much).sum(),
-            None => weights.iter().map(|weight| away(*weight)).sum(),
+            Some(importance) => sum(weights, importance, |weight, much| away(weight) * much),
+            None => sum(weights, weights, |weight, _| away(weight)),
         }
     };
     let mut best = (error(whole), whole);

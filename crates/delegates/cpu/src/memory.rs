@@ -145,7 +145,7 @@ pub(crate) struct Site<'s, 'o, 'c, 'm> {
 
 /// The tensors that a step may read while it writes one.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'s, 'c, 'm> {
+pub(crate) struct Reader<'s, 'o, 'c, 'm> {
     context: &'s DelegateContext<'c>,
     memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
@@ -153,42 +153,67 @@ pub(crate) struct Reader<'s, 'c, 'm> {
     before: &'s [f32],
     after: &'s [f32],
     after_start: usize,
+    outputs: Outputs<'s, 'o>,
 }
 
-impl<'c, 'm> Site<'_, '_, 'c, 'm> {
+/// The outputs before one that is written, and those after it; all of them are before where none is written.
+#[derive(Clone, Copy)]
+struct Outputs<'s, 'o> {
+    before: &'s [Option<TensorMut<'o>>],
+    after: &'s [Option<TensorMut<'o>>],
+}
+
+impl<'s> Outputs<'s, '_> {
+    /// The numbers of an output that is not written.
+    fn floats(self, index: usize) -> Option<&'s [f32]> {
+        let output = match index.checked_sub(self.before.len()) {
+            None => self.before.get(index),
+            Some(behind) => self.after.get(behind.checked_sub(1)?),
+        };
+        output?.as_ref()?.as_tensor().as_slice().ok()
+    }
+}
+
+impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
     /// Splits memory into a tensor that is written, and everything that may be read meanwhile.
-    pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'c, 'm>)> {
+    pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>)> {
         self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
     }
 
     /// As [`split`](Self::split), with the memory for the engine's own use.
-    pub fn split_with_scratch(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'c, 'm>, &mut [f32])> {
+    pub fn split_with_scratch(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.window(written);
         if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
             return self.split_output(written);
         }
-        let Site { context, memory, shapes, arena, scratch, .. } = self;
+        let Site { context, memory, shapes, arena, scratch, outputs } = self;
         let (context, memory, shapes) = (*context, *memory, *shapes);
+        let outputs = Outputs { before: outputs, after: &[] };
         let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
         match memory.buffer(written) {
             Some(Buffer::Arena { offset: start, .. }) => {
                 let start = (start as usize).checked_add(offset).ok_or_else(damaged)?;
                 let (before, rest) = floats.split_at_mut_checked(start).ok_or_else(damaged)?;
                 let (output, after) = rest.split_at_mut_checked(len).ok_or_else(damaged)?;
-                Ok((output, Reader { context, memory, shapes, before, after, after_start: start + len }, scratch))
+                let after_start = start + len;
+                Ok((output, Reader { context, memory, shapes, before, after, after_start, outputs }, scratch))
             }
             _ => Err(damaged()),
         }
     }
 
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bytes.
-    pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'c, 'm>, &mut [f32])> {
+    pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let Some(affine) = self.memory.affine(written) else {
             return self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch));
         };
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, scratch, .. } = self;
+        let Site { context, memory, shapes, arena, scratch, outputs } = self;
         let (context, memory, shapes) = (*context, *memory, *shapes);
+        let outputs = Outputs { before: outputs, after: &[] };
         let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
         let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(damaged()) };
         // The floats that the bytes touch: no other tensor has parts of them.
@@ -197,12 +222,12 @@ impl<'c, 'm> Site<'_, '_, 'c, 'm> {
         let (before, rest) = floats.split_at_mut_checked(first).ok_or_else(damaged)?;
         let (output, after) = rest.split_at_mut_checked(touched).ok_or_else(damaged)?;
         let output = bytemuck::cast_slice_mut(output).get_mut(offset % 4..offset % 4 + len).ok_or_else(damaged)?;
-        let reader = Reader { context, memory, shapes, before, after, after_start: first + touched };
+        let reader = Reader { context, memory, shapes, before, after, after_start: first + touched, outputs };
         Ok((QuantOut::Bytes(output, affine), reader, scratch))
     }
 
     /// As [`split_any`](Self::split_any), of a tensor of bytes.
-    pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'c, 'm>)> {
+    pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'o, 'c, 'm>)> {
         match self.split_any(written)? {
             (QuantOut::Bytes(bytes, _), reader, _) => Ok((bytes, reader)),
             _ => Err(damaged()),
@@ -213,21 +238,23 @@ impl<'c, 'm> Site<'_, '_, 'c, 'm> {
     pub fn split_output<T: Element>(
         &mut self,
         written: TensorId,
-    ) -> Result<(&mut [T], Reader<'_, 'c, 'm>, &mut [f32])> {
+    ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.window(written);
         let Site { context, memory, shapes, arena, outputs, scratch } = self;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let floats = arena.floats.get(arena.start..).ok_or_else(damaged)?;
         let Some(Buffer::Output(index)) = memory.buffer(written) else { return Err(damaged()) };
-        let output = outputs.get_mut(index as usize).and_then(Option::as_mut).ok_or_else(damaged)?;
+        let (before, rest) = outputs.split_at_mut_checked(index as usize).ok_or_else(damaged)?;
+        let (output, after) = rest.split_first_mut().ok_or_else(damaged)?;
+        let (output, outputs) = (output.as_mut().ok_or_else(damaged)?, Outputs { before, after });
         let end = offset.checked_add(len).ok_or_else(damaged)?;
         let output = output.as_mut_slice::<T>()?.get_mut(offset..end).ok_or_else(damaged)?;
         let after_start = floats.len();
-        Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start }, scratch))
+        Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs }, scratch))
     }
 }
 
-impl<'s> Reader<'s, '_, '_> {
+impl<'s> Reader<'s, '_, '_, '_> {
     /// A tensor of floats.
     pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
         let (offset, len) = self.shapes.window(tensor);
@@ -246,7 +273,7 @@ impl<'s> Reader<'s, '_, '_> {
             Buffer::Blob(index) => self.memory.blobs.get(index as usize).and_then(|blob| window(blob.floats(), 0)),
             Buffer::Small { offset: start, .. } => window(&self.memory.small, start as usize),
             Buffer::Input(_) => window(self.input(tensor)?, 0),
-            Buffer::Output(_) => None,
+            Buffer::Output(index) => self.outputs.floats(index as usize).and_then(|floats| window(floats, 0)),
         };
         found.ok_or_else(damaged)
     }

@@ -132,7 +132,7 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
     }
 }
 
-fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Result<Tail<'s>> {
+fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<Tail<'s>> {
     let residual = reader.optional(tail.residual)?.map(|data| Residual { data, stride: columns });
     Ok(Tail {
         bias: reader.optional(tail.bias)?,
@@ -143,7 +143,7 @@ fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Re
 }
 
 /// What follows a product of bytes.
-fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_>) -> Result<QuantTail<'s>> {
+fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<QuantTail<'s>> {
     let integers = tail.integers.as_ref().ok_or_else(damaged)?;
     let residual = match tail.residual {
         Some(id) => {
@@ -164,7 +164,7 @@ fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_
 }
 
 /// The scales and zeros that were chosen for rows.
-fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_>) -> Result<RowScales<'s>> {
+fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowScales<'s>> {
     let chosen = reader.floats(tensor)?;
     let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or_else(damaged)?;
     Ok(RowScales { scales, zeros })
@@ -191,7 +191,7 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
 /// How rows are rounded, in the engine's terms.
 fn dynamic_rows(
     x: TensorId,
-    reader: &Reader<'_, '_, '_>,
+    reader: &Reader<'_, '_, '_, '_>,
     choice: Choice,
     is_shared: bool,
     range: [u8; 2],
@@ -246,7 +246,7 @@ fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site
 }
 
 /// The shape of a convolution of pictures.
-fn convolution_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_>) -> Result<Conv2d> {
+fn convolution_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_, '_>) -> Result<Conv2d> {
     let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(reader, step.x)?, picture(reader, step.y)?);
     Ok(Conv2d {
         stride: pair(&step.stride)?,
@@ -494,12 +494,12 @@ fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 }
 
 /// The sizes of a picture.
-fn picture(reader: &Reader<'_, '_, '_>, tensor: TensorId) -> Result<[usize; 4]> {
+fn picture(reader: &Reader<'_, '_, '_, '_>, tensor: TensorId) -> Result<[usize; 4]> {
     reader.dims(tensor).try_into().map_err(|_| damaged())
 }
 
 /// The sizes of a volume.
-fn volume(reader: &Reader<'_, '_, '_>, tensor: TensorId) -> Result<[usize; 5]> {
+fn volume(reader: &Reader<'_, '_, '_, '_>, tensor: TensorId) -> Result<[usize; 5]> {
     reader.dims(tensor).try_into().map_err(|_| damaged())
 }
 

@@ -335,22 +335,21 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The number of steps that read a buffer.
-    fn reads(&self, buffer: usize) -> usize {
-        let mut reads = 0;
-        let tensors = &self.program.tensors;
-        for step in &self.program.steps {
-            step.for_each_input(&mut |id| reads += usize::from(tensors[id as usize].buffer as usize == buffer));
-        }
-        reads
+    /// Whether a step reads a buffer that it writes. It can do that in the arena alone.
+    fn is_read_while_written(&self, buffer: usize) -> bool {
+        let is_it = |id: TensorId| self.program.tensors[id as usize].buffer as usize == buffer;
+        self.program.steps.iter().filter(|step| is_it(step.output())).any(|step| {
+            let mut reads = false;
+            step.for_each_input(&mut |id| reads |= is_it(id));
+            reads
+        })
     }
 
     /// The next output, of some type outside. `view` is dense; `alone` if no other output shows the same buffer.
     pub fn output(&mut self, view: &View, dtype: ScalarType, alone: bool) -> Result<(), Error> {
         let position = self.program.outputs.len() as u32;
         let is_float = dtype == ScalarType::Float;
-        // What later steps read stays where they can.
-        let buffer = if is_float && alone && self.is_whole(view) && self.reads(view.buffer) == 0 {
+        let buffer = if is_float && alone && self.is_whole(view) && !self.is_read_while_written(view.buffer) {
             self.buffers[view.buffer] = Memory::Output(position);
             view.buffer
         } else {
