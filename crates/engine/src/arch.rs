@@ -27,9 +27,31 @@ use crate::convert::{from_bf16, from_f16, to_bf16};
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
 
+/// Memory of a vector, which never lies in two cache lines: reaching both would take twice as long.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+#[expect(dead_code, reason = "it is read and written through pointers")]
+pub(crate) struct Aligned([f32; LANES]);
+
 /// The bits of sqrt(1/2), and those of a number's mantissa.
 const SQRT_HALF: u32 = core::f32::consts::FRAC_1_SQRT_2.to_bits();
 const MANTISSA: u32 = (1 << 23) - 1;
+
+/// How numbers become bytes: the nearest whole number, ties to even, plus `zero`, but at least `min` and at most `max`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByteLevels {
+    pub zero: u8,
+    pub min: u8,
+    pub max: u8,
+}
+
+impl ByteLevels {
+    #[inline(always)]
+    pub fn round<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let level = s.add(s.round(x), s.splat(f32::from(self.zero)));
+        s.min(s.splat(f32::from(self.max)), s.max(s.splat(f32::from(self.min)), level))
+    }
+}
 
 /// An instruction set: a token that exists only where the processor has it.
 ///
@@ -213,6 +235,18 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::V {
         // SAFETY: the caller vouches for `n` bytes.
         unsafe { load_bytes_portably(self, from, n) }
+    }
+
+    /// Four times 16 numbers as bytes, each 16 at a place of their own. NaN may become any byte.
+    ///
+    /// # Safety
+    /// 16 bytes are writable at each place.
+    #[inline(always)]
+    unsafe fn store_levels(self, to: [*mut u8; 4], v: [Self::V; 4], levels: ByteLevels) {
+        for i in 0..4 {
+            // SAFETY: the caller vouches for the bytes.
+            unsafe { self.store_bytes(to[i], LANES, levels.round(self, v[i])) };
+        }
     }
 
     /// The first `n` lanes, at most 16, which are floats, as the nearest bytes, ties to even. They are 255 at most; those

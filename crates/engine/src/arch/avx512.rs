@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use super::{ByteLevels, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. Code for [`BF16`] or [`VNNI`] may use that
 /// extension too.
@@ -236,6 +236,40 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     #[inline(always)]
     unsafe fn store_bytes(self, to: *mut u8, n: usize, v: __m512) {
         with!(_mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask(n), _mm512_cvtps_epi32(v)));
+    }
+
+    #[inline(always)]
+    unsafe fn store_levels(self, to: [*mut u8; 4], v: [__m512; 4], levels: ByteLevels) {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        unsafe fn store_levels(to: [*mut u8; 4], v: [__m512; 4], levels: ByteLevels) {
+            // What is too large for an integer would become the least one.
+            let limit = _mm512_set1_ps(65536.0);
+            let mut whole = [_mm512_setzero_si512(); 4];
+            for i in 0..4 {
+                whole[i] = _mm512_cvtps_epi32(_mm512_min_ps(v[i], limit));
+            }
+            let zero = _mm512_set1_epi16(i16::from(levels.zero));
+            let low = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), zero);
+            let high = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), zero);
+            let bytes = _mm512_packus_epi16(low, high);
+            let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(levels.min.cast_signed()));
+            let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(levels.max.cast_signed()));
+            // Each quarter has four bytes of each vector.
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            let bytes = _mm512_permutexvar_epi32(order, bytes);
+            let bytes = [
+                _mm512_castsi512_si128(bytes),
+                _mm512_extracti32x4_epi32::<1>(bytes),
+                _mm512_extracti32x4_epi32::<2>(bytes),
+                _mm512_extracti32x4_epi32::<3>(bytes),
+            ];
+            for i in 0..4 {
+                // SAFETY: the caller vouches for 16 bytes at each place.
+                unsafe { _mm_storeu_si128(to[i].cast(), bytes[i]) };
+            }
+        }
+        with!(store_levels(to, v, levels));
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Aligned, Job, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::{Conv2d, Engine};
@@ -60,7 +60,10 @@ pub fn depthwise2d_u8(
         return Ok(());
     }
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
-    let depthwise = Depthwise { conv, zero, input, weights, steps: tail.steps(&out), out: out.start(), out_h, out_w };
+    let most = ((MOST_COLUMNS - reach) / conv.stride[1] + 1).min(MOST_PIXELS);
+    let chunk = out_w.div_ceil(out_w.div_ceil(most));
+    let (steps, out) = (tail.steps(&out), out.start());
+    let depthwise = Depthwise { conv, zero, input, weights, steps, out, out_h, out_w, reach, chunk };
     let line = out_w * conv.in_c * kernel_h * kernel_w;
     engine.for_ranges(conv.batch * out_h, MIN_TASK.div_ceil(line), |lines| {
         engine.level.run(Entry { depthwise: &depthwise, lines });
@@ -77,6 +80,10 @@ struct Depthwise<'a> {
     out: Start,
     out_h: usize,
     out_w: usize,
+    /// Columns of the input under a pixel of the output, those that dilation leaves out included.
+    reach: usize,
+    /// Pixels of the output that are computed together.
+    chunk: usize,
 }
 
 // SAFETY: tasks write disjoint lines of `out`, which `depthwise2d_u8` borrows exclusively.
@@ -165,18 +172,15 @@ struct Span<'a> {
 }
 
 /// Sums of pixels, and quads of columns.
-type Vectors<const N: usize> = [MaybeUninit<[f32; LANES]>; N];
+type Vectors<const N: usize> = [MaybeUninit<Aligned>; N];
 
 impl Job for Span<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Depthwise { conv, out_w, .. } = *self.depthwise;
-        let ([kernel_h, kernel_w], [_, step], [_, dilation]) = (conv.kernel, conv.stride, conv.dilation);
-        let reach = (kernel_w - 1) * dilation + 1;
-        let most = ((MOST_COLUMNS - reach) / step + 1).min(MOST_PIXELS);
-        let chunk = out_w.div_ceil(out_w.div_ceil(most));
+        let Depthwise { conv, out_w, reach, chunk, .. } = *self.depthwise;
+        let ([kernel_h, _], [_, step]) = (conv.kernel, conv.stride);
         let mut sums: Vectors<MOST_PIXELS> = [const { MaybeUninit::uninit() }; MOST_PIXELS];
         let mut quads: Vectors<MOST_COLUMNS> = [const { MaybeUninit::uninit() }; MOST_COLUMNS];
         // SAFETY: there is an offset for each channel.
@@ -184,8 +188,7 @@ impl Job for Span<'_> {
         for start in (0..out_w).step_by(chunk) {
             let pixels = chunk.min(out_w - start);
             let first = (start * step).wrapping_sub(conv.padding[1][0]);
-            if conv.kernel == [3, 3] && (step, dilation) == (1, 1) {
-                Small { span: &self, first }.run(s, offset, &mut sums[..pixels]);
+            if (Small { span: &self, first }).run(s, offset, &mut sums[..pixels]) {
                 self.finish(s, &sums, start, pixels);
                 continue;
             }
@@ -224,7 +227,7 @@ struct Lines4<'a> {
     group: usize,
     /// The column of the first quad, which may lie before the input.
     first: usize,
-    quads: &'a mut [MaybeUninit<[f32; LANES]>],
+    quads: &'a mut [MaybeUninit<Aligned>],
 }
 
 impl Lines4<'_> {
@@ -290,7 +293,8 @@ impl Lines4<'_> {
     }
 }
 
-/// Windows of 3x3 side by side, whose quads never leave the registers.
+/// Small windows side by side, whose quads never leave the registers.
+#[derive(Clone, Copy)]
 struct Small<'a> {
     span: &'a Span<'a>,
     /// The column under the first pixel, which may lie before the input.
@@ -298,23 +302,61 @@ struct Small<'a> {
 }
 
 impl Small<'_> {
+    /// Computes the sums, if it can.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut [MaybeUninit<[f32; LANES]>]) {
-        // The last tile overlaps the one before, and computes the same again.
-        if const { S::VECTORS >= 32 } && sums.len() >= 8 {
-            self.tiles::<S, 8>(s, offset, sums);
-        } else if const { S::VECTORS >= 8 } && sums.len() >= 4 {
-            self.tiles::<S, 4>(s, offset, sums);
-        } else {
-            self.tiles::<S, 1>(s, offset, sums);
+    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut [MaybeUninit<Aligned>]) -> bool {
+        let conv = self.span.depthwise.conv;
+        if conv.stride[1] != 1 || conv.dilation[1] != 1 {
+            return false;
         }
+        let is_wide = const { S::VECTORS >= 32 } && self.span.lanes == LANES && sums.len() >= 7;
+        // Sizes of images are often multiples of seven.
+        match conv.kernel {
+            [3, 3] if is_wide => self.tiles::<S, 7, 3, true>(s, offset, sums),
+            [5, 5] if is_wide => self.tiles::<S, 7, 5, true>(s, offset, sums),
+            [3, 3] if const { S::VECTORS >= 8 } && sums.len() >= 4 => self.tiles::<S, 4, 3, false>(s, offset, sums),
+            _ => return false,
+        }
+        true
     }
 
+    /// Sums of windows of `K` by `K`, `N` at a time, of as many channels as a vector has or of
+    /// fewer. The last tile overlaps the one before, and computes the same again.
     #[inline(always)]
-    fn tiles<S: Simd, const N: usize>(&self, s: S, offset: S::V, sums: &mut [MaybeUninit<[f32; LANES]>]) {
+    fn tiles<S: Simd, const N: usize, const K: usize, const WHOLE: bool>(
+        self,
+        s: S,
+        offset: S::V,
+        sums: &mut [MaybeUninit<Aligned>],
+    ) {
+        let span = self.span;
+        // Lines outside are read from the padding again and again.
+        let pad = span.under.pad.as_ptr();
+        let (mut lines, mut strides) = ([pad; K], [0; K]);
+        for i in 0..K {
+            // SAFETY: all lines of the window were written.
+            if let Some(start) = unsafe { span.under.lines[i].assume_init() } {
+                lines[i] = start.wrapping_add(span.channel);
+                strides[i] = span.depthwise.conv.in_stride;
+            }
+        }
+        let groups = const { K.div_ceil(4) };
+        let mut weights = [[offset; 2]; K];
+        for w in 0..K {
+            for group in 0..groups {
+                let at = span.weights.wrapping_add((w * groups + group) * 4 * LANES);
+                // SAFETY: `depthwise2d_u8` has checked the weights' size.
+                weights[w][group] = unsafe { s.load(at.cast()) };
+            }
+        }
         for x in (0..sums.len()).step_by(N) {
             let x = x.min(sums.len() - N);
-            let tile = self.tile::<S, N>(s, offset, x);
+            let first = self.first.wrapping_add(x);
+            let mut from = lines;
+            for i in 0..K {
+                from[i] = from[i].wrapping_add(first.wrapping_mul(strides[i]));
+            }
+            let tile = self.tile::<S, N, K, WHOLE>(s, offset, &weights, first, from, strides);
             for n in 0..N {
                 // SAFETY: there is room for a vector.
                 unsafe { s.store(sums[x + n].as_mut_ptr().cast(), tile[n]) };
@@ -322,42 +364,42 @@ impl Small<'_> {
         }
     }
 
-    /// Sums of `N` pixels from `x` on.
+    /// Sums of `N` pixels; `from` is where the lines are at their first column.
     #[inline(always)]
-    fn tile<S: Simd, const N: usize>(&self, s: S, offset: S::V, x: usize) -> [S::V; N] {
-        let span = self.span;
-        let Conv2d { in_w, in_stride, .. } = *span.depthwise.conv;
-        // Lines outside are read from the padding again and again.
-        let pad = span.under.pad.as_ptr();
-        let (mut lines, mut strides) = ([pad; 3], [0; 3]);
-        for i in 0..3 {
-            // SAFETY: all lines of the window were written.
-            if let Some(start) = unsafe { span.under.lines[i].assume_init() } {
-                lines[i] = start.wrapping_add(span.channel);
-                strides[i] = in_stride;
-            }
-        }
-        let mut weights = [offset; 3];
-        for w in 0..3 {
-            // SAFETY: `depthwise2d_u8` has checked the weights' size.
-            weights[w] = unsafe { s.load(span.weights.wrapping_add(w * 4 * LANES).cast()) };
-        }
+    fn tile<S: Simd, const N: usize, const K: usize, const WHOLE: bool>(
+        self,
+        s: S,
+        offset: S::V,
+        weights: &[[S::V; 2]; K],
+        first: usize,
+        mut from: [*const u8; K],
+        strides: [usize; K],
+    ) -> [S::V; N] {
+        let in_w = self.span.depthwise.conv.in_w;
+        let lanes = if WHOLE { LANES } else { self.span.lanes };
+        let pad = self.span.under.pad.as_ptr();
         let mut sums = [offset; N];
-        for column in 0..N + 2 {
-            let at = self.first.wrapping_add(x + column);
-            let mut quad = offset;
-            // Not by closures, which are not always inlined into code for an instruction set.
-            for i in 0..3 {
-                let line = 2 - i;
-                let from = if at < in_w { lines[line].wrapping_add(at * strides[line]) } else { pad };
-                // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
-                let bytes = unsafe { s.load_bytes(from, span.lanes) };
-                quad = if i == 0 { bytes } else { s.push_byte(quad, bytes) };
-            }
-            for n in 0..N {
-                if n <= column && column < n + 3 {
-                    sums[n] = s.dot4(quad, weights[column - n], sums[n]);
+        for column in 0..N - 1 + K {
+            let is_inside = first.wrapping_add(column) < in_w;
+            for group in 0..const { K.div_ceil(4) } {
+                let lines = if K - 4 * group < 4 { K - 4 * group } else { 4 };
+                let mut quad = offset;
+                // Not by closures, which are not always inlined into code for an instruction set.
+                for i in 0..lines {
+                    let line = 4 * group + lines - 1 - i;
+                    let from = core::hint::select_unpredictable(is_inside, from[line], pad);
+                    // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
+                    let bytes = unsafe { s.load_bytes(from, lanes) };
+                    quad = if i == 0 { bytes } else { s.push_byte(quad, bytes) };
                 }
+                for n in 0..N {
+                    if n <= column && column < n + K {
+                        sums[n] = s.dot4(quad, weights[column - n][group], sums[n]);
+                    }
+                }
+            }
+            for i in 0..K {
+                from[i] = from[i].wrapping_add(strides[i]);
             }
         }
         sums
@@ -389,8 +431,8 @@ impl Span<'_> {
         &self,
         s: S,
         group: usize,
-        quads: &[MaybeUninit<[f32; LANES]>],
-        sums: &mut [MaybeUninit<[f32; LANES]>],
+        quads: &[MaybeUninit<Aligned>],
+        sums: &mut [MaybeUninit<Aligned>],
     ) {
         let mut x = 0;
         macro_rules! by_pixels {
@@ -412,8 +454,8 @@ impl Span<'_> {
         &self,
         s: S,
         group: usize,
-        quads: &[MaybeUninit<[f32; LANES]>],
-        sums: &mut [MaybeUninit<[f32; LANES]>],
+        quads: &[MaybeUninit<Aligned>],
+        sums: &mut [MaybeUninit<Aligned>],
     ) {
         let Conv2d { kernel: [kernel_h, kernel_w], dilation: [_, dilation], .. } = *self.depthwise.conv;
         let groups = kernel_h.div_ceil(4);

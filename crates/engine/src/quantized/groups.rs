@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use crate::Engine;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Aligned, Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::pack::{GROUP, GroupMatrix};
 use crate::product::{Cut, Share};
@@ -233,7 +233,7 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
                 }
             }
         }
-        let mut copy = [[MaybeUninit::<[f32; LANES]>::uninit(); P]; R];
+        let mut copy = [[MaybeUninit::<Aligned>::uninit(); P]; R];
         for r in 0..R {
             for p in 0..P {
                 // SAFETY: there is room for a vector.

@@ -6,7 +6,7 @@
 use core::mem::MaybeUninit;
 
 use crate::Engine;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Aligned, Job, LANES, Simd};
 use crate::product::{Cut, Share};
 
 use super::rows::{ByteRows, by_copies};
@@ -253,11 +253,11 @@ impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
                 weights = weights.wrapping_add(4 * LANES);
             }
         }
-        let mut copy = [MaybeUninit::<[f32; LANES]>::uninit(); MOST_ROWS * MOST_PANELS];
+        let mut copy = [MaybeUninit::<Aligned>::uninit(); MOST_ROWS * MOST_PANELS];
         for r in 0..N {
             for p in 0..P {
                 // SAFETY: there is room for the largest tile.
-                unsafe { s.store(copy.as_mut_ptr().wrapping_add(r * P + p).cast(), sums[r][p]) };
+                unsafe { s.store(copy.as_mut_ptr().wrapping_add(p * N + r).cast(), sums[r][p]) };
             }
         }
         let finish = Finish {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::Activation;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{ByteLevels, Job, LANES, Simd};
 use crate::error::{Error, at_least, span};
 
 /// How bytes stand for numbers: `(byte - zero) * scale`. A number becomes the nearest byte from `min` to `max`, ties to
@@ -133,15 +133,19 @@ impl QuantTail<'_> {
             None => None,
         };
         match (inner, self.residual, self.activation) {
-            (None, None, activation) if is_bounds(activation) => Some(Way::Scaled(to.within(activation))),
+            (None, None, activation) if is_bounds(activation) => {
+                Some(Way::Scaled { inverse: to.inverse, to: to.within(activation).bytes() })
+            }
             (Some((inner, scale)), Some(residual), activation) if is_bounds(activation) => Some(Way::Added {
                 inner,
                 factor: scale * to.inverse,
                 other: residual.affine.scale * to.inverse,
                 shift: -f32::from(residual.affine.zero) * (residual.affine.scale * to.inverse),
-                to: to.within(activation),
+                to: to.within(activation).bytes(),
             }),
-            (Some((inner, scale)), None, Activation::HardSwish) => Some(Way::HardSwish { inner, scale, to }),
+            (Some((inner, scale)), None, Activation::HardSwish) => {
+                Some(Way::HardSwish { inner, scale, inverse: to.inverse, to: to.bytes() })
+            }
             _ => None,
         }
     }
@@ -204,16 +208,15 @@ impl Levels {
         Self { zero: 0.0, min: self.min - self.zero, max: self.max - self.zero, ..self }
     }
 
+    /// The same as bytes, of levels that are not centred.
+    fn bytes(self) -> ByteLevels {
+        ByteLevels { zero: self.zero as u8, min: self.min as u8, max: self.max as u8 }
+    }
+
     /// Whole numbers from `min` to `max`.
     #[inline(always)]
     pub(crate) fn round<S: Simd>(&self, s: S, x: S::V) -> S::V {
-        self.scaled(s, s.mul(x, s.splat(self.inverse)))
-    }
-
-    /// The same of what was divided by the scale already.
-    #[inline(always)]
-    fn scaled<S: Simd>(&self, s: S, x: S::V) -> S::V {
-        self.bounded(s, s.add(s.round(x), s.splat(self.zero)))
+        self.bounded(s, s.add(s.round(s.mul(x, s.splat(self.inverse))), s.splat(self.zero)))
     }
 
     #[inline(always)]
@@ -248,13 +251,13 @@ pub(super) struct ByteSteps {
 /// Steps that most products of bytes have, in as few operations as they take.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Scaled and bounded.
-    Scaled(Levels),
+    /// Scaled, in units of the result, and bounded.
+    Scaled { inverse: f32, to: ByteLevels },
     /// Rounded to `inner`, counted from its zero; times `factor`, plus the residual times `other` plus `shift`, in units of
     /// the result; bounded.
-    Added { inner: Levels, factor: f32, other: f32, shift: f32, to: Levels },
+    Added { inner: Levels, factor: f32, other: f32, shift: f32, to: ByteLevels },
     /// Rounded to `inner`, counted from its zero, times `scale`; a hard-swish.
-    HardSwish { inner: Levels, scale: f32, to: Levels },
+    HardSwish { inner: Levels, scale: f32, inverse: f32, to: ByteLevels },
 }
 
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the steps.
@@ -263,7 +266,7 @@ unsafe impl Sync for ByteSteps {}
 /// Sums of rows below each other, and where their results go.
 pub(super) struct Finish<'a> {
     pub(super) steps: &'a ByteSteps,
-    /// `[rows][panels][16]`, with integers as bits.
+    /// `[panels][rows][16]`, with integers as bits.
     pub(super) sums: *const f32,
     pub(super) panels: usize,
     pub(super) rows: usize,
@@ -288,14 +291,93 @@ impl Finish<'_> {
     #[inline(always)]
     fn sum<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
         // SAFETY: `run_on` asks for the sums.
-        s.floats(unsafe { s.load(self.sums.wrapping_add((row * self.panels + panel) * LANES)) })
+        s.floats(unsafe { s.load(self.sums.wrapping_add((panel * self.rows + row) * LANES)) })
     }
 
-    /// Stores the bytes of a row, `n` of them; `first` is the place of the first row's.
+    /// Stores the bytes of all rows of a panel. The first row's are at `out`, `n` of them.
     #[inline(always)]
-    fn store<S: Simd>(&self, s: S, out: *mut u8, (first, n): (usize, usize), row: usize, v: S::V) {
-        // SAFETY: `run_on` asks for the output.
-        unsafe { s.store_bytes(out.wrapping_add(first + row * self.out_stride), n, v) };
+    fn store<S: Simd>(&self, s: S, numbers: &impl Numbers<S>, to: ByteLevels, (out, n): (*mut u8, usize)) {
+        let place = |row: usize| out.wrapping_add(row * self.out_stride);
+        if n == LANES && self.rows >= 4 {
+            for row in (0..self.rows).step_by(4) {
+                // The last ones overlap those before, and are computed again.
+                let row = row.min(self.rows - 4);
+                let mut v = [s.splat(0.0); 4];
+                for i in 0..4 {
+                    v[i] = numbers.row(s, row + i);
+                }
+                let mut places = [place(row); 4];
+                for i in 1..4 {
+                    places[i] = places[i - 1].wrapping_add(self.out_stride);
+                }
+                // SAFETY: `run_on` asks for the output.
+                unsafe { s.store_levels(places, v, to) };
+            }
+            return;
+        }
+        for row in 0..self.rows {
+            // SAFETY: `run_on` asks for the output.
+            unsafe { s.store_bytes(place(row), n, to.round(s, numbers.row(s, row))) };
+        }
+    }
+}
+
+/// The numbers of a panel before they become bytes, in units of the result.
+trait Numbers<S: Simd> {
+    fn row(&self, s: S, row: usize) -> S::V;
+}
+
+/// Sums times a scale.
+struct Scaled<'a, S: Simd> {
+    finish: &'a Finish<'a>,
+    panel: usize,
+    scale: S::V,
+}
+
+impl<S: Simd> Numbers<S> for Scaled<'_, S> {
+    #[inline(always)]
+    fn row(&self, s: S, row: usize) -> S::V {
+        s.mul(self.finish.sum(s, row, self.panel), self.scale)
+    }
+}
+
+/// The same rounded to `inner`, times a factor, plus a residual.
+struct Added<'a, S: Simd> {
+    scaled: Scaled<'a, S>,
+    inner: Levels,
+    factor: S::V,
+    residual: *const u8,
+    residual_stride: usize,
+    /// Bytes of a row.
+    n: usize,
+    other: S::V,
+    shift: S::V,
+}
+
+impl<S: Simd> Numbers<S> for Added<'_, S> {
+    #[inline(always)]
+    fn row(&self, s: S, row: usize) -> S::V {
+        let level = self.inner.bounded(s, s.round(self.scaled.row(s, row)));
+        let from = self.residual.wrapping_add(row * self.residual_stride);
+        // SAFETY: the residual has the output's shape.
+        let byte = s.floats(unsafe { s.load_bytes(from, self.n) });
+        s.add(s.mul(level, self.factor), s.add(s.mul(byte, self.other), self.shift))
+    }
+}
+
+/// Sums rounded to `inner`, and their hard-swish.
+struct HardSwish<'a, S: Simd> {
+    scaled: Scaled<'a, S>,
+    inner: Levels,
+    unit: S::V,
+    inverse: S::V,
+}
+
+impl<S: Simd> Numbers<S> for HardSwish<'_, S> {
+    #[inline(always)]
+    fn row(&self, s: S, row: usize) -> S::V {
+        let level = self.inner.bounded(s, s.round(self.scaled.row(s, row)));
+        s.mul(Activation::HardSwish.apply(s, s.mul(level, self.unit)), self.inverse)
     }
 }
 
@@ -304,48 +386,34 @@ impl Job for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let steps = *self.steps;
+        let steps = self.steps;
         for panel in 0..self.panels {
             let n = (self.columns - panel * LANES).min(LANES);
             let column = self.column + panel * LANES;
             // SAFETY: there is a scale for each column.
             let scale = unsafe { s.load_part(steps.scales.wrapping_add(column), n) };
             if let (Some(way), Start::Bytes(out)) = (steps.way, self.out) {
-                let place = (self.row * self.out_stride + column, n);
+                let place = (out.wrapping_add(self.row * self.out_stride + column), n);
+                let scaled = |unit: f32| Scaled { finish: &self, panel, scale: s.mul(scale, s.splat(unit)) };
                 match way {
-                    Way::Scaled(levels) => {
-                        let scale = s.mul(scale, s.splat(levels.inverse));
-                        for row in 0..self.rows {
-                            let v = levels.scaled(s, s.mul(self.sum(s, row, panel), scale));
-                            self.store(s, out, place, row, v);
-                        }
-                    }
+                    Way::Scaled { inverse, to } => self.store(s, &scaled(inverse), to, place),
                     Way::Added { inner, factor, other, shift, to } => {
-                        let scale = s.mul(scale, s.splat(inner.inverse));
                         let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
                         let residual = steps.residual.wrapping_add(self.row * steps.residual_stride + column);
-                        for row in 0..self.rows {
-                            let level = inner.bounded(s, s.round(s.mul(self.sum(s, row, panel), scale)));
-                            let from = residual.wrapping_add(row * steps.residual_stride);
-                            // SAFETY: the residual has the output's shape.
-                            let byte = s.floats(unsafe { s.load_bytes(from, n) });
-                            let added = s.add(s.mul(byte, other), shift);
-                            let v = to.scaled(s, s.add(s.mul(level, factor), added));
-                            self.store(s, out, place, row, v);
-                        }
+                        let residual_stride = steps.residual_stride;
+                        let scaled = scaled(inner.inverse);
+                        let added = Added { scaled, inner, factor, residual, residual_stride, n, other, shift };
+                        self.store(s, &added, to, place);
                     }
-                    Way::HardSwish { inner, scale: unit, to } => {
-                        let scale = s.mul(scale, s.splat(inner.inverse));
-                        for row in 0..self.rows {
-                            let level = inner.bounded(s, s.round(s.mul(self.sum(s, row, panel), scale)));
-                            let v = Activation::HardSwish.apply(s, s.mul(level, s.splat(unit)));
-                            self.store(s, out, place, row, to.round(s, v));
-                        }
+                    Way::HardSwish { inner, scale: unit, inverse, to } => {
+                        let (unit, inverse) = (s.splat(unit), s.splat(inverse));
+                        let swish = HardSwish { scaled: scaled(inner.inverse), inner, unit, inverse };
+                        self.store(s, &swish, to, place);
                     }
                 }
                 continue;
             }
-            let columns = Columns { finish: &self, steps: &steps, panel, n, column, scale };
+            let columns = Columns { finish: &self, steps, panel, n, column, scale };
             match (self.out, steps.to) {
                 (Start::Bytes(out), Some(levels)) => columns.bytes(s, out, levels),
                 (Start::Floats(out), _) => columns.floats(s, out),
