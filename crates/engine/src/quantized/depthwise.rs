@@ -12,7 +12,7 @@ use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::{Conv2d, Engine};
 
-use super::tail::{ByteSteps, Finish, Start};
+use super::tail::{ByteSteps, Finish, Registers, Start};
 use super::{QuantOut, QuantTail};
 
 /// Multiplications below which a task is not worth handing over.
@@ -188,8 +188,7 @@ impl Job for Span<'_> {
         for start in (0..out_w).step_by(chunk) {
             let pixels = chunk.min(out_w - start);
             let first = (start * step).wrapping_sub(conv.padding[1][0]);
-            if (Small { span: &self, first }).run(s, offset, &mut sums[..pixels]) {
-                self.finish(s, &sums, start, pixels);
+            if (Small { span: &self, start, first, pixels }).run(s, offset, &mut sums) {
                 continue;
             }
             for sum in &mut sums[..pixels] {
@@ -297,39 +296,43 @@ impl Lines4<'_> {
 #[derive(Clone, Copy)]
 struct Small<'a> {
     span: &'a Span<'a>,
+    /// The first pixel, and how many there are.
+    start: usize,
+    pixels: usize,
     /// The column under the first pixel, which may lie before the input.
     first: usize,
 }
 
 impl Small<'_> {
-    /// Computes the sums, if it can.
+    /// Computes the pixels, if it can.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut [MaybeUninit<Aligned>]) -> bool {
+    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut Vectors<MOST_PIXELS>) -> bool {
         let conv = self.span.depthwise.conv;
         if conv.stride[1] != 1 || conv.dilation[1] != 1 {
             return false;
         }
-        let is_wide = const { S::VECTORS >= 32 } && self.span.lanes == LANES && sums.len() >= 7;
+        let is_wide = const { S::VECTORS >= 32 } && self.span.lanes == LANES && self.pixels >= 7;
         // Sizes of images are often multiples of seven.
         match conv.kernel {
             [3, 3] if is_wide => self.tiles::<S, 7, 3, true>(s, offset, sums),
             [5, 5] if is_wide => self.tiles::<S, 7, 5, true>(s, offset, sums),
-            [3, 3] if const { S::VECTORS >= 8 } && sums.len() >= 4 => self.tiles::<S, 4, 3, false>(s, offset, sums),
+            [3, 3] if const { S::VECTORS >= 8 } && self.pixels >= 4 => self.tiles::<S, 4, 3, false>(s, offset, sums),
             _ => return false,
         }
         true
     }
 
-    /// Sums of windows of `K` by `K`, `N` at a time, of as many channels as a vector has or of
-    /// fewer. The last tile overlaps the one before, and computes the same again.
+    /// Windows of `K` by `K`, `N` at a time, of as many channels as a vector has or of fewer. The last tile overlaps the one
+    /// before, and computes the same again.
     #[inline(always)]
     fn tiles<S: Simd, const N: usize, const K: usize, const WHOLE: bool>(
         self,
         s: S,
         offset: S::V,
-        sums: &mut [MaybeUninit<Aligned>],
+        sums: &mut Vectors<MOST_PIXELS>,
     ) {
         let span = self.span;
+        let Depthwise { conv, out_w, ref steps, out, .. } = *span.depthwise;
         // Lines outside are read from the padding again and again.
         let pad = span.under.pad.as_ptr();
         let (mut lines, mut strides) = ([pad; K], [0; K]);
@@ -337,7 +340,7 @@ impl Small<'_> {
             // SAFETY: all lines of the window were written.
             if let Some(start) = unsafe { span.under.lines[i].assume_init() } {
                 lines[i] = start.wrapping_add(span.channel);
-                strides[i] = span.depthwise.conv.in_stride;
+                strides[i] = conv.in_stride;
             }
         }
         let groups = const { K.div_ceil(4) };
@@ -349,18 +352,29 @@ impl Small<'_> {
                 weights[w][group] = unsafe { s.load(at.cast()) };
             }
         }
-        for x in (0..sums.len()).step_by(N) {
-            let x = x.min(sums.len() - N);
+        let mut are_stored = true;
+        for x in (0..self.pixels).step_by(N) {
+            let x = x.min(self.pixels - N);
             let first = self.first.wrapping_add(x);
             let mut from = lines;
             for i in 0..K {
                 from[i] = from[i].wrapping_add(first.wrapping_mul(strides[i]));
             }
             let tile = self.tile::<S, N, K, WHOLE>(s, offset, &weights, first, from, strides);
+            let row = span.line * out_w + self.start + x;
+            let registers = Registers { sums: &tile, row, column: span.channel, out_stride: conv.out_stride };
+            // SAFETY: all sizes were checked, and tasks have their own lines.
+            if const { WHOLE && K == 3 } && unsafe { registers.run_on(s, steps, out) } {
+                continue;
+            }
+            are_stored = false;
             for n in 0..N {
                 // SAFETY: there is room for a vector.
-                unsafe { s.store(sums[x + n].as_mut_ptr().cast(), tile[n]) };
+                unsafe { s.store(sums[x + n].as_mut_ptr().cast(), tile[n][0]) };
             }
+        }
+        if !are_stored {
+            span.finish(s, sums, self.start, self.pixels);
         }
     }
 
@@ -374,11 +388,11 @@ impl Small<'_> {
         first: usize,
         mut from: [*const u8; K],
         strides: [usize; K],
-    ) -> [S::V; N] {
+    ) -> [[S::V; 1]; N] {
         let in_w = self.span.depthwise.conv.in_w;
         let lanes = if WHOLE { LANES } else { self.span.lanes };
         let pad = self.span.under.pad.as_ptr();
-        let mut sums = [offset; N];
+        let mut sums = [[offset]; N];
         for column in 0..N - 1 + K {
             let is_inside = first.wrapping_add(column) < in_w;
             for group in 0..const { K.div_ceil(4) } {
@@ -394,7 +408,7 @@ impl Small<'_> {
                 }
                 for n in 0..N {
                     if n <= column && column < n + K {
-                        sums[n] = s.dot4(quad, weights[column - n][group], sums[n]);
+                        sums[n][0] = s.dot4(quad, weights[column - n][group], sums[n][0]);
                     }
                 }
             }

@@ -10,7 +10,7 @@ use crate::arch::{Aligned, Job, LANES, Simd};
 use crate::product::{Cut, Share};
 
 use super::rows::{ByteRows, by_copies};
-use super::tail::{ByteSteps, Finish, Start};
+use super::tail::{ByteSteps, Finish, Registers, Start};
 
 /// What one block of rows may need.
 pub(super) const MAX_POINTERS: usize = 2048;
@@ -251,6 +251,14 @@ impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
                     }
                 }
                 weights = weights.wrapping_add(4 * LANES);
+            }
+        }
+        if const { N == S::QUAD_ROWS && S::VECTORS >= 32 } && tile.columns == P * LANES {
+            let Tile { row, column, out_stride, .. } = tile;
+            let registers = Registers { sums: &sums, row, column, out_stride };
+            // SAFETY: `ByteProduct::run` asks for the places of all tensors, and tasks are disjoint.
+            if unsafe { registers.run_on(s, steps, tile.out) } {
+                return;
             }
         }
         let mut copy = [MaybeUninit::<Aligned>::uninit(); MOST_ROWS * MOST_PANELS];

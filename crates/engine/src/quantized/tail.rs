@@ -294,17 +294,33 @@ impl Finish<'_> {
         s.floats(unsafe { s.load(self.sums.wrapping_add((panel * self.rows + row) * LANES)) })
     }
 
-    /// Stores the bytes of all rows of a panel. The first row's are at `out`, `n` of them.
+    /// Stores the bytes of all rows of the panels from `panel` on, and says how many panels these were.
     #[inline(always)]
-    fn store<S: Simd>(&self, s: S, numbers: &impl Numbers<S>, to: ByteLevels, (out, n): (*mut u8, usize)) {
-        let place = |row: usize| out.wrapping_add(row * self.out_stride);
-        if n == LANES && self.rows >= 4 {
+    fn store<S: Simd>(&self, s: S, numbers: &impl Numbers<S>, to: ByteLevels, panel: usize, out: *mut u8) -> usize {
+        let columns = self.columns - panel * LANES;
+        let place = |row: usize| out.wrapping_add((self.row + row) * self.out_stride + self.column + panel * LANES);
+        // The last rows overlap those before, and are computed again.
+        if columns >= 2 * LANES && self.rows >= 2 {
+            for row in (0..self.rows).step_by(2) {
+                let row = row.min(self.rows - 2);
+                let mut v = [s.splat(0.0); 4];
+                for i in 0..4 {
+                    let sum = self.sum(s, row + i / 2, panel + i % 2);
+                    v[i] = numbers.number(s, sum, self.row + row + i / 2, i % 2);
+                }
+                let (first, second) = (place(row), place(row).wrapping_add(self.out_stride));
+                let places = [first, first.wrapping_add(LANES), second, second.wrapping_add(LANES)];
+                // SAFETY: `run_on` asks for the output.
+                unsafe { s.store_levels(places, v, to) };
+            }
+            return 2;
+        }
+        if columns >= LANES && self.rows >= 4 {
             for row in (0..self.rows).step_by(4) {
-                // The last ones overlap those before, and are computed again.
                 let row = row.min(self.rows - 4);
                 let mut v = [s.splat(0.0); 4];
                 for i in 0..4 {
-                    v[i] = numbers.row(s, row + i);
+                    v[i] = numbers.number(s, self.sum(s, row + i, panel), self.row + row + i, 0);
                 }
                 let mut places = [place(row); 4];
                 for i in 1..4 {
@@ -313,52 +329,68 @@ impl Finish<'_> {
                 // SAFETY: `run_on` asks for the output.
                 unsafe { s.store_levels(places, v, to) };
             }
-            return;
+            return 1;
         }
         for row in 0..self.rows {
+            let number = numbers.number(s, self.sum(s, row, panel), self.row + row, 0);
             // SAFETY: `run_on` asks for the output.
-            unsafe { s.store_bytes(place(row), n, to.round(s, numbers.row(s, row))) };
+            unsafe { s.store_bytes(place(row), columns.min(LANES), to.round(s, number)) };
         }
+        1
     }
 }
 
-/// The numbers of a panel before they become bytes, in units of the result.
+/// What becomes of sums before they are bytes, in units of the result, from a column on.
 trait Numbers<S: Simd> {
-    fn row(&self, s: S, row: usize) -> S::V;
+    /// Of the sums in a row of the output, in the first panel or the second, which is whole.
+    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V;
 }
 
 /// Sums times a scale.
-struct Scaled<'a, S: Simd> {
-    finish: &'a Finish<'a>,
-    panel: usize,
-    scale: S::V,
+struct Scaled<S: Simd> {
+    scales: [S::V; 2],
 }
 
-impl<S: Simd> Numbers<S> for Scaled<'_, S> {
+impl<S: Simd> Scaled<S> {
+    /// Of `n` columns, at most 32, in units of which there are `inverse` in one.
     #[inline(always)]
-    fn row(&self, s: S, row: usize) -> S::V {
-        s.mul(self.finish.sum(s, row, self.panel), self.scale)
+    fn new(s: S, steps: &ByteSteps, column: usize, n: usize, inverse: f32) -> Self {
+        let (first, second) = (n.min(LANES), n.saturating_sub(LANES).min(LANES));
+        let from = steps.scales.wrapping_add(column);
+        // SAFETY: there is a scale for each column.
+        let (first, second) =
+            (unsafe { s.load_part(from, first) }, unsafe { s.load_part(from.wrapping_add(first), second) });
+        let unit = s.splat(inverse);
+        Self { scales: [s.mul(first, unit), s.mul(second, unit)] }
+    }
+}
+
+impl<S: Simd> Numbers<S> for Scaled<S> {
+    #[inline(always)]
+    fn number(&self, s: S, sum: S::V, _row: usize, panel: usize) -> S::V {
+        s.mul(sum, self.scales[panel])
     }
 }
 
 /// The same rounded to `inner`, times a factor, plus a residual.
-struct Added<'a, S: Simd> {
-    scaled: Scaled<'a, S>,
+struct Added<S: Simd> {
+    scaled: Scaled<S>,
     inner: Levels,
     factor: S::V,
+    /// The column of the first row.
     residual: *const u8,
     residual_stride: usize,
-    /// Bytes of a row.
+    /// Bytes of a row of the first panel.
     n: usize,
     other: S::V,
     shift: S::V,
 }
 
-impl<S: Simd> Numbers<S> for Added<'_, S> {
+impl<S: Simd> Numbers<S> for Added<S> {
     #[inline(always)]
-    fn row(&self, s: S, row: usize) -> S::V {
-        let level = self.inner.bounded(s, s.round(self.scaled.row(s, row)));
-        let from = self.residual.wrapping_add(row * self.residual_stride);
+    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
+        let level = self.inner.bounded(s, s.round(self.scaled.number(s, sum, row, panel)));
+        let from = self.residual.wrapping_add(row * self.residual_stride + panel * LANES);
         // SAFETY: the residual has the output's shape.
         let byte = s.floats(unsafe { s.load_bytes(from, self.n) });
         s.add(s.mul(level, self.factor), s.add(s.mul(byte, self.other), self.shift))
@@ -366,18 +398,56 @@ impl<S: Simd> Numbers<S> for Added<'_, S> {
 }
 
 /// Sums rounded to `inner`, and their hard-swish.
-struct HardSwish<'a, S: Simd> {
-    scaled: Scaled<'a, S>,
+struct HardSwish<S: Simd> {
+    scaled: Scaled<S>,
     inner: Levels,
     unit: S::V,
     inverse: S::V,
 }
 
-impl<S: Simd> Numbers<S> for HardSwish<'_, S> {
+impl<S: Simd> Numbers<S> for HardSwish<S> {
     #[inline(always)]
-    fn row(&self, s: S, row: usize) -> S::V {
-        let level = self.inner.bounded(s, s.round(self.scaled.row(s, row)));
+    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
+        let level = self.inner.bounded(s, s.round(self.scaled.number(s, sum, row, panel)));
         s.mul(Activation::HardSwish.apply(s, s.mul(level, self.unit)), self.inverse)
+    }
+}
+
+/// Sums of `N` rows and `P` whole panels in registers.
+pub(super) struct Registers<'a, S: Simd, const N: usize, const P: usize> {
+    pub(super) sums: &'a [[S::V; P]; N],
+    /// The first row and column in the output.
+    pub(super) row: usize,
+    pub(super) column: usize,
+    pub(super) out_stride: usize,
+}
+
+impl<S: Simd, const N: usize, const P: usize> Registers<'_, S, N, P> {
+    /// Stores their bytes, if all that follows is to scale and to bound them: the loops of other steps are not unrolled, and
+    /// would have the sums in memory from the start.
+    ///
+    /// # Safety
+    /// As of [`Finish::run_on`].
+    #[inline(always)]
+    pub(super) unsafe fn run_on(self, s: S, steps: &ByteSteps, out: Start) -> bool {
+        let (Some(Way::Scaled { inverse, to }), Start::Bytes(out)) = (steps.way, out) else { return false };
+        let Self { sums, row, column, out_stride } = self;
+        let numbers = Scaled::new(s, steps, column, P * LANES, inverse);
+        // Four vectors at a time, of as many rows as that is; the last rows overlap those before, and are computed again.
+        let rows = const { 4 / P };
+        for part in 0..N.div_ceil(rows) {
+            let first = if part * rows + rows > N { N - rows } else { part * rows };
+            let mut v = [s.splat(0.0); 4];
+            let mut places = [out; 4];
+            for i in 0..4 {
+                let (at, panel) = (first + i / P, i % P);
+                v[i] = numbers.number(s, s.floats(sums[at][panel]), row + at, panel);
+                places[i] = out.wrapping_add((row + at) * out_stride + column + panel * LANES);
+            }
+            // SAFETY: the caller vouches for the output.
+            unsafe { s.store_levels(places, v, to) };
+        }
+        true
     }
 }
 
@@ -387,38 +457,38 @@ impl Job for Finish<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let steps = self.steps;
-        for panel in 0..self.panels {
-            let n = (self.columns - panel * LANES).min(LANES);
-            let column = self.column + panel * LANES;
-            // SAFETY: there is a scale for each column.
-            let scale = unsafe { s.load_part(steps.scales.wrapping_add(column), n) };
+        let mut panel = 0;
+        while panel < self.panels {
+            let left = self.columns - panel * LANES;
+            let (column, n) = (self.column + panel * LANES, left.min(LANES));
             if let (Some(way), Start::Bytes(out)) = (steps.way, self.out) {
-                let place = (out.wrapping_add(self.row * self.out_stride + column), n);
-                let scaled = |unit: f32| Scaled { finish: &self, panel, scale: s.mul(scale, s.splat(unit)) };
-                match way {
-                    Way::Scaled { inverse, to } => self.store(s, &scaled(inverse), to, place),
+                let scaled = |inverse: f32| Scaled::new(s, steps, column, left, inverse);
+                panel += match way {
+                    Way::Scaled { inverse, to } => self.store(s, &scaled(inverse), to, panel, out),
                     Way::Added { inner, factor, other, shift, to } => {
                         let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
-                        let residual = steps.residual.wrapping_add(self.row * steps.residual_stride + column);
-                        let residual_stride = steps.residual_stride;
+                        let (residual, residual_stride) = (steps.residual.wrapping_add(column), steps.residual_stride);
                         let scaled = scaled(inner.inverse);
                         let added = Added { scaled, inner, factor, residual, residual_stride, n, other, shift };
-                        self.store(s, &added, to, place);
+                        self.store(s, &added, to, panel, out)
                     }
-                    Way::HardSwish { inner, scale: unit, inverse, to } => {
-                        let (unit, inverse) = (s.splat(unit), s.splat(inverse));
+                    Way::HardSwish { inner, scale, inverse, to } => {
+                        let (unit, inverse) = (s.splat(scale), s.splat(inverse));
                         let swish = HardSwish { scaled: scaled(inner.inverse), inner, unit, inverse };
-                        self.store(s, &swish, to, place);
+                        self.store(s, &swish, to, panel, out)
                     }
-                }
+                };
                 continue;
             }
+            // SAFETY: there is a scale for each column.
+            let scale = unsafe { s.load_part(steps.scales.wrapping_add(column), n) };
             let columns = Columns { finish: &self, steps, panel, n, column, scale };
             match (self.out, steps.to) {
                 (Start::Bytes(out), Some(levels)) => columns.bytes(s, out, levels),
                 (Start::Floats(out), _) => columns.floats(s, out),
                 (Start::Bytes(_), None) => {}
             }
+            panel += 1;
         }
     }
 }
