@@ -7,13 +7,22 @@ use crate::arch::{LANES, Simd};
 /// Vectors that are folded side by side, so that none waits for the one before.
 const SIDE: usize = 4;
 
-/// Folds vectors of `x` into `start` with `step`, in four strands that `join` makes one. Lanes beyond the end are `fill`.
+/// What is folded with the elements at the end that are no whole vector.
+#[derive(Clone, Copy)]
+pub(crate) enum Rest {
+    /// This.
+    Fill(f32),
+    /// Elements before them, which change nothing when they are folded again, or where the fold starts if there are too few.
+    Again,
+}
+
+/// Folds vectors of `x` into `start` with `step`, in four strands that `join` makes one.
 #[inline(always)]
 pub(crate) fn fold<S: Simd>(
     s: S,
     x: &[f32],
     start: f32,
-    fill: f32,
+    at_end: Rest,
     step: impl Fn(S::V, S::V) -> S::V,
     join: impl Fn(S::V, S::V) -> S::V,
 ) -> S::V {
@@ -29,9 +38,16 @@ pub(crate) fn fold<S: Simd>(
         strands[0] = step(strands[0], s.read(vector));
     }
     if !rest.is_empty() {
-        let mut lanes = [fill; LANES];
-        lanes[..rest.len()].copy_from_slice(rest);
-        strands[1] = step(strands[1], s.read(&lanes));
+        let rest = match at_end {
+            Rest::Fill(0.0) => s.read(rest),
+            Rest::Again if x.len() >= LANES => s.read(&x[x.len() - LANES..]),
+            Rest::Fill(_) | Rest::Again => {
+                let mut lanes = [if let Rest::Fill(fill) = at_end { fill } else { start }; LANES];
+                lanes[..rest.len()].copy_from_slice(rest);
+                s.read(&lanes)
+            }
+        };
+        strands[1] = step(strands[1], rest);
     }
     join(join(strands[0], strands[1]), join(strands[2], strands[3]))
 }
@@ -46,7 +62,7 @@ pub(crate) fn sum<S: Simd>(s: S, x: &[f32], fill: f32, f: impl Fn(S::V) -> S::V)
             s,
             block,
             0.0,
-            fill,
+            Rest::Fill(fill),
             #[inline(always)]
             |sum, x| s.add(sum, f(x)),
             #[inline(always)]
@@ -64,7 +80,7 @@ pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
         s,
         x,
         f32::NEG_INFINITY,
-        f32::NEG_INFINITY,
+        Rest::Again,
         #[inline(always)]
         |a, b| s.max(a, b),
         #[inline(always)]

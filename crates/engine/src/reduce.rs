@@ -128,12 +128,11 @@ impl Job for Rows<'_> {
 
 #[inline(always)]
 fn extreme<S: Simd>(s: S, x: &[f32], fold: Fold, wins: impl Fn(f32, f32) -> bool) -> f32 {
-    let start = fold.start();
     let extremes = fold::fold(
         s,
         x,
-        start,
-        start,
+        fold.start(),
+        fold::Rest::Again,
         #[inline(always)]
         |a, b| fold.step(s, a, b),
         #[inline(always)]

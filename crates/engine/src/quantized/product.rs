@@ -13,7 +13,7 @@ use super::rows::{ByteRows, by_copies};
 use super::tail::{ByteSteps, Finish, Registers, Start};
 
 /// What one block of rows may need.
-pub(super) const MAX_POINTERS: usize = 2048;
+pub(super) const MAX_POINTERS: usize = 4096;
 
 /// Bytes of copies that a block of rows may need.
 pub(super) const COPIES: usize = 64 << 10;

@@ -16,7 +16,7 @@ use super::error;
 use super::lower::affine_of;
 
 /// Most positions of a window: the driver points to all of them.
-const MAX_TAPS: usize = 100;
+const MAX_TAPS: usize = 256;
 
 /// Columns that a window may reach over.
 const MAX_REACH: usize = 128;
