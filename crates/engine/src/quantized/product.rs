@@ -133,7 +133,17 @@ impl<R: ByteRows> Job for Block<'_, R> {
                 let together = (panels.end - panel).min(S::PANELS);
                 let group_column = panel * LANES;
                 let weights = product.packed.as_ptr().wrapping_add((group * group_panels + panel) * panel_bytes);
+                // Each tile asks for a part of the next panels, if there are any.
+                let is_last = panel + together >= panels.end;
+                let tiles = (count / S::QUAD_ROWS).max(1);
+                let (ahead, ahead_step) = if is_last {
+                    (weights, 0)
+                } else {
+                    (weights.wrapping_add(together * panel_bytes), (4 * LANES).div_ceil(tiles))
+                };
                 let tile = Tile {
+                    ahead,
+                    ahead_step,
                     steps: &product.steps,
                     out: product.out,
                     out_stride: product.out_stride,
@@ -172,6 +182,9 @@ struct Tile<'a> {
     /// The first panel, and the bytes to the next.
     weights: *const i8,
     weights_stride: usize,
+    /// What is asked for in the first step, and bytes to what is in the next one; of a second panel likewise.
+    ahead: *const i8,
+    ahead_step: usize,
     /// The first row and column in the output.
     row: usize,
     column: usize,
@@ -194,6 +207,7 @@ impl Tile<'_> {
                         s.vectorize(Fixed::<$rows, P>(self));
                         left -= $rows;
                         self.row += $rows;
+                        self.ahead = self.ahead.wrapping_add(self.taps * self.quads * self.ahead_step);
                         self.pointers = self.pointers.wrapping_add($rows);
                     }
                 }
@@ -228,7 +242,7 @@ impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
                 }
             }
         }
-        let mut weights = tile.weights;
+        let (mut weights, mut ahead) = (tile.weights, tile.ahead);
         for tap in 0..tile.taps {
             let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
             let mut left = [core::ptr::null::<u8>(); N];
@@ -241,6 +255,12 @@ impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
                 for p in 0..P {
                     // SAFETY: each panel has 64 weights for each four of K.
                     right[p] = unsafe { s.load(weights.wrapping_add(p * tile.weights_stride).cast()) };
+                }
+                if const { N == S::QUAD_ROWS } {
+                    for p in 0..P {
+                        s.prefetch(ahead.wrapping_add(p * tile.weights_stride).cast());
+                    }
+                    ahead = ahead.wrapping_add(tile.ahead_step);
                 }
                 for r in 0..N {
                     // SAFETY: each pointer is to four bytes for each step.
