@@ -76,12 +76,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type Dots: Simd;
     const MAY_DOT: bool = false;
 
-    /// What [`quads`](Self::quads) gives, or nothing of interest.
-    type Quads: Simd;
-    const MAY_QUAD: bool = false;
-
     /// Runs a job in a function compiled for this instruction set.
     fn vectorize<J: Job>(self, job: J) -> J::Out;
+
+    /// The same with [`dot4`](Self::dot4) as an instruction, if the processor has it.
+    #[inline(always)]
+    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
+        self.vectorize(job)
+    }
+
+    /// Whether the processor has [`dot4`](Self::dot4) as an instruction.
+    #[inline(always)]
+    fn has_quads(self) -> bool {
+        false
+    }
 
     fn splat(self, x: f32) -> Self::V;
 
@@ -178,13 +186,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn dot(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
         dot_portably(self, a, b, sum)
-    }
-
-    /// This instruction set with [`dot4`](Self::dot4) as an instruction, if the processor has it, which is possible only with
-    /// [`MAY_QUAD`](Self::MAY_QUAD).
-    #[inline(always)]
-    fn quads(self) -> Option<Self::Quads> {
-        None
     }
 
     /// For each lane, whose bits are an `i32` in `sum` and the result, `sum` and the products of the four `u8` of `a` with the
@@ -442,7 +443,7 @@ pub(crate) enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512<{ avx512::PLAIN }>),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon<false>),
+    Neon(neon::Neon<{ neon::PLAIN }>),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     Simd128(wasm::Wasm<false>),
     #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
@@ -469,6 +470,8 @@ impl Level {
             Isa::Neon => neon::Neon::new().map(Level::Neon),
             #[cfg(target_arch = "aarch64")]
             Isa::NeonDot => neon::Neon::with_quads().map(Level::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => neon::Neon::with_mixed_quads().map(Level::Neon),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(Level::Simd128(wasm::Wasm::<false>::new())),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
@@ -496,17 +499,19 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Level::Sse2(_) => Isa::Sse2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2(simd) if simd.quads().is_some() => Isa::AvxVnni,
+            Level::Avx2(simd) if simd.has_quads() => Isa::AvxVnni,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(simd) if simd.dots().is_some() => Isa::Avx512Bf16,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(simd) if simd.quads().is_some() => Isa::Avx512Vnni,
+            Level::Avx512(simd) if simd.has_quads() => Isa::Avx512Vnni,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => Isa::Avx512,
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(simd) if simd.quads().is_some() => Isa::NeonDot,
+            Level::Neon(simd) if simd.has_mixed_quads() => Isa::NeonI8mm,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(simd) if simd.has_quads() => Isa::NeonDot,
             #[cfg(target_arch = "aarch64")]
             Level::Neon(_) => Isa::Neon,
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]

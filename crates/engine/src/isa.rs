@@ -24,6 +24,8 @@ pub enum Isa {
     Neon,
     /// The same with DotProd, products of four bytes.
     NeonDot,
+    /// The same with I8MM, whose products are of bytes without a sign too.
+    NeonI8mm,
     /// WebAssembly with 128-bit vectors.
     Simd128,
     /// WebAssembly with 128-bit vectors and relaxed operations on them.
@@ -42,6 +44,7 @@ impl Isa {
         Isa::Avx512Bf16,
         Isa::Neon,
         Isa::NeonDot,
+        Isa::NeonI8mm,
         Isa::Simd128,
         Isa::RelaxedSimd,
     ];
@@ -65,7 +68,7 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `neon-dot`, `simd128` or `relaxed-simd`.
+    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `neon-dot`, `neon-i8mm`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -77,6 +80,7 @@ impl Isa {
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Neon => "neon",
             Isa::NeonDot => "neon-dot",
+            Isa::NeonI8mm => "neon-i8mm",
             Isa::Simd128 => "simd128",
             Isa::RelaxedSimd => "relaxed-simd",
         }

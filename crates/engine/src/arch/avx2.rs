@@ -106,14 +106,12 @@ unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type V = [__m256; 2];
     type Dots = Self;
-    type Quads = Avx2<true>;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 6;
     const VECTORS: usize = 8;
     const QUAD_ROWS: usize = if VNNI { 6 } else { 4 };
-    const MAY_QUAD: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
@@ -128,8 +126,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn quads(self) -> Option<Avx2<true>> {
-        self.quads.map(|quads| Avx2 { quads: Some(quads) })
+    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
+        let Some(quads) = self.quads else { return self.vectorize(job) };
+        // SAFETY: the token is there only where the processor has AVX-VNNI.
+        unsafe { enter_quads(Avx2 { quads: Some(quads) }, job) }
+    }
+
+    #[inline(always)]
+    fn has_quads(self) -> bool {
+        self.quads.is_some()
     }
 
     #[inline(always)]

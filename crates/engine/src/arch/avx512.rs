@@ -97,7 +97,6 @@ macro_rules! with {
 impl<const WITH: u8> Simd for Avx512<WITH> {
     type V = __m512;
     type Dots = Avx512<BF16>;
-    type Quads = Avx512<VNNI>;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;
@@ -105,7 +104,6 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     const VECTORS: usize = 32;
     const QUAD_ROWS: usize = if WITH == VNNI { 14 } else { 12 };
     const MAY_DOT: bool = true;
-    const MAY_QUAD: bool = true;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
@@ -162,8 +160,15 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     }
 
     #[inline(always)]
-    fn quads(self) -> Option<Avx512<VNNI>> {
-        self.quads.map(|quads| Avx512 { dots: self.dots, quads: Some(quads) })
+    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
+        let Some(quads) = self.quads else { return self.vectorize(job) };
+        // SAFETY: the token is there only where the processor has VNNI.
+        unsafe { enter_quads(Avx512 { dots: self.dots, quads: Some(quads) }, job) }
+    }
+
+    #[inline(always)]
+    fn has_quads(self) -> bool {
+        self.quads.is_some()
     }
 
     #[inline(always)]

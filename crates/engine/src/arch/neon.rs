@@ -5,39 +5,69 @@ use core::arch::aarch64::*;
 use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
 use super::{Job, MANTISSA, SQRT_HALF, Simd};
 
-/// Advanced SIMD, part of every 64-bit Arm target with floating point. With `DOT`, its code may use products of four bytes
+/// Advanced SIMD, part of every 64-bit Arm target with floating point. Code for [`DOT`] or [`I8MM`] may use that extension
 /// too.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon<const DOT: bool> {
-    quads: Option<DotProd>,
+pub(crate) struct Neon<const WITH: u8> {
+    quads: Option<Quads>,
 }
 
-/// That the processor has the extension DotProd.
-#[derive(Clone, Copy)]
-struct DotProd(());
+/// No extension.
+pub(crate) const PLAIN: u8 = 0;
 
-impl Neon<false> {
+/// Products of four bytes with signs.
+const DOT: u8 = 1;
+
+/// Products of four bytes without signs with such that have them.
+const I8MM: u8 = 2;
+
+/// The extension that the processor has for products of four bytes.
+#[derive(Clone, Copy)]
+enum Quads {
+    DotProd,
+    I8mm,
+}
+
+impl Neon<PLAIN> {
     pub(crate) fn new() -> Option<Self> {
         cfg!(target_feature = "neon").then_some(Self { quads: None })
     }
 
-    /// With products of bytes.
+    /// With products of bytes that have signs.
     pub(crate) fn with_quads() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::arch::is_aarch64_feature_detected!("dotprod");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "dotprod");
-        Self::new().filter(|_| found).map(|_| Self { quads: Some(DotProd(())) })
+        Self::new().filter(|_| found).map(|_| Self { quads: Some(Quads::DotProd) })
+    }
+
+    /// With products of bytes of which one side has no signs.
+    pub(crate) fn with_mixed_quads() -> Option<Self> {
+        #[cfg(feature = "std")]
+        let found = std::arch::is_aarch64_feature_detected!("i8mm");
+        #[cfg(not(feature = "std"))]
+        let found = cfg!(target_feature = "i8mm");
+        Self::new().filter(|_| found).map(|_| Self { quads: Some(Quads::I8mm) })
+    }
+
+    pub(crate) fn has_mixed_quads(self) -> bool {
+        matches!(self.quads, Some(Quads::I8mm))
     }
 }
 
 #[target_feature(enable = "neon")]
-fn enter<J: Job>(simd: Neon<false>, job: J) -> J::Out {
+fn enter<J: Job>(simd: Neon<PLAIN>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "neon,dotprod")]
-fn enter_quads<J: Job>(simd: Neon<true>, job: J) -> J::Out {
+fn enter_quads<J: Job>(simd: Neon<DOT>, job: J) -> J::Out {
+    job.run(simd)
+}
+
+#[target_feature(enable = "neon,i8mm")]
+fn enter_mixed_quads<J: Job>(simd: Neon<I8MM>, job: J) -> J::Out {
     job.run(simd)
 }
 
@@ -83,6 +113,24 @@ fn dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
     vreinterpretq_f32_s32(vaddq_s32(signed_dot(a, b, vreinterpretq_s32_f32(sum)), sums))
 }
 
+/// Products of unsigned bytes with signed ones.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn mixed_dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+    let mut sum = sum;
+    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
+    unsafe {
+        core::arch::asm!(
+            "usdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
 /// # Safety
 /// 16 bytes are readable.
 #[target_feature(enable = "neon")]
@@ -106,8 +154,9 @@ unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
 unsafe fn narrow(v: [float32x4_t; 4], to: *mut u8) {
     let low = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[0])), vcvtnq_u32_f32(v[1]));
     let high = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[2])), vcvtnq_u32_f32(v[3]));
+    let bytes = vmovn_high_u16(vmovn_u16(low), high);
     // SAFETY: the caller vouches for 16 bytes.
-    unsafe { vst1q_u8(to, vmovn_high_u16(vmovn_u16(low), high)) };
+    unsafe { vst1q_u8(to, bytes) };
 }
 
 /// The low four bits of bytes, 8 less.
@@ -136,33 +185,48 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
     columns.map(|v| vreinterpretq_f32_f64(v))
 }
 
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const WITH: u8> Simd for Neon<WITH> {
     type V = [float32x4_t; 4];
     type Dots = Self;
-    type Quads = Neon<true>;
 
     const ROWS: usize = 6;
     const PANELS: usize = 1;
     const PIXELS: usize = 5;
     const VECTORS: usize = 8;
-    const QUAD_ROWS: usize = if DOT { 4 } else { 2 };
-    const MAY_QUAD: bool = true;
+    const QUAD_ROWS: usize = match WITH {
+        I8MM => 6,
+        DOT => 4,
+        _ => 2,
+    };
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
         let Self { quads } = self;
-        if const { DOT } {
-            // SAFETY: a `Neon<true>` comes from `quads`, which only gives one where the processor has DotProd.
-            unsafe { enter_quads(Neon { quads }, job) }
-        } else {
+        match const { WITH } {
+            // SAFETY: a `Neon<I8MM>` and a `Neon<DOT>` come from `vectorize_quads`.
+            I8MM => unsafe { enter_mixed_quads(Neon { quads }, job) },
+            // SAFETY: likewise.
+            DOT => unsafe { enter_quads(Neon { quads }, job) },
             // SAFETY: a `Neon` exists only where the target has Advanced SIMD.
-            unsafe { enter(Neon { quads }, job) }
+            _ => unsafe { enter(Neon { quads }, job) },
         }
     }
 
     #[inline(always)]
-    fn quads(self) -> Option<Neon<true>> {
-        self.quads.map(|quads| Neon { quads: Some(quads) })
+    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
+        let Self { quads } = self;
+        match quads {
+            // SAFETY: this is there only where the processor has I8MM.
+            Some(Quads::I8mm) => unsafe { enter_mixed_quads(Neon { quads }, job) },
+            // SAFETY: this is there only where the processor has DotProd.
+            Some(Quads::DotProd) => unsafe { enter_quads(Neon { quads }, job) },
+            None => self.vectorize(job),
+        }
+    }
+
+    #[inline(always)]
+    fn has_quads(self) -> bool {
+        self.quads.is_some()
     }
 
     bytes_by_quarters!(widen, narrow);
@@ -184,7 +248,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     by_quarters! {
-        dot4(a, b, sum) => if const { DOT } { dot4(a, b, sum) } else { dot4_by_pairs(a, b, sum) };
+        dot4(a, b, sum) => match const { WITH } {
+            I8MM => mixed_dot4(a, b, sum),
+            DOT => dot4(a, b, sum),
+            _ => dot4_by_pairs(a, b, sum),
+        };
         floats(v) => vcvtq_f32_s32(vreinterpretq_s32_f32(v));
         push_byte(above, below) => {
             let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above));

@@ -38,7 +38,6 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 impl Simd for Scalar {
     type V = [f32; LANES];
     type Dots = Self;
-    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;
@@ -186,7 +185,6 @@ macro_rules! forward {
 impl Simd for WideScalar {
     type V = [f32; LANES];
     type Dots = Self;
-    type Quads = Self;
 
     const ROWS: usize = 14;
     const PANELS: usize = 2;

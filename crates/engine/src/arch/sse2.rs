@@ -130,7 +130,6 @@ fn high_nibbles(v: __m128) -> __m128 {
 impl Simd for Sse2 {
     type V = [__m128; 4];
     type Dots = Self;
-    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;

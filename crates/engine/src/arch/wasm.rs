@@ -99,7 +99,6 @@ fn high_nibbles(v: v128) -> v128 {
 impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     type V = [v128; 4];
     type Dots = Self;
-    type Quads = Self;
 
     const ROWS: usize = 2;
     const PANELS: usize = 1;

@@ -243,7 +243,7 @@ impl Job for QuadChains {
         const fn chains<S: Simd, const N: usize>() -> usize {
             N
         }
-        if s.quads().is_none() { 0 } else { with_chains!(S, chains()) }
+        if s.has_quads() { with_chains!(S, chains()) } else { 0 }
     }
 }
 
@@ -257,10 +257,8 @@ impl Job for Quads {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if const { S::MAY_QUAD }
-            && let Some(quads) = s.quads()
-        {
-            quads.vectorize(QuadsOf { rounds: self.rounds });
+        if s.has_quads() {
+            s.vectorize_quads(QuadsOf { rounds: self.rounds });
         }
     }
 }

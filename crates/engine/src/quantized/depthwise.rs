@@ -101,13 +101,7 @@ impl Job for Entry<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let lines = Lines { depthwise: self.depthwise, lines: self.lines };
-        if const { S::MAY_QUAD }
-            && let Some(quads) = s.quads()
-        {
-            quads.vectorize(lines);
-        } else {
-            s.vectorize(lines);
-        }
+        s.vectorize_quads(lines);
     }
 }
 

@@ -88,13 +88,7 @@ impl Job for Entry<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let panels = Panels { product: self.product, share: self.share };
-        if const { S::MAY_QUAD }
-            && let Some(quads) = s.quads()
-        {
-            quads.vectorize(panels);
-        } else {
-            s.vectorize(panels);
-        }
+        s.vectorize_quads(panels);
     }
 }
 

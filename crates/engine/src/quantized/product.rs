@@ -87,13 +87,7 @@ impl<R: ByteRows> Job for Entry<'_, R> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let block = Block { product: self.product, share: self.share };
-        if const { S::MAY_QUAD }
-            && let Some(quads) = s.quads()
-        {
-            quads.vectorize(block);
-        } else {
-            s.vectorize(block);
-        }
+        s.vectorize_quads(block);
     }
 }
 
