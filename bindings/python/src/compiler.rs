@@ -80,6 +80,7 @@ pub struct QuantizationRequest<'py> {
     keep: Vec<String>,
     bias_correction: bool,
     min_snr: Option<f64>,
+    embeddings: Option<u32>,
     /// Names of methods, each with the arguments of calls.
     samples: Vec<(String, Vec<Vec<Bound<'py, PyAny>>>)>,
 }
@@ -96,6 +97,9 @@ impl QuantizationRequest<'_> {
         quantization = self.keep.into_iter().fold(quantization, Quantization::keep);
         if let Some(least) = self.min_snr {
             quantization = quantization.min_snr(least);
+        }
+        if let Some(bits) = self.embeddings {
+            quantization = quantization.embeddings(bits);
         }
         for (method, calls) in self.samples {
             let value = |argument: &Bound<'_, PyAny>| copied(py, &Argument::of(argument, &mut None)?);

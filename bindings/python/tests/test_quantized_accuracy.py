@@ -159,6 +159,18 @@ def test_sentences_in_4_bits_without_pytorch(embeddings):
         assert len(program.buffer) <= 0.16 * program.quantization.bytes_before + 30_522 * 384 * 4 + 1_500_000
 
 
+def test_tables_of_words_become_integers_too(embeddings):
+    model, inputs, expected = embeddings
+    for bits, cosine, share in ((8, 0.99, 0.26), (4, 0.97, 0.21)):
+        quantization = rushlight.Quantization("int8-dynamic", embeddings=bits)
+        program = rushlight.export(model, inputs[0], quantize=quantization, backend="cpu")
+        assert_near(program, inputs, expected, cosine)
+        tables = [layer for layer in program.quantization.layers if layer.op == "aten::embedding"]
+        assert [layer.sizes for layer in tables].count([30_522, 384]) == 1
+        # All but a few vectors are integers.
+        assert len(program.buffer) <= share * program.quantization.bytes_before + 500_000
+
+
 def test_static_int8_falls_back_to_floats_for_what_it_would_spoil(embeddings):
     model, inputs, expected = embeddings
     shown, compared = slice(0, 50), slice(50, None)

@@ -60,6 +60,11 @@ pub struct Quantize {
     #[arg(long, default_value = "mse", value_name = "ROUNDING", value_parser = named::<Rounding>(Rounding::ALL.map(Rounding::name)))]
     weights: Rounding,
 
+    /// Make the tables of embeddings integers of so many bits too: 8, by row, or 4, in groups of 32. The backend `cpu`, and
+    /// others that know tables of integers, read them as they are
+    #[arg(long, value_name = "BITS")]
+    embeddings: Option<u32>,
+
     /// Modules that stay floats, by name; `*` is any text. May be repeated
     #[arg(long, value_name = "PATTERN")]
     keep: Vec<String>,
@@ -105,6 +110,9 @@ impl Quantize {
             .rounding(self.weights)
             .bias_correction(!self.no_bias_correction)
             .calibrate("forward", self.samples(&inputs)?);
+        if let Some(bits) = self.embeddings {
+            quantization = quantization.embeddings(bits);
+        }
         quantization = self.keep.iter().fold(quantization, Quantization::keep);
         if let Some(least) = self.min_snr {
             quantization = quantization.min_snr(least);

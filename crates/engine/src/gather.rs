@@ -1,9 +1,9 @@
 //! Rows of a table, picked by integers.
 #![allow(unsafe_code)]
 
-use crate::Engine;
 use crate::error::{Error, at_least, size};
 use crate::split::Output;
+use crate::{Engine, Integers};
 
 /// Integers of either width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,14 @@ impl Indices<'_> {
     }
 }
 
+/// Rows to pick from.
+#[derive(Debug, Clone, Copy)]
+pub enum Table<'a> {
+    Floats(&'a [f32]),
+    /// The columns of a packed matrix of integers are the rows.
+    Integers(Integers<'a>),
+}
+
 /// Row `i` of `y`, of `columns` floats, becomes row `indices[i]` of `table`, which has as many rows as it holds.
 ///
 /// # Errors
@@ -52,7 +60,7 @@ impl Indices<'_> {
 pub fn gather<'a>(
     engine: &Engine,
     columns: usize,
-    table: &[f32],
+    table: Table<'_>,
     indices: impl Into<Indices<'a>>,
     y: &mut [f32],
 ) -> Result<(), Error> {
@@ -61,7 +69,10 @@ pub fn gather<'a>(
     if columns == 0 {
         return Ok(());
     }
-    let rows = table.len() / columns;
+    let rows = match table {
+        Table::Floats(table) => table.len() / columns,
+        Table::Integers(table) => table.columns(),
+    };
     for i in 0..indices.len() {
         let index = indices.get(i);
         if usize::try_from(index).is_ok_and(|index| index < rows) {
@@ -75,7 +86,10 @@ pub fn gather<'a>(
         let y = unsafe { y.slice(range.start * columns..range.end * columns) };
         for (i, y) in range.zip(y.chunks_exact_mut(columns)) {
             let row = indices.get(i) as usize;
-            y.copy_from_slice(&table[row * columns..][..columns]);
+            match table {
+                Table::Floats(table) => y.copy_from_slice(&table[row * columns..][..columns]),
+                Table::Integers(table) => table.column(row, y),
+            }
         }
     });
     Ok(())

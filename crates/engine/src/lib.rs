@@ -49,7 +49,7 @@ pub use convert::{Half, narrow, widen};
 pub use copy::{Copy, Movable, copy, fill};
 pub use elementwise::{Binary, Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;
-pub use gather::{Indices, gather};
+pub use gather::{Indices, Table, gather};
 pub use gemm::{Gemm, Matmul, gemm, matmul, matmul_scratch};
 pub use isa::Isa;
 pub use normalise::{Normalise, normalise};

@@ -251,20 +251,22 @@ impl IntegersShape {
         group.is_multiple_of(2).then_some(Self { is_four_bits, has_zeros, group, rows })
     }
 
-    /// What the first bytes say of a matrix of `k` rows.
-    pub(crate) fn from_head(head: &[u8; INTEGERS_HEAD], k: usize) -> Option<Self> {
-        let [bits, has_zeros, 0, 0, g0, g1, g2, g3, rest @ ..] = *head else { return None };
+    /// What the first bytes say of a matrix of `k` rows, and its columns.
+    pub(crate) fn from_head(head: &[u8; INTEGERS_HEAD], k: usize) -> Option<(Self, usize)> {
+        let [bits, has_zeros, 0, 0, g0, g1, g2, g3, n0, n1, n2, n3, rest @ ..] = *head else { return None };
         let group = usize::try_from(u32::from_le_bytes([g0, g1, g2, g3])).ok()?;
-        let is_known = matches!(bits, 4 | 8) && has_zeros <= 1 && rest == [0; 8];
+        let columns = usize::try_from(u32::from_le_bytes([n0, n1, n2, n3])).ok()?;
+        let is_known = matches!(bits, 4 | 8) && has_zeros <= 1 && rest == [0; 4];
         let shape = Self::new(bits == 4, has_zeros == 1, group, k).filter(|_| is_known)?;
-        (shape.group == group).then_some(shape)
+        (shape.group == group).then_some((shape, columns))
     }
 
-    fn head(&self) -> [u8; INTEGERS_HEAD] {
+    fn head(&self, columns: u32) -> [u8; INTEGERS_HEAD] {
         let mut head = [0; INTEGERS_HEAD];
         head[0] = if self.is_four_bits { 4 } else { 8 };
         head[1] = u8::from(self.has_zeros);
         head[4..8].copy_from_slice(&(self.group as u32).to_le_bytes());
+        head[8..12].copy_from_slice(&columns.to_le_bytes());
         head
     }
 
@@ -302,8 +304,10 @@ impl IntegerMatrix {
     }
 }
 
-/// Bytes of a packed matrix of integers; `None` if that does not fit in `usize`, or groups have an odd number of rows.
+/// Bytes of a packed matrix of integers; `None` if that does not fit in `usize` or its columns in 32 bits, or groups have an
+/// odd number of rows.
 pub fn integers_len(matrix: &IntegerMatrix) -> Option<usize> {
+    u32::try_from(matrix.n).ok()?;
     let panels = matrix.n.div_ceil(PANEL);
     panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(INTEGERS_HEAD)
 }
@@ -311,8 +315,8 @@ pub fn integers_len(matrix: &IntegerMatrix) -> Option<usize> {
 /// Packs a matrix of integers, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / group, n)`, into
 /// memory of [`integers_len`], all of which is written, for [`Weights::Integers`](crate::Weights::Integers).
 ///
-/// 16 bytes say what follows: the bits, whether there are zeros, two of nothing, the rows of a group as a little-endian `u32`,
-/// and eight of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`, 16 zeros as bytes
+/// 16 bytes say what follows: the bits, whether there are zeros, two of nothing, the rows of a group and the columns as
+/// little-endian `u32`, and four of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`, 16 zeros as bytes
 /// if there are any, and the weights row by row, 16 bytes each. Of four bits a byte has the weight of an even row in its low
 /// bits and that of the next in its high ones. Integers and zeros are 8, or 128, above themselves.
 ///
@@ -327,7 +331,7 @@ pub fn integers(
     assert_eq!(Some(packed.len()), integers_len(matrix), "memory for the weights");
     let Some(shape) = matrix.shape() else { return };
     let (head, mut rest) = packed.split_at_mut(INTEGERS_HEAD);
-    head.copy_from_slice(&shape.head());
+    head.copy_from_slice(&shape.head(u32::try_from(matrix.n).unwrap_or(u32::MAX)));
     let bias = if shape.is_four_bits { 8 } else { 128 };
     let above = |number: i8| number.cast_unsigned().wrapping_add(bias);
     for panel in 0..matrix.n.div_ceil(PANEL) {

@@ -48,6 +48,13 @@ impl Quantization {
         self
     }
 
+    /// Makes the tables of embeddings integers of 4 or 8 bits; they stay floats otherwise.
+    #[must_use]
+    pub fn embeddings(mut self, bits: u32) -> Self {
+        self.settings.embedding_bits = Some(bits);
+        self
+    }
+
     /// Modules whose layers stay floats, by name; `*` stands for any text.
     #[must_use]
     pub fn keep(mut self, pattern: impl Into<String>) -> Self {

@@ -4,7 +4,7 @@
 use std::fs;
 
 use rushlight::{
-    Code, CompiledProgram, Compiler, Error, Module, Observer, Quantization, Rounding, Scheme, Tensor, Value,
+    Code, CompiledProgram, Compiler, Error, Module, Observer, Quantization, Rounding, Scheme, Tensor, TensorView, Value,
 };
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/digits.pt2");
@@ -97,6 +97,52 @@ fn schemes_without_inputs_need_none() {
         assert!(report.layers[0].weight_snr.is_some_and(|ratio| ratio > 30.0), "{report}");
         assert_eq!(classified(&program.to_bytes().expect("bytes")).0, (0..10).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn tables_of_embeddings_become_integers() {
+    const TIED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
+    let compile = |quantization: Option<Quantization>, backend: &str| {
+        let mut compiler = Compiler::new().method("forward", TIED);
+        if let Some(quantization) = quantization {
+            compiler = compiler.quantize(quantization);
+        }
+        compiler.backend_named(backend).and_then(Compiler::compile)
+    };
+    let run = |program: &CompiledProgram| {
+        let mut module = Module::from_bytes(&program.to_bytes().expect("bytes")).expect("a program");
+        let (tokens, image) = ([5i64, 2], vec![0.25f32; 32]);
+        let tokens = TensorView::of(&[1, 2], &tokens).expect("tokens");
+        let image = TensorView::of(&[1, 2, 4, 4], &image).expect("an image");
+        let outputs = module.forward(&[tokens.into(), image.into()]).expect("a call");
+        outputs[0].as_slice::<f32>().expect("floats").to_vec()
+    };
+    let ratio = |wanted: &[f32], got: &[f32]| -> f32 {
+        let square = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|number| number * number).sum::<f32>();
+        let noise = square(&mut wanted.iter().zip(got).map(|(wanted, got)| wanted - got));
+        10.0 * (square(&mut wanted.iter().copied()) / noise).log10()
+    };
+    let floats = run(&compile(None, "cpu").expect("a model"));
+    for (bits, said) in [(8, "f32, rows of 8 bits"), (4, "f32, rows of 8 bits")] {
+        // Rows of four numbers have no groups of 32, and stay at 8 bits.
+        let quantization = || Quantization::new(Scheme::Int8Weight).embeddings(bits);
+        let program = compile(Some(quantization()), "cpu").expect("a quantized model");
+        let report = program.quantization().expect("a report");
+        let table = report.layers.iter().find(|layer| layer.op == "aten::embedding").expect("a table");
+        assert_eq!((table.name.as_str(), &table.sizes[..], table.bytes_after), ("embedding", &[6, 4][..], 48));
+        let entries = &program.compiled().report.entries;
+        let embedding = entries.iter().find(|entry| &*entry.op == "aten::embedding").expect("an embedding");
+        assert_eq!(embedding.precision.as_deref(), Some(said));
+        let got = run(&program);
+        assert!(ratio(&floats, &got) > 35.0, "{floats:?} {got:?}");
+        let portable = run(&compile(Some(quantization()), "portable").expect("a quantized model"));
+        assert!(ratio(&portable, &got) > 100.0, "{portable:?} {got:?}");
+    }
+    let kept = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(8).keep("embedding")), "cpu");
+    let kept = kept.expect("a quantized model");
+    assert!(kept.quantization().is_some_and(|report| report.layers.iter().all(|layer| layer.name != "embedding")));
+    let five = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(5)), "cpu").unwrap_err();
+    assert_eq!((five.what_came(), five.code()), (Some("5"), Code::NotSupported), "{five}");
 }
 
 #[test]

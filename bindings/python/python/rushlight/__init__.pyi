@@ -217,6 +217,7 @@ class Quantization(NamedTuple):
     keep: Sequence[str] = ()
     bias_correction: bool = True
     min_snr: Optional[float] = None
+    embeddings: Optional[int] = None
 
 class QuantizedLayer(NamedTuple):
     method: str

@@ -21,6 +21,7 @@ class Quantization(NamedTuple):
     `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers
     that make up for each other's errors on the calibration).
     `keep`: names of modules that stay floats, in which `*` is any text.
+    `embeddings`: 8 or 4 bits for the tables of embeddings, by row or in groups of 32; they stay floats by default.
     `bias_correction`: whether biases of convolutions make up for what rounding adds to the means of results.
     `min_snr`: the least signal-to-noise of the outputs in dB; the worst layers stay floats until it is reached.
     """
@@ -31,6 +32,7 @@ class Quantization(NamedTuple):
     keep: tuple = ()
     bias_correction: bool = True
     min_snr: Optional[float] = None
+    embeddings: Optional[int] = None
 
 
 class QuantizedLayer(NamedTuple):

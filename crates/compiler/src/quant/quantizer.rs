@@ -19,7 +19,7 @@ use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
 use super::taps::{self, Rows};
-use super::weights::{self, Rounded};
+use super::weights::{self, Rounded, Width};
 
 /// How a model is quantized.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Settings {
     pub scheme: Scheme,
     pub observer: Observer,
     pub rounding: Rounding,
+    /// The bits that tables of embeddings have, 4 or 8; they stay floats if `None`.
+    pub embedding_bits: Option<u32>,
     /// Patterns of the names of modules whose layers stay floats; `*` stands for any text. A name counts for all that is inside
     /// of the module.
     pub keep: Vec<String>,
@@ -45,6 +47,7 @@ impl Default for Settings {
             scheme: Scheme::default(),
             observer: Observer::default(),
             rounding: Rounding::default(),
+            embedding_bits: None,
             keep: Vec::new(),
             bias_correction: true,
             min_snr: None,
@@ -123,7 +126,7 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
     let mut outputs = Noise::default();
     for method in &methods {
         let mut work = Work::new(model, method, settings, calibration)?;
-        if work.layers.is_empty() {
+        if work.layers.is_empty() && work.tables.is_empty() {
             report.layers.extend(work.reports(&FxHashMap::default()));
             continue;
         }
@@ -147,8 +150,13 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
     Ok(report)
 }
 
-/// Settings that need inputs, without any.
+/// Settings that need inputs, without any, and bits that there are not.
 fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
+    if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
+        return Err(Error::unsupported("tables of embeddings with so many bits")
+            .expected("4 or 8")
+            .got(bits.to_string()));
+    }
     let needs = [
         (settings.scheme.is_static(), "scales of activations are chosen from inputs"),
         (settings.rounding == Rounding::Gptq, "GPTQ rounds weights for inputs"),
@@ -171,6 +179,8 @@ struct Work<'a> {
     reader: Reader<'a>,
     /// What may become integers.
     layers: Vec<Layer>,
+    /// Embeddings whose tables become integers.
+    tables: Vec<(Layer, Width)>,
     /// Other layers, each with the reason.
     kept: Vec<(Layer, String)>,
     seen: FxHashMap<ValueId, Histogram>,
@@ -200,6 +210,18 @@ impl<'a> Work<'a> {
                 Some(reason) => kept.push((layer, reason)),
             }
         }
+        let tables = match settings.embedding_bits {
+            Some(bits) => Sites::tables(model, method)
+                .into_iter()
+                .filter(|table| kept_by(table, settings).is_none())
+                .map(|table| {
+                    // Groups of four bits are whole.
+                    let is_even = reader.sizes(&table).get(1).is_some_and(|columns| columns.is_multiple_of(GROUP));
+                    (table, if bits == 4 && is_even { Width::Four } else { Width::Eight })
+                })
+                .collect(),
+            None => Vec::new(),
+        };
         Ok(Self {
             model,
             method,
@@ -208,6 +230,7 @@ impl<'a> Work<'a> {
             graph,
             reader,
             layers,
+            tables,
             kept,
             seen: FxHashMap::default(),
             chosen: FxHashMap::default(),
@@ -355,12 +378,20 @@ impl<'a> Work<'a> {
         let plain: Vec<&Layer> = self.layers.iter().filter(|layer| !self.weights.contains_key(&layer.node)).collect();
         let round = |layer: &Layer| -> Result<_, Error> {
             let matrix = reader.weights(layer)?;
-            let group = scheme.group(matrix.k);
+            let group = scheme.width().group(matrix.k);
             let rounded = weights::round(&matrix.numbers, group, scheme.width(), rounding, None);
             let ratio = rounded.ratio(&matrix.numbers);
             Ok((layer.node, rounded, ratio))
         };
-        for found in parallel_map(plain, self.threads(), round) {
+        let mut found = parallel_map(plain, self.threads(), round);
+        let round_table = |(table, width): &(Layer, Width)| -> Result<_, Error> {
+            let matrix = reader.weights(table)?;
+            let rounded = weights::round(&matrix.numbers, width.group(matrix.k), *width, rounding, None);
+            let ratio = rounded.ratio(&matrix.numbers);
+            Ok((table.node, rounded, ratio))
+        };
+        found.extend(parallel_map(self.tables.iter().collect(), self.threads(), round_table));
+        for found in found {
             let (node, rounded, ratio) = found?;
             self.weights.insert(node, rounded);
             self.weight_snr.insert(node, ratio);
@@ -400,7 +431,7 @@ impl<'a> Work<'a> {
             })?;
             for (layer, kind) in part {
                 let (matrix, gram) = (reader.weights(&layer)?, &kinds[kind].2);
-                let group = scheme.group(matrix.k);
+                let group = scheme.width().group(matrix.k);
                 let Some(mut rounded) = gptq::round(&matrix.by_tap(), gram, group, scheme.width(), threads) else {
                     continue;
                 };
@@ -458,7 +489,8 @@ impl<'a> Work<'a> {
     }
 
     fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {
-        Decisions { scheme: self.settings.scheme, sites, scales, weights: &self.weights, biases: &self.biases }
+        let (weights, tables, biases) = (&self.weights, self.tables.as_slice(), &self.biases);
+        Decisions { scheme: self.settings.scheme, sites, scales, weights, tables, biases }
     }
 
     fn quantized(&self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Model, Error> {
@@ -522,12 +554,12 @@ impl<'a> Work<'a> {
             |layer: &Layer| self.kept.iter().find(|(kept, _)| kept.node == layer.node).map(|(_, why)| why.clone());
         let others = self.kept.iter().map(|(layer, _)| layer);
         let others = others.filter(|layer| !self.layers.iter().any(|known| known.node == layer.node));
-        let report = |layer: &Layer| {
+        let report = |layer: &Layer, width: Width| {
             let (node, reason) = (&self.graph.nodes[layer.node], kept(layer));
             let sizes = self.reader.sizes(layer);
             let elements = sizes.iter().product::<usize>() as u64;
             let scales = self.weights.get(&layer.node).map_or(0, |rounded| rounded.scales.len() as u64);
-            let bits = if self.settings.scheme.has_four_bits() { 4 } else { 8 };
+            let bits = width.bits();
             LayerReport {
                 method: self.method.to_owned(),
                 name: layer.name.clone(),
@@ -542,7 +574,9 @@ impl<'a> Work<'a> {
                 kept: reason,
             }
         };
-        self.layers.iter().chain(others).map(report).collect()
+        let layers = self.layers.iter().chain(others).map(|layer| (layer, self.settings.scheme.width()));
+        let tables = self.tables.iter().map(|(table, width)| (table, *width));
+        layers.chain(tables).map(|(layer, width)| report(layer, width)).collect()
     }
 }
 
@@ -552,9 +586,14 @@ fn is_reached(noise: &Noise, least: f64) -> bool {
 }
 
 /// Why a layer cannot become integers, or is not to.
+/// The pattern of a name by which a layer is to stay as it is.
+fn kept_by<'s>(layer: &Layer, settings: &'s Settings) -> Option<&'s str> {
+    let is_named = |pattern: &&String| matches(pattern, &layer.name) || matches(&format!("{pattern}.*"), &layer.name);
+    settings.keep.iter().find(is_named).map(String::as_str)
+}
+
 fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Option<String> {
-    let is_named = |pattern: &String| matches(pattern, &layer.name) || matches(&format!("{pattern}.*"), &layer.name);
-    if let Some(pattern) = settings.keep.iter().find(|pattern| is_named(pattern)) {
+    if let Some(pattern) = kept_by(layer, settings) {
         return Some(format!("`{pattern}` is to be kept"));
     }
     let sizes = reader.sizes(layer);
@@ -565,15 +604,18 @@ fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Opt
     if !settings.scheme.is_static() && !reader.is_linear(layer) {
         return Some(format!("`{}` is for linear layers", settings.scheme.name()));
     }
-    if !k.is_multiple_of(settings.scheme.group(k)) {
+    if !k.is_multiple_of(settings.scheme.width().group(k)) {
         return Some(format!("its {k} weights for each output are no multiple of {GROUP}"));
     }
     None
 }
 
-impl Scheme {
+impl Width {
     /// How many of a row of `k` weights share a scale.
     const fn group(self, k: usize) -> usize {
-        if self.has_four_bits() { GROUP } else { k }
+        match self {
+            Self::Four => GROUP,
+            Self::Eight => k,
+        }
     }
 }

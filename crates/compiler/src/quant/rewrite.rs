@@ -19,6 +19,8 @@ pub(super) struct Decisions<'a> {
     /// For each scale of the sites its value and its zero point; none if activations are not rounded to known scales.
     pub scales: &'a [(f32, i32)],
     pub weights: &'a FxHashMap<NodeId, Rounded>,
+    /// Embeddings, whose tables become integers.
+    pub tables: &'a [(Layer, Width)],
     /// New biases of some layers.
     pub biases: &'a FxHashMap<NodeId, Vec<f32>>,
 }
@@ -70,8 +72,12 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
         }
         let takes_integers = decisions.sites.integers.contains(&id) || layer.is_some();
         substitute(&mut builder.graph.nodes[id].args, if takes_integers { &rounded } else { &given });
+        if let Some((table, width)) = decisions.tables.iter().find(|(table, _)| table.node == id) {
+            let weight = integers(&mut builder, table, decisions.weights(table)?, *width)?;
+            set(&mut builder.graph.nodes[id], "weight", weight)?;
+        }
         if let Some(layer) = layer {
-            let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme)?;
+            let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme.width())?;
             set(&mut builder.graph.nodes[id], "weight", weight)?;
             if let Some(bias) = decisions.biases.get(&id) {
                 let bias = floats(&mut builder, &format!("{}.bias", layer.name), &[bias.len() as i64], bias)?;
@@ -106,7 +112,7 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
                 *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))
             }
         };
-        let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme)?;
+        let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme.width())?;
         let mut twin = node;
         set(&mut twin, "input", input)?;
         set(&mut twin, "weight", weight)?;
@@ -164,7 +170,7 @@ fn round_input(
 }
 
 /// The numbers that the integers of a weight stand for.
-fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, scheme: Scheme) -> Result<ValueId, Error> {
+fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: Width) -> Result<ValueId, Error> {
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));
     };
@@ -175,7 +181,7 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, scheme:
     let weight = builder.constant(weight);
     let rows = shape.first().and_then(Expr::as_int).unwrap_or(1);
     let groups = rounded.scales.len() as i64 / rows.max(1);
-    let (least, greatest) = scheme.width().range();
+    let (least, greatest) = width.range();
     let mut args = vec![Arg::Value(weight)];
     let range = [Arg::from(i64::from(least)), Arg::from(i64::from(greatest)), Arg::DType(ScalarType::Char)];
     let scale_name = format!("{name}_scale");

@@ -91,6 +91,13 @@ impl Sites {
         nodes.filter_map(|node| layer(model, graph, *node)).collect()
     }
 
+    /// The embeddings of a method whose tables are constants; their inputs are the indices.
+    pub fn tables(model: &Model, method: &str) -> Vec<Layer> {
+        let Some(graph) = model.methods.get(method) else { return Vec::new() };
+        let nodes = graph.blocks[graph.body].nodes.iter();
+        nodes.filter_map(|node| table(model, graph, *node)).collect()
+    }
+
     /// What is computed in integers if these products are, and what lies between them.
     pub fn of(model: &Model, method: &str, layers: Vec<Layer>) -> Self {
         let Some(graph) = model.methods.get(method) else { return Self::default() };
@@ -214,9 +221,22 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     if !is_computed || ty.dtype != ScalarType::Float || !is_float(graph, input) || graph.constant_of(input).is_some() {
         return None;
     }
+    Some(Layer { node: id, name: module(graph, node), input, weight })
+}
+
+fn table(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
+    let node = graph.nodes.get(id).filter(|node| node.op.name() == "aten::embedding")?;
+    let value = |name: &str| node.arg(name).and_then(Arg::as_value);
+    let (input, weight) = (value("indices")?, value("weight")?);
+    let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
+    let is_table = ty.rank() == 2 && ty.dtype == ScalarType::Float;
+    is_table.then(|| Layer { node: id, name: module(graph, node), input, weight })
+}
+
+/// The path of a node's module, or else its name.
+fn module(graph: &Graph, node: &Node) -> String {
     let origin = &graph.origins[node.origin];
-    let name = if origin.module.is_empty() { &origin.node } else { &origin.module };
-    Some(Layer { node: id, name: name.clone(), input, weight })
+    if origin.module.is_empty() { origin.node.clone() } else { origin.module.clone() }
 }
 
 /// The tensors of floats that a node computes with, but weights.

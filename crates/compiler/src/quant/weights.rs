@@ -32,6 +32,13 @@ impl Width {
         }
     }
 
+    pub const fn bits(self) -> u64 {
+        match self {
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+
     fn bounds(self) -> (f32, f32) {
         let (least, greatest) = self.range();
         (f32::from(least), f32::from(greatest))

@@ -337,7 +337,15 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
             return self.weights(tensor);
         }
-        Integers::new(self.packed_bytes(tensor)?, k, n).map(Weights::Integers).ok_or_else(damaged)
+        Ok(Weights::Integers(self.integers(tensor, k)?.filter(|integers| integers.columns() == n).ok_or_else(damaged)?))
+    }
+
+    /// The packed matrix of integers of `k` rows that a tensor is; `None` if it is one of floats.
+    pub fn integers(&self, tensor: TensorId, k: usize) -> Result<Option<Integers<'s>>> {
+        if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
+            return Ok(None);
+        }
+        Integers::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(damaged)
     }
 
     /// The packed weights of a product.

@@ -3,8 +3,8 @@
 use rushlight_engine::pack::GroupMatrix;
 use rushlight_engine::{
     Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul, Mean,
-    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, Source, Strides, Tail,
-    Winograd,
+    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, Source, Strides, Table,
+    Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
@@ -485,8 +485,11 @@ fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> R
 
 fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = site.split(step.y)?;
-    let columns = reader.dims(step.table).get(1..).unwrap_or_default().iter().product();
-    let table = reader.floats(step.table)?;
+    let columns = reader.dims(step.y).last().copied().unwrap_or(1);
+    let table = match reader.integers(step.table, columns)? {
+        Some(integers) => Table::Integers(integers),
+        None => Table::Floats(reader.floats(step.table)?),
+    };
     match reader.input::<i64>(step.indices) {
         Ok(indices) => done(rushlight_engine::gather(engine, columns, table, indices, y)),
         Err(_) => done(rushlight_engine::gather(engine, columns, table, reader.input::<i32>(step.indices)?, y)),

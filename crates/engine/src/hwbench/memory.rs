@@ -3,7 +3,7 @@
 use super::{Bench, Case, Timing, Variant, numbers};
 use crate::{
     Activation, Binary, Copy, Error, Fold, Instruction, MAX_DIMS, Mean, Normalise, Operand, Pool2d, Resize, ResizeMode,
-    Source, Unary, copy, elementwise, gather, normalise, pool2d, reduce, resize, softmax,
+    Source, Table, Unary, copy, elementwise, gather, normalise, pool2d, reduce, resize, softmax,
 };
 
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
@@ -127,7 +127,7 @@ fn copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     bench.time(&case("gather", shape, false, 0, 2 * taken * columns), || {
         let (table, mut y) = (numbers(words * columns), vec![0.0; taken * columns]);
         let indices: Vec<i64> = (0..taken).map(|i| (i * 7919 % words) as i64).collect();
-        vec![Variant::only(move |engine| gather(engine, columns, &table, &indices[..], &mut y))]
+        vec![Variant::only(move |engine| gather(engine, columns, Table::Floats(&table), &indices[..], &mut y))]
     })
 }
 

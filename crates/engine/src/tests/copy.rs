@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Copy, Error, Indices, copy, fill, gather};
+use crate::{Copy, Error, Indices, Table, copy, fill, gather};
 
 fn reference(copy: &Copy, x: &[f32], y: &mut [f32]) {
     for i in 0..copy.sizes.iter().product() {
@@ -102,7 +102,7 @@ fn gathers_rows() {
         for engine in engines() {
             for indices in [Indices::from(&indices[..]), Indices::from(&narrow[..])] {
                 let mut y = vec![0.0; 700 * columns];
-                gather(&engine, columns, &table, indices, &mut y).unwrap();
+                gather(&engine, columns, Table::Floats(&table), indices, &mut y).unwrap();
                 assert!(y == expected, "{engine:?} {columns}");
             }
         }
@@ -110,8 +110,8 @@ fn gathers_rows() {
     let engine = Engine::new(1);
     let mut y = [0.0; 2];
     let index = |index| Err(Error::Index { what: "index", index, size: 2 });
-    assert_eq!(gather(&engine, 2, &[0.0; 4], &[2i64][..], &mut y), index(2));
-    assert_eq!(gather(&engine, 2, &[0.0; 4], &[-1i32][..], &mut y), index(-1));
+    assert_eq!(gather(&engine, 2, Table::Floats(&[0.0; 4]), &[2i64][..], &mut y), index(2));
+    assert_eq!(gather(&engine, 2, Table::Floats(&[0.0; 4]), &[-1i32][..], &mut y), index(-1));
     let short = Err(Error::Mismatch { what: "y", expected: 4, got: 2 });
-    assert_eq!(gather(&engine, 2, &[0.0; 4], &[0i64, 1][..], &mut y), short);
+    assert_eq!(gather(&engine, 2, Table::Floats(&[0.0; 4]), &[0i64, 1][..], &mut y), short);
 }

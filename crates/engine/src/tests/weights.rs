@@ -5,7 +5,8 @@ use super::*;
 use crate::arch::{Job, Simd};
 use crate::pack::IntegerMatrix;
 use crate::{
-    Conv2d, ConvTranspose2d, Gemm, Half, Integers, Tail, Weights, conv_transpose2d, conv2d, gemm, narrow, pack, widen,
+    Conv2d, ConvTranspose2d, Error, Gemm, Half, Integers, Table, Tail, Weights, conv_transpose2d, conv2d, gather, gemm,
+    narrow, pack, widen,
 };
 
 const HALVES: [Half; 2] = [Half::F16, Half::Bf16];
@@ -131,13 +132,14 @@ impl Quantized {
         packed
     }
 
+    fn number(&self, k: usize, column: usize) -> f32 {
+        let (scale, zero) = self.of(k / self.matrix.group, column);
+        (f32::from(self.integers[k * self.matrix.n + column]) - f32::from(zero)) * scale
+    }
+
     /// The numbers that they stand for, packed as floats.
     fn floats(&self) -> Vec<f32> {
-        let IntegerMatrix { k, n, group, .. } = self.matrix;
-        pack::matrix_f32(k, n, |k, n_| {
-            let (scale, zero) = self.of(k / group, n_);
-            (f32::from(self.integers[k * n + n_]) - f32::from(zero)) * scale
-        })
+        pack::matrix_f32(self.matrix.k, self.matrix.n, |k, column| self.number(k, column))
     }
 }
 
@@ -157,7 +159,8 @@ fn integers() {
             let quantized = Quantized::new(&mut numbers, IntegerMatrix { k, n, is_four_bits, has_zeros, group });
             let (packed, floats, a) = (quantized.packed(), quantized.floats(), numbers.vector(m * k));
             let bytes = bytes_of(&packed);
-            let integers = Integers::new(bytes, k, n).expect("a packed matrix");
+            let integers = Integers::new(bytes, k).expect("a packed matrix");
+            assert_eq!(integers.columns(), n);
             let mut before = Vec::new();
             for engine in engines() {
                 let run = |weights: Weights<'_>, a: &[f32]| {
@@ -180,9 +183,18 @@ fn integers() {
                 assert!(engine.threads() == 1 || before == got, "{engine:?}");
                 before = got;
             }
-            assert!(Integers::new(&bytes[..bytes.len() - 4], k, n).is_none());
-            assert!(Integers::new(bytes, k + 2, n).is_none() || k == 1);
-            assert!(Integers::new(&bytes[1..], k, n).is_none());
+            for engine in engines() {
+                let indices: Vec<i64> = (0..2 * n).map(|_| numbers.below(n) as i64).collect();
+                let mut rows = vec![f32::NAN; indices.len() * k];
+                gather(&engine, k, Table::Integers(integers), &indices[..], &mut rows).unwrap();
+                let expected = indices.iter().flat_map(|&column| (0..k).map(move |k| (k, column as usize)));
+                assert!(expected.map(|(k, column)| quantized.number(k, column)).eq(rows), "{engine:?}");
+                let beyond = gather(&engine, k, Table::Integers(integers), &[n as i64][..], &mut vec![0.0; k]);
+                assert!(matches!(beyond, Err(Error::Index { size, .. }) if size == n));
+            }
+            assert!(Integers::new(&bytes[..bytes.len() - 4], k).is_none());
+            assert!(Integers::new(bytes, k + 2).is_none() || k == 1);
+            assert!(Integers::new(&bytes[1..], k).is_none());
         }
     }
 }
@@ -192,7 +204,7 @@ fn integers_are_only_of_matrices() {
     let mut numbers = Numbers(42);
     let matrix = IntegerMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
     let packed = Quantized::new(&mut numbers, matrix).packed();
-    let integers = Integers::new(bytes_of(&packed), 18, 16).unwrap();
+    let integers = Integers::new(bytes_of(&packed), 18).unwrap();
     let engine = Engine::new(1);
     let conv = Conv2d { kernel: [3, 3], ..Conv2d::new([1, 5, 5, 2], 16, [3, 3]) };
     let mut out = vec![0.0; 9 * 16];

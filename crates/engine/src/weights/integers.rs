@@ -7,6 +7,7 @@ use crate::pack::{INTEGERS_HEAD, IntegersShape};
 #[derive(Debug, Clone, Copy)]
 pub struct Integers<'a> {
     shape: IntegersShape,
+    columns: usize,
     /// Numbers, those of columns beyond the matrix among them.
     len: usize,
     panel_bytes: usize,
@@ -14,17 +15,31 @@ pub struct Integers<'a> {
 }
 
 impl<'a> Integers<'a> {
-    /// The packed matrix of `k` rows and `n` columns in these bytes; `None` if they are not one, or not aligned to floats.
-    pub fn new(packed: &'a [u8], k: usize, n: usize) -> Option<Self> {
+    /// The packed matrix of `k` rows in these bytes; `None` if they are not one, or not aligned to floats.
+    pub fn new(packed: &'a [u8], k: usize) -> Option<Self> {
         let (head, groups) = packed.split_first_chunk::<INTEGERS_HEAD>()?;
-        let shape = IntegersShape::from_head(head, k)?;
-        let panels = n.div_ceil(LANES);
+        let (shape, columns) = IntegersShape::from_head(head, k)?;
+        let panels = columns.div_ceil(LANES);
         let is_aligned = groups.as_ptr().addr().is_multiple_of(align_of::<f32>());
         let panel_bytes = shape.panel_bytes()?;
         if !is_aligned || groups.len() != panels.checked_mul(panel_bytes)? {
             return None;
         }
-        Some(Self { shape, panel_bytes, len: panels.checked_mul(shape.rows)?.checked_mul(LANES)?, groups })
+        let len = panels.checked_mul(shape.rows)?.checked_mul(LANES)?;
+        Some(Self { shape, columns, len, panel_bytes, groups })
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Writes the numbers of a column, from the first row on.
+    pub(crate) fn column(&self, column: usize, to: &mut [f32]) {
+        let (panel, lane) = (column / LANES, column % LANES);
+        for (start, to) in (0..).step_by(self.shape.group).zip(to.chunks_mut(self.shape.group)) {
+            let Some(group) = self.group(panel, start, start + to.len()) else { return };
+            group.column(lane, to);
+        }
     }
 
     /// How many numbers there are.
@@ -64,6 +79,27 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
+    /// The first numbers of a column.
+    fn column(&self, lane: usize, to: &mut [f32]) {
+        let (scales, bytes) = self.bytes.split_at(LANES * size_of::<f32>());
+        let scale = scales.as_chunks::<{ size_of::<f32>() }>().0[lane];
+        let scale = f32::from_le_bytes(scale);
+        let is_four_bits = self.shape.is_four_bits;
+        let (zero, bytes) = if self.shape.has_zeros {
+            (bytes[lane], &bytes[LANES..])
+        } else {
+            (if is_four_bits { 8 } else { 128 }, bytes)
+        };
+        for (line, to) in to.iter_mut().enumerate() {
+            let integer = if is_four_bits {
+                bytes[line / 2 * LANES + lane] >> (line % 2 * 4) & 15
+            } else {
+                bytes[line * LANES + lane]
+            };
+            *to = (f32::from(integer) - f32::from(zero)) * scale;
+        }
+    }
+
     /// The scales of the columns.
     #[inline(always)]
     pub(crate) fn scales<S: Simd>(&self, s: S) -> S::V {

@@ -335,7 +335,8 @@ pub struct Copy {
     pub fill: Option<f32>,
 }
 
-/// Rows of a table `[rows, width…]`, picked by integers.
+/// Rows of a table `[rows, width]`, picked by integers. A table of bytes is a packed matrix of integers, whose columns are the
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gather {
     pub table: TensorId,

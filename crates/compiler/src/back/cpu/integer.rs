@@ -124,10 +124,23 @@ pub(super) struct WeightsAlone {
 impl WeightsAlone {
     /// Of a constant `[k, n]`; `None` of one that is none.
     pub fn of(constant: &Constant) -> Option<Self> {
+        Self::turned(constant, false)
+    }
+
+    /// Of a constant `[n, k]`, whose rows become columns; `None` of one that is none.
+    pub fn of_rows(constant: &Constant) -> Option<Self> {
+        Self::turned(constant, true)
+    }
+
+    fn turned(constant: &Constant, is_turned: bool) -> Option<Self> {
         let quantized = constant.quantized()?;
         let quantization = quantized.quantization()?;
         let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
-        let &[k, n] = sizes.as_slice() else { return None };
+        let (k, n) = match *sizes.as_slice() {
+            [k, n] if !is_turned => (k, n),
+            [n, k] => (k, n),
+            _ => return None,
+        };
         let (is_four_bits, shift) = match quantized.integers.ty.dtype {
             ScalarType::Char => (least >= -8 && greatest <= 7, 0),
             ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8),
@@ -135,24 +148,35 @@ impl WeightsAlone {
             _ => return None,
         };
         let group = match &quantization.granularity {
-            Granularity::Tensor | Granularity::Channel { axis: 1 } => k,
-            Granularity::Block { shape } => match shape.as_slice() {
-                [group, 1] if group.is_multiple_of(2) => *group as usize,
+            Granularity::Tensor => k,
+            Granularity::Channel { axis } if *axis == u8::from(!is_turned) => k,
+            Granularity::Channel { .. } => return None,
+            Granularity::Block { shape } => match *shape.as_slice() {
+                [group, 1] if !is_turned && group.is_multiple_of(2) => group as usize,
+                [1, group] if is_turned && group.is_multiple_of(2) => group as usize,
                 _ => return None,
             },
-            Granularity::Channel { .. } => return None,
         };
         let bounds = if is_four_bits { -8..=7 } else { -128..=127 };
         let zero =
             |zero: i32| Some(zero - i32::from(shift)).filter(|zero| bounds.contains(zero)).map(|zero| zero as i8);
+        let groups = k.div_ceil(group.max(1));
         let parameter = |at: usize| {
-            let at = if quantization.scales.len() == 1 { 0 } else { at };
+            let at = match (quantization.scales.len(), is_turned) {
+                (1, _) => 0,
+                (_, false) => at,
+                (_, true) => at % n * groups + at / n,
+            };
             Some((*quantization.scales.get(at)?, zero(*quantization.zero_points.get(at)?)?))
         };
-        let parameters: Vec<(f32, i8)> = (0..k.div_ceil(group.max(1)) * n).map(parameter).collect::<Option<_>>()?;
+        let parameters: Vec<(f32, i8)> = (0..groups * n).map(parameter).collect::<Option<_>>()?;
         let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
         let matrix = IntegerMatrix { k, n, is_four_bits, has_zeros, group };
-        Some(Self { matrix, integers: Integers::of(constant).ok()?, shift, parameters })
+        let mut integers = Integers::of(constant).ok()?;
+        if is_turned {
+            integers.strides.reverse();
+        }
+        Some(Self { matrix, integers, shift, parameters })
     }
 
     /// Writes them as the engine reads them, in memory of [`pack::integers_len`].

@@ -21,6 +21,9 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
         Some(IntegerProduct::Groups) => return Some("int8 rows, weights of 4 bits".to_owned()),
         None => {}
     }
+    if call.name() == "aten::embedding" {
+        return of_table(graph, model, call.optional("weight")?);
+    }
     if let Some((input, weight)) = factors(&call) {
         return of_floats(graph, model, input, weight);
     }
@@ -41,6 +44,18 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
         (false, None) => Some("int8".to_owned()),
         (false, Some(float)) => Some(format!("f32: `{}` is not quantized", graph.values[*float].name)),
     }
+}
+
+/// What the rows of a table of integers become.
+fn of_table(graph: &Graph, model: &Model, table: ValueId) -> Option<String> {
+    let Def::Constant(id) = graph.values[table].def else { return None };
+    let constant = &model.constants[id];
+    constant.quantized()?;
+    Some(match WeightsAlone::of_rows(constant) {
+        Some(rows) if rows.matrix.is_four_bits => "f32, rows of 4 bits".to_owned(),
+        Some(_) => "f32, rows of 8 bits".to_owned(),
+        None => "f32, rows made floats".to_owned(),
+    })
 }
 
 /// Why a product is computed in floats, if its input or its weights are integers.

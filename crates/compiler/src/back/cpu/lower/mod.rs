@@ -22,6 +22,7 @@ use crate::quant::{self, PerTensor};
 use super::call::Call;
 use super::dynamic;
 use super::fuse::Fusion;
+use super::integer::WeightsAlone;
 use super::plan::Plan;
 use super::view::View;
 use super::{Cpu, constants, error, held_as_float};
@@ -375,8 +376,14 @@ impl<'a> Lowering<'a> {
     fn embedding(&mut self, call: &Call<'_>) -> Result<(), Error> {
         let (table, indices) = (call.value("weight")?, call.value("indices")?);
         let result = call.result()?;
-        let table = self.dense(table)?;
-        let table = self.plan.tensor(&table)?;
+        let constant = self.constant_of(table);
+        let table = match constant.and_then(|constant| Some((constant, WeightsAlone::of_rows(constant)?))) {
+            Some((constant, weights)) => self.integer_matrix(&constant.name, weights)?,
+            None => {
+                let table = self.dense(table)?;
+                self.plan.tensor(&table)?
+            }
+        };
         let ty = self.graph.tensor(indices)?;
         let (view, dtype) = (self.solid(indices)?, ty.dtype);
         let indices = self.plan.window_of(&view, &view.dims(), dtype)?;

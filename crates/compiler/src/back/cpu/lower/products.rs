@@ -149,11 +149,7 @@ impl Lowering<'_> {
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
                 let too_large = || error("weights beyond all memory");
                 let b = if let Some(weights) = WeightsAlone::of(constant) {
-                    let len = pack::integers_len(&weights.matrix).ok_or_else(too_large)?;
-                    self.plan.nibbles(&constant.name, len, move |to| {
-                        weights.pack(to);
-                        Ok(())
-                    })?
+                    self.integer_matrix(&constant.name, weights)?
                 } else {
                     let len = pack::matrix_f32_len(k, n).ok_or_else(too_large)?;
                     self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?
@@ -231,6 +227,15 @@ impl Lowering<'_> {
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
+    }
+
+    /// A matrix of integers for products with floats, or to pick columns from.
+    pub(super) fn integer_matrix(&mut self, name: &str, weights: WeightsAlone) -> Result<TensorId, Error> {
+        let len = pack::integers_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
+        self.plan.nibbles(name, len, move |to| {
+            weights.pack(to);
+            Ok(())
+        })
     }
 
     /// The packed weights of a convolution of bytes.
