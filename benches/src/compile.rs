@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rushlight::Compiler;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::document::{conditions, milliseconds, significant};
 use crate::interleaved::median;
+use crate::process::answer;
 use crate::resident;
 
 const MODELS: &[&str] = &["mobilenet_v3_small", "resnet50", "vit_b_16", "swin_t"];
@@ -95,23 +96,18 @@ fn measure(file: &Path, python: Option<&Path>) -> Result<(Taken, Option<Taken>)>
             && let Some(python) = python
         {
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/models/large.py");
-            theirs = Some(printed(Command::new(python).arg(script).arg("--measure").arg(file))?);
+            theirs = Some(taken(Command::new(python).arg(script).arg("--measure").arg(file))?);
         }
-        ours.push(printed(Command::new(std::env::current_exe()?).arg("compile-once").arg(file))?);
+        ours.push(taken(Command::new(std::env::current_exe()?).arg("compile-once").arg(file))?);
     }
     let mut seconds: Vec<f64> = ours.iter().map(|taken| taken.seconds).collect();
     let peak_bytes = ours.iter().map(|taken| taken.peak_bytes).fold(0.0, f64::max);
     Ok((Taken { seconds: median(&mut seconds), peak_bytes }, theirs))
 }
 
-/// What a process prints on its last line.
-fn printed(command: &mut Command) -> Result<Taken> {
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", output.status);
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let taken: Json = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+/// What a process says of itself.
+fn taken(command: &mut Command) -> Result<Taken> {
+    let taken = answer(command)?;
     let number = |key: &str| taken[key].as_f64().with_context(|| format!("{key} in {taken}"));
     Ok(Taken { seconds: number("seconds")?, peak_bytes: number("peak_bytes")? })
 }

@@ -14,6 +14,7 @@ mod others;
 mod ours;
 mod overhead;
 mod peer;
+mod process;
 mod quantize;
 mod resident;
 mod serve;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::document::{conditions, significant};
 use crate::interleaved::median;
+use crate::process::answer;
 
 const MODEL: &str = "resnet50";
 const SHAPE: [usize; 4] = [1, 3, 224, 224];
@@ -51,10 +52,10 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
         if run == RUNS / 2 {
             let mut command = Command::new(python);
             command.arg(&script).arg(model).arg(&inputs).arg(SHOWN.to_string()).arg(&theirs);
-            parts = printed(&mut command)?;
+            parts = answer(&mut command)?;
         }
         let mut command = Command::new(std::env::current_exe()?);
-        let taken = printed(command.arg("quantize-once").arg(model).arg(&inputs).arg(&ours))?;
+        let taken = answer(command.arg("quantize-once").arg(model).arg(&inputs).arg(&ours))?;
         seconds.push(taken["seconds"].as_f64().context("seconds")?);
     }
     let seconds = median(&mut seconds);
@@ -129,14 +130,4 @@ fn decibels(floats: &[f32], integers: &[f32]) -> f64 {
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: rushlight::Error) -> anyhow::Error {
     anyhow::anyhow!("{error}")
-}
-
-/// The JSON that a process prints on its last line.
-fn printed(command: &mut Command) -> Result<Json> {
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", output.status);
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(serde_json::from_str(text.lines().last().unwrap_or_default())?)
 }

@@ -83,14 +83,12 @@ fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
         make.extend(["--only".to_owned(), model.to_owned()]);
     }
     if tables != ["linear"] {
+        let forms = ["--forms", "onnx", "openvino", "tflite", "onnx_int8", "openvino_int8", "tflite_int8"];
         run(command(venv_python(), &[]).args(&make))?;
+        run(command(peers_python(), &[]).args(&make).args(forms))?;
     }
     if tables.contains(&"linear") {
         run(command(venv_python(), &["tools/models/peers.py"]).arg(&models).arg("--linear"))?;
-    }
-    let forms = ["--forms", "onnx", "openvino", "tflite", "onnx_int8", "openvino_int8", "tflite_int8"];
-    if tables != ["linear"] {
-        run(command(peers_python(), &[]).args(&make).args(forms))?;
     }
     for table in tables {
         let arguments: Vec<&str> = ["cpu", table].into_iter().chain(model).collect();

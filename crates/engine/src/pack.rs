@@ -316,9 +316,9 @@ pub fn integers_len(matrix: &IntegerMatrix) -> Option<usize> {
 /// memory of [`integers_len`], all of which is written, for [`Weights::Integers`](crate::Weights::Integers).
 ///
 /// 16 bytes say what follows: the bits, whether there are zeros, two of nothing, the rows of a group and the columns as
-/// little-endian `u32`, and four of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`, 16 zeros as bytes
-/// if there are any, and the weights row by row, 16 bytes each. Of four bits a byte has the weight of an even row in its low
-/// bits and that of the next in its high ones. Integers and zeros are 8, or 128, above themselves.
+/// little-endian `u32`, and four of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`,
+/// 16 zeros as bytes if there are any, and the weights row by row, 16 bytes each. Of four bits a byte has the weight of an even
+/// row in its low bits and that of the next in its high ones. Integers and zeros are 8, or 128, above themselves.
 ///
 /// # Panics
 /// When `packed` has another length.
