@@ -131,6 +131,27 @@ def test_weights_alone_stay_integers():
             assert len(compiled.buffer) <= share * whole, (dtype, granularity, len(compiled.buffer) / whole)
 
 
+def test_tables_of_embeddings_stay_integers():
+    torch.manual_seed(4)
+    floats = nn.Sequential(nn.Embedding(2000, 64), nn.Linear(64, 8)).eval()
+    args = (torch.randint(0, 2000, (2, 9)),)
+    whole = len(rushlight.export(floats, args, backend="cpu").buffer)
+    for dtype, granularity, share in (
+        (torch.int8, PerAxis(0), 0.3),
+        (torch.int8, PerGroup(32), 0.32),
+        (torch.int4, PerGroup(32), 0.2),
+        (torch.int2, PerGroup(32), 0.2),
+    ):
+        model = copy.deepcopy(floats)
+        config = IntxWeightOnlyConfig(weight_dtype=dtype, granularity=granularity)
+        quantize_(model, config, lambda module, name: isinstance(module, nn.Embedding))
+        compiled = rushlight.compile(torch.export.export(model, args), backend="cpu")
+        with torch.no_grad():
+            expected = model(*args)
+        assert (compiled(*args) - expected).abs().max() <= 1e-5 * expected.abs().max()
+        assert len(compiled.buffer) <= share * whole, (dtype, granularity, len(compiled.buffer) / whole)
+
+
 def test_training_with_fake_quantization_folds_batch_norms():
     model, calibration = block().train(), batches()
     args = (torch.cat([calibration[0][0], calibration[1][0]]),)

@@ -3,20 +3,21 @@
 use rushlight::{Input, Lower, Module, TensorView};
 use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::emit::emit;
-use rushlight_compiler::graph::{Arg, Graph, Model, Origin, TensorType, Type, ValueId};
+use rushlight_compiler::graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::{CpuProgram, Step};
+use rushlight_runtime::Element;
+use rushlight_testing::mutations::Random;
 
-/// A method with an input of so many numbers.
-fn model(size: i64, build: impl FnOnce(&mut dyn FnMut(&str, Vec<Arg>) -> ValueId, ValueId) -> Vec<Arg>) -> Model {
+/// A method with an input of so many elements.
+fn model(dtype: ScalarType, size: i64, build: impl FnOnce(&mut Builder<'_>, ValueId) -> Vec<Arg>) -> Model {
     let mut model = Model::default();
     model.add_method("forward", Graph::new());
     let graph = &mut model.methods["forward"];
-    let x = graph.input("x", Type::Tensor(TensorType::of(ScalarType::Float, &[size])));
+    let x = graph.input("x", Type::Tensor(TensorType::of(dtype, &[size])));
     let (body, origin) = (graph.body, graph.origins.push(Origin { node: "test".into(), ..Origin::default() }));
-    let mut builder = model.builder("forward", body, origin).unwrap();
-    let outputs = build(&mut |name, args| builder.one(name, args).unwrap(), x);
+    let outputs = build(&mut model.builder("forward", body, origin).unwrap(), x);
     model.methods["forward"].outputs = outputs;
     model
 }
@@ -32,17 +33,18 @@ fn compiled(model: &Model) -> (Vec<u8>, Vec<u8>, CpuProgram) {
     (portable, program.to_bytes().unwrap(), payload)
 }
 
-fn run(program: &[u8], numbers: &[f32]) -> Vec<Vec<f32>> {
+fn run<T: Element>(program: &[u8], elements: &[T]) -> Vec<Vec<f32>> {
     let mut module = Module::builder().lower(Lower::Off).load_bytes(program).unwrap();
-    let sizes = [numbers.len()];
-    let input = Input::from(TensorView::of(&sizes, numbers).unwrap());
+    let sizes = [elements.len()];
+    let input = Input::from(TensorView::of(&sizes, elements).unwrap());
     let outputs = module.run("forward", &[input]).unwrap();
     outputs.iter().map(|output| output.as_slice::<f32>().unwrap().to_vec()).collect()
 }
 
 #[test]
 fn outputs_that_are_read_again_are_not_copied() {
-    let model = model(5, |call, x| {
+    let model = model(ScalarType::Float, 5, |b, x| {
+        let mut call = |name: &str, args: Vec<Arg>| b.one(name, args).unwrap();
         let exponential = call("aten::exp", vec![x.into()]);
         let flipped = call("aten::reciprocal", vec![exponential.into()]);
         let sum = call("aten::cumsum", vec![exponential.into(), Arg::from(0)]);
@@ -53,7 +55,7 @@ fn outputs_that_are_read_again_are_not_copied() {
     let (portable, ours, payload) = compiled(&model);
     let copies = payload.steps.iter().filter(|step| matches!(step, Step::Copy(_))).count();
     assert_eq!(copies, 0, "{:?}", payload.names);
-    let numbers = [0.5, -1.0, 2.0, 0.0, 1.25];
+    let numbers = [0.5f32, -1.0, 2.0, 0.0, 1.25];
     for (got, wanted) in run(&ours, &numbers).into_iter().zip(run(&portable, &numbers)) {
         assert!(got.iter().zip(&wanted).all(|(got, wanted)| (got - wanted).abs() < 1e-5), "{got:?} {wanted:?}");
     }
@@ -61,11 +63,51 @@ fn outputs_that_are_read_again_are_not_copied() {
 
 #[test]
 fn the_same_output_twice_is_copied() {
-    let model = model(3, |call, x| {
-        let sum = call("aten::add.Tensor", vec![x.into(), x.into()]);
+    let model = model(ScalarType::Float, 3, |b, x| {
+        let sum = b.one("aten::add.Tensor", vec![x.into(), x.into()]).unwrap();
         vec![sum.into(), sum.into()]
     });
     let (portable, ours, _) = compiled(&model);
-    let numbers = [1.0, -2.0, 0.25];
+    let numbers = [1.0f32, -2.0, 0.25];
     assert_eq!(run(&ours, &numbers), run(&portable, &numbers));
+}
+
+#[test]
+fn embeddings_of_packed_integers_are_read_as_they_are() {
+    const ROWS: i64 = 21;
+    let mut random = Random::new(7);
+    for (name, columns, dtype, groups, has_zeros) in [
+        ("quantized_decomposed::embedding_byte", 40, ScalarType::Char, 1, false),
+        ("quantized_decomposed::embedding_byte", 40, ScalarType::Char, 4, true),
+        ("quantized_decomposed::embedding_byte.dtype", 6, ScalarType::Byte, 1, true),
+        ("quantized_decomposed::embedding_4bit", 32, ScalarType::Byte, 2, false),
+        ("quantized_decomposed::embedding_4bit.dtype", 16, ScalarType::Byte, 1, true),
+        ("quantized_decomposed::embedding_2bit", 8, ScalarType::Byte, 2, false),
+    ] {
+        let mut bytes = |count: i64| (0..count).map(|_| random.below(256) as u8).collect::<Vec<_>>();
+        let (table, parameters) = (bytes(ROWS * columns), bytes(ROWS * groups));
+        let sizes = if groups == 1 { vec![ROWS] } else { vec![ROWS, groups] };
+        let model = model(ScalarType::Long, 5, |b, x| {
+            let mut constant = |dtype: ScalarType, sizes: &[i64], bytes: Vec<u8>| {
+                let constant = Constant::dense("table", TensorType::of(dtype, sizes), bytes).unwrap();
+                Arg::Value(b.constant(constant))
+            };
+            let floats = |of: &dyn Fn(u8) -> f32| parameters.iter().flat_map(|byte| of(*byte).to_le_bytes()).collect();
+            let zeros = has_zeros.then(|| constant(ScalarType::Float, &sizes, floats(&|byte| f32::from(byte % 4))));
+            let args = vec![
+                constant(dtype, &[ROWS, columns], table),
+                constant(ScalarType::Float, &sizes, floats(&|byte| 0.01 + f32::from(byte) / 256.0)),
+                zeros.unwrap_or(Arg::None),
+                Arg::from(if dtype == ScalarType::Char { -128 } else { 0 }),
+                Arg::from(if dtype == ScalarType::Char { 127 } else { 255 }),
+                x.into(),
+            ];
+            vec![b.one(name, args).unwrap().into()]
+        });
+        let (portable, ours, payload) = compiled(&model);
+        assert!(matches!(payload.steps[..], [Step::Gather(_)]), "{name}: {:?}", payload.names);
+        let (got, wanted) = (run(&ours, &[20i64, 0, 7, 16, 3]), run(&portable, &[20i64, 0, 7, 16, 3]));
+        assert_eq!(got, wanted, "{name}");
+        assert!(ours.len() < portable.len() + 4096, "{name}: {} {}", ours.len(), portable.len());
+    }
 }

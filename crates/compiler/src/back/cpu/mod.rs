@@ -18,6 +18,7 @@ mod precision;
 mod raise;
 mod sink;
 mod spell;
+mod tables;
 mod view;
 mod weights;
 
@@ -31,6 +32,7 @@ use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 use raise::RaiseActivations;
 use sink::SinkPermutations;
 use spell::SpellOut;
+use tables::SpellTables;
 
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::CPU_BACKEND;
@@ -118,6 +120,7 @@ impl Backend for Cpu {
             Box::new(RaiseActivations),
             Box::new(SinkPermutations),
             Box::new(SpellOut),
+            Box::new(SpellTables),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),
             Box::new(EliminateDeadCode),
         ]
