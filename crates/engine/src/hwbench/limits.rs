@@ -116,7 +116,8 @@ pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
         let (rounds, time) = repeated(|rounds| {
             engine.pool.run(threads, |part| {
                 let data = parts[part].get_or_init(|| vec![1.0; most / size_of::<f32>()]);
-                engine.level.run(Read { data: &data[..bytes / size_of::<f32>()], rounds });
+                let data = &data[..bytes / size_of::<f32>()];
+                engine.level.run(Read { data, rounds, is_asked_ahead: bytes == most });
             });
         });
         per_second((threads * rounds * bytes) as f64, time)
@@ -312,7 +313,12 @@ fn multiply_add<S: Simd, const N: usize>(s: S, rounds: usize) {
 struct Read<'a> {
     data: &'a [f32],
     rounds: usize,
+    /// Whether it is asked for before it is needed, which helps with memory and hinders with caches.
+    is_asked_ahead: bool,
 }
+
+/// How many floats ahead data is asked for.
+const AHEAD: usize = 2048;
 
 impl Job for Read<'_> {
     type Out = ();
@@ -320,16 +326,33 @@ impl Job for Read<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for _ in 0..self.rounds {
-            with_chains!(S, add(s, black_box(self.data)));
+            if self.is_asked_ahead {
+                with_chains!(S, add_ahead(s, black_box(self.data)));
+            } else {
+                with_chains!(S, add(s, black_box(self.data)));
+            }
         }
     }
 }
 
 #[inline(always)]
 fn add<S: Simd, const N: usize>(s: S, data: &[f32]) {
+    add_after::<S, N, false>(s, data);
+}
+
+#[inline(always)]
+fn add_ahead<S: Simd, const N: usize>(s: S, data: &[f32]) {
+    add_after::<S, N, true>(s, data);
+}
+
+#[inline(always)]
+fn add_after<S: Simd, const N: usize, const ASKS: bool>(s: S, data: &[f32]) {
     let mut sums = [s.splat(0.0); N];
     for block in data.chunks_exact(N * LANES) {
         for (sum, part) in sums.iter_mut().zip(block.chunks_exact(LANES)) {
+            if const { ASKS } {
+                s.prefetch(part.as_ptr().wrapping_add(AHEAD));
+            }
             *sum = s.add(*sum, s.read(part));
         }
     }
