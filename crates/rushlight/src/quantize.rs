@@ -10,13 +10,14 @@ use rushlight_compiler::quant::{Calibration, See, Seen, Settings, Shown, quantiz
 use rushlight_compiler::{self as compiler, CompileOptions, Stage, advance};
 use rushlight_cpu::CpuBackend;
 use rushlight_engine::{Engine, Isa};
+use rushlight_format::ScalarType;
 use rushlight_runtime::{Input, Output, TensorView};
 
 use crate::atomic::unwritable;
 use crate::cpu;
 use crate::error::Error;
 use crate::module::Module;
-use crate::tensor::Value;
+use crate::tensor::{Tensor, Value};
 
 pub use rushlight_compiler::quant::{Decibels, LayerReport, Observer, Report as QuantizationReport, Rounding, Scheme};
 
@@ -193,9 +194,19 @@ fn show(
 }
 
 fn show_all(views: &[TensorView<'_>], see: &mut See<'_>) -> Result<Result<(), compiler::Error>, Error> {
+    // Outputs may have their channels last.
+    let in_order = |view: &TensorView<'_>| match view.as_slice::<f32>() {
+        Err(_) if view.dtype() == ScalarType::Float => Tensor::copy_of(view).map(Some),
+        _ => Ok(None),
+    };
+    let copies = views.iter().map(in_order).collect::<Result<Vec<_>, _>>()?;
     let mut seen = Vec::with_capacity(views.len());
-    for view in views {
-        seen.push(Seen { sizes: view.sizes(), numbers: view.as_slice()? });
+    for (view, copy) in views.iter().zip(&copies) {
+        let numbers = match copy {
+            Some(copy) => copy.as_slice()?,
+            None => view.as_slice()?,
+        };
+        seen.push(Seen { sizes: view.sizes(), numbers });
     }
     Ok(see(&seen))
 }

@@ -141,6 +141,22 @@ fn tables_of_embeddings_become_integers() {
     let kept = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(8).keep("embedding")), "cpu");
     let kept = kept.expect("a quantized model");
     assert!(kept.quantization().is_some_and(|report| report.layers.iter().all(|layer| layer.name != "embedding")));
+    let sample = || {
+        vec![
+            Value::Tensor(Tensor::of(&[1, 2], &[5i64, 2]).expect("tokens")),
+            Value::Tensor(Tensor::of(&[1, 2, 4, 4], &[0.25f32; 32]).expect("an image")),
+        ]
+    };
+    let budget = |least: f64| {
+        let quantization = Quantization::new(Scheme::Int8Weight).embeddings(8).min_snr(least);
+        let program = compile(Some(quantization.calibrate("forward", vec![sample()])), "cpu").expect("a model");
+        let report = program.quantization().expect("a report");
+        let kept = report.layers.iter().filter(|layer| layer.kept.is_some() && layer.op != "aten::convolution").count();
+        (kept, ratio(&floats, &run(&program)))
+    };
+    assert_eq!(budget(20.0).0, 0);
+    let (kept, reached) = budget(200.0);
+    assert!(kept == 2 && reached > 100.0, "{kept} {reached}");
     let five = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(5)), "cpu").unwrap_err();
     assert_eq!((five.what_came(), five.code()), (Some("5"), Code::NotSupported), "{five}");
 }

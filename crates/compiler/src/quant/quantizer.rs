@@ -268,8 +268,7 @@ impl<'a> Work<'a> {
         {
             let (found, count) = self.fall_back(least, &expected)?;
             for layer in self.worst_first().into_iter().take(count) {
-                let reason = format!("outputs would be below {least} dB with it in integers");
-                self.kept.push((layer, reason));
+                self.kept.push((layer, too_far(least)));
             }
             (model, noise) = found;
         }
@@ -532,7 +531,7 @@ impl<'a> Work<'a> {
         let worst = self.worst_first();
         // With none of them the outputs are not good enough, with all of them they are what they were.
         let (mut too_few, mut enough) = (0, worst.len());
-        let mut found = (self.model.clone(), Noise::default());
+        let mut found = self.tables_alone(least, expected)?;
         while enough - too_few > 1 {
             let count = too_few.midpoint(enough);
             let sites = self.sites(worst[count..].to_vec());
@@ -547,6 +546,21 @@ impl<'a> Work<'a> {
             }
         }
         Ok((found, enough))
+    }
+
+    /// The model with tables of embeddings in integers and nothing else, and how far its outputs are off; as it was if they are
+    /// not near enough then.
+    fn tables_alone(&mut self, least: f64, expected: &[Outputs]) -> Result<(Model, Noise), Error> {
+        if !self.tables.is_empty() {
+            let model = self.quantized(&Sites::default(), &[])?;
+            let noise = self.output_noise(&model, expected)?;
+            if is_reached(&noise, least) {
+                return Ok((model, noise));
+            }
+            let tables = std::mem::take(&mut self.tables);
+            self.kept.extend(tables.into_iter().map(|(table, _)| (table, too_far(least))));
+        }
+        Ok((self.model.clone(), Noise::default()))
     }
 
     fn reports(&self, ranges: &FxHashMap<NodeId, (f32, f32)>) -> Vec<LayerReport> {
@@ -578,6 +592,11 @@ impl<'a> Work<'a> {
         let tables = self.tables.iter().map(|(table, width)| (table, *width));
         layers.chain(tables).map(|(layer, width)| report(layer, width)).collect()
     }
+}
+
+/// Why a layer stays in floats that outputs would be too far off with.
+fn too_far(least: f64) -> String {
+    format!("outputs would be below {least} dB with it in integers")
 }
 
 /// Whether outputs are near enough; those without any noise are.
