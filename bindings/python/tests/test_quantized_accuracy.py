@@ -179,6 +179,7 @@ def test_static_int8_falls_back_to_floats_for_what_it_would_spoil(embeddings):
     kept = [layer.name for layer in program.quantization.layers if layer.kept is not None]
     print(kept)
     # Where outliers come together: behind the activation of the feed-forward network.
-    assert 1 <= len(kept) <= 8 and all(name.endswith("output.dense") for name in kept)
+    outliers = {f"encoder.encoder.layer.{layer}.output.dense" for layer in range(4)}
+    assert outliers <= set(kept) and len(kept) <= 8
     assert program.quantization.output_snr >= 14
     assert_near(program, inputs[compared], expected[compared], 0.97)
