@@ -543,6 +543,20 @@ impl Level {
         }
     }
 
+    /// The same with [`dot4`](Simd::dot4) as an instruction, if the processor has it.
+    #[inline]
+    pub(crate) fn run_quads<J: Job>(self, job: J) -> J::Out {
+        struct WithQuads<J>(J);
+        impl<J: Job> Job for WithQuads<J> {
+            type Out = J::Out;
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) -> J::Out {
+                s.vectorize_quads(self.0)
+            }
+        }
+        self.run(WithQuads(job))
+    }
+
     /// Rows and panels of the largest register tile.
     pub(crate) fn tile(self) -> (usize, usize) {
         struct Shape;

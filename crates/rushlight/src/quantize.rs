@@ -183,7 +183,7 @@ fn show(
         let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
         return show_all(&views, see);
     }
-    let outputs = module.method(method)?.execute(inputs)?;
+    let outputs = instance.method().execute(inputs)?;
     let mut views = Vec::with_capacity(outputs.len());
     for at in 0..outputs.len() {
         if let Output::Tensor(tensor) = outputs.get(at)? {

@@ -230,7 +230,7 @@ impl Histogram {
     }
 }
 
-/// Numbers that are counted and not yet in a histogram, all of one input.
+/// A count of numbers of one input, apart from the histogram that it is added to.
 struct Tally {
     /// By bin, the first of which has the place 1.
     counts: Box<[[u32; PLACES]; APART]>,

@@ -369,28 +369,27 @@ impl<'a> Work<'a> {
         self.layers.iter().filter_map(range).collect()
     }
 
+    /// These layers and all tables, with the bits of their weights.
+    fn weighted<'l>(&'l self, layers: impl IntoIterator<Item = &'l Layer>) -> impl Iterator<Item = (&'l Layer, Width)> {
+        let width = self.settings.scheme.width();
+        let tables = self.tables.iter().map(|(table, width)| (table, *width));
+        layers.into_iter().map(move |layer| (layer, width)).chain(tables)
+    }
+
     fn round_weights(&mut self) -> Result<(), Error> {
-        let (scheme, rounding, reader) = (self.settings.scheme, self.settings.rounding, self.reader);
+        let (rounding, reader) = (self.settings.rounding, self.reader);
         if rounding == Rounding::Gptq {
             self.round_for_inputs()?;
         }
-        let plain: Vec<&Layer> = self.layers.iter().filter(|layer| !self.weights.contains_key(&layer.node)).collect();
-        let round = |layer: &Layer| -> Result<_, Error> {
+        let plain: Vec<(&Layer, Width)> =
+            self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)).collect();
+        let round = |(layer, width): (&Layer, Width)| -> Result<_, Error> {
             let matrix = reader.weights(layer)?;
-            let group = scheme.width().group(matrix.k);
-            let rounded = weights::round(&matrix.numbers, group, scheme.width(), rounding, None);
+            let rounded = weights::round(&matrix.numbers, width.group(matrix.k), width, rounding, None);
             let ratio = rounded.ratio(&matrix.numbers);
             Ok((layer.node, rounded, ratio))
         };
-        let mut found = parallel_map(plain, self.threads(), round);
-        let round_table = |(table, width): &(Layer, Width)| -> Result<_, Error> {
-            let matrix = reader.weights(table)?;
-            let rounded = weights::round(&matrix.numbers, width.group(matrix.k), *width, rounding, None);
-            let ratio = rounded.ratio(&matrix.numbers);
-            Ok((table.node, rounded, ratio))
-        };
-        found.extend(parallel_map(self.tables.iter().collect(), self.threads(), round_table));
-        for found in found {
+        for found in parallel_map(plain, self.threads(), round) {
             let (node, rounded, ratio) = found?;
             self.weights.insert(node, rounded);
             self.weight_snr.insert(node, ratio);
@@ -588,9 +587,7 @@ impl<'a> Work<'a> {
                 kept: reason,
             }
         };
-        let layers = self.layers.iter().chain(others).map(|layer| (layer, self.settings.scheme.width()));
-        let tables = self.tables.iter().map(|(table, width)| (table, *width));
-        layers.chain(tables).map(|(layer, width)| report(layer, width)).collect()
+        self.weighted(self.layers.iter().chain(others)).map(|(layer, width)| report(layer, width)).collect()
     }
 }
 

@@ -72,12 +72,10 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
         }
         let takes_integers = decisions.sites.integers.contains(&id) || layer.is_some();
         substitute(&mut builder.graph.nodes[id].args, if takes_integers { &rounded } else { &given });
-        if let Some((table, width)) = decisions.tables.iter().find(|(table, _)| table.node == id) {
-            let weight = integers(&mut builder, table, decisions.weights(table)?, *width)?;
-            set(&mut builder.graph.nodes[id], "weight", weight)?;
-        }
-        if let Some(layer) = layer {
-            let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme.width())?;
+        let table =
+            || decisions.tables.iter().find(|(table, _)| table.node == id).map(|(table, width)| (table, *width));
+        if let Some((layer, width)) = layer.map(|layer| (*layer, decisions.scheme.width())).or_else(table) {
+            let weight = integers(&mut builder, layer, decisions.weights(layer)?, width)?;
             set(&mut builder.graph.nodes[id], "weight", weight)?;
             if let Some(bias) = decisions.biases.get(&id) {
                 let bias = floats(&mut builder, &format!("{}.bias", layer.name), &[bias.len() as i64], bias)?;

@@ -334,10 +334,11 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     /// The packed matrix of a product with floats, of `k` rows and `n` columns.
     pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
-        if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
-            return self.weights(tensor);
+        match self.integers(tensor, k)? {
+            Some(integers) if integers.columns() == n => Ok(Weights::Integers(integers)),
+            Some(_) => Err(damaged()),
+            None => self.weights(tensor),
         }
-        Ok(Weights::Integers(self.integers(tensor, k)?.filter(|integers| integers.columns() == n).ok_or_else(damaged)?))
     }
 
     /// The packed matrix of integers of `k` rows that a tensor is; `None` if it is one of floats.

@@ -84,22 +84,34 @@ fn dot4_by_pairs(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_
     vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(sum), vpaddq_s32(first, second)))
 }
 
-/// For each lane `sum` and the products of four signed bytes on both sides.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn signed_dot(a: int8x16_t, b: int8x16_t, sum: int32x4_t) -> int32x4_t {
-    let mut sum = sum;
-    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-    unsafe {
-        core::arch::asm!(
-            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-            sum = inout(vreg) sum,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
+/// Functions of one instruction: for each lane `sum` and the products of four bytes.
+macro_rules! dots {
+    ($($(#[$doc:meta])* $name:ident($v:ty, $sum:ty) => $instruction:literal, $features:literal;)+) => {$(
+        $(#[$doc])*
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $name(a: $v, b: $v, sum: $sum) -> $sum {
+            let mut sum = sum;
+            // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
+            unsafe {
+                core::arch::asm!(
+                    concat!($instruction, " {sum:v}.4s, {a:v}.16b, {b:v}.16b"),
+                    sum = inout(vreg) sum,
+                    a = in(vreg) a,
+                    b = in(vreg) b,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    )+};
+}
+
+dots! {
+    /// Of signed bytes on both sides.
+    signed_dot(int8x16_t, int32x4_t) => "sdot", "neon,dotprod";
+    /// Of unsigned bytes with signed ones.
+    mixed_dot4(float32x4_t, float32x4_t) => "usdot", "neon,i8mm";
 }
 
 /// Products of unsigned bytes, which are taken 128 less, with signed ones, whose sum is then added 128 times: once for all
@@ -111,24 +123,6 @@ fn dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
     let b = vreinterpretq_s8_f32(b);
     let sums = vshlq_n_s32::<1>(signed_dot(b, vdupq_n_s8(64), vdupq_n_s32(0)));
     vreinterpretq_f32_s32(vaddq_s32(signed_dot(a, b, vreinterpretq_s32_f32(sum)), sums))
-}
-
-/// Products of unsigned bytes with signed ones.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn mixed_dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
-    let mut sum = sum;
-    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-    unsafe {
-        core::arch::asm!(
-            "usdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-            sum = inout(vreg) sum,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
 }
 
 /// # Safety

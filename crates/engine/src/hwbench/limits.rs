@@ -75,14 +75,14 @@ pub fn flop_rate(engine: &Engine) -> f64 {
     let (rounds, time) = repeated(|rounds| {
         engine.pool.run(engine.threads(), |_| engine.level.run(MultiplyAdds { rounds }));
     });
-    let each = 2 * LANES * engine.level.run(Chains { are_dots: false }) * rounds;
+    let each = 2 * LANES * engine.level.run(Chains::Floats) * rounds;
     per_second((engine.threads() * each) as f64, time)
 }
 
 /// The same for the products of pairs of bf16 that products with weights of that type are made of; `None` where the instruction
 /// set has none.
 pub fn bf16_flop_rate(engine: &Engine) -> Option<f64> {
-    let pairs = engine.level.run(Chains { are_dots: true });
+    let pairs = engine.level.run(Chains::Dots);
     if pairs == 0 {
         return None;
     }
@@ -94,12 +94,12 @@ pub fn bf16_flop_rate(engine: &Engine) -> Option<f64> {
 
 /// The same for the products of bytes, four of which are added to a lane at once; `None` where the instruction set has none.
 pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
-    let quads = engine.level.run(QuadChains);
+    let quads = engine.level.run(Chains::Quads);
     if quads == 0 {
         return None;
     }
     let (rounds, time) = repeated(|rounds| {
-        engine.pool.run(engine.threads(), |_| engine.level.run(Quads { rounds }));
+        engine.pool.run(engine.threads(), |_| engine.level.run_quads(Quads { rounds }));
     });
     Some(per_second((engine.threads() * 8 * LANES * quads * rounds) as f64, time))
 }
@@ -155,9 +155,13 @@ macro_rules! with_chains {
     };
 }
 
-/// How many chains that are, of pairs of bf16 or of floats.
-struct Chains {
-    are_dots: bool,
+/// How many chains that are; none where the processor has no such products.
+enum Chains {
+    Floats,
+    /// Of pairs of bf16.
+    Dots,
+    /// Of bytes.
+    Quads,
 }
 
 impl Job for Chains {
@@ -168,7 +172,12 @@ impl Job for Chains {
         const fn chains<S: Simd, const N: usize>() -> usize {
             N
         }
-        if self.are_dots && s.dots().is_none() { 0 } else { with_chains!(S, chains()) }
+        let are_there = match self {
+            Self::Floats => true,
+            Self::Dots => s.dots().is_some(),
+            Self::Quads => s.has_quads(),
+        };
+        if are_there { with_chains!(S, chains()) } else { 0 }
     }
 }
 
@@ -233,42 +242,12 @@ fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
     consume(s, chains);
 }
 
-/// How many chains of products of bytes there are.
-struct QuadChains;
-
-impl Job for QuadChains {
-    type Out = usize;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> usize {
-        const fn chains<S: Simd, const N: usize>() -> usize {
-            N
-        }
-        if s.has_quads() { with_chains!(S, chains()) } else { 0 }
-    }
-}
-
 /// Rounds of four products of bytes in each lane of each chain.
 struct Quads {
     rounds: usize,
 }
 
 impl Job for Quads {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        if s.has_quads() {
-            s.vectorize_quads(QuadsOf { rounds: self.rounds });
-        }
-    }
-}
-
-struct QuadsOf {
-    rounds: usize,
-}
-
-impl Job for QuadsOf {
     type Out = ();
 
     #[inline(always)]

@@ -66,7 +66,7 @@ pub fn depthwise2d_u8(
     let depthwise = Depthwise { conv, zero, input, weights, steps, out, out_h, out_w, reach, chunk };
     let line = out_w * conv.in_c * kernel_h * kernel_w;
     engine.for_ranges(conv.batch * out_h, MIN_TASK.div_ceil(line), |lines| {
-        engine.level.run(Entry { depthwise: &depthwise, lines });
+        engine.level.run_quads(Lines { depthwise: &depthwise, lines });
     });
     Ok(())
 }
@@ -88,22 +88,6 @@ struct Depthwise<'a> {
 
 // SAFETY: tasks write disjoint lines of `out`, which `depthwise2d_u8` borrows exclusively.
 unsafe impl Sync for Depthwise<'_> {}
-
-/// One task, on the way to the best that the instruction set has for it.
-struct Entry<'a> {
-    depthwise: &'a Depthwise<'a>,
-    lines: Range<usize>,
-}
-
-impl Job for Entry<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let lines = Lines { depthwise: self.depthwise, lines: self.lines };
-        s.vectorize_quads(lines);
-    }
-}
 
 /// One task.
 struct Lines<'a> {

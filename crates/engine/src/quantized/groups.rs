@@ -59,7 +59,7 @@ pub fn gemm_u4(
     let product = Product { a, packed, c: c.as_mut_ptr(), matrix, tail };
     let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 2));
     engine.pool.run(cut.tasks(), |task| {
-        engine.level.run(Entry { product: &product, share: cut.share(task) });
+        engine.level.run_quads(Panels { product: &product, share: cut.share(task) });
     });
     Ok(())
 }
@@ -75,22 +75,6 @@ struct Product<'a> {
 
 // SAFETY: tasks write disjoint parts of `c`, which `gemm_u4` borrows exclusively.
 unsafe impl Sync for Product<'_> {}
-
-/// One task, on the way to the best that the instruction set has for it.
-struct Entry<'a> {
-    product: &'a Product<'a>,
-    share: Share,
-}
-
-impl Job for Entry<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let panels = Panels { product: self.product, share: self.share };
-        s.vectorize_quads(panels);
-    }
-}
 
 /// One task.
 struct Panels<'a> {

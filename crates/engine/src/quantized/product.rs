@@ -70,24 +70,8 @@ impl<R: ByteRows> ByteProduct<'_, R> {
         let whole = Cut::whole(self.groups, [1, self.count], self.columns);
         let cut = whole.among(engine.threads(), self.columns, quads, engine.level.tile());
         engine.pool.run(cut.tasks(), |task| {
-            engine.level.run(Entry { product: self, share: cut.share(task) });
+            engine.level.run_quads(Block { product: self, share: cut.share(task) });
         });
-    }
-}
-
-/// One task, on the way to the best that the instruction set has for it.
-struct Entry<'a, R> {
-    product: &'a ByteProduct<'a, R>,
-    share: Share,
-}
-
-impl<R: ByteRows> Job for Entry<'_, R> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let block = Block { product: self.product, share: self.share };
-        s.vectorize_quads(block);
     }
 }
 

@@ -298,45 +298,51 @@ impl Finish<'_> {
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, numbers: &impl Numbers<S>, to: ByteLevels, panel: usize, out: *mut u8) -> usize {
         let columns = self.columns - panel * LANES;
-        let place = |row: usize| out.wrapping_add((self.row + row) * self.out_stride + self.column + panel * LANES);
-        // The last rows overlap those before, and are computed again.
         if columns >= 2 * LANES && self.rows >= 2 {
-            for row in (0..self.rows).step_by(2) {
-                let row = row.min(self.rows - 2);
-                let mut v = [s.splat(0.0); 4];
-                for i in 0..4 {
-                    let sum = self.sum(s, row + i / 2, panel + i % 2);
-                    v[i] = numbers.number(s, sum, self.row + row + i / 2, i % 2);
-                }
-                let (first, second) = (place(row), place(row).wrapping_add(self.out_stride));
-                let places = [first, first.wrapping_add(LANES), second, second.wrapping_add(LANES)];
-                // SAFETY: `run_on` asks for the output.
-                unsafe { s.store_levels(places, v, to) };
-            }
+            self.store_whole::<S, 2>(s, numbers, to, panel, out);
             return 2;
         }
         if columns >= LANES && self.rows >= 4 {
-            for row in (0..self.rows).step_by(4) {
-                let row = row.min(self.rows - 4);
-                let mut v = [s.splat(0.0); 4];
-                for i in 0..4 {
-                    v[i] = numbers.number(s, self.sum(s, row + i, panel), self.row + row + i, 0);
-                }
-                let mut places = [place(row); 4];
-                for i in 1..4 {
-                    places[i] = places[i - 1].wrapping_add(self.out_stride);
-                }
-                // SAFETY: `run_on` asks for the output.
-                unsafe { s.store_levels(places, v, to) };
-            }
+            self.store_whole::<S, 1>(s, numbers, to, panel, out);
             return 1;
         }
         for row in 0..self.rows {
             let number = numbers.number(s, self.sum(s, row, panel), self.row + row, 0);
             // SAFETY: `run_on` asks for the output.
-            unsafe { s.store_bytes(place(row), columns.min(LANES), to.round(s, number)) };
+            unsafe { s.store_bytes(self.place(out, row, panel), columns.min(LANES), to.round(s, number)) };
         }
         1
+    }
+
+    /// The same of `P` whole panels, and at least as many rows as make four vectors.
+    #[inline(always)]
+    fn store_whole<S: Simd, const P: usize>(
+        &self,
+        s: S,
+        numbers: &impl Numbers<S>,
+        to: ByteLevels,
+        panel: usize,
+        out: *mut u8,
+    ) {
+        let rows = const { 4 / P };
+        for row in (0..self.rows).step_by(rows) {
+            // The last rows overlap those before, and are computed again.
+            let row = row.min(self.rows - rows);
+            let mut v = [s.splat(0.0); 4];
+            let mut places = [self.place(out, row, panel); 4];
+            for i in 0..4 {
+                let (down, at) = (i / P, i % P);
+                v[i] = numbers.number(s, self.sum(s, row + down, panel + at), self.row + row + down, at);
+                places[i] = places[i].wrapping_add(down * self.out_stride + at * LANES);
+            }
+            // SAFETY: `run_on` asks for the output.
+            unsafe { s.store_levels(places, v, to) };
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, out: *mut u8, row: usize, panel: usize) -> *mut u8 {
+        out.wrapping_add((self.row + row) * self.out_stride + self.column + panel * LANES)
     }
 }
 

@@ -124,15 +124,15 @@ pub(super) struct WeightsAlone {
 impl WeightsAlone {
     /// Of a constant `[k, n]`; `None` of one that is none.
     pub fn of(constant: &Constant) -> Option<Self> {
-        Self::turned(constant, false)
+        Self::of_matrix(constant, false)
     }
 
     /// Of a constant `[n, k]`, whose rows become columns; `None` of one that is none.
     pub fn of_rows(constant: &Constant) -> Option<Self> {
-        Self::turned(constant, true)
+        Self::of_matrix(constant, true)
     }
 
-    fn turned(constant: &Constant, is_turned: bool) -> Option<Self> {
+    fn of_matrix(constant: &Constant, is_turned: bool) -> Option<Self> {
         let quantized = constant.quantized()?;
         let quantization = quantized.quantization()?;
         let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);

@@ -32,7 +32,6 @@ use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 use raise::RaiseActivations;
 use sink::SinkPermutations;
 use spell::SpellOut;
-use tables::SpellTables;
 
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::CPU_BACKEND;
@@ -120,7 +119,6 @@ impl Backend for Cpu {
             Box::new(RaiseActivations),
             Box::new(SinkPermutations),
             Box::new(SpellOut),
-            Box::new(SpellTables),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),
             Box::new(EliminateDeadCode),
         ]

@@ -1,19 +1,20 @@
-//! Normalisations that the engine has no step of, in terms of those that it has.
+//! What the engine has no step of, in terms of what it has: normalisations, and embeddings of packed integers.
 
 use crate::error::Error;
 use crate::graph::{Action, Arg, Builder, Expr, Model, NodeId, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
 
 use super::call::Call;
+use super::tables;
 
-/// Writes group norms as layer norms of reshaped values, and batch norms as a factor and a summand for each channel. What
-/// of it is constant is folded afterwards.
+/// Writes group norms as layer norms of reshaped values, batch norms as a factor and a summand for each channel, and embeddings
+/// of packed integers as plain ones. What of it is constant is folded afterwards.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpellOut;
 
 impl Pass for SpellOut {
     fn name(&self) -> &'static str {
-        "spell-out-norms"
+        "spell-out"
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
@@ -21,7 +22,7 @@ impl Pass for SpellOut {
             let spelled = match builder.graph.nodes[node].op.name() {
                 "aten::native_group_norm" => group_norm(builder, node)?,
                 "aten::_native_batch_norm_legit_no_training" => batch_norm(builder, node)?,
-                _ => None,
+                _ => tables::rows(builder, node)?,
             };
             let Some(value) = spelled else { return Ok(Action::Keep) };
             // Nothing uses the statistics.

@@ -3,29 +3,9 @@
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Constant, Model, NodeId, TensorType, ValueId};
-use crate::passes::{EliminateDeadCode, Pass};
+use crate::graph::{Arg, Builder, Constant, NodeId, TensorType, ValueId};
 
 use super::call::Call;
-
-/// Writes ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits as `aten::embedding` of what the integers stand for,
-/// each in a byte of its own. The folding of constants that follows keeps the integers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SpellTables;
-
-impl Pass for SpellTables {
-    fn name(&self) -> &'static str {
-        "spell-tables"
-    }
-
-    fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| match rows(builder, node)? {
-            Some(value) => Ok(Action::Replace(vec![value])),
-            None => Ok(Action::Keep),
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
-    }
-}
 
 /// How many numbers a byte of an operator's table has.
 fn numbers_of_byte(name: &str) -> Option<usize> {
@@ -37,8 +17,10 @@ fn numbers_of_byte(name: &str) -> Option<usize> {
     })
 }
 
-/// The rows that an embedding of packed integers picks; `None` of other nodes, and of those in another form.
-fn rows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+/// ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits as `aten::embedding` of what the integers stand for, each in a
+/// byte of its own: the folding of constants that follows keeps the integers. `None` of other nodes, and of those in another
+/// form.
+pub(super) fn rows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let Some(each) = numbers_of_byte(call.name()) else { return Ok(None) };
     let (table, scales, indices) = (call.value("weight")?, call.value("weight_scales")?, call.value("indices")?);
