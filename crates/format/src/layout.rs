@@ -83,6 +83,16 @@ fn numel(table: Table<'_, '_>, field: Field, sizes: Vector<'_, i32>, scalar_type
 /// Whether `dim_order` holds each of `0..rank` once. A `rank` above [`MAX_RANK`] was refused before; then this says anything.
 #[inline]
 fn is_permutation(dim_order: &[u8], rank: usize) -> bool {
-    let seen = dim_order.iter().fold(0u32, |seen, dim| seen | 1u32.checked_shl(u32::from(*dim)).unwrap_or(0));
-    dim_order.len() == rank && seen == 1u32.wrapping_shl(rank as u32) - 1
+    if dim_order.len() != rank {
+        return false;
+    }
+    let mut missing = 1u32.wrapping_shl(rank as u32) - 1;
+    for dim in dim_order {
+        let bit = 1u32.wrapping_shl(u32::from(*dim));
+        if u32::from(*dim) >= u32::BITS || missing & bit == 0 {
+            return false;
+        }
+        missing ^= bit;
+    }
+    true
 }

@@ -8,8 +8,8 @@ use crate::schema::*;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments<'a> {
     file: &'a [u8],
-    /// The flatbuffer that describes them.
-    buf: &'a [u8],
+    /// Bytes of the flatbuffer that describes them, at the start of the file.
+    buf_len: u32,
     /// Where offsets count from; 0 when the file has no room for segments.
     base: u64,
     list: TableList,
@@ -17,12 +17,24 @@ pub(crate) struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// Reads the field of `root` that lists the segments; refuses one that is not inside `file`.
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub fn parse(root: Table<'_, 'a>, field: Field, file: &'a [u8], base: u64) -> Self {
-        let segments = Self { file, buf: root.context().buf(), base, list: root.tables(field) };
+        let segments = Self { file, buf_len: root.context().buf().len() as u32, base, list: root.tables(field) };
         root.context().each(segments.list, field, |table| {
             segments.bytes(table);
         });
         segments
+    }
+
+    /// All bytes of the file.
+    pub fn file(&self) -> &'a [u8] {
+        self.file
+    }
+
+    /// The flatbuffer that describes the segments.
+    #[cfg_attr(target_os = "none", inline(never))]
+    pub fn buf(&self) -> &'a [u8] {
+        self.file.get(..self.buf_len as usize).unwrap_or_default()
     }
 
     pub fn len(&self) -> usize {
@@ -30,7 +42,7 @@ impl<'a> Segments<'a> {
     }
 
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        self.list.entry(self.buf, index, |table| self.bytes(table))
+        self.list.entry(self.buf(), index, |table| self.bytes(table))
     }
 
     /// The segment that `field` of `table` names.

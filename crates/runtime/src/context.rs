@@ -87,9 +87,28 @@ impl<'m> KernelContext<'m> {
         }
     }
 
+    /// The elements of two tensors that the operator reads and of one that it writes, if all are of type `T` and lie in
+    /// one order: what programs do most, in the fewest steps. Otherwise `None`, and the output is not taken.
+    #[inline(always)]
+    pub fn alike<T: Element>(&self, a: usize, b: usize, out: usize) -> Option<(&[T], &[T], &mut [T])> {
+        let (a, b, target) = (self.find_tensor(a)?, self.find_tensor(b)?, self.find_out(out)?);
+        if !a.has_layout_of(target) || !b.has_layout_of(target) {
+            return None;
+        }
+        let (a, b) = (a.bound_tensor()?.elements()?, b.bound_tensor()?.elements()?);
+        let elements = target.bound_tensor_mut()?.into_elements()?;
+        self.taken.set(self.taken.get() | 1 << out);
+        Some((a, b, elements))
+    }
+
     /// The tensor, if it is all as it usually is.
     #[inline(never)]
     fn ready_tensor(&self, index: usize) -> Option<&'m TensorState<'m>> {
+        self.find_tensor(index)
+    }
+
+    #[inline(always)]
+    fn find_tensor(&self, index: usize) -> Option<&'m TensorState<'m>> {
         match self.values.get(*self.arguments.get(index)? as usize)?.get() {
             Value::Tensor(state) if !self.shapes_only && !self.is_written(index) => Some(state),
             _ => None,
@@ -149,12 +168,17 @@ impl<'m> KernelContext<'m> {
     /// The tensor, which counts as taken then, if it is all as it usually is.
     #[inline(never)]
     fn ready_out(&self, index: usize) -> Option<&'m TensorState<'m>> {
+        let state = self.find_out(index).filter(|state| state.bound_tensor().is_some())?;
+        self.taken.set(self.taken.get() | 1 << index);
+        Some(state)
+    }
+
+    /// The tensor that the operator writes there, unless it was taken.
+    #[inline(always)]
+    fn find_out(&self, index: usize) -> Option<&'m TensorState<'m>> {
         let bit = 1u32.checked_shl(index as u32)?;
         match self.values.get(*self.arguments.get(index)? as usize)?.get() {
-            Value::Tensor(state) if self.writes & !self.taken.get() & bit != 0 && state.bound_tensor().is_some() => {
-                self.taken.set(self.taken.get() | bit);
-                Some(state)
-            }
+            Value::Tensor(state) if self.writes & !self.taken.get() & bit != 0 => Some(state),
             _ => None,
         }
     }

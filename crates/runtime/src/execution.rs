@@ -35,15 +35,30 @@ impl<'r, 'm> Execution<'r, 'm> {
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
     ) -> Result<Self> {
+        let execution = Self::hold(method)?;
+        execution.bind_all(inputs, outputs)?;
+        Ok(execution)
+    }
+
+    /// [`start`](Self::start) and [`finish`](Self::finish), between which the execution stays where it is.
+    pub(crate) fn whole(method: &'r mut Method<'m>, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
+        let mut execution = Self::hold(method)?;
+        let done = execution.bind_all(inputs, &mut []).and_then(|()| execution.run(&mut ()));
+        done.map(|()| Outputs { execution })
+    }
+
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn hold(method: &'r mut Method<'m>) -> Result<Self> {
         let hold = method.shared.as_ref().map(crate::memory::SharedRef::hold).transpose()?;
         let loaded = &mut method.loaded.0;
         release(loaded);
-        let execution = Self { loaded, _hold: hold, next: 0, executed: 0 };
+        Ok(Self { loaded, _hold: hold, next: 0, executed: 0 })
+    }
+
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn bind_all(&self, inputs: &[Input<'r>], outputs: &mut [OutputBuffer<'r>]) -> Result<()> {
         let mut report = Report::new();
-        match execution.bind(inputs, outputs, &mut report) {
-            Ok(()) => Ok(execution),
-            Err(Reported) => Err(report.take(Shortage::default())),
-        }
+        self.bind(inputs, outputs, &mut report).map_err(|Reported| report.take(Shortage::default()))
     }
 
     fn bind(&self, inputs: &[Input<'r>], outputs: &mut [OutputBuffer<'r>], report: &mut Report) -> Checked<()> {
@@ -72,21 +87,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         if let Value::Tensor(state) = value
             && let Some((view, writable)) = input.tensor()
         {
-            check_input(state, &view, report)?;
-            if state.access != Access::Bound {
-                let copied = strided::copy(state, &view);
-                return copied.ok_or_else(|| report.plain(Fault::NoMemory));
-            }
-            if !writable && self.loaded.input_written.get(index) == Some(&true) {
-                return Err(report.plain(Fault::WrittenInput));
-            }
-            if !strided::is_dense(view.sizes, view.strides, state.strides()) {
-                return Err(report.plain(Fault::InputStrides));
-            }
-            // SAFETY: the data is borrowed for 'r, mutably if it is written. 'r outlives this execution and its
-            // outputs; both release the binding when they are dropped, and the next execution does before it runs
-            // anything.
-            return unsafe { bind_borrowed(state, NonNull::from(view.data).cast(), state.nbytes(), report) };
+            return self.bind_tensor(index, state, &view, writable, report);
         }
         let is_same = match (value, input) {
             (Value::Int(expected), Input::Int(got)) => expected == *got,
@@ -100,6 +101,31 @@ impl<'r, 'm> Execution<'r, 'm> {
             }
         };
         if is_same { Ok(()) } else { Err(report.plain(Fault::FixedInput)) }
+    }
+
+    /// The data of `view` is borrowed for 'r, mutably if it is `writable`.
+    #[inline]
+    fn bind_tensor(
+        &self,
+        index: usize,
+        state: &'m TensorState<'m>,
+        view: &TensorView<'_>,
+        writable: bool,
+        report: &mut Report,
+    ) -> Checked<()> {
+        check_input(state, view, report)?;
+        if state.access != Access::Bound {
+            return strided::copy(state, view).ok_or_else(|| report.plain(Fault::NoMemory));
+        }
+        if !writable && self.loaded.input_written.get(index) == Some(&true) {
+            return Err(report.plain(Fault::WrittenInput));
+        }
+        if !strided::is_dense(view.sizes, view.strides, state.strides()) {
+            return Err(report.plain(Fault::InputStrides));
+        }
+        // SAFETY: the data is borrowed for 'r. That outlives this execution and its outputs; both release the binding
+        // when they are dropped, and the next execution does before it runs anything.
+        unsafe { bind_borrowed(state, NonNull::from(view.data).cast(), state.nbytes(), report) }
     }
 
     fn bind_output(&self, output: &mut OutputBuffer<'r>, report: &mut Report) -> Checked<()> {
@@ -133,6 +159,12 @@ impl<'r, 'm> Execution<'r, 'm> {
     /// Runs one instruction and reports it to `tracer`. False if there was none left.
     #[inline]
     pub fn step_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<bool> {
+        self.take_step(tracer)
+    }
+
+    /// Inlined into the loop of instructions, as a call costs about as much as the smallest operators do.
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn take_step(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<bool> {
         let index = self.next;
         let Some(step) = self.loaded.steps.get(index) else { return Ok(false) };
         if self.executed == MAX_INSTRUCTIONS {
@@ -214,11 +246,17 @@ impl<'r, 'm> Execution<'r, 'm> {
 
     /// Runs the remaining instructions and reports them to `tracer`.
     pub fn finish_traced(mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Outputs<'r, 'm>> {
+        self.run(tracer)?;
+        Ok(Outputs { execution: self })
+    }
+
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    fn run(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<()> {
         let event = Event::Execute { method: self.loaded.plan.name() };
         tracer.begin(event);
-        while self.step_traced(tracer)? {}
+        while self.take_step(tracer)? {}
         tracer.end(event);
-        Ok(Outputs { execution: self })
+        Ok(())
     }
 }
 

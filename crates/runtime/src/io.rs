@@ -156,6 +156,7 @@ pub enum Input<'a> {
 
 impl Input<'_> {
     /// The tensor, and whether it may be written.
+    #[inline]
     pub(crate) fn tensor(&self) -> Option<(TensorView<'_>, bool)> {
         match self {
             Self::Tensor(view) => Some((*view, false)),

@@ -30,7 +30,7 @@ pub struct Bump<'m> {
     budget: usize,
     pub(crate) shortage: Shortage,
     #[cfg(feature = "alloc")]
-    heap: Option<alloc::vec::Vec<HeapBlock>>,
+    heap: Option<alloc::vec::Vec<Allocation>>,
     block: PhantomData<&'m mut [u8]>,
 }
 
@@ -105,7 +105,7 @@ impl<'m> Bump<'m> {
         self.one(value).map_err(|Reported| Error::from(self.shortage))
     }
 
-    /// `len` bytes as they are in the block, aligned to `align`, a power of two.
+    /// `len` bytes as they are in the block, or zeros of the heap, aligned to `align`, a power of two.
     pub fn bytes(&mut self, len: usize, align: usize) -> Result<&'m mut [u8]> {
         self.raw(len, align).map_err(|Reported| Error::from(self.shortage))
     }
@@ -128,6 +128,11 @@ impl<'m> Bump<'m> {
     /// [`bytes`](Self::bytes), without an error.
     pub(crate) fn raw(&mut self, len: usize, align: usize) -> Checked<&'m mut [u8]> {
         let start = self.reserve(len, 1, align)?;
+        #[cfg(feature = "alloc")]
+        if self.heap.is_some() && len > 0 && len <= HEAP_CHUNK {
+            // SAFETY: `reserve` returned `len` bytes, which nobody else has. Larger pieces are zeros already.
+            unsafe { start.write_bytes(0, len) };
+        }
         // SAFETY: `reserve` returned `len` bytes of the block, which are initialised and which nobody else has.
         Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
@@ -135,8 +140,11 @@ impl<'m> Bump<'m> {
     /// `len` zeros.
     pub(crate) fn zeros<T: Zero>(&mut self, len: usize) -> Checked<&'m mut [T]> {
         let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast::<T>();
-        // SAFETY: `reserve` returned room for `len` elements, aligned, which nobody else has.
-        unsafe { start.write_bytes(0, len) };
+        // With masked vectors, writing nothing where there is no memory takes longer than writing much elsewhere.
+        if len > 0 || cfg!(target_os = "none") {
+            // SAFETY: `reserve` returned room for `len` elements, aligned, which nobody else has.
+            unsafe { start.write_bytes(0, len) };
+        }
         // SAFETY: zero is a value of `T`; the elements are exclusive, and valid for 'm as the block is.
         Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
@@ -161,8 +169,8 @@ impl<'m> Bump<'m> {
             && let Some(heap) = &mut self.heap
         {
             // Large pieces, such as planned buffers, get blocks of their own.
-            let Ok(mut block) = HeapBlock::new(bytes) else { return Err(self.lacks(bytes, 0)) };
-            let start = NonNull::from(block.lend()).cast();
+            let Some(block) = Allocation::zeroed(bytes) else { return Err(self.lacks(bytes, 0)) };
+            let start = block.start;
             heap.push(block);
             self.retired += bytes;
             return Ok(start);
@@ -192,12 +200,10 @@ impl<'m> Bump<'m> {
     #[cfg(feature = "alloc")]
     fn grow(&mut self, bytes: usize) -> Checked<()> {
         let Some(heap) = &mut self.heap else { return Ok(()) };
-        // Most of the time that a small program takes to load would go into zeroing a large block.
-        let chunk = HEAP_CHUNK >> 3usize.saturating_sub(heap.len()).min(2);
-        let Ok(mut block) = HeapBlock::new(bytes.max(chunk)) else { return Err(self.lacks(bytes, 0)) };
-        let lent = block.lend();
+        let capacity = bytes.max(FIRST_CHUNK << heap.len().min(3));
+        let Some(block) = Allocation::uninitialised(capacity) else { return Err(self.lacks(bytes, 0)) };
         self.retired += self.used;
-        (self.start, self.capacity, self.used) = (NonNull::from(&mut *lent).cast(), lent.len(), 0);
+        (self.start, self.capacity, self.used) = (block.start, capacity, 0);
         heap.push(block);
         Ok(())
     }
@@ -248,9 +254,13 @@ unsafe impl Zero for Cell<usize> {}
 // SAFETY: as its element.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
-/// What a growing [`Bump`] takes from the heap at once, in bytes, a part of it at first; larger pieces are taken apart.
+/// The most that a growing [`Bump`] takes from the heap at once, in bytes; larger pieces are taken apart.
 #[cfg(feature = "alloc")]
 const HEAP_CHUNK: usize = 8192;
+
+/// What it takes first, and twice as much with each of the next chunks: allocators keep blocks of up to 1 KiB at hand.
+#[cfg(feature = "alloc")]
+const FIRST_CHUNK: usize = 960;
 
 #[cfg(feature = "alloc")]
 impl Bump<'_> {
@@ -335,7 +345,7 @@ unsafe impl StableBytes for alloc::boxed::Box<[u8]> {
 unsafe impl StableBytes for HeapBlock {
     fn bytes(&self) -> &[u8] {
         // SAFETY: the block was allocated with this length, zeroed, and `self` owns it.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
     }
 }
 
@@ -360,13 +370,55 @@ impl SharedBytes {
     }
 }
 
+/// Heap memory that is aligned to 64 bytes.
+#[cfg(feature = "alloc")]
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    start: NonNull<u8>,
+    /// What the allocator gave, at most 64 bytes before.
+    base: NonNull<u8>,
+    layout: core::alloc::Layout,
+}
+
+#[cfg(feature = "alloc")]
+impl Allocation {
+    const ALIGNMENT: usize = 64;
+
+    /// `len` zeros, or `None` where the allocator fails.
+    fn zeroed(len: usize) -> Option<Self> {
+        // SAFETY: the size is not zero.
+        Self::with(len, |layout| unsafe { alloc::alloc::alloc_zeroed(layout) })
+    }
+
+    /// Room for `len` bytes, or `None` where the allocator fails.
+    fn uninitialised(len: usize) -> Option<Self> {
+        // SAFETY: the size is not zero.
+        Self::with(len, |layout| unsafe { alloc::alloc::alloc(layout) })
+    }
+
+    /// Allocators give memory of their own alignment much faster, and large zeros of that without writing any.
+    fn with(len: usize, allocate: impl FnOnce(core::alloc::Layout) -> *mut u8) -> Option<Self> {
+        let layout = core::alloc::Layout::from_size_align(len.checked_add(Self::ALIGNMENT)?, ALIGNMENT).ok()?;
+        let base = NonNull::new(allocate(layout))?;
+        let padding = base.addr().get().wrapping_neg() & (Self::ALIGNMENT - 1);
+        // SAFETY: the padding is below the alignment, which the allocation has more than `len`.
+        Some(Self { start: unsafe { base.add(padding) }, base, layout })
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `with` with this layout.
+        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
 /// Zeroed heap memory that can be lent for longer than a borrow.
 #[cfg(feature = "alloc")]
 pub struct HeapBlock {
-    start: NonNull<u8>,
+    memory: Allocation,
     len: usize,
-    /// Of the allocation, which has at least one byte.
-    layout: core::alloc::Layout,
 }
 
 #[cfg(feature = "alloc")]
@@ -378,45 +430,34 @@ impl core::fmt::Debug for HeapBlock {
 
 #[cfg(feature = "alloc")]
 impl HeapBlock {
-    const ALIGNMENT: usize = 64;
-
     /// Allocates `len` zeroed bytes, aligned to 64. Fails where the allocator does.
     pub fn new(len: usize) -> Result<Self> {
-        let failed = || Error::fault(Fault::HeapMemory, len, 0);
-        let layout = core::alloc::Layout::from_size_align(len.max(1), Self::ALIGNMENT).map_err(|_| failed())?;
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc::alloc::alloc_zeroed(layout) };
-        Ok(Self { start: NonNull::new(start).ok_or_else(failed)?, len, layout })
+        match Allocation::zeroed(len) {
+            Some(memory) => Ok(Self { memory, len }),
+            None => Err(Error::fault(Fault::HeapMemory, len, 0)),
+        }
     }
 
     /// The bytes, to fill them before they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the block was allocated with this length, zeroed, and `self` is exclusive.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 
     /// The bytes for as long as the caller keeps the block, which must be at least as long as any use of them.
     fn lend(&mut self) -> &'static mut [u8] {
-        // SAFETY: the pointer and length are those of the allocation. `Bump::grow`, the only caller, lends a block once
-        // and keeps it; the method that was loaded with the bump keeps the blocks until nothing uses them.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        // SAFETY: the pointer and length are those of the allocation. `SharedArenas::heap`, the only caller, lends a block
+        // once and keeps it as long as the arenas.
+        unsafe { slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 }
 
+// SAFETY: it owns its memory as a `Box<[u8]>` would.
 #[cfg(feature = "alloc")]
-impl Drop for HeapBlock {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { alloc::alloc::dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
-
-// SAFETY: the block owns its memory as a `Box<[u8]>` would.
-#[cfg(feature = "alloc")]
-unsafe impl Send for HeapBlock {}
+unsafe impl Send for Allocation {}
 // SAFETY: shared access only reads.
 #[cfg(feature = "alloc")]
-unsafe impl Sync for HeapBlock {}
+unsafe impl Sync for Allocation {}
 
 const MAX_APART: usize = 8;
 
@@ -494,9 +535,9 @@ impl<'m> Memory<'m> {
         self.shared.clone()
     }
 
-    /// The heap blocks behind what was handed out; none for the caller's memory.
+    /// The heap memory behind what was handed out; none for the caller's memory.
     #[cfg(feature = "alloc")]
-    pub(crate) fn into_blocks(self) -> alloc::vec::Vec<HeapBlock> {
+    pub(crate) fn into_allocations(self) -> alloc::vec::Vec<Allocation> {
         self.bump.heap.unwrap_or_default()
     }
 }

@@ -10,9 +10,9 @@ use crate::fault::Fault;
 use crate::footprint;
 use crate::io::{Input, OutputBuffer, TensorView};
 use crate::load::{self, LoadOptions, Loaded, MemoryUse};
-use crate::memory::{Confined, Memory, SharedRef};
 #[cfg(feature = "alloc")]
-use crate::memory::{HeapBlock, SharedBytes};
+use crate::memory::{Allocation, SharedBytes};
+use crate::memory::{Confined, Memory, SharedRef};
 use crate::program::Program;
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
@@ -26,7 +26,7 @@ pub struct Method<'m> {
     pub(crate) shared: Option<SharedRef<'m>>,
     // Dropped after `loaded`, which refers to them.
     #[cfg(feature = "alloc")]
-    _memory: Vec<HeapBlock>,
+    _memory: Vec<Allocation>,
     #[cfg(feature = "alloc")]
     _files: Vec<SharedBytes>,
 }
@@ -47,7 +47,7 @@ impl<'m> Method<'m> {
             loaded,
             shared,
             #[cfg(feature = "alloc")]
-            _memory: memory.into_blocks(),
+            _memory: memory.into_allocations(),
             #[cfg(feature = "alloc")]
             _files: program
                 .owner()
@@ -134,7 +134,7 @@ impl<'m> Method<'m> {
     /// Fails if an input has another kind, element type, rank or size than the program allows, or an operator fails.
     /// Outputs that the program did not plan need memory: see [`start`](Self::start).
     pub fn execute<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
-        self.start(inputs, &mut [])?.finish()
+        Execution::whole(self, inputs)
     }
 
     /// Runs the method and reports what happens to `tracer`.

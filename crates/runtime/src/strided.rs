@@ -7,13 +7,12 @@ use crate::tensor::{MAX_RANK, TensorState};
 /// size 1 may have any stride.
 #[cfg_attr(target_os = "none", inline(never))]
 pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[usize]) -> bool {
-    let strides = or_row_major(sizes, strides);
     let mut is_dense = true;
-    for (&size, (stride, expected)) in sizes.iter().zip(strides.iter().zip(expected)) {
+    for (dim, (&size, &expected)) in sizes.iter().zip(expected).enumerate() {
         if size == 0 {
             return true;
         }
-        is_dense &= size == 1 || stride == expected;
+        is_dense &= size == 1 || stride(sizes, strides, dim) == expected;
     }
     is_dense
 }
@@ -25,15 +24,14 @@ pub(crate) fn has_dim_order(sizes: &[usize], strides: Option<&[usize]>, dim_orde
     is_dense(sizes, strides, &expected)
 }
 
-/// The strides, or those of a dense row-major tensor.
-#[cfg_attr(target_os = "none", inline(never))]
-fn or_row_major(sizes: &[usize], strides: Option<&[usize]>) -> [usize; MAX_RANK] {
-    let mut result = [1; MAX_RANK];
+/// The stride of a dimension, which is that of a dense row-major tensor where there are none.
+#[inline]
+fn stride(sizes: &[usize], strides: Option<&[usize]>, dim: usize) -> usize {
     match strides {
-        Some(strides) => result.iter_mut().zip(strides).for_each(|(slot, &stride)| *slot = stride),
-        None => dense_strides(sizes, 0..sizes.len(), &mut result),
+        Some(strides) => strides.get(dim).copied().unwrap_or(1),
+        // Beside a size of 0, the product of the others is unchecked, and of no use.
+        None => sizes.iter().skip(dim + 1).fold(1, |product, size| product.wrapping_mul(*size)),
     }
-    result
 }
 
 /// Fills `strides` with those of a dense tensor whose dimensions lie in memory in the order `dim_order`, outermost first.
@@ -60,6 +58,13 @@ pub(crate) const ROW_MAJOR: [u8; MAX_RANK] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 
 /// If the lengths differ.
 #[inline]
 pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
+    // A number, for which a call would take longer than the copy.
+    if cfg!(not(target_os = "none"))
+        && let (Ok(to), Ok(from)) = (<&mut [u8; 4]>::try_from(&mut *to), <&[u8; 4]>::try_from(from))
+    {
+        *to = *from;
+        return;
+    }
     const PIECE: usize = 1 << 11;
     const PAGE: usize = 1 << 12;
     let ahead = || to.as_ptr().addr().wrapping_sub(from.as_ptr().addr()) % PAGE;
@@ -72,6 +77,7 @@ pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
 }
 
 /// Copies the view, whose type and sizes are the tensor's, into the tensor's memory, if it has any.
+#[cfg_attr(not(target_os = "none"), inline)]
 pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Option<()> {
     let mut tensor = state.bound_tensor_mut()?;
     let to = tensor.bytes_mut();
@@ -93,13 +99,12 @@ struct Dimension {
 
 /// Copies the view into `to`, with its dimensions in the order `dim_order` from the outermost to the innermost.
 pub(crate) fn copy_ordered(view: &TensorView<'_>, dim_order: &[u8], to: &mut [u8]) {
-    let strides = or_row_major(view.sizes, view.strides);
     let width = view.dtype.size();
     // Innermost first.
     let mut dims = [Dimension { size: 1, step: 0, index: 0 }; MAX_RANK];
     for (slot, &dim) in dims.iter_mut().zip(dim_order.iter().rev()) {
         slot.size = view.sizes.get(dim as usize).copied().unwrap_or(1);
-        slot.step = strides.get(dim as usize).map_or(0, |stride| stride.wrapping_mul(width));
+        slot.step = stride(view.sizes, view.strides, dim as usize).wrapping_mul(width);
     }
     let [inner, outer @ ..] = &mut dims;
     let mut start = 0usize;

@@ -76,12 +76,21 @@ impl<'a> Tensor<'a> {
     /// The elements in memory order. Fails if `T` is not the tensor's type.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        match self.elements() {
+            Some(elements) => Ok(elements),
+            None => Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into()),
+        }
+    }
+
+    /// [`as_slice`](Self::as_slice), which stays in registers without an error to return.
+    #[inline(always)]
+    pub(crate) fn elements<T: Element>(&self) -> Option<&'a [T]> {
         if self.dtype() != T::DTYPE {
-            return Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into());
+            return None;
         }
         // SAFETY: `data` is aligned for the tensor's type and holds whole elements (upheld by every constructor of
         // `Tensor`); `T` is the plain type of that dtype, for which every bit pattern is valid (`Element` is sealed).
-        Ok(unsafe { slice::from_raw_parts(self.data.as_ptr().cast(), self.data.len() / size_of::<T>()) })
+        Some(unsafe { slice::from_raw_parts(self.data.as_ptr().cast(), self.data.len() / size_of::<T>()) })
     }
 }
 
@@ -163,8 +172,19 @@ impl<'a> TensorMut<'a> {
         }
         let bytes = self.bytes_mut();
         let len = bytes.len() / size_of::<T>();
-        // SAFETY: as for `Tensor::as_slice`, and `bytes` is exclusive.
+        // SAFETY: as for `Tensor::elements`, and `bytes` is exclusive.
         Ok(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })
+    }
+
+    /// The elements for as long as the tensor was lent, if `T` is its type.
+    #[inline(always)]
+    pub(crate) fn into_elements<T: Element>(self) -> Option<&'a mut [T]> {
+        if self.dtype() != T::DTYPE {
+            return None;
+        }
+        let len = self.state.nbytes.get() / size_of::<T>();
+        // SAFETY: as for `bytes_mut` and `Tensor::elements`; `self` is gone, so the slice stays the only way to the data.
+        Some(unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), len) })
     }
 
     /// Reads the tensor while it is borrowed for writing, for operators that update it in place.
@@ -378,6 +398,15 @@ impl<'m> TensorState<'m> {
             None if self.nbytes.get() == 0 => Ok(NonNull::<u128>::dangling().cast()),
             None => Err(Fault::NoMemory.into()),
         }
+    }
+
+    /// True if the elements of both lie in the same order.
+    #[inline(always)]
+    pub(crate) fn has_layout_of(&self, other: &TensorState<'_>) -> bool {
+        // Sizes and dim orders are short: comparing them without calls is faster.
+        self.rank() == other.rank()
+            && self.sizes().iter().zip(other.sizes()).all(|(a, b)| a == b)
+            && (self.rank() < 2 || self.dim_order.iter().zip(other.dim_order).all(|(a, b)| a == b))
     }
 
     /// The tensor, if it has all the memory that its sizes take.

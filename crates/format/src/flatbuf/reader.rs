@@ -56,7 +56,7 @@ impl<'a> Context<'a> {
 
     /// The number at a position outside of any table; 0 if it was reported.
     pub fn number<T: Element>(&self, pos: u32, field: Field) -> T {
-        read(self.buf, pos).unwrap_or_else(|| {
+        read(self.buf, pos as usize).unwrap_or_else(|| {
             self.truncated(field, pos, T::SIZE as u32);
             T::default()
         })
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
             self.report(field, ErrorKind::TooLarge { size: self.buf.len() as u64 }, 0);
             return None;
         }
-        Table::at(self, self.number(0, field), field)
+        Table::at(self, self.number::<u32>(0, field) as usize, field)
     }
 
     /// Table `index` of a list, which `field` holds.
@@ -89,7 +89,7 @@ impl<'a> Context<'a> {
         }
         // The vector lies inside the buffer, and so does this entry.
         let entry = start + 4 * index as u32;
-        Table::at(self, entry.saturating_add(self.number(entry, field)), field)
+        Table::at(self, ahead(entry, self.number(entry, field)), field)
     }
 
     /// Visits the tables of a list in order until one is refused, and attributes the fault to its index.
@@ -105,8 +105,17 @@ impl<'a> Context<'a> {
         if self.has_fault() {
             return;
         }
+        // A walk through the offsets spares the checks of each; microcontrollers go without that code.
+        let offsets = slice(self.buf, list.start as usize, 4 * list.len()).unwrap_or_default();
+        let mut offsets = Vector::<u32>::new(offsets).iter();
         for index in 0..list.len() {
-            if let Some(table) = self.entry(list, index, field) {
+            let table = match offsets.next() {
+                Some(offset) if !cfg!(target_os = "none") => {
+                    Table::at(self, ahead(list.start + 4 * index as u32, offset), field)
+                }
+                _ => self.entry(list, index, field),
+            };
+            if let Some(table) = table {
                 visit(table);
             }
             if self.has_fault() {
@@ -118,7 +127,7 @@ impl<'a> Context<'a> {
 
     /// A table that was found before.
     pub fn table(&self, pos: u32, field: Field) -> Option<Table<'_, 'a>> {
-        Table::at(self, pos, field)
+        Table::at(self, pos as usize, field)
     }
 
     /// The result of a reading, unless a fault was found.
@@ -136,9 +145,10 @@ impl<'a> Context<'a> {
         self.fault.get().is_some()
     }
 
+    /// The fault that was found.
     #[cold]
     #[inline(never)]
-    fn fault(&self) -> FormatError {
+    pub fn fault(&self) -> FormatError {
         self.fault.get().unwrap_or(FILE_SIZE.error(ErrorKind::TooComplex, 0))
     }
 
@@ -200,10 +210,11 @@ impl<'a> Context<'a> {
     /// Says why [`Table::open`] refused a position.
     #[cold]
     #[inline(never)]
-    fn broken_table(&self, pos: u32, field: Field) {
-        let Some(distance) = read::<i32>(self.buf, pos) else { return self.truncated(field, pos, 4) };
+    fn broken_table(&self, pos: usize, field: Field) {
+        let pos = u32::try_from(pos).unwrap_or(u32::MAX);
+        let Some(distance) = read::<i32>(self.buf, pos as usize) else { return self.truncated(field, pos, 4) };
         let start = pos.wrapping_sub(distance as u32);
-        let Some(head) = read::<u32>(self.buf, start) else { return self.truncated(field, start, 4) };
+        let Some(head) = read::<u32>(self.buf, start as usize) else { return self.truncated(field, start, 4) };
         let vtable_len = head & 0xffff;
         if vtable_len < 4 {
             self.report(field, ErrorKind::BadVtable, start);
@@ -217,8 +228,9 @@ impl<'a> Context<'a> {
     /// Says why [`Table::extent`] refused a vector.
     #[cold]
     #[inline(never)]
-    fn broken_vector(&self, pos: u32, size: usize, field: Field) {
-        let len = read::<u32>(self.buf, pos).unwrap_or(0);
+    fn broken_vector(&self, pos: usize, size: usize, field: Field) {
+        let pos = u32::try_from(pos).unwrap_or(u32::MAX);
+        let len = read::<u32>(self.buf, pos as usize).unwrap_or(0);
         self.truncated(field, pos.saturating_add(4), len.saturating_mul(size as u32));
     }
 
@@ -230,15 +242,22 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Where an offset at `pos` leads, which may be behind the buffer.
+#[inline(always)]
+fn ahead(pos: u32, offset: u32) -> usize {
+    let pos = pos as usize;
+    // Cannot overflow in 64 bits, which the compiler sees; where it can, the sum saturates behind `MAX_LEN`.
+    if usize::BITS > 32 { pos.wrapping_add(offset as usize) } else { pos.saturating_add(offset as usize) }
+}
+
 /// The `len` bytes at `pos`.
 #[inline]
-fn slice(buf: &[u8], pos: u32, len: usize) -> Option<&[u8]> {
-    let pos = pos as usize;
+fn slice(buf: &[u8], pos: usize, len: usize) -> Option<&[u8]> {
     buf.get(pos..pos.checked_add(len)?)
 }
 
 #[inline]
-fn read<T: Element>(buf: &[u8], pos: u32) -> Option<T> {
+fn read<T: Element>(buf: &[u8], pos: usize) -> Option<T> {
     T::read(slice(buf, pos, T::SIZE)?)
 }
 
@@ -262,9 +281,9 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// `None` if they are not inside `buf`.
     #[cfg_attr(not(target_os = "none"), inline)]
-    fn find(buf: &'a [u8], pos: u32) -> Option<Self> {
+    fn find(buf: &'a [u8], pos: usize) -> Option<Self> {
         // A start before the buffer wraps to one behind `MAX_LEN`.
-        let start = pos.wrapping_sub(read::<i32>(buf, pos)? as u32);
+        let start = (pos as u32).wrapping_sub(read::<i32>(buf, pos)? as u32) as usize;
         let head = read::<u32>(buf, start)?;
         let (vtable_len, body_len) = ((head & 0xffff) as usize, (head >> 16) as usize);
         if vtable_len < 4 {
@@ -276,12 +295,13 @@ impl<'a> Parts<'a> {
 
 impl<'c, 'a> Table<'c, 'a> {
     #[inline]
-    fn at(ctx: &'c Context<'a>, pos: u32, field: Field) -> Option<Self> {
+    fn at(ctx: &'c Context<'a>, pos: usize, field: Field) -> Option<Self> {
+        // What is inside the buffer is below `MAX_LEN`.
         match Parts::find(ctx.buf, pos) {
             #[cfg(not(target_os = "none"))]
-            Some(parts) => Some(Self { ctx, pos, parts }),
+            Some(parts) => Some(Self { ctx, pos: pos as u32, parts }),
             #[cfg(target_os = "none")]
-            Some(_) => Some(Self { ctx, pos }),
+            Some(_) => Some(Self { ctx, pos: pos as u32 }),
             None => {
                 ctx.broken_table(pos, field);
                 None
@@ -294,7 +314,7 @@ impl<'c, 'a> Table<'c, 'a> {
         #[cfg(not(target_os = "none"))]
         return self.parts;
         #[cfg(target_os = "none")]
-        Parts::find(self.ctx.buf, self.pos).unwrap_or(Parts { vtable: &[], body: &[] })
+        Parts::find(self.ctx.buf, self.pos as usize).unwrap_or(Parts { vtable: &[], body: &[] })
     }
 
     #[inline]
@@ -351,71 +371,71 @@ impl<'c, 'a> Table<'c, 'a> {
         }
     }
 
-    /// The `size` bytes of a field and their position; 0 when it is absent or, which is reported, not inside the table.
+    /// The `size` bytes of a field and their position; `None` when it is absent or, which is reported, not inside the
+    /// table.
     #[inline(always)]
-    fn locate(&self, field: Field, size: usize) -> (u32, &'a [u8]) {
+    fn locate(&self, field: Field, size: usize) -> Option<(u32, &'a [u8])> {
         let Parts { vtable, body } = self.parts();
-        let at = read::<u16>(vtable, 4 + 2 * u32::from(field.slot())).map_or(0, u32::from);
+        let at = u32::from(read::<u16>(vtable, 4 + 2 * usize::from(field.slot()))?);
         if at == 0 {
-            return (0, &[]);
+            return None;
         }
-        match slice(body, at, size) {
-            Some(bytes) => (self.pos + at, bytes),
-            None => {
-                self.ctx.outside(field, self.pos, at, body.len());
-                (0, &[])
-            }
+        let bytes = slice(body, at as usize, size);
+        if bytes.is_none() {
+            self.ctx.outside(field, self.pos, at, body.len());
         }
+        Some((self.pos + at, bytes?))
     }
 
-    /// [`locate`](Self::locate) without the bytes: one function, for microcontrollers.
-    #[cfg_attr(target_os = "none", inline(never))]
-    #[cfg_attr(not(target_os = "none"), inline(always))]
+    /// [`locate`](Self::locate) without the bytes, and with 0 for `None`: one function, for microcontrollers.
+    #[inline(never)]
     fn position_of(&self, field: Field, size: usize) -> u32 {
-        self.locate(field, size).0
+        self.locate(field, size).map_or(0, |(pos, _)| pos)
     }
 
     /// A number, or `default` when the field is absent or was reported.
     #[inline]
     pub fn scalar<T: Element>(&self, field: Field, default: T) -> T {
-        if !cfg!(target_os = "none") {
-            return T::read(self.locate(field, T::SIZE).1).unwrap_or(default);
+        if cfg!(target_os = "none") {
+            return match self.position_of(field, T::SIZE) {
+                0 => default,
+                at => read(self.ctx.buf, at as usize).unwrap_or(default),
+            };
         }
-        match self.position_of(field, T::SIZE) {
-            0 => default,
-            at => read(self.ctx.buf, at).unwrap_or(default),
+        match self.locate(field, T::SIZE) {
+            Some((_, bytes)) => T::read(bytes).unwrap_or(default),
+            None => default,
         }
     }
 
-    /// Position of what an offset field points at; 0 when it is absent or was reported.
+    /// Position of what an offset field points at; `None` when it is absent or was reported.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn target(&self, field: Field) -> u32 {
-        match self.position_of(field, 4) {
-            0 => 0,
-            // A sum of valid positions and offsets saturates behind `MAX_LEN`.
-            at => at.saturating_add(read(self.ctx.buf, at).unwrap_or(0)),
+    fn target(&self, field: Field) -> Option<usize> {
+        if cfg!(target_os = "none") {
+            return match self.position_of(field, 4) {
+                0 => None,
+                at => Some(ahead(at, read(self.ctx.buf, at as usize)?)),
+            };
         }
+        let (at, offset) = self.locate(field, 4)?;
+        Some(ahead(at, u32::read(offset)?))
     }
 
     /// A table; `None` when it is absent or was reported.
     #[inline]
     pub fn table(&self, field: Field) -> Option<Self> {
-        match self.target(field) {
-            0 => None,
-            pos => Self::at(self.ctx, pos, field),
-        }
+        Self::at(self.ctx, self.target(field)?, field)
     }
 
     #[inline]
     pub fn required_table(&self, field: Field) -> Option<Self> {
-        match self.target(field) {
-            0 => {
-                self.missing(field);
-                None
-            }
-            pos => Self::at(self.ctx, pos, field),
+        let table = self.table(field);
+        if table.is_none() {
+            // Nothing new if it was reported.
+            self.missing(field);
         }
+        table
     }
 
     /// The bytes of a vector's elements, and the position of the first. Position 0 is that of an absent vector and of
@@ -423,15 +443,12 @@ impl<'c, 'a> Table<'c, 'a> {
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn extent(&self, field: Field, size: usize) -> (&'a [u8], u32) {
-        let pos = self.target(field);
-        if pos == 0 {
-            return (&[], 0);
-        }
+        let Some(pos) = self.target(field) else { return (&[], 0) };
         let bytes = read::<u32>(self.ctx.buf, pos)
             .and_then(|len| (len as usize).checked_mul(size))
             .and_then(|len| slice(self.ctx.buf, pos + 4, len));
         match bytes {
-            Some(bytes) => (bytes, pos + 4),
+            Some(bytes) => (bytes, pos as u32 + 4),
             None => {
                 self.ctx.broken_vector(pos, size, field);
                 (&[], 0)
@@ -473,6 +490,30 @@ impl<'c, 'a> Table<'c, 'a> {
     pub fn required_string(&self, field: Field) -> &'a str {
         let (bytes, pos) = self.required_extent(field, 1);
         utf8(self.ctx, bytes, pos, field)
+    }
+
+    /// Checks a string that nobody looks at now; its length in bytes, 0 when it is absent or was reported.
+    #[inline]
+    pub fn string_len(&self, field: Field) -> usize {
+        if cfg!(target_os = "none") {
+            return self.string(field).map_or(0, str::len);
+        }
+        let (bytes, pos) = self.extent(field, 1);
+        self.checked_len(bytes, pos, field)
+    }
+
+    #[inline]
+    pub fn required_string_len(&self, field: Field) -> usize {
+        if cfg!(target_os = "none") {
+            return self.required_string(field).len();
+        }
+        let (bytes, pos) = self.required_extent(field, 1);
+        self.checked_len(bytes, pos, field)
+    }
+
+    #[inline]
+    fn checked_len(&self, bytes: &[u8], pos: u32, field: Field) -> usize {
+        if bytes.is_ascii() { bytes.len() } else { utf8(self.ctx, bytes, pos, field).len() }
     }
 
     /// A vector of tables; an absent one is empty, as is one that was reported.

@@ -17,7 +17,6 @@ pub use write::{FlatTensorModel, LayoutModel, NamedTensorModel};
 /// A `.ptd` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct FlatTensor<'a> {
-    buf: &'a [u8],
     version: u32,
     segments: Segments<'a>,
     named_data: TableList,
@@ -57,7 +56,6 @@ impl<'a> FlatTensor<'a> {
         ctx.limit(len);
         let root = ctx.root(FLAT_ROOT)?;
         let flat_tensor = Self {
-            buf: ctx.buf(),
             version: root.scalar(FLAT_VERSION, 0),
             segments: Segments::parse(root, FLAT_SEGMENTS, file, base),
             named_data: root.tables(FLAT_NAMED_DATA),
@@ -87,7 +85,7 @@ impl<'a> FlatTensor<'a> {
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, NamedTensor<'a>)> + use<'a> {
         let flat_tensor = *self;
         (0..self.len()).filter_map(move |index| {
-            flat_tensor.named_data.entry(flat_tensor.buf, index, |table| flat_tensor.entry(table))
+            flat_tensor.named_data.entry(flat_tensor.segments.buf(), index, |table| flat_tensor.entry(table))
         })
     }
 

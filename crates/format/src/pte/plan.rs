@@ -194,6 +194,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Reads the lists of a plan, not yet their entries.
+    #[cfg_attr(not(target_os = "none"), inline(always))]
     pub(crate) fn decode(table: Table<'_, 'a>) -> Self {
         let chains = table.tables(PLAN_CHAINS);
         let (mut instructions, mut stacktrace) = (TableList::EMPTY, TableList::EMPTY);
@@ -250,8 +251,8 @@ impl<'a> Plan<'a> {
             Instruction::decode(table, Some(&scope));
         });
         ctx.each(self.operators, PLAN_OPERATORS, |table| {
-            let operator = OperatorName::decode(table);
-            table.spend(TABLE_COST + operator.name.len() + operator.overload.len());
+            let name = table.required_string_len(OPERATOR_NAME);
+            table.spend(TABLE_COST + name + table.string_len(OPERATOR_OVERLOAD));
         });
         ctx.each(self.delegates, PLAN_DELEGATES, |table| check_delegate(table, program));
         ctx.each(self.buffer_devices, PLAN_BUFFER_DEVICE, |table| {
@@ -260,13 +261,14 @@ impl<'a> Plan<'a> {
         ctx.each(self.stacktrace, CHAIN_STACKTRACE, |list| {
             list.spend(TABLE_COST);
             ctx.each(list.tables(FRAME_LIST_ITEMS), FRAME_LIST_ITEMS, |table| {
-                let frame = Frame::decode(table);
-                table.spend(TABLE_COST + frame.filename.len() + frame.name.len() + frame.context.len());
+                table.scalar(FRAME_LINENO, 0i32);
+                let (file, name) = (table.string_len(FRAME_FILENAME), table.string_len(FRAME_NAME));
+                table.spend(TABLE_COST + file + name + table.string_len(FRAME_CONTEXT));
             });
         });
         if let Some(container) = table.table(PLAN_CONTAINER) {
             for field in [CONTAINER_INPUT, CONTAINER_OUTPUT] {
-                container.spend(container.string(field).map_or(0, str::len));
+                container.spend(container.string_len(field));
             }
         }
     }

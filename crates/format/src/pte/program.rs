@@ -11,13 +11,11 @@ use super::plan::{DelegateDataRef, Plan};
 /// A `.pte` file. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
-    file: &'a [u8],
-    version: u32,
-    buf: &'a [u8],
-    plans: TableList,
+    /// These know the file and its flatbuffer.
     segments: Segments<'a>,
     constants: Constants<'a>,
     mutable_data: Subsegments<'a>,
+    plans: TableList,
     delegate_data: TableList,
     named_data: TableList,
 }
@@ -47,8 +45,10 @@ impl<'a> Program<'a> {
     /// The first fault found. See [`ErrorKind`].
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         let mut ctx = Context::new(file);
-        let program = Self::decode(&mut ctx);
-        ctx.explain(program)
+        match Self::decode(&mut ctx) {
+            Some(program) if program.check(&ctx) => Ok(program),
+            _ => Err(ctx.fault()),
+        }
     }
 
     fn decode(ctx: &mut Context<'a>) -> Option<Self> {
@@ -60,14 +60,12 @@ impl<'a> Program<'a> {
             ctx.limit(header.program_size as usize);
         }
         let root = ctx.root(PROGRAM_ROOT)?;
+        root.scalar(PROGRAM_VERSION, 0u32);
         let mut program = Self {
-            file,
-            buf: ctx.buf(),
-            version: root.scalar(PROGRAM_VERSION, 0),
-            plans: root.tables(PROGRAM_EXECUTION_PLAN),
             segments: Segments::parse(root, PROGRAM_SEGMENTS, file, base),
             constants: Constants::Inline(root.tables(PROGRAM_CONSTANT_BUFFER)),
             mutable_data: Subsegments::default(),
+            plans: root.tables(PROGRAM_EXECUTION_PLAN),
             delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA),
             named_data: root.tables(PROGRAM_NAMED_DATA),
         };
@@ -85,23 +83,27 @@ impl<'a> Program<'a> {
         if mutable_data.len() > 0 {
             program.mutable_data = program.subsegments(ctx.entry(mutable_data, 0, PROGRAM_MUTABLE_DATA_SEGMENTS)?);
         }
-        program.check(ctx);
         Some(program)
     }
 
     /// The whole file.
     pub fn bytes(&self) -> &'a [u8] {
-        self.file
+        self.segments.file()
+    }
+
+    fn buf(&self) -> &'a [u8] {
+        self.segments.buf()
     }
 
     /// The extended header, which files without segments may lack.
     pub fn header(&self) -> Option<ExtendedHeader> {
-        ExtendedHeader::parse(self.file).ok().flatten()
+        ExtendedHeader::parse(self.bytes()).ok().flatten()
     }
 
     /// Version of the schema; 0 in every file so far.
     pub fn version(&self) -> u32 {
-        self.version
+        let ctx = Context::new(self.buf());
+        ctx.root(PROGRAM_ROOT).map_or(0, |root| root.scalar(PROGRAM_VERSION, 0))
     }
 
     pub fn num_methods(&self) -> usize {
@@ -110,7 +112,7 @@ impl<'a> Program<'a> {
 
     /// Method `index`, if there are so many.
     pub fn method(&self, index: usize) -> Option<Plan<'a>> {
-        self.plans.entry(self.buf, index, Plan::decode)
+        self.plans.entry(self.buf(), index, Plan::decode)
     }
 
     pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> + use<'a> {
@@ -172,7 +174,7 @@ impl<'a> Program<'a> {
     pub fn named_data(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         let program = *self;
         (0..self.named_data.len())
-            .filter_map(move |index| program.named_data.entry(program.buf, index, |table| program.named_entry(table)))
+            .filter_map(move |index| program.named_data.entry(program.buf(), index, |table| program.named_entry(table)))
     }
 
     /// The blob of the first entry with this key.
@@ -190,7 +192,7 @@ impl<'a> Program<'a> {
 
     /// The bytes in `field` of entry `index` of a list.
     fn inline(&self, list: TableList, index: u32, field: Field) -> Option<&'a [u8]> {
-        list.entry(self.buf, index as usize, |table| table.vector::<u8>(field).as_bytes())
+        list.entry(self.buf(), index as usize, |table| table.vector::<u8>(field).as_bytes())
     }
 
     fn subsegments(&self, table: Table<'_, 'a>) -> Subsegments<'a> {
@@ -208,7 +210,8 @@ impl<'a> Program<'a> {
         (table.required_string(NAMED_KEY), self.segments.of(table, NAMED_SEGMENT_INDEX))
     }
 
-    fn check(&self, ctx: &Context<'a>) {
+    /// Whether all that the file describes is right.
+    fn check(&self, ctx: &Context<'a>) -> bool {
         if let Constants::Inline(buffers) = self.constants {
             ctx.each(buffers, PROGRAM_CONSTANT_BUFFER, |buffer| {
                 buffer.vector::<u8>(BUFFER_STORAGE);
@@ -222,6 +225,7 @@ impl<'a> Program<'a> {
             table.spend(16 + key.len());
         });
         ctx.each(self.plans, PROGRAM_EXECUTION_PLAN, |table| Plan::decode(table).check(table, self));
+        !ctx.has_fault()
     }
 }
 

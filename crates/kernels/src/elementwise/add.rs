@@ -21,10 +21,15 @@ pub const RSUB_SCALAR_OUT: Op = Op::new("aten::rsub.Scalar_out", 4, rsub_scalar_
 pub const OPS: &[Op] = &[ADD_OUT, ADD_SCALAR_OUT, SUB_OUT, SUB_SCALAR_OUT, RSUB_SCALAR_OUT];
 
 fn add_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
-    if cx.is_int(2, 1) && plain(&a, &b, &mut out, |x, y| x + y) {
+    if cx.is_int(2, 1) && plain(cx, 3, |x, y| x + y) {
         return Ok(());
     }
+    add_any(cx)
+}
+
+#[inline(never)]
+fn add_any(cx: &KernelContext<'_>) -> Result<()> {
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
     let alpha = cx.scalar(2)?;
     let common = promote::tensors(&a, &b)?;
     check_alpha(alpha, common)?;
@@ -33,10 +38,15 @@ fn add_out(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn sub_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
-    if cx.is_int(2, 1) && plain(&a, &b, &mut out, |x, y| x - y) {
+    if cx.is_int(2, 1) && plain(cx, 3, |x, y| x - y) {
         return Ok(());
     }
+    sub_any(cx)
+}
+
+#[inline(never)]
+fn sub_any(cx: &KernelContext<'_>) -> Result<()> {
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
     let alpha = cx.scalar(2)?;
     let common = promote::tensors(&a, &b)?;
     check_alpha(alpha, common)?;

@@ -1,6 +1,6 @@
 //! Products.
 
-use rushlight_runtime::{Complex, KernelContext, Op, Result, Tensor, TensorMut};
+use rushlight_runtime::{Complex, KernelContext, Op, Result};
 
 use crate::support::elementwise::{binary, bytes, map, out_like, plain, ready_broadcast, unary, zip};
 use crate::support::number::Arithmetic;
@@ -15,15 +15,16 @@ pub const MUL_SCALAR_OUT: Op = Op::new("aten::mul.Scalar_out", 3, mul_scalar_out
 pub const OPS: &[Op] = &[MUL_OUT, MUL_SCALAR_OUT];
 
 fn mul_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(2)?);
-    if plain(&a, &b, &mut out, |x, y| x * y) {
+    if plain(cx, 2, |x, y| x * y) {
         return Ok(());
     }
-    multiply(&a, &b, &mut out)
+    multiply(cx)
 }
 
 #[inline(never)]
-fn multiply(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
+fn multiply(cx: &KernelContext<'_>) -> Result<()> {
+    let (a, b, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(2)?);
+    let (a, b, out) = (&a, &b, &mut out);
     let common = promote::tensors(a, b)?;
     ready_broadcast(out, 2, a, b, common)?;
     let types = (common, common, common);

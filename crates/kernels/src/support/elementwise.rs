@@ -190,17 +190,13 @@ pub(crate) fn binary<A: Compute, B: Compute, R: Compute>(
     binary_tiles(a, b, out, types, kernel)
 }
 
-/// `out = f(a, b)` for `f32` tensors of one layout, which is what programs do most; false, and nothing is done, for others.
+/// `out = f(a, b)` for arguments 0 and 1 that are `f32` tensors of the output's layout, which is what programs do most;
+/// false, and nothing is done, for others.
 #[inline(always)]
-pub(crate) fn plain(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, f: impl Fn(f32, f32) -> f32) -> bool {
-    if same_layout(a, out)
-        && same_layout(b, out)
-        && let (Ok(a), Ok(b), Ok(out)) = (a.as_slice(), b.as_slice(), out.as_mut_slice())
-    {
-        zip(f)(a, b, out);
-        return true;
-    }
-    false
+pub(crate) fn plain(cx: &KernelContext<'_>, out: usize, f: impl Fn(f32, f32) -> f32) -> bool {
+    let Some((a, b, out)) = cx.alike(0, 1, out) else { return false };
+    zip(f)(a, b, out);
+    true
 }
 
 /// `out = kernel(a, b)` for tensors of one-byte integers that all have type `common` and one layout, whose sums and
