@@ -98,7 +98,7 @@ fn power_f32(a: &Tensor<'_>, y: f32, common: ScalarType, out: &mut TensorMut<'_>
     if y == -2.0 {
         return unary(a, out, types, &map(|x: f32| 1.0 / (x * x)));
     }
-    unary(a, out, types, &math::with_second(math::pow, y))
+    unary(a, out, types, &math::pow_by(y))
 }
 
 fn power_f64(a: &Tensor<'_>, y: f64, out: &mut TensorMut<'_>) -> Result<()> {

@@ -141,7 +141,7 @@ const NR: usize = 8;
 /// Copies of each element of `a`.
 const WIDE: usize = if LARGE { 4 } else { 1 };
 /// Products with a second operand of at most so many elements do without copies.
-const SMALL: usize = 2048;
+const SMALL: usize = 4096;
 /// Products with fewer rows do without blocks.
 const FEW: usize = 4;
 /// Length of the pieces that the inner dimension is cut into there.

@@ -41,6 +41,21 @@ fn clamp(x: f32, low: f32, high: f32) -> f32 {
 #[inline(always)]
 fn exp_shift(x: f32, shift: i32) -> f32 {
     let (n, r) = reduce_exp(clamp(x, -105.0, 90.0));
+    let n = n.wrapping_add(shift);
+    let half = n >> 1;
+    exp_reduced(r) * pow2(half) * pow2(n - half)
+}
+
+/// e^x for |x| <= 87, whose power of two is a normal number.
+#[inline(always)]
+fn exp_moderate(x: f32) -> f32 {
+    let (n, r) = reduce_exp(x);
+    exp_reduced(r) * pow2(n)
+}
+
+/// e^r for |r| <= ln 2 / 2.
+#[inline(always)]
+fn exp_reduced(r: f32) -> f32 {
     // (e^r - 1 - r) / r^2
     let p = 1.978_926_2e-4;
     let p = p * r + 1.394_575_2e-3;
@@ -48,10 +63,7 @@ fn exp_shift(x: f32, shift: i32) -> f32 {
     let p = p * r + 4.166_628e-2;
     let p = p * r + 1.666_666_6e-1;
     let p = p * r + 5.0e-1;
-    let e = (p * (r * r) + r) + 1.0;
-    let n = n.wrapping_add(shift);
-    let half = n >> 1;
-    e * pow2(half) * pow2(n - half)
+    (p * (r * r) + r) + 1.0
 }
 
 #[inline(always)]
@@ -79,19 +91,17 @@ pub(crate) fn exp64(x: f64) -> f64 {
     let x = if x < -746.0 { -746.0 } else { x };
     let n = (x * core::f64::consts::LOG2_E + ROUND64) - ROUND64;
     let r = (x - n * HIGH) - n * LOW;
-    // Taylor's series of (e^r - 1 - r) / r^2, whose rest is below 2^-57 for |r| <= ln 2 / 2.
-    let p = 1.0 / 6_227_020_800.0;
-    let p = p * r + 1.0 / 479_001_600.0;
-    let p = p * r + 1.0 / 39_916_800.0;
-    let p = p * r + 1.0 / 3_628_800.0;
-    let p = p * r + 1.0 / 362_880.0;
-    let p = p * r + 1.0 / 40_320.0;
-    let p = p * r + 1.0 / 5_040.0;
-    let p = p * r + 1.0 / 720.0;
-    let p = p * r + 1.0 / 120.0;
-    let p = p * r + 1.0 / 24.0;
-    let p = p * r + 1.0 / 6.0;
-    let p = p * r + 0.5;
+    // (e^r - 1 - r) / r^2, so fitted that e^r is right to 2^-57 for |r| <= ln 2 / 2.
+    let p = 2.511_756_218_774_768_4e-8;
+    let p = p * r + 2.763_084_109_455_964e-7;
+    let p = p * r + 2.755_721_734_594_032_5e-6;
+    let p = p * r + 2.480_149_130_062_630_2e-5;
+    let p = p * r + 1.984_126_991_606_638e-4;
+    let p = p * r + 1.388_888_894_553_759e-3;
+    let p = p * r + 8.333_333_333_307_907e-3;
+    let p = p * r + 4.166_666_666_652_198e-2;
+    let p = p * r + 1.666_666_666_666_67e-1;
+    let p = p * r + 0.500_000_000_000_001_2;
     let e = (p * (r * r) + r) + 1.0;
     // In two steps, because 2^n may be beyond the normal numbers.
     let half = n * 0.5 + ROUND64;
@@ -352,7 +362,7 @@ pub(crate) fn erf(x: f32) -> f32 {
     let p = p * z + 1.283_791_7e-1;
     let small = p * x + x;
     // log(1 - erf x) in x; erf is 1 in f32 beyond 3.92.
-    let t = clamp(a, 0.0, 4.0);
+    let t = if a > 4.0 { 4.0 } else { a };
     let q = -2.082_851_1e-5;
     let q = q * t + 4.313_924e-4;
     let q = q * t - 4.156_249_6e-3;
@@ -361,7 +371,7 @@ pub(crate) fn erf(x: f32) -> f32 {
     let q = q * t - 6.334_008_6e-1;
     let q = q * t - 1.129_488_3;
     let q = q * t + 1.692_036_3e-4;
-    let large = (1.0 - exp(q)).copysign(x);
+    let large = (1.0 - exp_moderate(q)).copysign(x);
     if a < 0.9 { small } else { large }
 }
 
@@ -594,6 +604,15 @@ pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
     with_rare_pairs((a, b), out, regular, pow_regular, libm::powf);
 }
 
+/// The kernel of `a^y`.
+pub(crate) fn pow_by(y: f32) -> impl Fn(&[f32], &mut [f32]) {
+    // As in `pow`, by the greatest magnitude of exponents that are regular; -1 for none.
+    let limit = if y.is_nan() { 0.0 } else { 125.0 / y.abs() };
+    let greatest = (libm::ceilf(limit).min(128.0) as i32 - 2).max(-1);
+    let (from, to) = (pow2(-greatest), pow2(greatest + 1));
+    move |a, out| with_rare(a, out, |x| (from..to).contains(&x), |x| pow_regular(x, y), |x| libm::powf(x, y))
+}
+
 /// True if [`fmod_regular`] is exact: with fewer than 2^28 multiples every step is, in `f64`.
 #[inline(always)]
 fn has_regular_remainder(a: f32, b: f32) -> bool {
@@ -751,6 +770,7 @@ mod tests {
                 out[0]
             };
             check("pow", power, |x| libm::pow(x, f64::from(y)), MIN, MAX, 1.0);
+            check("pow by a number", kernel(pow_by(y)), |x| libm::pow(x, f64::from(y)), MIN, MAX, 1.0);
         }
         for x in [0.5, 3.0, -7.25, -0.0, f32::INFINITY] {
             let angle = |y: f32| {
