@@ -14,6 +14,7 @@ mod others;
 mod ours;
 mod overhead;
 mod peer;
+mod portable;
 mod process;
 mod quantize;
 mod resident;
@@ -35,6 +36,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   quantize             a whole model to int8
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   serve                our side of that: a process that answers commands
+  serve-portable       our side of operators
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
 (for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
@@ -60,6 +62,7 @@ fn main() -> Result<()> {
             cpu::run(table, Some(model))?
         }
         ["serve"] => return serve::run(),
+        ["serve-portable"] => return portable::run(),
         ["quantize-once", model, inputs, out] => {
             return quantize::once(Path::new(model), Path::new(inputs), Path::new(out));
         }

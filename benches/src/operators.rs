@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rushlight_testing::program::{self, Placement};
 
 use crate::agreement;
 use crate::calls::{self, Call};
 use crate::document::{conditions, microseconds};
 use crate::interleaved::{Pair, geometric_mean, interleaved, least};
-use crate::ours::{self, Session, Tensor};
+use crate::ours::{self, Tensor};
 use crate::peer::Peer;
 
 /// Both sides copy the inputs anew before the clock starts, so that caches are in the same state, and so are tensors
@@ -26,7 +27,7 @@ const TURN: Duration = Duration::from_millis(3);
 const MORE_ROUNDS: usize = 31;
 const CLEARLY_FASTER: f64 = 1.25;
 
-/// How often such calls are loaded anew on both sides: which physical pages a side's tensors were given decides what
+/// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given decides what
 /// caches hold of them, which made as much as a factor of 1.9.
 const PLACES: usize = 4;
 
@@ -60,48 +61,56 @@ const OPTIMIZED: &[&str] = &[
 
 /// Measures the calls that contain `filter`; the section of the document.
 pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
-    let mut executorch = ExecuTorch::start(worker)?;
+    let mut sides = Sides::start(worker)?;
     let mut rows = Vec::new();
     for call in calls::all(filter)? {
         // All of PyTorch comes with them, so nothing else shall be measured afterwards.
-        if is_llama(&call.case.op) && executorch.libraries.is_empty() {
+        if is_llama(&call.case.op) && sides.libraries.is_empty() {
             let libraries = std::env::var("EXECUTORCH_LLAMA").unwrap_or_default();
-            executorch.libraries =
-                libraries.split(':').filter(|library| !library.is_empty()).map(str::to_owned).collect();
-            executorch.restart()?;
+            sides.libraries = libraries.split(':').filter(|library| !library.is_empty()).map(str::to_owned).collect();
+            sides.restart()?;
         }
-        let outcome = measure(&call, &mut executorch)?;
+        let outcome = measure(&call, &mut sides)?;
         println!("{}", line(&call, &outcome));
         rows.push((call, outcome));
         if let Some((_, Outcome::TheyFail(reason, _))) = rows.last()
             && reason.contains("aborted")
         {
-            executorch.restart()?;
+            sides.restart()?;
         }
     }
     Ok(section(&rows))
 }
 
-/// ExecuTorch's process, and what it takes to start another.
-struct ExecuTorch<'w> {
+/// A process of each side, and what it takes to start others.
+struct Sides<'w> {
     worker: &'w Path,
+    /// With ExecuTorch's kernels.
     libraries: Vec<String>,
-    peer: Peer,
+    theirs: Peer,
+    ours: Peer,
 }
 
-impl<'w> ExecuTorch<'w> {
+impl<'w> Sides<'w> {
     fn start(worker: &'w Path) -> Result<Self> {
-        Ok(Self { worker, libraries: Vec::new(), peer: Peer::start(worker)? })
+        let (theirs, ours) = processes(worker)?;
+        Ok(Self { worker, libraries: Vec::new(), theirs, ours })
     }
 
     fn restart(&mut self) -> Result<()> {
-        self.peer = Peer::start(self.worker)?;
-        self.libraries.iter().try_for_each(|library| self.peer.library(library))
+        (self.theirs, self.ours) = processes(self.worker)?;
+        self.libraries.iter().try_for_each(|library| self.theirs.library(library))
     }
 
-    fn load(&mut self, program: &[u8], inputs: &[Tensor]) -> Result<()> {
-        self.peer.load(program, inputs.iter().map(|tensor| &tensor.bytes[..]))
+    /// Both sides' fastest turns.
+    fn turns(&mut self, rounds: usize) -> Result<Pair> {
+        interleaved(rounds, least, || self.theirs.time(1, TURN), || self.ours.time(1, TURN))
     }
+}
+
+fn processes(worker: &Path) -> Result<(Peer, Peer)> {
+    let ours = &mut Command::new(std::env::current_exe()?);
+    Ok((Peer::start(worker)?, Peer::spawn(ours.arg("serve-portable"), worker.parent().context("no folder")?)?))
 }
 
 enum Outcome {
@@ -111,44 +120,31 @@ enum Outcome {
     Differ(Pair, String),
 }
 
-fn measure(call: &Call, executorch: &mut ExecuTorch<'_>) -> Result<Outcome> {
+fn measure(call: &Call, sides: &mut Sides<'_>) -> Result<Outcome> {
     let written = program::write(&call.case, PLACEMENT).map_err(|e| anyhow::anyhow!("{e}"))?;
     let inputs: Vec<Tensor> = written.inputs.iter().map(|&t| t.into()).collect();
+    let load = |peer: &mut Peer| peer.load(&written.bytes, inputs.iter().map(|tensor| &tensor.bytes[..]));
+    load(&mut sides.ours)?;
     // ExecuTorch refuses some calls with an error and some by aborting.
-    let loaded = executorch.load(&written.bytes, &inputs);
-    ours::with_session(&written.bytes, &inputs, |session| {
-        if let Err(reason) = loaded {
-            return Ok(Outcome::TheyFail(reason.to_string(), session.time(3, 5 * TURN)?));
+    if let Err(reason) = load(&mut sides.theirs) {
+        return Ok(Outcome::TheyFail(reason.to_string(), sides.ours.time(3, 5 * TURN)?));
+    }
+    let theirs = sides.theirs.outputs()?;
+    let mut pair = sides.turns(ROUNDS)?;
+    if pair.ratio() < CLEARLY_FASTER {
+        pair = sides.turns(MORE_ROUNDS)?;
+        for _ in 1..PLACES {
+            sides.restart()?;
+            load(&mut sides.ours)?;
+            load(&mut sides.theirs)?;
+            pair = pair.fastest(sides.turns(MORE_ROUNDS)?);
         }
-        let (ours, theirs) = (session.outputs()?, executorch.peer.outputs()?);
-        let mut pair = turns(ROUNDS, executorch, session)?;
-        if pair.ratio() < CLEARLY_FASTER {
-            pair = turns(MORE_ROUNDS, executorch, session)?.fastest(elsewhere(
-                PLACES - 1,
-                &written.bytes,
-                &inputs,
-                executorch,
-            )?);
-        }
-        Ok(match agreement::difference(&ours, &theirs) {
-            Some(difference) if !call.is_unspecified() => Outcome::Differ(pair, difference),
-            _ => Outcome::Both(pair),
-        })
+    }
+    let ours = ours::with_session(&written.bytes, &inputs, |session| session.outputs())?;
+    Ok(match agreement::difference(&ours, &theirs) {
+        Some(difference) if !call.is_unspecified() => Outcome::Differ(pair, difference),
+        _ => Outcome::Both(pair),
     })
-}
-
-/// Both sides' fastest turns in other physical memory, so many times; our earlier sessions still hold theirs.
-fn elsewhere(times: usize, program: &[u8], inputs: &[Tensor], executorch: &mut ExecuTorch<'_>) -> Result<Pair> {
-    executorch.restart()?;
-    executorch.load(program, inputs)?;
-    ours::with_session(program, inputs, |session| {
-        let pair = turns(MORE_ROUNDS, executorch, session)?;
-        Ok(if times > 1 { pair.fastest(elsewhere(times - 1, program, inputs, executorch)?) } else { pair })
-    })
-}
-
-fn turns(rounds: usize, executorch: &mut ExecuTorch<'_>, session: &mut Session<'_>) -> Result<Pair> {
-    interleaved(rounds, least, || executorch.peer.time(1, TURN), || session.time(1, TURN))
 }
 
 fn line(call: &Call, outcome: &Outcome) -> String {
@@ -193,7 +189,7 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,
-        "\n\nEach line is a program of one operator that both runtimes load. The times are microseconds of its execution. The \
+        "\n\nEach line is a program of one operator that both runtimes load, each in a process of its own. The times are microseconds of its execution. The \
          two take turns of {} ms for {ROUNDS} rounds ({MORE_ROUNDS} other rounds where these show no ratio of \
          {CLEARLY_FASTER} or more, in each of {PLACES} places in memory); a turn counts with the median of its calls and a \
          side with its fastest turn, because what else a machine does slows a turn by up to a half, and physical pages \

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use rushlight::format::pte::Value;
 use rushlight::kernels::ALL;
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, Output, dense_strides};
 use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
@@ -45,6 +46,23 @@ pub fn archived(file: &Path) -> Result<Vec<Tensor>> {
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let arrays = npy::read_archive(&bytes).map_err(|e| anyhow!("{e}"))?;
     Ok(arrays.iter().map(|(_, tensor)| tensor.into()).collect())
+}
+
+/// The inputs of a program's `forward`, whose bytes follow each other.
+pub fn inputs(program: &[u8], mut bytes: &[u8]) -> Result<Vec<Tensor>> {
+    let program = Program::parse(program).map_err(error)?;
+    let plan = program.parsed().method_named(METHOD).context("no such method")?;
+    let mut inputs = Vec::new();
+    for value in plan.inputs() {
+        let Value::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is no tensor") };
+        let (own, rest) = bytes.split_at_checked(spec.nbytes).context("too few bytes for the inputs")?;
+        bytes = rest;
+        let sizes: Vec<usize> = spec.sizes.iter().map(|size| size as usize).collect();
+        let mut strides = vec![0; sizes.len()];
+        dense_strides(&sizes, spec.dim_order.iter().map(|&dim| dim as usize), &mut strides);
+        inputs.push(Tensor { dtype: spec.scalar_type, sizes, strides, bytes: own.to_owned() });
+    }
+    Ok(inputs)
 }
 
 impl Tensor {
