@@ -55,7 +55,7 @@ fn pow_scalar_out(cx: &KernelContext<'_>) -> Result<()> {
         return convert::fill(Scalar::Int(1), &mut out);
     }
     match ComputeType::of(common)? {
-        ComputeType::F32 => unary(&b, &mut out, types, &math::with_first(math::pow, a.to_f64() as f32)),
+        ComputeType::F32 => unary(&b, &mut out, types, &math::pow_of(a.to_f64() as f32)),
         ComputeType::F64 => {
             let a = a.to_f64();
             unary(&b, &mut out, types, &map(|y| libm::pow(a, y)))

@@ -511,16 +511,6 @@ pub(crate) fn with_second<T: Copy>(kernel: impl Fn(&[T], &[T], &mut [T]), b: T) 
     }
 }
 
-/// A kernel of one input from one of two, whose first is a number.
-pub(crate) fn with_first(kernel: fn(&[f32], &[f32], &mut [f32]), a: f32) -> impl Fn(&[f32], &mut [f32]) {
-    move |b, out| {
-        let a = [a; CHUNK];
-        for (b, out) in b.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-            kernel(a.get(..b.len()).unwrap_or(&[]), b, out);
-        }
-    }
-}
-
 #[inline(always)]
 fn is_moderate(x: f32) -> bool {
     x.abs() < 268_435_456.0
@@ -562,12 +552,10 @@ pub(crate) fn atan2(y: &[f32], x: &[f32], out: &mut [f32]) {
     with_rare_pairs((y, x), out, |y, x| ordinary(y) && ordinary(x), fast, libm::atan2f);
 }
 
-/// x^y for normal positive x and a result that is neither very large nor very small: through base-2 logarithms in
-/// `f64`.
+/// The base-2 logarithm of normal positive x.
 #[inline(always)]
-fn pow_regular(x: f32, y: f32) -> f32 {
+fn log2_regular(x: f32) -> f64 {
     const SQRT_HALF: u32 = 0x3f35_04f3;
-    const ROUND: f64 = 6_755_399_441_055_744.0;
     let bits = x.to_bits().wrapping_sub(SQRT_HALF);
     let e = f64::from((bits as i32) >> 23);
     let m = f64::from(f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF)));
@@ -579,9 +567,17 @@ fn pow_regular(x: f32, y: f32) -> f32 {
     let p = p * z + 0.577_083_611_508_039_3;
     let p = p * z + 0.961_796_673_200_714_7;
     let p = p * z + 2.885_390_081_790_201;
-    let power = (p * s + e) * f64::from(y);
-    let shifted = power + ROUND;
-    let f = power - (shifted - ROUND);
+    p * s + e
+}
+
+/// Powers of two up to this magnitude are what [`exp2_regular`] is right for.
+const REGULAR: f64 = 125.0;
+
+/// 2^x for x up to [`REGULAR`] and from minus that.
+#[inline(always)]
+fn exp2_regular(x: f64) -> f32 {
+    let shifted = x + ROUND64;
+    let f = x - (shifted - ROUND64);
     // 2^f
     let q = 1.547_832_110_528_003_3e-4;
     let q = q * f + 1.340_070_017_443_952e-3;
@@ -590,27 +586,40 @@ fn pow_regular(x: f32, y: f32) -> f32 {
     let q = q * f + 2.402_265_151_482_188_8e-1;
     let q = q * f + 6.931_472_070_255_557e-1;
     let q = q * f + 9.999_999_999_177_619e-1;
-    let scale = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
-    (q * scale) as f32
+    (q * pow2_of_rounded(shifted)) as f32
+}
+
+/// Whether x is a normal positive number.
+#[inline(always)]
+fn is_normal_positive(x: f32) -> bool {
+    (f32::MIN_POSITIVE..f32::INFINITY).contains(&x)
 }
 
 /// The kernel of `a^b`.
 pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
-    // Powers of two up to 2^126 stay within the reach of `pow_regular`: |log2 x| <= 127 and so |y| must be small.
-    let regular = |x: f32, y: f32| {
-        let exponent = ((x.to_bits() >> 23) as i32 - 127) as f32;
-        (f32::MIN_POSITIVE..f32::INFINITY).contains(&x) && ((exponent.abs() + 1.0) * y.abs() < 125.0)
-    };
-    with_rare_pairs((a, b), out, regular, pow_regular, libm::powf);
+    let power = |x: f32, y: f32| log2_regular(x) * f64::from(y);
+    let is_regular = |x: f32, y: f32| is_normal_positive(x) && power(x, y).abs() < REGULAR;
+    with_rare_pairs((a, b), out, is_regular, |x, y| exp2_regular(power(x, y)), libm::powf);
 }
 
 /// The kernel of `a^y`.
 pub(crate) fn pow_by(y: f32) -> impl Fn(&[f32], &mut [f32]) {
-    // As in `pow`, by the greatest magnitude of exponents that are regular; -1 for none.
-    let limit = if y.is_nan() { 0.0 } else { 125.0 / y.abs() };
+    // By the greatest magnitude of exponents for which all powers are regular; -1 for none.
+    let limit = if y.is_nan() { 0.0 } else { REGULAR as f32 / y.abs() };
     let greatest = (libm::ceilf(limit).min(128.0) as i32 - 2).max(-1);
     let (from, to) = (pow2(-greatest), pow2(greatest + 1));
-    move |a, out| with_rare(a, out, |x| (from..to).contains(&x), |x| pow_regular(x, y), |x| libm::powf(x, y))
+    let power = move |x: f32| exp2_regular(log2_regular(x) * f64::from(y));
+    move |a, out| with_rare(a, out, |x| (from..to).contains(&x), power, |x| libm::powf(x, y))
+}
+
+/// The kernel of `x^b`.
+pub(crate) fn pow_of(x: f32) -> impl Fn(&[f32], &mut [f32]) {
+    let (is_regular, log) = (is_normal_positive(x), log2_regular(x));
+    let power = move |y: f32| log * f64::from(y);
+    move |b, out| {
+        let fits = |y: f32| is_regular && power(y).abs() < REGULAR;
+        with_rare(b, out, fits, |y| exp2_regular(power(y)), |y| libm::powf(x, y));
+    }
 }
 
 /// True if [`fmod_regular`] is exact: with fewer than 2^28 multiples every step is, in `f64`.
@@ -771,6 +780,7 @@ mod tests {
             };
             check("pow", power, |x| libm::pow(x, f64::from(y)), MIN, MAX, 1.0);
             check("pow by a number", kernel(pow_by(y)), |x| libm::pow(x, f64::from(y)), MIN, MAX, 1.0);
+            check("pow of a number", kernel(pow_of(y)), |x| libm::pow(f64::from(y), x), MIN, MAX, 1.0);
         }
         for x in [0.5, 3.0, -7.25, -0.0, f32::INFINITY] {
             let angle = |y: f32| {
