@@ -29,7 +29,7 @@ const CLEARLY_FASTER: f64 = 1.25;
 
 /// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given decides what
 /// caches hold of them, which made as much as a factor of 1.9.
-const PLACES: usize = 4;
+const PLACES: usize = 12;
 
 /// Operators for which the wheel's kernel library has, in place of the portable kernel, one that uses vector
 /// instructions or a matrix library (the symbols `opt_*` of `libexecutorch_kernels_optimized.so`).
