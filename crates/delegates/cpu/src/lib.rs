@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use rushlight_engine::Engine;
 use rushlight_format::cpu::{CPU_BACKEND, CpuProgram};
-use rushlight_runtime::{Backend, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Result};
+use rushlight_runtime::{
+    Backend, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Result, TensorMut,
+};
 
 use memory::{Arena, Memory};
 use prepared::Prepared;
@@ -134,6 +136,9 @@ impl<'m> Running<'m> {
     }
 }
 
+/// As many outputs are gathered on the stack; for more a call allocates.
+const MANY_OUTPUTS: usize = 64;
+
 impl Delegate for Running<'_> {
     fn num_outputs(&self) -> usize {
         self.outputs
@@ -141,15 +146,19 @@ impl Delegate for Running<'_> {
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
         self.shapes.update(context, &self.memory)?;
-        let mut few = [const { None }; memory::FEW_OUTPUTS];
-        let mut many = Vec::new();
-        let outputs = if self.outputs <= few.len() {
-            few.as_mut_slice()
-        } else {
+        // Most programs have few, and smaller ones take no longer than the clearing of room for many.
+        match self.outputs {
+            0..=2 => self.run(context, &mut [const { None }; 2]),
+            3..=MANY_OUTPUTS => self.run(context, &mut [const { None }; MANY_OUTPUTS]),
             // Programs that show what is inside of a model have so many.
-            many.resize_with(self.outputs, || None);
-            many.as_mut_slice()
-        };
+            more => self.run(context, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Runs all steps, with room for the outputs.
+    fn run<'c>(&mut self, context: &'c DelegateContext<'_>, outputs: &mut [Option<TensorMut<'c>>]) -> Result<()> {
         self.memory.outputs(context, &self.shapes, outputs)?;
         for (index, step) in self.steps.iter_mut().enumerate() {
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());

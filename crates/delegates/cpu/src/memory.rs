@@ -9,9 +9,6 @@ use crate::error::{damaged, of_engine};
 use crate::shapes::Shapes;
 use crate::weights::Blob;
 
-/// As many outputs are gathered on the stack; for more a call allocates.
-pub(crate) const FEW_OUTPUTS: usize = 64;
-
 /// Floats that the arena's start is a multiple of: a cache line.
 const ALIGNMENT: usize = 16;
 
@@ -123,9 +120,8 @@ impl<'m> Memory<'m> {
                 *wanted = shapes.size(*size)?;
             }
             let wanted = wanted.get(..sizes.len()).ok_or_else(damaged)?;
-            if output.sizes() != wanted {
-                output.resize(wanted)?;
-            }
+            // Does nothing where they are the same.
+            output.resize(wanted)?;
             *slot = Some(output);
         }
         Ok(())
