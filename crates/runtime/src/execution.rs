@@ -103,29 +103,30 @@ impl<'r, 'm> Execution<'r, 'm> {
         if is_same { Ok(()) } else { Err(report.plain(Fault::FixedInput)) }
     }
 
-    /// The data of `view` is borrowed for 'r, mutably if it is `writable`.
+    /// The data of `view` is borrowed for 'r, mutably if it is `writable` there.
     #[inline]
     fn bind_tensor(
         &self,
         index: usize,
         state: &'m TensorState<'m>,
         view: &TensorView<'_>,
-        writable: bool,
+        writable: Option<NonNull<u8>>,
         report: &mut Report,
     ) -> Checked<()> {
         check_input(state, view, report)?;
         if state.access != Access::Bound {
             return strided::copy(state, view).ok_or_else(|| report.plain(Fault::NoMemory));
         }
-        if !writable && self.loaded.input_written.get(index) == Some(&true) {
+        if writable.is_none() && self.loaded.input_written.get(index) == Some(&true) {
             return Err(report.plain(Fault::WrittenInput));
         }
         if !strided::is_dense(view.sizes, view.strides, state.strides()) {
             return Err(report.plain(Fault::InputStrides));
         }
+        let start = writable.unwrap_or(NonNull::from(view.data).cast());
         // SAFETY: the data is borrowed for 'r. That outlives this execution and its outputs; both release the binding
         // when they are dropped, and the next execution does before it runs anything.
-        unsafe { bind_borrowed(state, NonNull::from(view.data).cast(), state.nbytes(), report) }
+        unsafe { bind_borrowed(state, start, state.nbytes(), report) }
     }
 
     fn bind_output(&self, output: &mut OutputBuffer<'r>, report: &mut Report) -> Checked<()> {

@@ -1,10 +1,13 @@
 //! What goes into a method and comes out of it.
 
+use core::ptr::NonNull;
+
 use rushlight_format::ScalarType;
 
 use crate::element::Element;
 use crate::error::{Detail, Error, Result};
 use crate::fault::{Fault, Kind};
+use crate::memory::Lent;
 use crate::strided;
 use crate::tensor::{MAX_RANK, Tensor};
 
@@ -110,24 +113,24 @@ pub struct TensorViewMut<'a> {
     dtype: ScalarType,
     sizes: &'a [usize],
     strides: Option<&'a [usize]>,
-    pub(crate) data: &'a mut [u8],
+    data: Lent<'a>,
 }
 
 impl<'a> TensorViewMut<'a> {
     /// A row-major tensor. Fails if `data` is not as long as the sizes say or the rank is above 16.
     pub fn new(dtype: ScalarType, sizes: &'a [usize], data: &'a mut [u8]) -> Result<Self> {
         TensorView::new(dtype, sizes, data)?;
-        Ok(Self { dtype, sizes, strides: None, data })
+        Ok(Self { dtype, sizes, strides: None, data: Lent::new(data) })
     }
 
     /// A tensor with strides, as [`TensorView::strided`].
     pub fn strided(dtype: ScalarType, sizes: &'a [usize], strides: &'a [usize], data: &'a mut [u8]) -> Result<Self> {
         TensorView::strided(dtype, sizes, strides, data)?;
-        Ok(Self { dtype, sizes, strides: Some(strides), data })
+        Ok(Self { dtype, sizes, strides: Some(strides), data: Lent::new(data) })
     }
 
     pub(crate) fn view(&self) -> TensorView<'_> {
-        TensorView { dtype: self.dtype, sizes: self.sizes, strides: self.strides, data: self.data }
+        TensorView { dtype: self.dtype, sizes: self.sizes, strides: self.strides, data: self.data.bytes() }
     }
 }
 
@@ -155,12 +158,12 @@ pub enum Input<'a> {
 }
 
 impl Input<'_> {
-    /// The tensor, and whether it may be written.
+    /// The tensor, and where it may be written.
     #[inline]
-    pub(crate) fn tensor(&self) -> Option<(TensorView<'_>, bool)> {
+    pub(crate) fn tensor(&self) -> Option<(TensorView<'_>, Option<NonNull<u8>>)> {
         match self {
-            Self::Tensor(view) => Some((*view, false)),
-            Self::TensorMut(view) => Some((view.view(), true)),
+            Self::Tensor(view) => Some((*view, None)),
+            Self::TensorMut(view) => Some((view.view(), Some(view.data.start()))),
             _ => None,
         }
     }

@@ -459,6 +459,36 @@ unsafe impl Send for Allocation {}
 #[cfg(feature = "alloc")]
 unsafe impl Sync for Allocation {}
 
+/// Memory of the caller's that a method may write to. Inputs are given by shared references, through which a mutable one
+/// could only be read.
+#[derive(Debug)]
+pub(crate) struct Lent<'a> {
+    bytes: NonNull<[u8]>,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Lent<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes: NonNull::from(bytes), lent: PhantomData }
+    }
+
+    /// Where to write.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.bytes.cast()
+    }
+
+    /// The bytes as they are now. Nobody writes them before an execution begins, and what this returns is gone then.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: made of a reference that is borrowed for 'a.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+// SAFETY: as the mutable reference that it was made of.
+unsafe impl Send for Lent<'_> {}
+// SAFETY: as above: shared, it only reads; executions write, and borrow the method exclusively meanwhile.
+unsafe impl Sync for Lent<'_> {}
+
 const MAX_APART: usize = 8;
 
 /// The memory that a method is loaded into.
