@@ -17,7 +17,7 @@ usage: cargo xtask <chore>
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
   check          formatting, clippy, docs, the direction of dependencies, licences
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm
-  sanitize       the engine's tests under the address sanitizer, with a nightly compiler
+  sanitize       the runtime's tests in Miri and the engine's under the address sanitizer, with a nightly compiler
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, cpu (all
                  by default); portable <text> only prints the operators whose line contains the text; cpu <table> makes
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         ["test"] => test::all(),
         ["test", stage] => test::one(stage),
         ["bench", ref what @ ..] => bench::measure(what),
-        ["sanitize"] => sanitize::engine(),
+        ["sanitize"] => sanitize::all(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

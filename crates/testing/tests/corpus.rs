@@ -17,6 +17,15 @@ fn recordings() -> Vec<PathBuf> {
     paths
 }
 
+/// Whether operators may take square roots, for which `libm` has assembly that Miri does not run.
+fn has_roots(recording: &Recording) -> bool {
+    let Ok(bytes) = std::fs::read(recording.program()) else { return true };
+    let Ok(program) = rushlight::format::Program::parse(&bytes) else { return true };
+    let mut operators =
+        program.methods().flat_map(|plan| (0..plan.num_operators()).filter_map(move |i| plan.operator(i)));
+    operators.any(|operator| operator.name.contains("norm") || operator.name.contains("sqrt"))
+}
+
 #[test]
 fn programs_of_every_generation_give_the_recorded_results() {
     let paths = recordings();
@@ -24,6 +33,11 @@ fn programs_of_every_generation_give_the_recorded_results() {
     let (mut programs, mut calls) = (0, 0);
     for path in &paths {
         let result = Recording::open(path).and_then(|recording| {
+            // Miri looks at the runtime alone: it has neither the instructions of the CPU back end nor the time.
+            if cfg!(miri) {
+                let runs = recording.backends().is_empty() && !has_roots(&recording);
+                return if runs { recording.run(&mut recording.load(Lower::Off)?) } else { Ok(0) };
+            }
             let mut lowered = recording.load(Lower::Cpu)?;
             let Some(backend) = recording.backends().into_iter().next() else {
                 recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))?;
