@@ -140,6 +140,7 @@ fn measure(call: &Call, sides: &mut Sides<'_>) -> Result<Outcome> {
             pair = pair.fastest(sides.turns(MORE_ROUNDS)?);
         }
     }
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is that of one lifetime")]
     let ours = ours::with_session(&written.bytes, &inputs, |session| session.outputs())?;
     Ok(match agreement::difference(&ours, &theirs) {
         Some(difference) if !call.is_unspecified() => Outcome::Differ(pair, difference),
