@@ -40,10 +40,15 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(execution)
     }
 
-    /// [`start`](Self::start) and [`finish`](Self::finish), between which the execution stays where it is.
-    pub(crate) fn whole(method: &'r mut Method<'m>, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
+    /// [`start`](Self::start) and [`finish_traced`](Self::finish_traced), between which the execution stays where it is.
+    pub(crate) fn whole(
+        method: &'r mut Method<'m>,
+        inputs: &[Input<'r>],
+        outputs: &mut [OutputBuffer<'r>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Outputs<'r, 'm>> {
         let mut execution = Self::hold(method)?;
-        let done = execution.bind_all(inputs, &mut []).and_then(|()| execution.run(&mut ()));
+        let done = execution.bind_all(inputs, outputs).and_then(|()| execution.run(tracer));
         done.map(|()| Outputs { execution })
     }
 

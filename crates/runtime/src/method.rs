@@ -134,7 +134,7 @@ impl<'m> Method<'m> {
     /// Fails if an input has another kind, element type, rank or size than the program allows, or an operator fails.
     /// Outputs that the program did not plan need memory: see [`start`](Self::start).
     pub fn execute<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
-        Execution::whole(self, inputs)
+        Execution::whole(self, inputs, &mut [], &mut ())
     }
 
     /// Runs the method and reports what happens to `tracer`.
@@ -144,7 +144,7 @@ impl<'m> Method<'m> {
         outputs: &mut [OutputBuffer<'r>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Outputs<'r, 'm>> {
-        self.start(inputs, outputs)?.finish_traced(tracer)
+        Execution::whole(self, inputs, outputs, tracer)
     }
 
     /// Binds inputs, and memory for unplanned outputs, for an execution that the caller drives.
