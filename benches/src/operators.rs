@@ -27,8 +27,8 @@ const TURN: Duration = Duration::from_millis(3);
 const MORE_ROUNDS: usize = 31;
 const CLEARLY_FASTER: f64 = 1.25;
 
-/// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given decides what
-/// caches hold of them, which made as much as a factor of 1.9.
+/// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given
+/// decides what caches hold of them, which made as much as a factor of 1.9.
 const PLACES: usize = 12;
 
 /// Operators for which the wheel's kernel library has, in place of the portable kernel, one that uses vector
@@ -190,8 +190,8 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,
-        "\n\nEach line is a program of one operator that both runtimes load, each in a process of its own. The times are microseconds of its execution. The \
-         two take turns of {} ms for {ROUNDS} rounds ({MORE_ROUNDS} other rounds where these show no ratio of \
+        "\n\nEach line is a program of one operator that both runtimes load, each in a process of its own. The times are \
+         microseconds of its execution. The two take turns of {} ms for {ROUNDS} rounds ({MORE_ROUNDS} other rounds where these show no ratio of \
          {CLEARLY_FASTER} or more, in each of {PLACES} places in memory); a turn counts with the median of its calls and a \
          side with its fastest turn, because what else a machine does slows a turn by up to a half, and physical pages \
          that share a cache's sets by even more. *Library* is the one of the wheel's that has their kernel: \

@@ -26,18 +26,15 @@ pub struct Tensor {
 
 impl From<&TensorData> for Tensor {
     fn from(data: &TensorData) -> Self {
-        let mut strides = vec![0; data.sizes.len()];
-        dense_strides(&data.sizes, data.dim_order.iter().map(|&dim| dim as usize), &mut strides);
-        Self { dtype: data.dtype, sizes: data.sizes.clone(), strides, bytes: data.bytes.clone() }
+        let order = data.dim_order.iter().map(|&dim| dim as usize);
+        Self::dense(data.dtype, data.sizes.clone(), order, data.bytes.clone())
     }
 }
 
 impl From<&rushlight::Tensor> for Tensor {
     fn from(tensor: &rushlight::Tensor) -> Self {
-        let mut strides = vec![0; tensor.shape().len()];
-        dense_strides(tensor.shape(), 0..tensor.shape().len(), &mut strides);
-        let (dtype, sizes) = (tensor.dtype(), tensor.shape().to_vec());
-        Self { dtype, sizes, strides, bytes: tensor.bytes().to_vec() }
+        let sizes = tensor.shape().to_vec();
+        Self::dense(tensor.dtype(), sizes, 0..tensor.shape().len(), tensor.bytes().to_vec())
     }
 }
 
@@ -57,15 +54,26 @@ pub fn inputs(program: &[u8], mut bytes: &[u8]) -> Result<Vec<Tensor>> {
         let Value::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is no tensor") };
         let (own, rest) = bytes.split_at_checked(spec.nbytes).context("too few bytes for the inputs")?;
         bytes = rest;
-        let sizes: Vec<usize> = spec.sizes.iter().map(|size| size as usize).collect();
-        let mut strides = vec![0; sizes.len()];
-        dense_strides(&sizes, spec.dim_order.iter().map(|&dim| dim as usize), &mut strides);
-        inputs.push(Tensor { dtype: spec.scalar_type, sizes, strides, bytes: own.to_owned() });
+        let sizes = spec.sizes.iter().map(|size| size as usize).collect();
+        let order = spec.dim_order.iter().map(|&dim| dim as usize);
+        inputs.push(Tensor::dense(spec.scalar_type, sizes, order, own.to_owned()));
     }
     Ok(inputs)
 }
 
 impl Tensor {
+    /// One whose dimensions lie in memory in this order.
+    fn dense(
+        dtype: ScalarType,
+        sizes: Vec<usize>,
+        order: impl DoubleEndedIterator<Item = usize>,
+        bytes: Vec<u8>,
+    ) -> Self {
+        let mut strides = vec![0; sizes.len()];
+        dense_strides(&sizes, order, &mut strides);
+        Self { dtype, sizes, strides, bytes }
+    }
+
     pub fn input(&self) -> Result<Input<'_>> {
         Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, &self.bytes).map_err(error)?.into())
     }

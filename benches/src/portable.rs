@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::ours;
+use crate::{ours, serve};
 
 /// Answers commands until there are no more.
 pub fn run() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let mut next = lines.next().transpose()?;
     while let Some(line) = next {
-        next = match serve(&line, &mut lines) {
+        next = match answer(&line, &mut lines) {
             Ok(next) => next,
             Err(reason) => {
-                println!("error {}", format!("{reason:#}").replace('\n', " "));
+                serve::refuse(&reason);
                 lines.next().transpose()?
             }
         };
@@ -26,7 +26,7 @@ pub fn run() -> Result<()> {
 }
 
 /// Loads a program, and times it until there is another command; that one.
-fn serve(line: &str, lines: &mut Lines<StdinLock<'_>>) -> Result<Option<String>> {
+fn answer(line: &str, lines: &mut Lines<StdinLock<'_>>) -> Result<Option<String>> {
     let ["load", program, inputs] = line.split_whitespace().collect::<Vec<_>>()[..] else {
         bail!("no command {line}, or nothing is loaded");
     };

@@ -17,10 +17,15 @@ pub fn run() -> Result<()> {
     for line in std::io::stdin().lock().lines() {
         match answer(&mut session, &line?) {
             Ok(answer) => println!("{answer}"),
-            Err(reason) => println!("error {}", format!("{reason:#}").replace('\n', " ")),
+            Err(reason) => refuse(&reason),
         }
     }
     Ok(())
+}
+
+/// Answers a command that failed.
+pub fn refuse(reason: &anyhow::Error) {
+    println!("error {}", format!("{reason:#}").replace('\n', " "));
 }
 
 fn answer(session: &mut Option<Session>, line: &str) -> Result<String> {

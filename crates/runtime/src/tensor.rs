@@ -62,6 +62,12 @@ impl<'a> Tensor<'a> {
         self.state.nbytes.get() / self.dtype().size()
     }
 
+    /// True if the elements of both lie in the same order.
+    #[inline(always)]
+    pub fn has_layout_of(&self, other: &TensorMut<'_>) -> bool {
+        self.state.has_layout_of(other.state)
+    }
+
     /// The elements as raw bytes, in memory order.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
@@ -167,13 +173,9 @@ impl<'a> TensorMut<'a> {
     /// The elements in memory order. Fails if `T` is not the tensor's type.
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
-        if self.dtype() != T::DTYPE {
-            return Err(Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into());
-        }
-        let bytes = self.bytes_mut();
-        let len = bytes.len() / size_of::<T>();
-        // SAFETY: as for `Tensor::elements`, and `bytes` is exclusive.
-        Ok(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })
+        // The same tensor, lent for as long as this one is.
+        let lent = TensorMut { state: self.state, data: self.data, exclusive: PhantomData };
+        lent.into_elements().ok_or_else(|| Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into())
     }
 
     /// The elements for as long as the tensor was lent, if `T` is its type.

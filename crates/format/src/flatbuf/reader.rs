@@ -492,7 +492,8 @@ impl<'c, 'a> Table<'c, 'a> {
         utf8(self.ctx, bytes, pos, field)
     }
 
-    /// Checks a string that nobody looks at now; its length in bytes, 0 when it is absent or was reported.
+    /// Checks a string that nobody looks at now; its length in bytes, 0 when it is absent or was reported. Most are
+    /// ASCII, which is quicker to see; microcontrollers have code for one check.
     #[inline]
     pub fn string_len(&self, field: Field) -> usize {
         if cfg!(target_os = "none") {

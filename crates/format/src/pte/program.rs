@@ -60,6 +60,7 @@ impl<'a> Program<'a> {
             ctx.limit(header.program_size as usize);
         }
         let root = ctx.root(PROGRAM_ROOT)?;
+        // Read when somebody asks for it, and checked now.
         root.scalar(PROGRAM_VERSION, 0u32);
         let mut program = Self {
             segments: Segments::parse(root, PROGRAM_SEGMENTS, file, base),

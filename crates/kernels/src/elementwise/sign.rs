@@ -3,7 +3,7 @@
 use rushlight_runtime::{Complex, Detail, Error, KernelContext, Op, Result, ScalarType};
 
 use crate::support::convert::convert;
-use crate::support::elementwise::{map, out_like, same_layout, unary};
+use crate::support::elementwise::{map, out_like, unary};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::promote::real_of;
 
@@ -65,7 +65,7 @@ fn conj_physical_out(cx: &KernelContext<'_>) -> Result<()> {
     if !dtype.is_complex() {
         return convert(&a, &mut out);
     }
-    if dtype == ScalarType::ComplexFloat && out.dtype() == dtype && same_layout(&a, &out) {
+    if dtype == ScalarType::ComplexFloat && out.dtype() == dtype && a.has_layout_of(&out) {
         conjugate(out.bytes_mut(), a.bytes());
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use rushlight_runtime::{Complex, Detail, Result, Scalar, ScalarType, Tensor, TensorMut, copy_bytes};
 
 use crate::support::copy::StridedCopy;
-use crate::support::elementwise::{same_layout, tiles};
+use crate::support::elementwise::tiles;
 use crate::support::shape::broadcast_strides;
 use crate::support::tile::{Compute, ComputeType, Cursor, Operand};
 
@@ -51,7 +51,7 @@ fn through_complex(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
 
 /// Stores the elements of `src`, which has the type of `out` and broadcasts to its size.
 fn rearrange(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
-    if same_layout(src, out) {
+    if src.has_layout_of(out) {
         copy_bytes(out.bytes_mut(), src.bytes());
         return Ok(());
     }

@@ -130,12 +130,6 @@ fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x == y)
 }
 
-/// True if the elements of both lie in the same order.
-#[inline(always)]
-pub(crate) fn same_layout(a: &Tensor<'_>, out: &TensorMut<'_>) -> bool {
-    same(a.sizes(), out.sizes()) && same(a.dim_order(), out.dim_order())
-}
-
 /// `out = kernel(a)`; `types` are those in which PyTorch takes `a` and gives results.
 #[inline]
 pub(crate) fn unary<A: Compute, R: Compute>(
@@ -144,7 +138,7 @@ pub(crate) fn unary<A: Compute, R: Compute>(
     types: (ScalarType, ScalarType),
     kernel: &dyn Fn(&[A], &mut [R]),
 ) -> Result<()> {
-    if a.dtype() == A::DTYPE && out.dtype() == R::DTYPE && types == (A::DTYPE, R::DTYPE) && same_layout(a, out) {
+    if a.dtype() == A::DTYPE && out.dtype() == R::DTYPE && types == (A::DTYPE, R::DTYPE) && a.has_layout_of(out) {
         kernel(a.as_slice()?, out.as_mut_slice()?);
         return Ok(());
     }
@@ -181,8 +175,8 @@ pub(crate) fn binary<A: Compute, B: Compute, R: Compute>(
         && b.dtype() == B::DTYPE
         && out.dtype() == R::DTYPE
         && types == (A::DTYPE, B::DTYPE, R::DTYPE)
-        && same_layout(a, out)
-        && same_layout(b, out)
+        && a.has_layout_of(out)
+        && b.has_layout_of(out)
     {
         kernel(a.as_slice()?, b.as_slice()?, out.as_mut_slice()?);
         return Ok(());
@@ -211,8 +205,8 @@ pub(crate) fn bytes(
 ) -> bool {
     let fits = matches!(common, ScalarType::Byte | ScalarType::Char)
         && [a.dtype(), b.dtype(), out.dtype()] == [common; 3]
-        && same_layout(a, out)
-        && same_layout(b, out);
+        && a.has_layout_of(out)
+        && b.has_layout_of(out);
     if fits {
         kernel(a.bytes(), b.bytes(), out.bytes_mut());
     }
@@ -253,9 +247,9 @@ pub(crate) fn ternary<A: Compute, B: Compute>(
         && c.dtype() == B::DTYPE
         && out.dtype() == B::DTYPE
         && types == (A::DTYPE, B::DTYPE)
-        && same_layout(a, out)
-        && same_layout(b, out)
-        && same_layout(c, out)
+        && a.has_layout_of(out)
+        && b.has_layout_of(out)
+        && c.has_layout_of(out)
     {
         kernel(a.as_slice()?, b.as_slice()?, c.as_slice()?, out.as_mut_slice()?);
         return Ok(());
