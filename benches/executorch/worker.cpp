@@ -30,6 +30,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -82,7 +83,13 @@ std::string contents(const std::string& path) {
 }
 
 // A tensor of the program's type, sizes and dim order over bytes that live elsewhere.
+// Bytes at a multiple of 64, where PyTorch's allocator would put them.
+struct Aligned {
+  void operator()(char* bytes) const { ::operator delete[](bytes, std::align_val_t(64)); }
+};
+
 struct Input {
+  std::unique_ptr<char[], Aligned> bytes;
   std::vector<SizesType> sizes;
   std::vector<DimOrderType> dim_order;
   std::vector<StridesType> strides;
@@ -198,8 +205,10 @@ class Session {
         stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
       }
       if (at + nbytes > data_.size()) throw std::runtime_error("too few bytes of inputs");
+      input->bytes.reset(static_cast<char*>(::operator new[](std::max<size_t>(nbytes, 1), std::align_val_t(64))));
+      std::copy_n(data_.data() + at, nbytes, input->bytes.get());
       input->tensor = std::make_unique<TensorImpl>(
-          info->scalar_type(), input->sizes.size(), input->sizes.data(), data_.data() + at, input->dim_order.data(),
+          info->scalar_type(), input->sizes.size(), input->sizes.data(), input->bytes.get(), input->dim_order.data(),
           input->strides.data());
       at += nbytes;
       arguments_.emplace_back(Tensor(input->tensor.get()));

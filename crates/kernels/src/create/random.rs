@@ -83,7 +83,7 @@ fn native_dropout(cx: &KernelContext<'_>) -> Result<()> {
     }
     out.resize(input.sizes()).map_err(|e| e.arg(3))?;
     mask.resize(input.sizes()).map_err(|e| e.arg(4))?;
-    StridedCopy::of(input.sizes(), out.strides(), input.strides())?.run(&mut out, input)?;
+    StridedCopy::of(input.sizes(), out.strides(), input.strides()).run(&mut out, input)?;
     if !train || input.numel() == 0 {
         mask.bytes_mut().fill(1);
         return Ok(());

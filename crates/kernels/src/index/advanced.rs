@@ -47,7 +47,7 @@ fn index_put(cx: &KernelContext<'_>) -> Result<()> {
     let (input, values, mut out) = (cx.tensor(0)?, cx.tensor(2)?, cx.out(4)?);
     same_dtype(input.dtype(), &out, 4)?;
     out.resize(input.sizes()).map_err(|e| e.arg(4))?;
-    StridedCopy::of(input.sizes(), out.strides(), input.strides())?.run(&mut out, input)?;
+    StridedCopy::of(input.sizes(), out.strides(), input.strides()).run(&mut out, input)?;
     put(&mut out, &cx.optional_tensors(1)?, values, cx.bool(3)?)
 }
 

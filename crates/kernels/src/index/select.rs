@@ -48,7 +48,7 @@ fn index_select(cx: &KernelContext<'_>) -> Result<()> {
     out.resize(&sizes).map_err(|e| e.arg(3))?;
     if index.rank() == 0 {
         let position = indices.position(0, input.size(dim), false).map_err(|e| e.arg(2))?;
-        let mut copy = StridedCopy::of(&sizes, out.strides(), input.strides())?;
+        let mut copy = StridedCopy::of(&sizes, out.strides(), input.strides());
         copy.src_offset = position.wrapping_mul(input.strides()[dim]);
         return copy.run(&mut out, input);
     }
@@ -126,7 +126,7 @@ pub(super) fn copy_input(out: &mut TensorMut<'_>, input: Tensor<'_>, argument: u
         out.bytes_mut().copy_from_slice(input.bytes());
         return Ok(());
     }
-    StridedCopy::of(input.sizes(), out.strides(), input.strides())?.run(out, input)
+    StridedCopy::of(input.sizes(), out.strides(), input.strides()).run(out, input)
 }
 
 /// Copies `src` over a part of `out`, converted to its type.
@@ -145,7 +145,7 @@ fn overwrite(
             return Err(Error::from(Detail::Size { dim, expected, got }).arg(1));
         }
     }
-    let mut copy = StridedCopy::of(sizes, strides, src.strides())?;
+    let mut copy = StridedCopy::of(sizes, strides, src.strides());
     copy.dst_offset = offset;
     copy.run(out, src).map_err(|e| e.arg(1))
 }

@@ -60,7 +60,7 @@ pub(super) fn take(out: &mut TensorMut<'_>, input: Tensor<'_>, dim: usize, range
     sizes[dim] = range.len;
     strides[dim] = if range.len > 1 { strides[dim].wrapping_mul(range.step) } else { 0 };
     out.resize(&sizes)?;
-    let mut copy = StridedCopy::of(&sizes, out.strides(), &strides)?;
+    let mut copy = StridedCopy::of(&sizes, out.strides(), &strides);
     copy.src_offset = offset;
     copy.run(out, input)
 }
@@ -83,7 +83,7 @@ pub(super) fn select(out: &mut TensorMut<'_>, input: Tensor<'_>, dim: usize, ind
         }
     }
     out.resize(&sizes)?;
-    let mut copy = StridedCopy::of(&sizes, out.strides(), &strides)?;
+    let mut copy = StridedCopy::of(&sizes, out.strides(), &strides);
     copy.src_offset = index.wrapping_mul(input.strides()[dim]);
     copy.run(out, input)
 }

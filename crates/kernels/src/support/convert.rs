@@ -56,7 +56,7 @@ fn rearrange(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
         return Ok(());
     }
     let strides = broadcast_strides(src.sizes(), src.strides(), out.sizes())?;
-    StridedCopy::of(out.sizes(), out.strides(), &strides)?.run(out, *src)
+    StridedCopy::of(out.sizes(), out.strides(), &strides).run(out, *src)
 }
 
 /// Stores one number in every element, converted to the type of `out`. Fails where PyTorch does: if the value is

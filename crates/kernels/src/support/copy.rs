@@ -6,7 +6,7 @@
 //! contiguous on both sides, and then copies whole runs, or transposes strips where the two sides disagree on the
 //! innermost dimension.
 
-use rushlight_runtime::{Complex, Detail, Error, Result, ScalarType, Tensor, TensorMut, copy_bytes};
+use rushlight_runtime::{Complex, Detail, Error, MAX_RANK, Result, ScalarType, Tensor, TensorMut, copy_bytes};
 
 use super::tile::{Compute, ComputeType, Cursor};
 
@@ -33,16 +33,18 @@ pub(crate) struct StridedCopy {
 impl StridedCopy {
     /// The copy of a single element.
     pub(crate) fn new() -> Self {
-        Self { dims: [Dim { size: 1, dst: 0, src: 0 }; MAX_DIMS], len: 0, dst_offset: 0, src_offset: 0 }
+        Self { dims: [Dim { size: 0, dst: 0, src: 0 }; MAX_DIMS], len: 0, dst_offset: 0, src_offset: 0 }
     }
 
-    /// The copy of `sizes` elements with the given strides.
-    pub(crate) fn of(sizes: &[usize], dst: &[usize], src: &[usize]) -> Result<Self> {
+    /// The copy of a tensor's elements, of `sizes`, with the given strides.
+    pub(crate) fn of(sizes: &[usize], dst: &[usize], src: &[usize]) -> Self {
+        const { assert!(MAX_RANK <= MAX_DIMS) };
         let mut copy = Self::new();
-        for ((&size, &dst), &src) in sizes.iter().zip(dst).zip(src) {
-            copy.dim(size, dst, src)?;
+        for (slot, ((&size, &dst), &src)) in copy.dims.iter_mut().zip(sizes.iter().zip(dst).zip(src)) {
+            *slot = Dim { size, dst: dst as isize, src: src as isize };
+            copy.len += 1;
         }
-        Ok(copy)
+        copy
     }
 
     /// Adds a dimension.
@@ -115,18 +117,22 @@ impl StridedCopy {
 
     /// Copies elements of `width` bytes (1, 2, 4, 8 or 16).
     pub(crate) fn run_bytes(&mut self, dst: &mut [u8], src: &[u8], width: usize) -> Result<()> {
+        if !self.merge() {
+            return Ok(());
+        }
         let shift = self.widen(width);
         let (to, from) = (self.dst_offset, self.src_offset);
-        match self.prepare() {
-            Some(block) => block.copy(dst, to, src, from, width << shift),
-            None => Ok(()),
-        }
+        self.block().copy(dst, to, src, from, width << shift)
     }
 
     /// Sorts the dimensions from the outermost to the innermost of the destination and merges what is contiguous.
     /// `None` if there is nothing to copy.
     pub(crate) fn prepare(&mut self) -> Option<Block<'_>> {
-        self.merge().then(|| Block { dims: &self.dims[..self.len], reach: self.reach() })
+        self.merge().then(|| self.block())
+    }
+
+    fn block(&self) -> Block<'_> {
+        Block { dims: &self.dims[..self.len], reach: self.reach() }
     }
 
     fn merge(&mut self) -> bool {
@@ -175,11 +181,8 @@ impl StridedCopy {
     }
 
     /// Treats short contiguous runs as single wider elements, where everything is aligned to them. Returns the shift
-    /// of the element's width.
+    /// of the element's width. Dimensions are merged.
     fn widen(&mut self, width: usize) -> u32 {
-        if !self.merge() {
-            return 0;
-        }
         let Some(inner) = self.dims[..self.len].last().copied() else { return 0 };
         if self.len < 2 || inner.dst != 1 || inner.src != 1 || !inner.size.is_power_of_two() || inner.size * width > 16
         {
