@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use rushlight_engine::Engine;
+
 /// What `work` makes of each item, in the order of the items. At most `threads` threads take items one by one, the caller
 /// among them; where the system gives fewer, these do all of it.
 ///
@@ -30,6 +32,15 @@ pub fn parallel_map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl 
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Does work on each item, on the threads of an engine: those that have just computed what is looked at.
+pub(crate) fn on_threads_of<T: Send>(engine: &Engine, items: Vec<T>, work: impl Fn(T) + Sync) {
+    let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
+    engine.pool().run(items.len(), |index| {
+        let item = items[index].lock().unwrap_or_else(PoisonError::into_inner).take();
+        item.into_iter().for_each(&work);
+    });
 }
 
 #[cfg(test)]

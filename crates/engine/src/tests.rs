@@ -5,6 +5,7 @@ mod conv;
 mod convert;
 mod copy;
 mod elementwise;
+mod extent;
 mod gemm;
 mod quantized;
 mod rows;

@@ -116,6 +116,10 @@ impl Runs<'_> {
 }
 
 impl Calibration for Runs<'_> {
+    fn engine(&self) -> Arc<Engine> {
+        self.engine.clone()
+    }
+
     fn samples(&self, method: &str) -> usize {
         Self::of(self.samples, method).count()
     }

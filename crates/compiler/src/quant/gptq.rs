@@ -5,6 +5,8 @@
 //! the first `l + 1` weights alone: each integer in turn is chosen so that its element is nearest to zero. That is GPTQ
 //! (Frantar et al. 2022) in the form of Babai's nearest plane (Chen et al. 2025), without an inverse.
 
+use rushlight_engine::Engine;
+
 use crate::parallel::parallel_map;
 
 use super::scheme::Rounding;
@@ -112,10 +114,17 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// Rounds a matrix of weights `[n, k]`, each `group` in a row with a scale, for inputs that a calibration showed. `None` if
 /// these were not finite.
-pub(super) fn round(weights: &[f32], gram: &Gram, group: usize, width: Width, threads: usize) -> Option<Rounded> {
+pub(super) fn round(
+    engine: &Engine,
+    weights: &[f32],
+    gram: &Gram,
+    group: usize,
+    width: Width,
+    threads: usize,
+) -> Option<Rounded> {
     let k = gram.k;
     let upper = gram.upper()?;
-    let scales = scales(weights, group, width, Rounding::SquaredError, Some(&gram.diagonal()));
+    let scales = scales(engine, weights, group, width, Rounding::SquaredError, Some(&gram.diagonal()));
     let tiles: Vec<(usize, &[f32])> = weights.chunks(k * LANES).enumerate().collect();
     let tile = |(index, weights): (usize, &[f32])| {
         let per_row = k / group;
@@ -201,6 +210,7 @@ mod tests {
 
     #[test]
     fn outputs_are_nearer_than_with_the_nearest_integers() {
+        let engine = Engine::new(1);
         let (k, n) = (96, 40);
         let (inputs, gram) = gram(k, 400);
         let weights = random(11, n * k);
@@ -215,20 +225,21 @@ mod tests {
             }
             sum
         };
-        let nearest = super::super::weights::round(&weights, 32, Width::Four, Rounding::SquaredError, None);
-        let chosen = round(&weights, &gram, 32, Width::Four, 2).unwrap();
+        let nearest = super::super::weights::round(&engine, &weights, 32, Width::Four, Rounding::SquaredError, None);
+        let chosen = round(&engine, &weights, &gram, 32, Width::Four, 2).unwrap();
         let (nearest, chosen) = (error(&nearest), error(&chosen));
         assert!(chosen < nearest * 0.5, "{chosen} {nearest}");
     }
 
     #[test]
     fn inputs_that_are_always_zero_or_not_finite_do_no_harm() {
+        let engine = Engine::new(1);
         let weights = random(1, 64);
-        let zeros = round(&weights, &Gram::new(32), 32, Width::Eight, 1).unwrap();
-        let nearest = super::super::weights::round(&weights, 32, Width::Eight, Rounding::SquaredError, None);
+        let zeros = round(&engine, &weights, &Gram::new(32), 32, Width::Eight, 1).unwrap();
+        let nearest = super::super::weights::round(&engine, &weights, 32, Width::Eight, Rounding::SquaredError, None);
         assert_eq!(zeros.integers.len(), nearest.integers.len());
         let mut wild = Gram::new(32);
         wild.sums[0] = f32::NAN;
-        assert!(round(&weights, &wild, 32, Width::Eight, 1).is_none());
+        assert!(round(&engine, &weights, &wild, 32, Width::Eight, 1).is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! Histograms of the numbers that a calibration shows, and the ranges that are chosen from them.
 
+use rushlight_engine::{Engine, Extent, extent};
+
 use super::scheme::Observer;
 
 /// Bins of a histogram.
@@ -9,8 +11,8 @@ const MANY: usize = 1 << 16;
 const PART: usize = 4;
 /// Numbers that are looked at, and then counted, at a time.
 const BLOCK: usize = 1 << 13;
-/// Numbers that are looked at side by side.
-const LANES: usize = 8;
+/// Numbers of which all are counted or none is.
+const CHUNK: usize = 8;
 /// Neighbours count apart: the same bin twice in a row would wait for itself.
 const APART: usize = 4;
 /// Places of a count, a power of two: it is quicker to find.
@@ -59,9 +61,9 @@ impl Histogram {
     }
 
     /// Adds the numbers of one input.
-    pub fn add(&mut self, numbers: &[f32]) {
+    pub fn add(&mut self, engine: &Engine, numbers: &[f32]) {
         if self.width == 0.0 {
-            let (least, greatest, _) = extent(numbers);
+            let Extent { least, greatest, .. } = extent(engine, numbers);
             if least <= greatest {
                 self.reach(least, greatest);
             }
@@ -70,8 +72,8 @@ impl Histogram {
         let mut tally = Tally::of(numbers.len());
         // What was just looked at is in the cache when it is counted.
         for block in numbers.chunks(BLOCK) {
-            let (least, greatest, tame) = extent(block);
-            self.wild += block.len() as u64 - tame;
+            let Extent { least, greatest, finite } = extent(engine, block);
+            self.wild += (block.len() - finite) as u64;
             if least > greatest {
                 continue;
             }
@@ -80,7 +82,7 @@ impl Histogram {
                 tally.empty_into(&mut self.counts);
                 self.reach(least, greatest);
             }
-            if tame < block.len() as u64 {
+            if finite < block.len() {
                 let tame: Vec<f32> = block.iter().copied().filter(|number| number.is_finite()).collect();
                 tally.count(&tame, self.origin, self.width);
             } else {
@@ -232,17 +234,17 @@ impl Histogram {
 
 /// A count of numbers of one input, apart from the histogram that it is added to.
 struct Tally {
-    /// By bin, the first of which has the place 1.
+    /// By place, which is the number of a bin, or the last one for what seems to be before the first.
     counts: Box<[[u32; PLACES]; APART]>,
-    /// One number of so many is counted.
-    part: usize,
+    /// Whether one chunk of [`PART`] is counted.
+    is_part: bool,
     chance: u32,
 }
 
 impl Tally {
     /// Of an input of so many numbers.
     fn of(count: usize) -> Self {
-        Self { counts: bytemuck::allocation::zeroed_box(), part: if count >= MANY { PART } else { 1 }, chance: 1 }
+        Self { counts: bytemuck::allocation::zeroed_box(), is_part: count >= MANY, chance: 1 }
     }
 
     /// Counts finite numbers that the bins reach.
@@ -251,71 +253,53 @@ impl Tally {
         const BEFORE: f32 = 8_388_607.5;
         let per_width = 1.0 / width;
         // A number at an edge may seem to be outside, by one bin.
-        let place = |number: f32| {
-            let place = (number - origin) * per_width + BEFORE;
-            (place.to_bits().wrapping_sub(BEFORE.to_bits()) as usize) % PLACES
-        };
-        let (chunks, rest) = numbers.as_chunks::<LANES>();
-        // Which ones are counted of many is left to chance: in steps they might all be of the same channels.
-        for chunks in chunks.chunks(self.part) {
-            self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let Some(chunk) = chunks.get((self.chance >> 16) as usize % chunks.len()) else { continue };
-            let places = chunk.map(place);
-            let (places, _) = places.as_chunks::<APART>();
-            for places in places {
-                for (counts, place) in self.counts.iter_mut().zip(places) {
-                    counts[*place] += 1;
-                }
-            }
+        let place = |number: f32| ((number - origin) * per_width + BEFORE).to_bits();
+        let (chunks, rest) = numbers.as_chunks::<CHUNK>();
+        if !self.is_part {
+            chunks.iter().for_each(|chunk| self.add(chunk.map(place)));
+            rest.iter().for_each(|number| self.counts[0][place(*number) as usize % PLACES] += 1);
+            return;
         }
-        let counted = if self.part == 1 { rest } else { &[] };
-        for number in counted {
-            self.counts[0][place(*number)] += 1;
+        // Which ones are counted of many is left to chance: in steps they might all be of the same channels.
+        let (parts, rest) = chunks.as_chunks::<PART>();
+        for part in parts {
+            let chunk = part[self.chance() % PART];
+            self.add(chunk.map(place));
+        }
+        if !rest.is_empty() {
+            let chunk = rest[self.chance() % rest.len()];
+            self.add(chunk.map(place));
+        }
+    }
+
+    #[inline]
+    fn chance(&mut self) -> usize {
+        self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.chance >> 16) as usize
+    }
+
+    #[inline]
+    fn add(&mut self, places: [u32; CHUNK]) {
+        for (at, place) in places.into_iter().enumerate() {
+            self.counts[at % APART][place as usize % PLACES] += 1;
         }
     }
 
     /// Adds what is counted to bins, and begins anew.
     fn empty_into(&mut self, bins: &mut [u64]) {
-        let part = self.part as u64;
+        let part = if self.is_part { PART as u64 } else { 1 };
         for counts in self.counts.iter_mut() {
-            let [first, inner @ .., last] = bins else { return };
-            *first += u64::from(counts[0] + counts[1]) * part;
-            for (sum, count) in inner.iter_mut().zip(&counts[2..]) {
+            let (seen, outside) = counts.split_at(BINS);
+            for (sum, count) in bins.iter_mut().zip(seen) {
                 *sum += u64::from(*count) * part;
             }
-            *last += u64::from(counts[BINS] + counts[BINS + 1]) * part;
-            counts[..BINS + 2].fill(0);
+            let [first, .., last] = bins else { return };
+            let ([after, ..], [.., before]) = (outside, outside) else { return };
+            *first += u64::from(*before) * part;
+            *last += u64::from(*after) * part;
+            counts.fill(0);
         }
     }
-}
-
-/// The least and the greatest finite number, and how many are finite.
-pub(super) fn extent(numbers: &[f32]) -> (f32, f32, u64) {
-    let mut least = [f32::INFINITY; LANES];
-    let mut greatest = [f32::NEG_INFINITY; LANES];
-    // Stays zero as long as all are finite.
-    let mut wild = [0.0f32; LANES];
-    let mut see = |numbers: &[f32]| {
-        for (lane, number) in numbers.iter().enumerate() {
-            let number = *number;
-            least[lane] = if number < least[lane] { number } else { least[lane] };
-            greatest[lane] = if number > greatest[lane] { number } else { greatest[lane] };
-            wild[lane] += number * 0.0;
-        }
-    };
-    let (chunks, rest) = numbers.as_chunks::<LANES>();
-    chunks.iter().for_each(|chunk| see(chunk));
-    see(rest);
-    if wild.iter().any(|sum| *sum != 0.0) {
-        let finite = || numbers.iter().copied().filter(|number| number.is_finite());
-        return (
-            finite().fold(f32::INFINITY, f32::min),
-            finite().fold(f32::NEG_INFINITY, f32::max),
-            finite().count() as u64,
-        );
-    }
-    let least = least.into_iter().fold(f32::INFINITY, f32::min);
-    (least, greatest.into_iter().fold(f32::NEG_INFINITY, f32::max), numbers.len() as u64)
 }
 
 /// The scale and the zero point with which integers from -128 to 127 reach a range with zero in it.
@@ -337,9 +321,9 @@ mod tests {
 
     #[test]
     fn ranges_of_even_numbers_are_all_of_them() {
-        let mut histogram = Histogram::new();
+        let (engine, mut histogram) = (Engine::new(1), Histogram::new());
         assert!(Observer::ALL.iter().all(|observer| histogram.range(*observer).is_none()));
-        histogram.add(&even(100_001));
+        histogram.add(&engine, &even(100_001));
         for observer in Observer::ALL {
             let (low, high) = histogram.range(observer).unwrap();
             assert!((low + 1.0).abs() < 0.02 && (high - 1.0).abs() < 0.02, "{observer:?}: {low} to {high}");
@@ -348,9 +332,9 @@ mod tests {
 
     #[test]
     fn what_lies_far_outside_is_cut_off() {
-        let mut histogram = Histogram::new();
-        histogram.add(&even(1_000_000));
-        histogram.add(&[8.0, f32::NAN, f32::INFINITY]);
+        let (engine, mut histogram) = (Engine::new(1), Histogram::new());
+        histogram.add(&engine, &even(1_000_000));
+        histogram.add(&engine, &[8.0, f32::NAN, f32::INFINITY]);
         assert_eq!(histogram.wild(), 2);
         assert_eq!(histogram.range(Observer::MinMax), Some((-1.0, 8.0)));
         for observer in [Observer::Percentile, Observer::Histogram] {
@@ -361,20 +345,20 @@ mod tests {
 
     #[test]
     fn bins_grow_to_both_sides_and_lose_nothing() {
-        let mut histogram = Histogram::new();
+        let (engine, mut histogram) = (Engine::new(1), Histogram::new());
         for scale in [0.001, 1.0, 30.0, 0.5, 1000.0] {
-            histogram.add(&even(1001).iter().map(|number| number * scale).collect::<Vec<_>>());
+            histogram.add(&engine, &even(1001).iter().map(|number| number * scale).collect::<Vec<_>>());
         }
         assert_eq!(histogram.counts.iter().sum::<u64>(), 5 * 1001);
         assert_eq!(histogram.range(Observer::MinMax), Some((-1000.0, 1000.0)));
         let mut sum = Histogram::new();
-        sum.add(&even(9));
+        sum.add(&engine, &even(9));
         sum.absorb(&histogram);
         sum.absorb(&Histogram::new());
         assert_eq!(sum.counts.iter().sum::<u64>(), 5 * 1001 + 9);
         assert_eq!(sum.range(Observer::MinMax), Some((-1000.0, 1000.0)));
         let mut constant = Histogram::new();
-        constant.add(&[0.0; 7]);
+        constant.add(&engine, &[0.0; 7]);
         assert_eq!(constant.range(Observer::Histogram), Some((0.0, 0.0)));
     }
 

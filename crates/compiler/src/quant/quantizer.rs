@@ -1,12 +1,14 @@
 //! Quantizes a model without PyTorch, with the inputs of a calibration or without any.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
+use rushlight_engine::Engine;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ErrorKind};
 use crate::graph::{Def, Graph, Model, NodeId, OriginId, ValueId};
-use crate::parallel::parallel_map;
+use crate::parallel::{on_threads_of, parallel_map};
 use crate::pattern::matches;
 use crate::pipeline::prepare_layers;
 
@@ -58,6 +60,9 @@ impl Default for Settings {
 
 /// The inputs of a calibration, and what runs programs on them.
 pub trait Calibration {
+    /// What computes them. It is idle while something is shown.
+    fn engine(&self) -> Arc<Engine>;
+
     /// How many inputs there are of a method.
     fn samples(&self, method: &str) -> usize;
 
@@ -175,6 +180,8 @@ struct Work<'a> {
     method: &'a str,
     settings: &'a Settings,
     calibration: &'a mut dyn Calibration,
+    /// That of the calibration.
+    engine: Arc<Engine>,
     graph: &'a Graph,
     reader: Reader<'a>,
     /// What may become integers.
@@ -226,6 +233,7 @@ impl<'a> Work<'a> {
             model,
             method,
             settings,
+            engine: calibration.engine(),
             calibration,
             graph,
             reader,
@@ -290,12 +298,12 @@ impl<'a> Work<'a> {
         if values.is_empty() {
             return Ok(());
         }
-        let threads = self.threads();
+        let engine = &self.engine;
         let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
         let tapped = taps::with_outputs(self.model, self.method, &values, values.len())?;
         self.calibration.run(tapped, self.method, Shown { is_rough: true, ..Shown::ALL }, &mut |seen| {
             let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
-            parallel_map(work, threads, |(histogram, seen)| histogram.add(seen.numbers));
+            on_threads_of(engine, work, |(histogram, seen)| histogram.add(engine, seen.numbers));
             Ok(())
         })?;
         for (value, histogram) in values.into_iter().zip(histograms) {
@@ -381,11 +389,12 @@ impl<'a> Work<'a> {
         if rounding == Rounding::Gptq {
             self.round_for_inputs()?;
         }
+        let engine = &self.engine;
         let plain: Vec<(&Layer, Width)> =
             self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)).collect();
         let round = |(layer, width): (&Layer, Width)| -> Result<_, Error> {
             let matrix = reader.weights(layer)?;
-            let rounded = weights::round(&matrix.numbers, width.group(matrix.k), width, rounding, None);
+            let rounded = weights::round(engine, &matrix.numbers, width.group(matrix.k), width, rounding, None);
             let ratio = rounded.ratio(&matrix.numbers);
             Ok((layer.node, rounded, ratio))
         };
@@ -430,7 +439,9 @@ impl<'a> Work<'a> {
             for (layer, kind) in part {
                 let (matrix, gram) = (reader.weights(&layer)?, &kinds[kind].2);
                 let group = scheme.width().group(matrix.k);
-                let Some(mut rounded) = gptq::round(&matrix.by_tap(), gram, group, scheme.width(), threads) else {
+                let Some(mut rounded) =
+                    gptq::round(&self.engine, &matrix.by_tap(), gram, group, scheme.width(), threads)
+                else {
                     continue;
                 };
                 rounded.integers = matrix.as_weights(&rounded.integers);
@@ -471,12 +482,12 @@ impl<'a> Work<'a> {
         values.extend(taps::float_outputs(self.graph));
         let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
         let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
-        let threads = self.threads();
+        let engine = &self.engine;
         self.calibration.run(twins, self.method, Shown::COMPARED, &mut |seen| {
             let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
             outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
             let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
-            parallel_map(work, threads, |(noise, pair)| {
+            on_threads_of(engine, work, |(noise, pair)| {
                 if let [floats, integers] = pair {
                     noise.add(floats.sizes, floats.numbers, integers.numbers);
                 }

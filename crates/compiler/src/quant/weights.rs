@@ -1,6 +1,7 @@
 //! Integers for the weights of products.
 
-use super::observe::extent;
+use rushlight_engine::{Engine, Extent, extent};
+
 use super::report::decibels;
 use super::scheme::Rounding;
 
@@ -97,13 +98,14 @@ const TRIED: [f32; 13] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0
 /// Rounds weights, of which each `group` in a row have a scale, to the nearest integers. `importance` says, for the weights of
 /// a row, how much of a squared error counts; a row of weights has as many elements.
 pub(super) fn round(
+    engine: &Engine,
     weights: &[f32],
     group: usize,
     width: Width,
     rounding: Rounding,
     importance: Option<&[f32]>,
 ) -> Rounded {
-    let scales = scales(weights, group, width, rounding, importance);
+    let scales = scales(engine, weights, group, width, rounding, importance);
     let mut integers = Vec::with_capacity(weights.len());
     for (weights, scale) in weights.chunks(group.max(1)).zip(&scales) {
         let inverse = 1.0 / scale;
@@ -114,6 +116,7 @@ pub(super) fn round(
 
 /// The scales of groups of weights.
 pub(super) fn scales(
+    engine: &Engine,
     weights: &[f32],
     group: usize,
     width: Width,
@@ -126,14 +129,14 @@ pub(super) fn scales(
             let start = index * group % importance.len().max(1);
             importance.get(start..start + weights.len())
         });
-        scale_of(weights, width, rounding, importance)
+        scale_of(engine, weights, width, rounding, importance)
     };
     groups.map(scale).collect()
 }
 
-fn scale_of(weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
+fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
     let (low, high) = width.bounds();
-    let (least, greatest, _) = extent(weights);
+    let Extent { least, greatest, .. } = extent(engine, weights);
     // As small as PyTorch's least scale of weights; it keeps its inverse finite.
     let fits = |low: f32, high: f32| (least.min(0.0) / low).max(greatest.max(0.0) / high).max(f32::EPSILON);
     let whole = fits(-high, high);
@@ -168,16 +171,18 @@ mod tests {
 
     #[test]
     fn groups_have_scales_of_their_own() {
+        let engine = Engine::new(1);
         let weights = [1.0, -0.5, 0.25, 0.0, 100.0, -100.0, 50.0, 3.0];
-        let Rounded { integers, scales, .. } = round(&weights, 4, Width::Eight, Rounding::Nearest, None);
+        let Rounded { integers, scales, .. } = round(&engine, &weights, 4, Width::Eight, Rounding::Nearest, None);
         assert_eq!(scales, [1.0 / 127.0, 100.0 / 127.0]);
         assert_eq!(integers, [127, -64, 32, 0, 127, -127, 64, 4]);
-        let zeros = round(&[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
+        let zeros = round(&engine, &[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
         assert!(zeros.integers == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
     }
 
     #[test]
     fn the_least_error_is_no_larger() {
+        let engine = Engine::new(1);
         let mut state = 1u32;
         let weights: Vec<f32> = (0..4096)
             .map(|_| {
@@ -188,7 +193,7 @@ mod tests {
             .collect();
         for width in [Width::Four, Width::Eight] {
             let error = |rounding| -> f32 {
-                let rounded = round(&weights, 32, width, rounding, None);
+                let rounded = round(&engine, &weights, 32, width, rounding, None);
                 weights.iter().enumerate().map(|(at, weight)| (rounded.number(at) - weight).powi(2)).sum()
             };
             let (nearest, least) = (error(Rounding::Nearest), error(Rounding::SquaredError));
@@ -199,10 +204,11 @@ mod tests {
 
     #[test]
     fn what_is_important_is_nearer() {
+        let engine = Engine::new(1);
         let weights: Vec<f32> = (0..32).map(|at| (at as f32 * 0.7).sin() * if at == 5 { 9.0 } else { 1.0 }).collect();
         let importance: Vec<f32> = (0..32).map(|at| if at == 5 { 0.0 } else { 1.0 }).collect();
         let error = |importance: Option<&[f32]>| -> f32 {
-            let rounded = round(&weights, 32, Width::Four, Rounding::SquaredError, importance);
+            let rounded = round(&engine, &weights, 32, Width::Four, Rounding::SquaredError, importance);
             (0..32).filter(|at| *at != 5).map(|at| (rounded.number(at) - weights[at]).powi(2)).sum()
         };
         assert!(error(Some(&importance)) < error(None) * 0.8);

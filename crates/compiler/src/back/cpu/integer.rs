@@ -181,8 +181,9 @@ impl WeightsAlone {
 
     /// Writes them as the engine reads them, in memory of [`pack::integers_len`].
     pub fn pack(&self, to: &mut [u8]) {
+        let entries = self.integers.entries();
         let integer = |k: usize, n: usize| {
-            let byte = self.integers.get(&[k, n]);
+            let byte = entries.get([k, n]);
             if self.shift == 0 { byte } else { (i16::from(byte.cast_unsigned()) - self.shift) as i8 }
         };
         let of = |group: usize, n: usize| self.parameters.get(group * self.matrix.n + n).copied().unwrap_or_default();
@@ -250,23 +251,46 @@ impl Integers {
         let strides = row_major_strides(sizes);
         let (count, step) = (sizes.first().copied().unwrap_or(0), self.strides.first().copied().unwrap_or(0));
         let inner = self.strides.get(1..) == strides.get(1..);
+        let bytes: &[u8] = &self.bytes;
         let sum = |first: usize| {
             let start = self.offset + first * step;
-            if let Some(bytes) = self.bytes.get(start..start + each).filter(|_| inner) {
+            if let Some(bytes) = bytes.get(start..start + each).filter(|_| inner) {
                 return bytes.iter().map(|byte| i64::from(byte.cast_signed())).sum();
             }
-            let index = |at: usize| -> Vec<usize> {
-                let of = |dim: usize| if dim == 0 { first } else { at / strides[dim] % sizes[dim] };
-                (0..sizes.len()).map(of).collect()
+            let place = |at: usize| -> usize {
+                let dims = sizes.iter().zip(&strides).zip(&self.strides).skip(1);
+                dims.map(|((size, stride), own)| at / stride % size * own).sum()
             };
-            (0..each).map(|at| i64::from(self.get(&index(at)))).sum()
+            (0..each).map(|at| bytes.get(start + place(at)).map_or(0, |byte| i64::from(byte.cast_signed()))).sum()
         };
         (0..count).map(sum).collect()
     }
 
+    /// The same with a dimension of one element, by which indices in it cost nothing.
+    pub fn with_dim(mut self, dim: usize) -> Self {
+        self.strides.insert(dim.min(self.strides.len()), 0);
+        self
+    }
+
+    /// All of them, to be read one by one: where the bytes lie is asked for once.
+    pub fn entries<const D: usize>(&self) -> Entries<'_, D> {
+        let strides = std::array::from_fn(|dim| self.strides.get(dim).copied().unwrap_or(0));
+        Entries { bytes: self.bytes.get(self.offset..).unwrap_or_default(), strides }
+    }
+}
+
+/// The integers of a weight of `D` dimensions.
+#[derive(Clone, Copy)]
+pub(super) struct Entries<'a, const D: usize> {
+    bytes: &'a [u8],
+    strides: [usize; D],
+}
+
+impl<const D: usize> Entries<'_, D> {
     /// The integer at some indices; 0 beyond the end.
-    pub fn get(&self, indices: &[usize]) -> i8 {
-        let at = indices.iter().zip(&self.strides).fold(self.offset, |at, (index, stride)| at + index * stride);
+    #[inline]
+    pub fn get(&self, indices: [usize; D]) -> i8 {
+        let at = indices.iter().zip(&self.strides).fold(0, |at, (index, stride)| at + index * stride);
         self.bytes.get(at).map_or(0, |byte| byte.cast_signed())
     }
 }

@@ -210,11 +210,13 @@ impl Lowering<'_> {
         let sizes = constant.sizes()?;
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let integers = Integers::of(constant)?;
-        let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(integers.get(&[k, n]))).sum()).collect();
+        let entries = integers.entries();
+        let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
         let (tail, to) = self.integer_tail(id, None, &a, constant, &sums)?;
         let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
         let b = self.plan.integers(&constant.name, len, move |to| {
-            pack::matrix_i8_into(to, k, n, |k, n| integers.get(&[k, n]));
+            let entries = integers.entries();
+            pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
             Ok(())
         })?;
         let result = self.result_of_tail(id)?;
@@ -243,21 +245,20 @@ impl Lowering<'_> {
         let too_large = || error("weights beyond all memory");
         let (integers, conv) = (Integers::of(constant)?, *conv);
         // Lines have no height.
-        let is_line = constant.ty.rank() == 3;
-        let get = move |o: usize, i: usize, h: usize, w: usize| {
-            if is_line { integers.get(&[o, i, w]) } else { integers.get(&[o, i, h, w]) }
-        };
+        let integers = if constant.ty.rank() == 3 { integers.with_dim(2) } else { integers };
         let name = &constant.name;
         if depthwise {
             let len = pack::depthwise2d_i8_len(&conv).ok_or_else(too_large)?;
             return self.plan.integers(name, len, move |to| {
-                pack::depthwise2d_i8_into(to, &conv, |channel, h, w| get(channel, 0, h, w));
+                let entries = integers.entries();
+                pack::depthwise2d_i8_into(to, &conv, |channel, h, w| entries.get([channel, 0, h, w]));
                 Ok(())
             });
         }
         let len = pack::conv2d_i8_len(&conv).ok_or_else(too_large)?;
         self.plan.integers(name, len, move |to| {
-            pack::conv2d_i8_into(to, &conv, get);
+            let entries = integers.entries();
+            pack::conv2d_i8_into(to, &conv, |o, i, h, w| entries.get([o, i, h, w]));
             Ok(())
         })
     }

@@ -138,25 +138,29 @@ impl Lowering<'_> {
                 parameters.iter_mut().for_each(|(scale, _)| *scale = f16::from_f32(*scale).to_f32());
             }
             let matrix = pack::GroupMatrix { k, n, has_zeros, has_half_scales };
+            let entries = integers.entries();
             let term = |k: usize, n_: usize| {
                 let (scale, zero) = parameters.get(k / pack::GROUP * n + n_).copied().unwrap_or_default();
-                f64::from(scale) * (f64::from(integers.get(&[k, n_])) - f64::from(zero))
+                f64::from(scale) * (f64::from(entries.get([k, n_])) - f64::from(zero))
             };
             let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
             let len = matrix.len().ok_or_else(too_large)?;
             let b = self.plan.nibbles(&constant.name, len, move |to| {
                 let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
-                pack::matrix_i4_into(to, &matrix, |k, n| integers.get(&[k, n]), of);
+                let entries = integers.entries();
+                pack::matrix_i4_into(to, &matrix, |k, n| entries.get([k, n]), of);
                 Ok(())
             })?;
             (b, sums, None)
         } else {
-            let sum = |n: usize| (0..k).map(|k| i32::from(integers.get(&[k, n]))).sum::<i32>();
+            let entries = integers.entries();
+            let sum = |n: usize| (0..k).map(|k| i32::from(entries.get([k, n]))).sum::<i32>();
             let sums = (0..n).map(|n| f32::from_bits(sum(n).cast_unsigned())).collect();
             let len = pack::matrix_i8_len(k, n).ok_or_else(too_large)?;
             let scales = View::dense(self.plan.constant("scales", &scales(constant, n)?), columns.clone());
             let b = self.plan.integers(&constant.name, len, move |to| {
-                pack::matrix_i8_into(to, k, n, |k, n| integers.get(&[k, n]));
+                let entries = integers.entries();
+                pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
                 Ok(())
             })?;
             (b, sums, Some(self.plan.tensor(&scales)?))
