@@ -110,7 +110,8 @@ macro_rules! dots {
 dots! {
     /// Of signed bytes on both sides.
     signed_dot(int8x16_t, int32x4_t) => "sdot", "neon,dotprod";
-    /// Of unsigned bytes with signed ones.
+    /// Of unsigned bytes with signed ones: rows and lines of weights as they lie in memory. (`usmmla` multiplies twice as many at
+    /// once, but two rows by eight of K, of which a line has four, and its sums are those of two rows and two columns.)
     mixed_dot4(float32x4_t, float32x4_t) => "usdot", "neon,i8mm";
 }
 
