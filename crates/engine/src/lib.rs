@@ -59,7 +59,7 @@ pub use pool::Pool;
 pub use pooling::{Mean, Pool2d, pool2d};
 pub use quantized::{
     Affine, Choice, DynamicRows, GroupTail, MAX_QUANT_K, QuantOut, QuantResidual, QuantTail, RowScales, choose_rows,
-    conv2d_u8, depthwise2d_u8, gemm_u4, gemm_u8, lookup, max_pool2d_u8, mean_u8, quantize_rows,
+    conv2d_u8, depthwise2d_u8, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8, quantize_rows,
 };
 pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};

@@ -404,38 +404,40 @@ fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: imp
     }
 }
 
-/// Weights of four bits that have a scale of their own, of a column.
+/// Weights of a column that have a scale of their own.
 pub const GROUP: usize = 32;
 
-/// How a matrix of weights of four bits, each group of [`GROUP`] rows with scales, lies in memory.
+/// How a matrix of integers for products with bytes, each group of [`GROUP`] rows with scales, lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupMatrix {
     /// A multiple of [`GROUP`].
     pub k: usize,
     pub n: usize,
+    /// From -8 to 7; otherwise from -128 to 127. Zeros are likewise.
+    pub is_four_bits: bool,
     pub has_zeros: bool,
     /// Whether scales have 16 bits, as [`Half::F16`], which saves memory if there are several groups.
     pub has_half_scales: bool,
 }
 
 impl GroupMatrix {
-    /// Bytes of the weights of a group of a panel.
-    const WEIGHTS: usize = PANEL * GROUP / 2;
-    /// Of its scales, those of two groups if they have 16 bits: what follows them is aligned for vectors.
+    /// Bytes of the scales of a group of a panel, or of two groups if they have 16 bits: what follows is aligned for vectors.
     const SCALES: usize = PANEL * size_of::<f32>();
 
     /// The matrix that lies in so many bytes; `None` if none does. With one group scales have 32 bits.
     pub fn of_len(k: usize, n: usize, len: usize) -> Option<Self> {
         let all = [(false, false), (true, false), (false, true), (true, true)];
-        let mut all = all.map(|(has_zeros, has_half_scales)| Self { k, n, has_zeros, has_half_scales }).into_iter();
-        all.find(|matrix| matrix.len() == Some(len))
+        let of = |is_four_bits: bool| {
+            all.map(|(has_zeros, has_half_scales)| Self { k, n, is_four_bits, has_zeros, has_half_scales })
+        };
+        of(true).into_iter().chain(of(false)).find(|matrix| matrix.len() == Some(len))
     }
 
     /// Bytes; `None` if that does not fit in `usize`, or `k` is no multiple of [`GROUP`].
     pub fn len(&self) -> Option<usize> {
         let groups = self.k.is_multiple_of(GROUP).then_some(self.k / GROUP)?;
         let zeros = if self.has_zeros { groups.checked_mul(PANEL)? } else { 0 };
-        groups.checked_mul(Self::WEIGHTS + Self::SCALES)?;
+        groups.checked_mul(self.weights() + Self::SCALES)?;
         self.panels().checked_mul(self.panel_bytes().checked_add(zeros)?)
     }
 
@@ -448,36 +450,48 @@ impl GroupMatrix {
         self.n.div_ceil(PANEL)
     }
 
+    /// Bytes of the weights of a group of a panel.
+    #[inline(always)]
+    const fn weights(&self) -> usize {
+        if self.is_four_bits { PANEL * GROUP / 2 } else { PANEL * GROUP }
+    }
+
+    /// How far integers of four bits, and zeros of either width, lie above themselves.
+    fn above(&self) -> u8 {
+        if self.is_four_bits { 8 } else { 128 }
+    }
+
     /// Bytes of a panel without its zeros.
     pub(crate) const fn panel_bytes(&self) -> usize {
         let groups = self.k / GROUP;
         let scales = if self.has_half_scales { groups.div_ceil(2) } else { groups };
-        groups * Self::WEIGHTS + scales * Self::SCALES
+        groups * self.weights() + scales * Self::SCALES
     }
 
     /// Where in a panel the scales and the weights of a group begin.
     #[inline(always)]
     pub(crate) const fn group(&self, group: usize) -> (usize, usize) {
         if !self.has_half_scales {
-            let scales = group * (Self::SCALES + Self::WEIGHTS);
+            let scales = group * (Self::SCALES + self.weights());
             return (scales, scales + Self::SCALES);
         }
-        let (pair, second) = (group / 2 * (Self::SCALES + 2 * Self::WEIGHTS), group % 2);
-        (pair + second * Self::SCALES / 2, pair + Self::SCALES + second * Self::WEIGHTS)
+        let (pair, second) = (group / 2 * (Self::SCALES + 2 * self.weights()), group % 2);
+        (pair + second * Self::SCALES / 2, pair + Self::SCALES + second * self.weights())
     }
 }
 
-/// Packs a matrix of numbers from -8 to 7, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / 32, n)`,
-/// into memory of [`GroupMatrix::len`], all of which is written. Zeros are from -8 to 7 too. Scales of 16 bits are the nearest.
+/// Packs a matrix of integers, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / 32, n)`, into memory
+/// of [`GroupMatrix::len`], all of which is written. Scales of 16 bits are the nearest.
 ///
-/// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then `[4][16][4]` bytes. Byte `[j][n][i]` has the
-/// weight of row `4 j + i` of the group in its low four bits and that of row `16 + 4 j + i` in its high ones, 8 above
-/// themselves. If scales have 16 bits, those of two groups come before the weights of both, or of the last and nothing. After all
-/// groups the zeros, `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves.
+/// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then the weights. Of eight bits these are `[8][16][4]`
+/// bytes, of which `[j][n][i]` is the weight of row `4 j + i` of the group. Of four bits they are `[4][16][4]` bytes, with that
+/// weight in the low four bits and that of row `16 + 4 j + i` in the high ones, 8 above themselves. If scales have 16 bits, those
+/// of two groups come before the weights of both, or of the last and nothing. After all groups the zeros,
+/// `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves, or 128.
 ///
 /// # Panics
 /// When `packed` has another length.
-pub fn matrix_i4_into(
+pub fn groups_into(
     packed: &mut [u8],
     matrix: &GroupMatrix,
     get: impl Fn(usize, usize) -> i8,
@@ -486,7 +500,7 @@ pub fn matrix_i4_into(
     assert_eq!(Some(packed.len()), matrix.len(), "memory for the weights");
     let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP);
     let (packed, zeros) = packed.split_at_mut(matrix.panels() * panel_bytes);
-    let above = |number: i8| (number + 8).cast_unsigned() & 15;
+    let above = |number: i8| number.cast_unsigned().wrapping_add(matrix.above());
     for (panel, packed) in packed.chunks_exact_mut(panel_bytes.max(1)).enumerate() {
         packed.fill(0);
         for group in 0..groups {
@@ -503,10 +517,14 @@ pub fn matrix_i4_into(
                     *to = above(zero);
                 }
             }
-            for (at, byte) in packed[weights..][..GroupMatrix::WEIGHTS].iter_mut().enumerate() {
+            for (at, byte) in packed[weights..][..matrix.weights()].iter_mut().enumerate() {
                 let (row, column) = (group * GROUP + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
-                let bits = |row: usize| if column < matrix.n { above(get(row, column)) } else { 8 };
-                *byte = bits(row) | bits(row + GROUP / 2) << 4;
+                let weight = |row: usize| if column < matrix.n { get(row, column) } else { 0 };
+                *byte = if matrix.is_four_bits {
+                    above(weight(row)) & 15 | above(weight(row + GROUP / 2)) << 4
+                } else {
+                    weight(row).cast_unsigned()
+                };
             }
         }
     }

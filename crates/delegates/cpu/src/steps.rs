@@ -170,7 +170,7 @@ fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<R
     Ok(RowScales { scales, zeros })
 }
 
-/// A product with weights of four bits.
+/// A product with weights whose groups have scales.
 fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = site.split(step.y)?;
     let k = reader.dims(step.a).last().copied().unwrap_or(1);
@@ -185,7 +185,7 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
         bias: reader.optional(step.tail.bias)?,
         activation: activation(step.tail.activation),
     };
-    done(rushlight_engine::gemm_u4(engine, m, a, (matrix, b), y, &tail))
+    done(rushlight_engine::gemm_groups(engine, m, a, (matrix, b), y, &tail))
 }
 
 /// How rows are rounded, in the engine's terms.

@@ -1,4 +1,4 @@
-//! Products of bytes with weights of four bits that have a scale for each group of 32 of K.
+//! Products of bytes with weights of four or eight bits that have a scale for each group of 32 of K.
 
 use core::mem::MaybeUninit;
 
@@ -24,18 +24,18 @@ pub struct GroupTail<'a> {
 /// How far ahead of a group weights are asked for, in bytes, where one row after the other waits for them: all of them, since
 /// processors by themselves stop at the end of a page.
 const AHEAD: usize = 8192;
-/// Lines of memory that a group touches.
-const GROUP_LINES: usize = 5;
+/// Lines of 64 bytes that the weights of four bits of a group take.
+const LINES: usize = 4;
 
 /// Rows of the largest tile, which has two panels.
 const MOST_ROWS: usize = 6;
 
 /// Computes `c = tail(a b)` with `a` of `m` rows of `k` bytes, and `b` packed by
-/// [`pack::matrix_i4_into`](crate::pack::matrix_i4_into). All is dense.
+/// [`pack::groups_into`](crate::pack::groups_into). All is dense.
 ///
 /// # Errors
 /// When a slice is too short, or `k` is no multiple of 32.
-pub fn gemm_u4(
+pub fn gemm_groups(
     engine: &Engine,
     m: usize,
     a: &[u8],
@@ -73,7 +73,7 @@ struct Product<'a> {
     tail: &'a GroupTail<'a>,
 }
 
-// SAFETY: tasks write disjoint parts of `c`, which `gemm_u4` borrows exclusively.
+// SAFETY: tasks write disjoint parts of `c`, which `gemm_groups` borrows exclusively.
 unsafe impl Sync for Product<'_> {}
 
 /// One task.
@@ -87,13 +87,24 @@ impl Job for Panels<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if self.product.matrix.has_zeros { self.tiles::<S, true>(s) } else { self.tiles::<S, false>(s) }
+        let GroupMatrix { is_four_bits, has_zeros, .. } = self.product.matrix;
+        match (is_four_bits, has_zeros) {
+            (true, true) => self.tiles::<S, FOUR_WITH_ZEROS>(s),
+            (true, false) => self.tiles::<S, FOUR>(s),
+            (false, _) => self.tiles::<S, EIGHT>(s),
+        }
     }
 }
 
+/// What the code of a tile is for: weights of four bits without zeros, with them, or weights of eight bits with or without them,
+/// which make so little difference there that the code is the same.
+const FOUR: u8 = 0;
+const FOUR_WITH_ZEROS: u8 = 1;
+const EIGHT: u8 = 2;
+
 impl Panels<'_> {
     #[inline(always)]
-    fn tiles<S: Simd, const ZEROS: bool>(self, s: S) {
+    fn tiles<S: Simd, const KIND: u8>(self, s: S) {
         let Self { product, share: Share { rows, panels, .. } } = self;
         let mut panel = panels.start;
         while panel < panels.end {
@@ -102,18 +113,18 @@ impl Panels<'_> {
             let is_pair = const { S::VECTORS >= 32 } && panels.end - panel >= 2 && rows.len() >= MOST_ROWS;
             if is_pair {
                 while rows.end - row >= MOST_ROWS {
-                    s.vectorize(Tile::<MOST_ROWS, 2, ZEROS> { product, panel, row });
+                    s.vectorize(Tile::<MOST_ROWS, 2, KIND> { product, panel, row });
                     row += MOST_ROWS;
                 }
             }
             for panel in panel..panel + if is_pair { 2 } else { 1 } {
                 let mut row = row;
                 while rows.end - row >= 4 {
-                    s.vectorize(Tile::<4, 1, ZEROS> { product, panel, row });
+                    s.vectorize(Tile::<4, 1, KIND> { product, panel, row });
                     row += 4;
                 }
                 while row < rows.end {
-                    s.vectorize(Tile::<1, 1, ZEROS> { product, panel, row });
+                    s.vectorize(Tile::<1, 1, KIND> { product, panel, row });
                     row += 1;
                 }
             }
@@ -122,22 +133,26 @@ impl Panels<'_> {
     }
 }
 
-/// `R` rows times `P` panels, whose groups may have zeros.
-struct Tile<'a, const R: usize, const P: usize, const ZEROS: bool> {
+/// `R` rows times `P` panels.
+struct Tile<'a, const R: usize, const P: usize, const KIND: u8> {
     product: &'a Product<'a>,
     panel: usize,
     row: usize,
 }
 
-impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, ZEROS> {
+impl<const R: usize, const P: usize, const KIND: u8> Job for Tile<'_, R, P, KIND> {
     type Out = ();
 
     // Sums stay in registers only if each access to them is in a loop of known length over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Product { a, packed, matrix, .. } = *self.product;
+        // What is known when this is compiled.
+        let matrix = GroupMatrix { is_four_bits: const { KIND != EIGHT }, ..matrix };
         let GroupMatrix { n, k, .. } = matrix;
         let groups = k / GROUP;
+        let has_zeros = const { KIND == FOUR_WITH_ZEROS } || (const { KIND == EIGHT } && matrix.has_zeros);
+        let lowest = s.splat(if const { KIND == EIGHT } { 128.0 } else { 8.0 });
         let stride = matrix.panel_bytes();
         let panel = packed.as_ptr().wrapping_add(self.panel * stride);
         let mut left = a.as_ptr().wrapping_add(self.row * k);
@@ -149,12 +164,18 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
             let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
             let mut sums = [[s.splat(0.0); P]; R];
             let mut bytes = [s.splat(0.0); R];
-            for line in 0..4 {
+            for line in 0..LINES {
                 let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
                 for p in 0..P {
                     let at = weights.wrapping_add(p * stride + line * 4 * LANES);
-                    // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights.
-                    (low[p], high[p]) = s.nibbles(unsafe { s.load(at.cast()) });
+                    // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights, or eight.
+                    let first = unsafe { s.load(at.cast()) };
+                    if const { KIND == EIGHT } {
+                        // SAFETY: likewise.
+                        (low[p], high[p]) = (first, unsafe { s.load(at.wrapping_add(LINES * 4 * LANES).cast()) });
+                    } else {
+                        (low[p], high[p]) = s.nibbles(first);
+                    }
                 }
                 for r in 0..R {
                     let at = left.wrapping_add(r * k + 4 * line);
@@ -164,7 +185,7 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
                     let second = unsafe { at.wrapping_add(GROUP / 2).cast::<u32>().read_unaligned() };
                     let first = s.splat(f32::from_bits(u32::from_le(first)));
                     let second = s.splat(f32::from_bits(u32::from_le(second)));
-                    if const { ZEROS && R == 1 } {
+                    if const { R == 1 } && has_zeros {
                         bytes[r] = s.dot4(first, ones, bytes[r]);
                         bytes[r] = s.dot4(second, ones, bytes[r]);
                     }
@@ -174,7 +195,7 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
                     }
                 }
             }
-            if const { ZEROS } {
+            if has_zeros {
                 // Sums of bytes times zeros are integers that `f32` holds.
                 for r in 0..R {
                     if const { R > 1 } {
@@ -186,7 +207,7 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
                 for p in 0..P {
                     // SAFETY: after all groups each has 16 zeros.
                     let zero = unsafe { s.load_bytes(zeros.wrapping_add(p * groups * LANES), LANES) };
-                    let zero = s.sub(s.floats(zero), s.splat(8.0));
+                    let zero = s.sub(s.floats(zero), lowest);
                     // SAFETY: as above.
                     let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
@@ -206,7 +227,8 @@ impl<const R: usize, const P: usize, const ZEROS: bool> Job for Tile<'_, R, P, Z
             }
             left = left.wrapping_add(GROUP);
             if const { P == 1 } {
-                for line in 0..GROUP_LINES {
+                let lines = 1 + if const { KIND == EIGHT } { 2 * LINES } else { LINES };
+                for line in 0..lines {
                     s.prefetch(weights.wrapping_add(AHEAD + line * 64).cast());
                 }
             }
@@ -270,7 +292,7 @@ impl Job for Finish<'_> {
                 let v = unsafe { s.load(self.numbers.wrapping_add((r * self.panels + p) * LANES)) };
                 let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
                 let v = tail.activation.apply(s, s.add(v, bias));
-                // SAFETY: `gemm_u4` has checked the output, and this task alone has these elements.
+                // SAFETY: `gemm_groups` has checked the output, and this task alone has these elements.
                 unsafe { s.store_part(c.wrapping_add(row * n + column), lanes, v) };
             }
         }

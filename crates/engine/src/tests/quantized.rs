@@ -4,7 +4,7 @@ use super::{Numbers, engines};
 use crate::{
     Activation, Affine, Binary, Choice, Conv2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction,
     MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, RowScales, Source, choose_rows, conv2d_u8, copy,
-    depthwise2d_u8, elementwise, gemm_u4, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows,
+    depthwise2d_u8, elementwise, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows,
 };
 
 /// A tail with memory of its own.
@@ -375,25 +375,30 @@ fn copies_and_tables_of_bytes() {
 #[test]
 fn products_of_rows_with_scales_of_their_own() {
     let mut numbers = Numbers(19);
-    for (m, n, k) in [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160)] {
+    let shapes = [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160), (7, 5, 128)];
+    for ((m, n, k), is_four_bits) in shapes.into_iter().flat_map(|shape| [(shape, true), (shape, false)]) {
         let x: Vec<f32> = numbers.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
-        let integers: Vec<i8> = (0..k * n).map(|_| (numbers.below(16) as i8) - 8).collect();
+        let (levels, least) = if is_four_bits { (16, -8) } else { (256, -128) };
+        let level = |at: usize| (least + at as i32 % levels) as i8;
+        let integers: Vec<i8> = (0..k * n).map(|_| level(numbers.below(256))).collect();
         let (scales, bias) = (numbers.vector(k / pack::GROUP * n), numbers.vector(n));
         // Numbers of 16 bits.
-        let group_scale =
-            |group: usize, column: usize| (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / 1024.0;
+        let group_scale = |group: usize, column: usize| {
+            (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / (64 * levels) as f32
+        };
         let column_scale = |column: usize| group_scale(0, column);
-        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { ((group + column) % 16) as i8 - 8 };
-        let matrix = pack::GroupMatrix { k, n, has_zeros: m != 3, has_half_scales: n % 2 == 0 && k > pack::GROUP };
-        let mut four = vec![9; matrix.len().unwrap()];
-        assert_eq!(pack::GroupMatrix::of_len(k, n, four.len()), Some(matrix));
+        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { level(group + 11 * column) };
+        let has_half_scales = n % 2 == 0 && k > pack::GROUP;
+        let matrix = pack::GroupMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
+        let mut groups = vec![9; matrix.len().unwrap()];
+        assert_eq!(pack::GroupMatrix::of_len(k, n, groups.len()), Some(matrix));
         let parameters = |group: usize, column: usize| (group_scale(group, column), group_zero(group, column));
-        pack::matrix_i4_into(&mut four, &matrix, |row, column| integers[row * n + column], parameters);
+        pack::groups_into(&mut groups, &matrix, |row, column| integers[row * n + column], parameters);
         let less_zero = |row: usize, column: usize| {
             f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP, column))
         };
-        let mut eight = vec![9; pack::matrix_i8_len(k, n).unwrap()];
-        pack::matrix_i8_into(&mut eight, k, n, |row, column| integers[row * n + column]);
+        let mut columns = vec![9; pack::matrix_i8_len(k, n).unwrap()];
+        pack::matrix_i8_into(&mut columns, k, n, |row, column| integers[row * n + column]);
         let column_sum = |column: usize| (0..k).map(|row| i32::from(integers[row * n + column])).sum::<i32>();
         let offsets: Vec<i32> = (0..n).map(column_sum).collect();
         let column_scales: Vec<f32> = (0..n).map(column_scale).collect();
@@ -416,9 +421,9 @@ fn products_of_rows_with_scales_of_their_own() {
                 assert!(error <= f64::from(chosen[i / k]) * 0.51, "{engine:?}: {x} is off by {error}");
             }
             let rows = RowScales { scales: &chosen[..m], zeros: &chosen[m..] };
-            let (mut by_four, mut by_eight) = (vec![0.0; m * n], vec![0.0; m * n]);
+            let (mut by_groups, mut by_columns) = (vec![0.0; m * n], vec![0.0; m * n]);
             let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
-            gemm_u4(&engine, m, &bytes, (matrix, &four), &mut by_four, &tail).unwrap();
+            gemm_groups(&engine, m, &bytes, (matrix, &groups), &mut by_groups, &tail).unwrap();
             let tail = QuantTail {
                 offsets: &offsets,
                 scales: &column_scales,
@@ -428,23 +433,32 @@ fn products_of_rows_with_scales_of_their_own() {
                 residual: None,
                 activation: Activation::None,
             };
-            gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &eight, (&mut by_eight).into(), &tail).unwrap();
+            gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &columns, (&mut by_columns).into(), &tail).unwrap();
             for i in 0..m * n {
                 let (row, column) = (i / n, i % n);
                 let product = |weight: &dyn Fn(usize) -> f64| {
                     (0..k).map(|at| number(row, at) * weight(at)).sum::<f64>() + f64::from(bias[column])
                 };
-                let four =
-                    product(&|at| f64::from(group_scale(at / pack::GROUP, column)) * less_zero(at, column)).max(0.0);
-                let eight = product(&|at| f64::from(column_scale(column)) * f64::from(integers[at * n + column]));
-                let near =
-                    |got: f32, expected: f64| (f64::from(got) - expected).abs() <= 1e-4 * expected.abs().max(1.0);
-                assert!(near(by_four[i], four), "{engine:?} {m} {n} {k}: {} is not {four}", by_four[i]);
-                assert!(near(by_eight[i], eight), "{engine:?} {m} {n} {k}: {} is not {eight}", by_eight[i]);
+                // What the zero of the row adds is taken away from the sums of bytes, in f32.
+                let parts = |weight: &dyn Fn(usize) -> f64| {
+                    let zero = f64::from(chosen[m + row]);
+                    let part = |at: usize| (f64::from(bytes[row * k + at]) + zero) * weight(at).abs();
+                    (0..k).map(part).sum::<f64>() * f64::from(chosen[row])
+                };
+                let in_group = |at: usize| f64::from(group_scale(at / pack::GROUP, column)) * less_zero(at, column);
+                let in_column = |at: usize| f64::from(column_scale(column)) * f64::from(integers[at * n + column]);
+                for (got, expected, parts) in [
+                    (by_groups[i], product(&in_group).max(0.0), parts(&in_group)),
+                    (by_columns[i], product(&in_column), parts(&in_column)),
+                ] {
+                    let error = (f64::from(got) - expected).abs();
+                    let bound = f64::from(f32::EPSILON) * (parts + expected.abs());
+                    assert!(error <= bound, "{engine:?} {matrix:?} {m}: {got} is not {expected}");
+                }
             }
-            let got = (bytes, by_four, by_eight);
+            let got = (bytes, by_groups, by_columns);
             let same = first.as_ref().is_none_or(|first| *first == got);
-            assert!(same, "{engine:?} {m} {n} {k} differs from portable code");
+            assert!(same, "{engine:?} {matrix:?} {m} differs from portable code");
             first = Some(got);
         }
     }

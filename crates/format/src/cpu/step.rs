@@ -28,7 +28,8 @@ pub enum Step {
 /// `y = tail(a x b)`. The rows of `a` are all its dimensions but the last.
 ///
 /// With a packed `b` there is one matrix, `[K, N]` in panels. Otherwise `a` is `[batch…, M, K]` and `b` is `[batch…, K, N]`, or
-/// `[batch…, N, K]` if transposed, with as many batches, or with one. Groups of four bits have zeros if `b` has bytes for them.
+/// `[batch…, N, K]` if transposed, with as many batches, or with one. Whether groups of weights have four bits or
+/// eight, and zeros or none, follows from how many bytes `b` has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
     pub a: TensorId,
@@ -89,11 +90,10 @@ pub struct Tail {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integers {
     /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the left
-    /// side times the sum of the column's weights. With `rows`, it is the sum of the column's weights alone; of weights of
-    /// four bits that of the numbers that they stand for, as `f32`.
+    /// side times the sum of the column's weights. With `rows`, it is the sum of the column's weights alone; of weights in
+    /// groups that of the numbers that they stand for, as `f32`.
     pub offsets: TensorId,
-    /// The number that one unit of each column's sum stands for; not of weights of four bits, which have their scales among
-    /// them.
+    /// The number that one unit of each column's sum stands for; not of weights in groups, which have their scales among them.
     pub scales: Option<TensorId>,
     /// What [`RowScales`] chose for the rows of the left side.
     pub rows: Option<TensorId>,

@@ -1,5 +1,7 @@
 //! Products of bytes: which they are, and their weights.
 
+use std::ops::RangeInclusive;
+
 use rushlight_engine::MAX_QUANT_K;
 use rushlight_engine::pack::{self, IntegerMatrix};
 use rushlight_format::ScalarType;
@@ -28,8 +30,8 @@ pub(super) enum IntegerProduct {
     Static,
     /// Of rows with scales of their own, and such weights.
     Rows,
-    /// Of such rows, and of weights of four bits with a scale for each group.
-    Groups,
+    /// Of such rows, and of weights of 4 or 8 bits with a scale for each group.
+    Groups { is_four_bits: bool },
 }
 
 /// How a product is computed on bytes, if it can be.
@@ -54,11 +56,12 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         _ => false,
     };
     let has_rows = call.name() != "aten::convolution" && dynamic::has_rounded_rows(graph, input);
-    if has_rows && fits && rows_of_group(constant).is_some() {
-        return Some(IntegerProduct::Groups);
+    let groups = groups_of(constant).filter(|_| has_rows && fits);
+    if let Some(Groups { is_four_bits: true, .. }) = groups {
+        return Some(IntegerProduct::Groups { is_four_bits: true });
     }
     if !fits || !has_scale_of_columns(quantized, axis) {
-        return None;
+        return groups.map(|_| IntegerProduct::Groups { is_four_bits: false });
     }
     if has_rows {
         return Some(IntegerProduct::Rows);
@@ -77,35 +80,47 @@ pub(super) fn factors(call: &Call<'_>) -> Option<(ValueId, ValueId)> {
     Some((call.optional(input)?, call.optional(weight)?))
 }
 
-/// How many rows share a scale and a zero of a matrix `[K, N]` of four bits, a multiple of 32; `None` of others.
-fn rows_of_group(constant: &Constant) -> Option<usize> {
+/// Which weights of a matrix share a scale and a zero.
+#[derive(Clone, Copy)]
+struct Groups {
+    /// Whether integers and zeros have four bits; they have eight otherwise.
+    is_four_bits: bool,
+    /// How many rows, a multiple of 32.
+    rows: usize,
+}
+
+/// The groups of a matrix `[K, N]`; `None` if they are not of whole columns or of multiples of 32 of their rows.
+fn groups_of(constant: &Constant) -> Option<Groups> {
     let quantized = constant.quantized()?;
     let quantization = quantized.quantization()?;
     let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
     let &[k, n] = sizes.as_slice() else { return None };
-    let is_four_bits = least >= -8 && greatest <= 7 && quantization.zero_points.iter().all(|it| (-8..=7).contains(it));
-    if !is_four_bits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP) {
+    let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.iter().all(|it| range.contains(it));
+    let is_four_bits = least >= -8 && greatest <= 7 && has_zeros_within(-8..=7);
+    let fits = is_four_bits || has_zeros_within(-128..=127);
+    if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP) {
         return None;
     }
-    let group = match &quantization.granularity {
+    let rows = match &quantization.granularity {
         Granularity::Block { shape } => match shape.as_slice() {
-            [group, 1] if *group > 0 && (*group as usize).is_multiple_of(pack::GROUP) => *group as usize,
+            [rows, 1] if *rows > 0 && (*rows as usize).is_multiple_of(pack::GROUP) => *rows as usize,
             _ => return None,
         },
         Granularity::Channel { axis: 1 } => k,
         _ => return None,
     };
-    let groups = k.checked_div(group).unwrap_or(0) * n;
-    (quantization.scales.len() >= groups && quantization.zero_points.len() >= groups).then_some(group)
+    let count = k.checked_div(rows).unwrap_or(0) * n;
+    let is_whole = quantization.scales.len() >= count && quantization.zero_points.len() >= count;
+    is_whole.then_some(Groups { is_four_bits, rows })
 }
 
-/// The scale and the zero of each group of 32 of K of a matrix `[K, N]` of four bits, as `[K / 32, N]`; `None` of others.
+/// The scale and the zero of each group of 32 of K of a matrix `[K, N]`, as `[K / 32, N]`; `None` of one without groups.
 pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
-    let (group, sizes) = (rows_of_group(constant)?, constant.sizes().ok()?);
+    let (Groups { rows, .. }, sizes) = (groups_of(constant)?, constant.sizes().ok()?);
     let (quantization, &[k, n]) = (constant.quantized()?.quantization()?, sizes.as_slice()) else { return None };
     // Longer groups are several with the same scale.
     let parameters = |at: usize| {
-        let at = at / n * pack::GROUP / group * n + at % n;
+        let at = at / n * pack::GROUP / rows * n + at % n;
         Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
     };
     (0..k / pack::GROUP * n).map(parameters).collect()

@@ -244,8 +244,8 @@ impl<'a> Plan<'a> {
         self.constant_bytes(name, len, ScalarType::Char, move |to| pack(bytemuck::cast_slice_mut(to)))
     }
 
-    /// The packed weights of four bits of a product, in so many bytes, a multiple of four.
-    pub fn nibbles(
+    /// Packed weights with their scales among them, in so many bytes, a multiple of four.
+    pub fn grouped(
         &mut self,
         name: &str,
         len: usize,

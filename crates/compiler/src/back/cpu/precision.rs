@@ -18,7 +18,8 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
     match integer_product(graph, model, node) {
         Some(IntegerProduct::Static) => return Some("int8, weights of 8 bits".to_owned()),
         Some(IntegerProduct::Rows) => return Some("int8 rows, weights of 8 bits".to_owned()),
-        Some(IntegerProduct::Groups) => return Some("int8 rows, weights of 4 bits".to_owned()),
+        Some(IntegerProduct::Groups { is_four_bits: true }) => return Some("int8 rows, weights of 4 bits".to_owned()),
+        Some(IntegerProduct::Groups { .. }) => return Some("int8 rows, weights of 8 bits by group".to_owned()),
         None => {}
     }
     if call.name() == "aten::embedding" {

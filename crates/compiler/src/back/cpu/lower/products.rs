@@ -139,7 +139,7 @@ impl Lowering<'_> {
             let constant = self.constant_of(b).ok_or_else(|| call.missing("mat2", "a constant"))?;
             return match product {
                 IntegerProduct::Static => self.integer_linear(id, a, constant),
-                IntegerProduct::Rows | IntegerProduct::Groups => self.rows_linear(id, a, constant, product),
+                IntegerProduct::Rows | IntegerProduct::Groups { .. } => self.rows_linear(id, a, constant, product),
             };
         }
         let a = self.dense(a)?;
@@ -234,7 +234,7 @@ impl Lowering<'_> {
     /// A matrix of integers for products with floats, or to pick columns from.
     pub(super) fn integer_matrix(&mut self, name: &str, weights: WeightsAlone) -> Result<TensorId, Error> {
         let len = pack::integers_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
-        self.plan.nibbles(name, len, move |to| {
+        self.plan.grouped(name, len, move |to| {
             weights.pack(to);
             Ok(())
         })

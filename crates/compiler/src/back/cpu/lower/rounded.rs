@@ -129,15 +129,17 @@ impl Lowering<'_> {
         let too_large = || error("weights beyond all memory");
         let integers = Integers::of(constant)?;
         let columns = vec![Expr::Int(n as i64)];
-        let (b, offsets, scales) = if product == IntegerProduct::Groups {
+        let (b, offsets, scales) = if let IntegerProduct::Groups { is_four_bits } = product {
             let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
-            // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half.
-            let has_half_scales = k > pack::GROUP && parameters.iter().all(|(scale, _)| fits_half(*scale));
+            // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
+            // weights of eight bits that is little.
+            let has_half_scales =
+                is_four_bits && k > pack::GROUP && parameters.iter().all(|(scale, _)| fits_half(*scale));
             if has_half_scales {
                 parameters.iter_mut().for_each(|(scale, _)| *scale = f16::from_f32(*scale).to_f32());
             }
-            let matrix = pack::GroupMatrix { k, n, has_zeros, has_half_scales };
+            let matrix = pack::GroupMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
             let entries = integers.entries();
             let term = |k: usize, n_: usize| {
                 let (scale, zero) = parameters.get(k / pack::GROUP * n + n_).copied().unwrap_or_default();
@@ -145,10 +147,10 @@ impl Lowering<'_> {
             };
             let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
             let len = matrix.len().ok_or_else(too_large)?;
-            let b = self.plan.nibbles(&constant.name, len, move |to| {
+            let b = self.plan.grouped(&constant.name, len, move |to| {
                 let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
                 let entries = integers.entries();
-                pack::matrix_i4_into(to, &matrix, |k, n| entries.get([k, n]), of);
+                pack::groups_into(to, &matrix, |k, n| entries.get([k, n]), of);
                 Ok(())
             })?;
             (b, sums, None)
