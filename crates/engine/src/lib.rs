@@ -34,6 +34,7 @@ mod product;
 mod quantized;
 mod reduce;
 mod resize;
+mod rounding;
 mod softmax;
 mod split;
 mod tail;
@@ -63,6 +64,7 @@ pub use quantized::{
 };
 pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};
+pub use rounding::{Grid, rounding_error};
 pub use softmax::softmax;
 pub use tail::{Activation, Residual, Tail};
 pub use weights::{Integers, Weights};

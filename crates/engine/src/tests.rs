@@ -8,6 +8,7 @@ mod elementwise;
 mod extent;
 mod gemm;
 mod quantized;
+mod rounding;
 mod rows;
 mod weights;
 mod windows;

@@ -1,6 +1,6 @@
 //! Integers for the weights of products.
 
-use rushlight_engine::{Engine, Extent, extent};
+use rushlight_engine::{Engine, Extent, Grid, extent, rounding_error};
 
 use super::report::decibels;
 use super::scheme::Rounding;
@@ -143,17 +143,7 @@ fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, 
     if rounding == Rounding::Nearest {
         return whole;
     }
-    let error = |scale: f32| -> f32 {
-        let inverse = 1.0 / scale;
-        let away = |weight: f32| {
-            let away = width.nearest(weight, inverse) * scale - weight;
-            away * away
-        };
-        match importance {
-            Some(importance) => sum(weights, importance, |weight, much| away(weight) * much),
-            None => sum(weights, weights, |weight, _| away(weight)),
-        }
-    };
+    let error = |scale: f32| rounding_error(engine, Grid { scale, range: [low, high] }, weights, importance);
     let mut best = (error(whole), whole);
     let asymmetric = if low < -high { fits(low, high) } else { whole };
     for scale in TRIED.iter().map(|share| whole * share).chain([asymmetric]) {
