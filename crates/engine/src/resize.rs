@@ -35,18 +35,14 @@ pub enum ResizeMode {
 /// # Errors
 /// When a slice is too short, or the input has no pixel and the output has.
 pub fn resize(engine: &Engine, resize: &Resize, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
-    let &Resize { batch, in_h, in_w, channels, out_h, out_w, .. } = resize;
-    at_least("x", x.len(), size("x", &[batch, in_h, in_w, channels])?)?;
-    let elements = size("y", &[batch, out_h, out_w, channels])?;
+    let elements = resize.check(x.len())?;
     at_least("y", y.len(), elements)?;
     if elements == 0 {
         return Ok(());
     }
-    positive("input height", in_h)?;
-    positive("input width", in_w)?;
-    let line = out_w * channels;
+    let line = resize.out_w * resize.channels;
     let y = Output::new(y);
-    engine.for_ranges(batch * out_h, LEAST.div_ceil(line), |lines| {
+    engine.for_ranges(resize.batch * resize.out_h, LEAST.div_ceil(line), |lines| {
         // SAFETY: ranges of lines are disjoint.
         let y = unsafe { y.slice(lines.start * line..lines.end * line) };
         engine.level.run(Lines { resize, x, y, first: lines.start });
@@ -103,8 +99,21 @@ impl Job for Lines<'_> {
 }
 
 impl Resize {
+    /// That an input of so many elements holds the feature map, and has a pixel if the output has. Returns the elements of
+    /// the output.
+    pub(crate) fn check(&self, input: usize) -> Result<usize, Error> {
+        let &Self { batch, in_h, in_w, channels, out_h, out_w, .. } = self;
+        at_least("x", input, size("x", &[batch, in_h, in_w, channels])?)?;
+        let elements = size("y", &[batch, out_h, out_w, channels])?;
+        if elements > 0 {
+            positive("input height", in_h)?;
+            positive("input width", in_w)?;
+        }
+        Ok(elements)
+    }
+
     /// The two positions along an axis that make an output position, and their weights.
-    fn sources(&self, axis: usize, position: usize) -> [(usize, f32); 2] {
+    pub(crate) fn sources(&self, axis: usize, position: usize) -> [(usize, f32); 2] {
         let (input, output) = if axis == 0 { (self.in_h, self.out_h) } else { (self.in_w, self.out_w) };
         let scale = match self.scales[axis] {
             Some(scale) if scale > 0.0 => (1.0 / f64::from(scale)) as f32,

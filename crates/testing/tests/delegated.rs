@@ -6,7 +6,7 @@ use rushlight_compiler::emit::emit;
 use rushlight_compiler::graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{CpuProgram, Step};
+use rushlight_format::cpu::{CpuProgram, Step, TensorId};
 use rushlight_runtime::Element;
 use rushlight_testing::mutations::Random;
 
@@ -109,5 +109,52 @@ fn embeddings_of_packed_integers_are_read_as_they_are() {
         let (got, wanted) = (run(&ours, &[20i64, 0, 7, 16, 3]), run(&portable, &[20i64, 0, 7, 16, 3]));
         assert_eq!(got, wanted, "{name}");
         assert!(ours.len() < portable.len() + 4096, "{name}: {} {}", ours.len(), portable.len());
+    }
+}
+
+/// The numbers that int8 stands for.
+fn rounded(b: &mut Builder<'_>, x: ValueId, scale: f64) -> ValueId {
+    let parameters =
+        || [Arg::from(scale), Arg::from(-3), Arg::from(-128), Arg::from(127), Arg::DType(ScalarType::Char)];
+    let mut value = x;
+    for name in ["quantized_decomposed::quantize_per_tensor", "quantized_decomposed::dequantize_per_tensor"] {
+        let mut args = vec![value.into()];
+        args.extend(parameters());
+        args.extend((name.ends_with("::dequantize_per_tensor")).then_some(Arg::None));
+        value = b.one(name, args).unwrap();
+    }
+    value
+}
+
+/// Whether the steps of a kind write bytes; none if there is no such step.
+fn write_bytes(payload: &CpuProgram, name: &str) -> Option<bool> {
+    let is_bytes = |id: TensorId| payload.tensors[id as usize].affine.is_some();
+    let steps = payload.steps.iter().filter(|step| step.name() == name);
+    steps.map(|step| is_bytes(step.output())).reduce(|all, one| all && one)
+}
+
+#[test]
+fn what_is_rounded_before_and_after_stays_bytes() {
+    let picture =
+        |b: &mut Builder<'_>, x: ValueId| b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 5, 6])]).unwrap();
+    let [none, size] = [Arg::None, Arg::from([10, 12])];
+    for (name, kind, args) in [
+        ("aten::upsample_nearest2d.vec", "resize", vec![size.clone(), none.clone()]),
+        ("aten::upsample_bilinear2d.vec", "resize", vec![size, Arg::from(false), none]),
+        ("aten::_softmax", "softmax", vec![Arg::from(1), Arg::from(false)]),
+    ] {
+        let of = |before: bool, after: bool| {
+            model(ScalarType::Float, 60, |b, x| {
+                let x = picture(b, x);
+                let x = if before { rounded(b, x, 0.01) } else { x };
+                let y = b.one(name, [vec![x.into()], args.clone()].concat()).unwrap();
+                vec![if after { rounded(b, y, 0.02) } else { y }.into()]
+            })
+        };
+        assert_eq!(write_bytes(&compiled(&of(true, true)).2, kind), Some(true), "{name}");
+        assert_eq!(write_bytes(&compiled(&of(false, true)).2, kind), Some(false), "{name}");
+        // The nearest are bytes whatever comes after.
+        let alone = name == "aten::upsample_nearest2d.vec";
+        assert_eq!(write_bytes(&compiled(&of(true, false)).2, kind), Some(alone), "{name}");
     }
 }

@@ -18,7 +18,7 @@ fn programs() -> Vec<(PathBuf, Vec<u8>, usize)> {
         let compiler = Compiler::new().method("forward", &path).backend_named("cpu").expect("it comes with Rushlight");
         let Ok(program) = compiler.compile() else { continue };
         let bytes = program.to_bytes().expect("small programs can be written");
-        let payload = bytes.windows(4).position(|window| window == b"RLC5");
+        let payload = bytes.windows(4).position(|window| window == b"RLC6");
         programs.extend(payload.map(|payload| (path, bytes, payload)));
     }
     programs.sort();

@@ -6,11 +6,19 @@ more where the calls have not reached the ends of the range that was observed.
 """
 
 import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401 the operators of integers
 from dtypes import quantizer
-from registry import Model, model, uniform
+from registry import Model, Module, model, uniform
 from torch import nn
 
 LEVEL = 1e-2
+
+
+def rounded(x, scale=0.02, zero_point=3):
+    """The numbers that int8 stands for."""
+    parameters = scale, zero_point, -128, 127, torch.int8
+    integers = torch.ops.quantized_decomposed.quantize_per_tensor(x, *parameters)
+    return torch.ops.quantized_decomposed.dequantize_per_tensor(integers, *parameters)
 
 
 def static(network, *shapes, levels=1, calls=2):
@@ -96,6 +104,31 @@ def quantized_pools():
             return pooled, nn.functional.adaptive_avg_pool2d(x, 1), x.mean((2, 3)), nn.functional.avg_pool2d(x, 2)
 
     return static(Pools(), (1, 3, 12, 14), levels=2)
+
+
+@model
+def quantized_sizes():
+    """Quantized pictures in other sizes, rounded as they were and in another way."""
+
+    def sizes(x):
+        x, resize = rounded(x), nn.functional.interpolate
+        nearest, double = resize(x, scale_factor=2), resize(x, scale_factor=2, mode="bilinear")
+        smaller, wider = resize(x, size=(5, 4)), resize(x, size=(7, 25), mode="bilinear", align_corners=True)
+        return rounded(nearest), rounded(smaller, 0.03, -10), rounded(double), rounded(wider, 0.015, 20)
+
+    # A level is 0.02 here. Those between two pixels are mostly on the edge between two levels, and fall to either side.
+    return Model(Module(sizes), [(uniform(2, 5, 9, 11),) for _ in range(2)], tolerance=2.1 * LEVEL)
+
+
+@model
+def quantized_softmax():
+    """Softmax of quantized channels, rows and long rows."""
+
+    def softmax(x, y):
+        x, y = rounded(4 * x, 0.04), rounded(8 * y, 0.07, -20)
+        return rounded(x.softmax(1), 1 / 256, -128), rounded(x.softmax(-1), 1 / 256, -128), rounded(y.softmax(-1), 1e-3, -128)
+
+    return Model(Module(softmax), [(uniform(2, 21, 6, 7), uniform(3, 500)) for _ in range(2)], tolerance=LEVEL)
 
 
 @model

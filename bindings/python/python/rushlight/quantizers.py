@@ -38,10 +38,10 @@ _IN_TAILS = {
     _OPS.relu6_.default, _OPS.clamp.default, _OPS.leaky_relu.default, _OPS.leaky_relu_.default, _OPS.hardswish.default,
     _OPS.hardswish_.default, _OPS.hardsigmoid.default, _OPS.hardsigmoid_.default,
 }  # fmt: skip
-# Functions of one tensor that become tables.
+# Functions of one tensor that become tables, or read them.
 _TABLES = _IN_TAILS | {
     _OPS.sigmoid.default, _OPS.sigmoid_.default, _OPS.silu.default, _OPS.silu_.default, _OPS.tanh.default,
-    _OPS.gelu.default, _OPS.elu.default, _OPS.elu_.default,
+    _OPS.gelu.default, _OPS.elu.default, _OPS.elu_.default, _OPS.softmax.int,
 }  # fmt: skip
 _SUMS = {_OPS.add.Tensor, _OPS.add_.Tensor, _OPS.mul.Tensor, _OPS.mul_.Tensor}
 _BOUNDS = {
@@ -55,6 +55,7 @@ _SAME_SCALE = {
     _OPS.view.default, _OPS.reshape.default, _OPS.flatten.using_ints, _OPS.permute.default, _OPS.transpose.int,
     _OPS.squeeze.default, _OPS.squeeze.dim, _OPS.squeeze.dims, _OPS.unsqueeze.default, _OPS.slice.Tensor,
     _OPS.select.int, _OPS.contiguous.default, _OPS.clone.default, _OPS.pad.default, _OPS.dropout.default,
+    _OPS.upsample_nearest2d.vec, _OPS.upsample_bilinear2d.vec,
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ enum Kind {
     Product,
     /// Of two tensors.
     Sum,
-    /// A function of one tensor, which becomes a table.
+    /// A function of one tensor, which becomes a table, or reads one.
     Table,
     /// Gives numbers that it was given, or averages of them.
     SameScale,
@@ -49,9 +49,8 @@ fn kind(name: &str) -> Kind {
         "aten::convolution" | "aten::linear" => Kind::Product,
         "aten::add.Tensor" | "aten::mul.Tensor" => Kind::Sum,
         "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish"
-        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu" => {
-            Kind::Table
-        }
+        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu"
+        | "aten::_softmax" => Kind::Table,
         "aten::max_pool2d_with_indices"
         | "aten::adaptive_avg_pool2d"
         | "aten::_adaptive_avg_pool2d"
@@ -64,7 +63,9 @@ fn kind(name: &str) -> Kind {
         | "aten::slice_copy.Tensor"
         | "aten::select_copy.int"
         | "aten::clone"
-        | "aten::constant_pad_nd" => Kind::SameScale,
+        | "aten::constant_pad_nd"
+        | "aten::upsample_nearest2d.vec"
+        | "aten::upsample_bilinear2d.vec" => Kind::SameScale,
         "aten::cat" => Kind::Join,
         _ => Kind::Float,
     }

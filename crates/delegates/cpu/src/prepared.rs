@@ -1,21 +1,26 @@
 //! Steps in the engine's own terms, as far as that can be settled before a call.
 
-use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, Source};
+use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, SoftmaxTable, Source};
 use rushlight_format::cpu;
 
 use crate::memory::affine;
 
-use crate::steps::Elementwise;
+use crate::steps::{ByteSoftmax, Elementwise};
 
 /// A step that is ready to run.
 pub(crate) enum Prepared {
     Elementwise(Elementwise),
+    Softmax(ByteSoftmax),
     Other(Box<cpu::Step>),
 }
 
 impl Prepared {
     pub fn new(step: &cpu::Step, program: &cpu::CpuProgram) -> Self {
+        let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
         match step {
+            cpu::Step::Softmax { x, y, log: false } if let Some(from) = affine_of(*x) => {
+                Self::Softmax(ByteSoftmax { x: *x, y: *y, table: SoftmaxTable::new(from) })
+            }
             cpu::Step::Elementwise(step) => {
                 let instructions: Vec<_> = step.instructions.iter().map(instruction).collect();
                 let table = table(step, &instructions, program);

@@ -3,8 +3,8 @@
 use rushlight_engine::pack::GroupMatrix;
 use rushlight_engine::{
     Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul, Mean,
-    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, Source, Strides, Table,
-    Tail, Winograd,
+    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, SoftmaxTable, Source,
+    Strides, Table, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
@@ -23,12 +23,30 @@ pub(crate) struct Elementwise {
     pub table: Option<Box<[u8; 256]>>,
 }
 
+/// The softmax of bytes as bytes.
+pub(crate) struct ByteSoftmax {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub table: SoftmaxTable,
+}
+
 impl Prepared {
     pub fn run(&mut self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
         match self {
             Self::Elementwise(step) => step.run(engine, site),
+            Self::Softmax(step) => step.run(engine, site),
             Self::Other(step) => run(step, engine, site),
         }
+    }
+}
+
+impl ByteSoftmax {
+    fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+        let (y, reader, _) = site.split_any(self.y)?;
+        let QuantOut::Bytes(y, to) = y else { return Err(damaged()) };
+        let columns = reader.dims(self.x).last().copied().unwrap_or(1);
+        let rows = y.len().checked_div(columns).unwrap_or(0);
+        done(rushlight_engine::softmax_u8(engine, rows, columns, &self.table, reader.bytes(self.x)?, y, to))
     }
 }
 
@@ -334,7 +352,7 @@ fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_,
 }
 
 fn resize(step: &cpu::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+    let (y, reader, _) = site.split_any(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
     let mode = match step.mode {
         cpu::ResizeMode::Nearest => ResizeMode::Nearest,
@@ -342,7 +360,13 @@ fn resize(step: &cpu::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
     };
     let (align_corners, scales) = (step.align_corners, step.scales);
     let resize = rushlight_engine::Resize { batch, in_h, in_w, channels, out_h, out_w, mode, align_corners, scales };
-    done(rushlight_engine::resize(engine, &resize, reader.floats(step.x)?, y))
+    done(match y {
+        QuantOut::Floats(y) => rushlight_engine::resize(engine, &resize, reader.floats(step.x)?, y),
+        QuantOut::Bytes(y, to) => {
+            let from = reader.affine(step.x).ok_or_else(damaged)?;
+            rushlight_engine::resize_u8(engine, &resize, reader.bytes(step.x)?, from, y, to)
+        }
+    })
 }
 
 fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

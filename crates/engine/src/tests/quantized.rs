@@ -1,10 +1,12 @@
 //! Products of bytes against sums of integers, bit for bit the same on every instruction set.
 
+use super::windows::sources;
 use super::{Numbers, engines};
 use crate::{
     Activation, Affine, Binary, Choice, Conv2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction,
-    MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, RowScales, Source, choose_rows, conv2d_u8, copy,
-    depthwise2d_u8, elementwise, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows,
+    MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode, RowScales, SoftmaxTable, Source,
+    choose_rows, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8,
+    pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// A tail with memory of its own.
@@ -461,5 +463,83 @@ fn products_of_rows_with_scales_of_their_own() {
             assert!(same, "{engine:?} {matrix:?} {m} differs from portable code");
             first = Some(got);
         }
+    }
+}
+
+/// That bytes are the nearest ones of the exact numbers, and the same on every engine.
+fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run: impl Fn(&Engine, &mut [u8])) {
+    let mut first: Option<Vec<u8>> = None;
+    for engine in engines() {
+        let mut got = vec![7; expected.len()];
+        run(&engine, &mut got);
+        for (i, (got, exact)) in got.iter().zip(expected).enumerate() {
+            let level = exact / f64::from(to.scale) + f64::from(to.zero);
+            let error = (f64::from(*got) - level.clamp(f64::from(to.min), f64::from(to.max))).abs();
+            assert!(error <= 0.501, "{engine:?} {what:?} {to:?}, element {i}: {got}, not {level}");
+        }
+        assert!(first.as_ref().is_none_or(|first| *first == got), "{engine:?} {what:?} differs from portable code");
+        first = Some(got);
+    }
+}
+
+#[test]
+fn pictures_of_bytes_in_other_sizes() {
+    let mut numbers = Numbers(23);
+    for _ in 0..60 {
+        let what = Resize {
+            batch: 1 + numbers.below(2),
+            in_h: 1 + numbers.below(9),
+            in_w: 1 + numbers.below(9),
+            channels: numbers.one_of(&[1, 3, 16, 17, 40]),
+            out_h: 1 + numbers.below(20),
+            out_w: 1 + numbers.below(20),
+            mode: numbers.one_of(&[ResizeMode::Nearest, ResizeMode::Bilinear]),
+            align_corners: numbers.below(2) == 0,
+            scales: [numbers.one_of(&[None, Some(2.0), Some(1.7)]), numbers.one_of(&[None, Some(0.6)])],
+        };
+        let from = affine(&mut numbers);
+        let to =
+            if what.mode == ResizeMode::Nearest { Affine { min: 0, max: 255, ..from } } else { affine(&mut numbers) };
+        let x = bytes(&mut numbers, what.batch * what.in_h * what.in_w * what.channels);
+        let number = |at: usize| (f64::from(x[at]) - f64::from(from.zero)) * f64::from(from.scale);
+        let exact = |i: usize| {
+            let (pixel, channel) = (i / what.channels, i % what.channels);
+            let (image, y, out_x) =
+                (pixel / what.out_w / what.out_h, pixel / what.out_w % what.out_h, pixel % what.out_w);
+            let mut sum = 0.0;
+            for (in_y, wy) in sources(&what, 0, y) {
+                for (in_x, wx) in sources(&what, 1, out_x) {
+                    let pixel = (image * what.in_h + in_y) * what.in_w + in_x;
+                    sum += wy * wx * number(pixel * what.channels + channel);
+                }
+            }
+            sum
+        };
+        let elements = what.batch * what.out_h * what.out_w * what.channels;
+        let expected: Vec<f64> = (0..elements).map(exact).collect();
+        assert_nearest(&what, to, &expected, |engine, y| resize_u8(engine, &what, &x, from, y, to).unwrap());
+    }
+}
+
+#[test]
+fn softmax_of_bytes() {
+    let mut numbers = Numbers(29);
+    for (rows, columns) in [(1, 1), (5, 3), (7, 16), (33, 17), (40, 21), (3, 700), (1, 20_000)] {
+        let from = affine(&mut numbers);
+        let to = Affine { scale: numbers.one_of(&[1.0 / 256.0, 0.01, 1e-4]), ..affine(&mut numbers) };
+        let x = bytes(&mut numbers, rows * columns);
+        let expected: Vec<f64> = x
+            .chunks(columns)
+            .flat_map(|row| {
+                let greatest = row.iter().copied().max().unwrap_or_default();
+                let exponential = move |x: &u8| ((f64::from(*x) - f64::from(greatest)) * f64::from(from.scale)).exp();
+                let sum: f64 = row.iter().map(exponential).sum();
+                row.iter().map(move |x| exponential(x) / sum)
+            })
+            .collect();
+        let table = SoftmaxTable::new(from);
+        assert_nearest(&(rows, columns, from), to, &expected, |engine, y| {
+            softmax_u8(engine, rows, columns, &table, &x, y, to).unwrap();
+        });
     }
 }

@@ -92,7 +92,7 @@ fn pooling_refuses_impossible_sizes() {
 }
 
 /// Position and weights along an axis, as PyTorch has them, in f64 but for the rounding of the position.
-fn sources(resize: &Resize, axis: usize, position: usize) -> [(usize, f64); 2] {
+pub(super) fn sources(resize: &Resize, axis: usize, position: usize) -> [(usize, f64); 2] {
     let (input, output) = [(resize.in_h, resize.out_h), (resize.in_w, resize.out_w)][axis];
     let scale = resize.scales[axis].map_or(input as f64 / output as f64, |scale| 1.0 / f64::from(scale));
     let last = input - 1;

@@ -8,8 +8,8 @@ use crate::error::ErrorKind;
 use crate::scalar_type::ScalarType;
 
 use super::{
-    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, RoundRows,
-    RowScales, Size, SizeOp, Step, Tensor,
+    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, Resize,
+    RoundRows, RowScales, Size, SizeOp, Step, Tensor,
 };
 
 type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -190,7 +190,14 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     if let Some(inner) = tail.and_then(|tail| tail.integers.as_ref()).and_then(|integers| integers.inner) {
         check_affine(inner.affine)?;
     }
+    let is_bytes = |id: u32| program.tensors.get(id as usize).is_some_and(|tensor| tensor.affine.is_some());
     match step {
+        Step::Softmax { x, y, log } if is_bytes(*x) != is_bytes(*y) || (*log && is_bytes(*x)) => {
+            Err(PayloadError::new(ErrorKind::Conflict))
+        }
+        Step::Resize(Resize { x, y, .. }) if is_bytes(*x) != is_bytes(*y) => {
+            Err(PayloadError::new(ErrorKind::Conflict))
+        }
         Step::Elementwise(step) => elementwise(step),
         Step::RowScales(RowScales { range, .. }) | Step::RoundRows(RoundRows { range, .. }) if range[0] >= range[1] => {
             Err(PayloadError::new(ErrorKind::Conflict))

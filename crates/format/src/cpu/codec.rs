@@ -12,7 +12,7 @@ use super::{
     Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
 };
 
-const MAGIC: [u8; 4] = *b"RLC5";
+const MAGIC: [u8; 4] = *b"RLC6";
 
 pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
     let mut out = MAGIC.to_vec();

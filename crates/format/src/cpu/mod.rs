@@ -250,6 +250,19 @@ mod tests {
             program.steps[0] = Step::Softmax { x: 0, y: 0, log: false };
         };
         assert_eq!(fault(write_input).site, Some(("step", 0)));
+        // Bytes of floats, and logarithms of bytes.
+        let with_bytes = |index: usize, step: Step| {
+            fault(move |program: &mut CpuProgram| {
+                let affine = Some(Affine::new(0.5, 3, [0, 255]));
+                program.tensors[2] = Tensor { dtype: ScalarType::Byte, affine, ..program.tensors[2].clone() };
+                program.steps[index] = step;
+            })
+        };
+        let (mode, align_corners, scales) = (ResizeMode::Nearest, false, [None; 2]);
+        let resize = Step::Resize(Resize { x: 0, y: 2, mode, align_corners, scales });
+        assert_eq!(with_bytes(0, resize).kind, crate::ErrorKind::Conflict);
+        assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).kind, crate::ErrorKind::Conflict);
+        assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).kind, crate::ErrorKind::Conflict);
         assert_eq!(
             fault(|program| program.sizes[2] = SizeOp::Max(0, 2)).kind,
             crate::ErrorKind::OutOfRange { value: 2, limit: 2 }

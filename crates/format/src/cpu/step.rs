@@ -14,7 +14,12 @@ pub enum Step {
     Elementwise(Elementwise),
     Pooling(Pooling),
     Reduction(Reduction),
-    Softmax { x: TensorId, y: TensorId, log: bool },
+    /// Of the last dimension: of floats, or of bytes to bytes if it is no logarithm.
+    Softmax {
+        x: TensorId,
+        y: TensorId,
+        log: bool,
+    },
     Normalisation(Normalisation),
     Copy(Copy),
     Gather(Gather),
@@ -384,7 +389,7 @@ pub struct Convert {
     pub enters: bool,
 }
 
-/// A picture `[N, H, W, C]` in another size.
+/// A picture `[N, H, W, C]` in another size: of floats, or of bytes to bytes. The nearest bytes are moved as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resize {
     pub x: TensorId,

@@ -217,7 +217,8 @@ fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> bool {
     columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.iter().all(|zero| *zero == 0)
 }
 
-/// What a value stands for that is held as bytes: one that was dequantized, and then at most seen in another arrangement.
+/// What a value stands for that is held as bytes: one that was dequantized, and then at most picked from or seen in another
+/// arrangement.
 pub(super) fn bytes_of(graph: &Graph, value: ValueId) -> Option<Affine> {
     let mut value = value;
     loop {
@@ -236,6 +237,7 @@ pub(super) fn bytes_of(graph: &Graph, value: ValueId) -> Option<Affine> {
             | "aten::slice_copy.Tensor"
             | "aten::select_copy.int"
             | "aten::max_pool2d_with_indices" => value = call.optional("self")?,
+            "aten::upsample_nearest2d.vec" => value = call.optional("input")?,
             _ => return None,
         }
     }

@@ -342,6 +342,22 @@ impl<'a> Lowering<'a> {
         Some((affine_of(&call)?, call.result().ok()?))
     }
 
+    /// What a node computes with that takes bytes if it is to give bytes: its input, as bytes if that is how it is held and the
+    /// node's result is rounded, and as floats otherwise. With it what the bytes of the result are, and which value they are.
+    fn rounded_with(
+        &mut self,
+        input: ValueId,
+        order: &[usize],
+        result: ValueId,
+    ) -> Result<(View, Option<Affine>, ValueId), Error> {
+        match self.quantized_result(result) {
+            Some((affine, quantized)) if self.view(input)?.affine.is_some() => {
+                Ok((self.held_in_order(input, order)?, Some(affine), quantized))
+            }
+            _ => Ok((self.in_order(input, order)?, None, result)),
+        }
+    }
+
     /// A value that fills memory, in whichever order it is.
     fn solid(&mut self, value: ValueId) -> Result<View, Error> {
         let order = self.view(value)?.order;

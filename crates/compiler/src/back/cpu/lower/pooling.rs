@@ -63,13 +63,18 @@ pub(in super::super) fn scale_factors(call: &Call<'_>) -> Option<[Option<f32>; 2
 }
 
 impl Lowering<'_> {
-    /// A picture in another size.
+    /// A picture in another size. Of bytes the nearest are bytes themselves, and others if they are rounded to bytes.
     pub(super) fn resize(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let result = call.result()?;
-        let order = channels_last(4);
-        let x = self.in_order(call.value("input")?, &order)?;
-        let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
+        let (input, order) = (call.value("input")?, channels_last(4));
         let is_bilinear = call.name() == "aten::upsample_bilinear2d.vec";
+        let (x, affine, result) = if is_bilinear {
+            self.rounded_with(input, &order, call.result()?)?
+        } else {
+            let x = self.held_in_order(input, &order)?;
+            let affine = x.affine;
+            (x, affine, call.result()?)
+        };
+        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let step = Resize {
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,

@@ -13,18 +13,18 @@ use super::super::view::View;
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// Softmax over a dimension, which is made the innermost one.
+    /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is rounded to bytes.
     pub(super) fn softmax(&mut self, call: &Call<'_>) -> Result<(), Error> {
         let (input, result) = (call.value("self")?, call.result()?);
-        let view = self.solid(input)?;
-        let dim = call.int("dim").and_then(|dim| wrap_dim(dim, view.shape.len()));
+        let View { shape, mut order, .. } = self.view(input)?;
+        let dim = call.int("dim").and_then(|dim| wrap_dim(dim, shape.len()));
         let dim = dim.ok_or_else(|| call.missing("dim", "a dimension"))?;
-        let mut order = view.order;
         order.retain(|other| *other != dim);
         order.push(dim);
-        let x = self.in_order(input, &order)?;
-        let y = self.plan.ordered(x.shape.clone(), order)?;
         let log = call.name() == "aten::_log_softmax";
+        let (x, affine, result) =
+            if log { (self.in_order(input, &order)?, None, result) } else { self.rounded_with(input, &order, result)? };
+        let y = self.plan.ordered_as(x.shape.clone(), order, affine)?;
         let step = Step::Softmax { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
         self.plan.step(self.label(call), step);
         self.views.insert(result, y);
