@@ -3,7 +3,7 @@
 mod depthwise;
 mod direct;
 mod shape;
-mod transposed;
+pub(crate) mod transposed;
 pub(crate) mod window;
 mod winograd;
 

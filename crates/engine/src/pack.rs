@@ -7,6 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::conv::transposed::Phase;
 use crate::convert::{to_bf16, to_f16};
 use crate::{Conv2d, Conv3d, ConvTranspose2d, Half, Winograd};
 
@@ -95,14 +96,10 @@ pub fn conv3d_f32(conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> f32) 
 
 /// Floats of the packed weights of a transposed convolution; `None` if that does not fit in `usize`.
 pub fn conv_transpose2d_f32_len(conv: &ConvTranspose2d) -> Option<usize> {
-    let mut len = 0usize;
-    for phase_h in conv.phases(0) {
-        for phase_w in conv.phases(1) {
-            let taps = phase_h.taps.checked_mul(phase_w.taps)?;
-            len = len.checked_add(grouped_len(conv.groups, taps, conv.in_c, conv.out_c)?)?;
-        }
-    }
-    Some(len)
+    conv.phase_pairs().try_fold(0usize, |len, [phase_h, phase_w]| {
+        let taps = phase_h.taps.checked_mul(phase_w.taps)?;
+        len.checked_add(grouped_len(conv.groups, taps, conv.in_c, conv.out_c)?)
+    })
 }
 
 /// Packs the weights of a transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed by
@@ -115,17 +112,19 @@ pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, u
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
     let mut packed = Vec::with_capacity(conv_transpose2d_f32_len(conv).expect("weights fit in memory"));
-    for phase_h in conv.phases(0) {
-        for phase_w in conv.phases(1) {
-            let taps = phase_h.taps * phase_w.taps;
-            extend_grouped(&mut packed, groups, taps, conv.in_c, conv.out_c, |o, i, tap| {
-                let h = phase_h.first_tap + tap / phase_w.taps * phase_h.tap_step;
-                let w = phase_w.first_tap + tap % phase_w.taps * phase_w.tap_step;
-                get(o / columns * channels + i, o % columns, h, w)
-            });
-        }
+    for phase @ [phase_h, phase_w] in conv.phase_pairs() {
+        extend_grouped(&mut packed, groups, phase_h.taps * phase_w.taps, conv.in_c, conv.out_c, |o, i, tap| {
+            let [h, w] = tap_of_phase(phase, tap);
+            get(o / columns * channels + i, o % columns, h, w)
+        });
     }
     packed
+}
+
+/// The position in the kernel of one of the taps that a phase sees.
+fn tap_of_phase([phase_h, phase_w]: [Phase; 2], tap: usize) -> [usize; 2] {
+    let (h, w) = (tap / phase_w.taps, tap % phase_w.taps);
+    [phase_h.first_tap + h * phase_h.tap_step, phase_w.first_tap + w * phase_w.tap_step]
 }
 
 /// Floats of the packed weights of a convolution by Winograd's algorithm; `None` if that does not fit in `usize`.
@@ -591,6 +590,69 @@ pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usiz
             }
         });
     }
+}
+
+/// Bytes of the packed weights of a transposed convolution of bytes; `None` if that does not fit in `usize`.
+pub fn conv_transpose2d_i8_len(conv: &ConvTranspose2d) -> Option<usize> {
+    conv.phase_pairs().try_fold(0usize, |len, [phase_h, phase_w]| {
+        len.checked_add(phase_i8_len(conv, phase_h.taps.checked_mul(phase_w.taps)?)?)
+    })
+}
+
+/// Bytes of the packed weights of a phase with so many taps, of all groups.
+pub(crate) fn phase_i8_len(conv: &ConvTranspose2d, taps: usize) -> Option<usize> {
+    let groups = conv.groups.max(1);
+    let rows = (conv.in_c / groups).checked_next_multiple_of(4)?.checked_mul(taps)?;
+    matrix_i8_len(rows, conv.out_c / groups)?.checked_mul(groups)
+}
+
+/// Packs the weights of a transposed convolution of bytes, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed
+/// by `get(i, o, h, w)`, into memory of [`conv_transpose2d_i8_len`], all of which is written. For each phase of the output,
+/// height before width, the taps that it sees follow one another as the weights of a convolution.
+///
+/// # Panics
+/// When `packed` has another length.
+pub fn conv_transpose2d_i8_into(
+    packed: &mut [i8],
+    conv: &ConvTranspose2d,
+    get: impl Fn(usize, usize, usize, usize) -> i8,
+) {
+    assert_eq!(Some(packed.len()), conv_transpose2d_i8_len(conv), "memory for the weights");
+    let groups = conv.groups.max(1);
+    let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
+    let mut rest = packed;
+    for phase @ [phase_h, phase_w] in conv.phase_pairs() {
+        let taps = phase_h.taps * phase_w.taps;
+        let (own, others) = rest.split_at_mut(phase_i8_len(conv, taps).unwrap_or(0));
+        rest = others;
+        let each = own.len() / groups;
+        if each == 0 {
+            continue;
+        }
+        for (group, packed) in own.chunks_exact_mut(each).enumerate() {
+            taps_i8_into(packed, taps, channels, columns, |tap, i, o| {
+                let [h, w] = tap_of_phase(phase, tap);
+                get(group * channels + i, o, h, w)
+            });
+        }
+    }
+}
+
+/// For each phase of a transposed convolution the sums of the weights of each output channel, `[phases][out_c]`, addressed as
+/// in [`conv_transpose2d_i8_into`].
+pub fn conv_transpose2d_i8_sums(conv: &ConvTranspose2d, get: impl Fn(usize, usize, usize, usize) -> i8) -> Vec<i64> {
+    let groups = conv.groups.max(1);
+    let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
+    let mut sums = Vec::new();
+    for phase @ [phase_h, phase_w] in conv.phase_pairs() {
+        sums.extend((0..conv.out_c).map(|o| {
+            let inputs = o / columns * channels..(o / columns + 1) * channels;
+            let taps = (0..phase_h.taps * phase_w.taps).map(|tap| tap_of_phase(phase, tap));
+            let weights = taps.flat_map(|[h, w]| inputs.clone().map(move |i| (i, h, w)));
+            weights.map(|(i, h, w)| i64::from(get(i, o % columns, h, w))).sum::<i64>()
+        }));
+    }
+    sums
 }
 
 /// Bytes of the packed weights of a depthwise convolution of bytes; `None` if that does not fit in `usize`.

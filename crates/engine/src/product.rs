@@ -87,7 +87,7 @@ impl Place {
     /// All rows in one line, one after the other.
     pub(crate) const DENSE: Place = Place { first: 0, step: 1, line: 0, lines_per_image: 1, image: 0 };
 
-    fn pixel(&self, line: usize, row: usize) -> usize {
+    pub(crate) fn pixel(&self, line: usize, row: usize) -> usize {
         let (image, line) = (line / self.lines_per_image, line % self.lines_per_image);
         self.first + image * self.image + line * self.line + row * self.step
     }

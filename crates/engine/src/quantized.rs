@@ -14,6 +14,7 @@ mod resize;
 mod rows;
 mod softmax;
 mod tail;
+mod transposed;
 
 pub use depthwise::depthwise2d_u8;
 pub use dynamic::{Choice, DynamicRows, choose_rows, quantize_rows};
@@ -24,10 +25,12 @@ pub use resize::resize_u8;
 pub use softmax::{SoftmaxTable, softmax_u8};
 pub(crate) use tail::Levels;
 pub use tail::{Affine, QuantOut, QuantResidual, QuantTail, RowScales};
+pub use transposed::conv_transpose2d_u8;
 
 use crate::conv::window::Window;
 use crate::error::{Error, at_least, size, span};
 use crate::pack::{ConvLayout, quads};
+use crate::product::Place;
 use crate::{Conv2d, Conv3d, Engine, Gemm};
 
 use product::{ByteProduct, MAX_PAD, MAX_POINTERS};
@@ -61,7 +64,9 @@ pub fn gemm_u8(
     let rows = ByteMatrix { data: a, stride: a_stride, columns: k };
     let product = ByteProduct {
         rows: &rows,
-        count: m,
+        lines: 1,
+        rows_per_line: m,
+        place: Place::DENSE,
         groups: 1,
         columns: n,
         packed,
@@ -140,7 +145,9 @@ fn product<'a, R: ByteRows>(
 ) -> ByteProduct<'a, R> {
     ByteProduct {
         rows,
-        count,
+        lines: 1,
+        rows_per_line: count,
+        place: Place::DENSE,
         groups: conv.groups,
         columns: conv.out_c / conv.groups,
         packed,

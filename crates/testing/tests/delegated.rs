@@ -158,3 +158,57 @@ fn what_is_rounded_before_and_after_stays_bytes() {
         assert_eq!(write_bytes(&compiled(&of(true, false)).2, kind), Some(alone), "{name}");
     }
 }
+
+/// Weights of int8 with a scale for each index of an axis, as the numbers that they stand for.
+fn weights(b: &mut Builder<'_>, sizes: &[i64], axis: usize) -> ValueId {
+    let mut constant = |ty: TensorType, bytes: Vec<u8>| -> Arg {
+        let constant = Constant::dense("weights", ty, bytes).unwrap();
+        b.constant(constant).into()
+    };
+    let (count, channels) = (sizes.iter().product::<i64>(), sizes[axis]);
+    let integers = (0..count).map(|at| (at * 37 % 255 - 127) as i8 as u8).collect();
+    let scales = (0..channels).flat_map(|channel| (0.01 + channel as f32 / 512.0).to_le_bytes()).collect();
+    let args = vec![
+        constant(TensorType::of(ScalarType::Char, sizes), integers),
+        constant(TensorType::of(ScalarType::Float, &[channels]), scales),
+        constant(TensorType::of(ScalarType::Long, &[channels]), vec![0; channels as usize * 8]),
+        Arg::from(axis as i64),
+        Arg::from(-127),
+        Arg::from(127),
+        Arg::DType(ScalarType::Char),
+        Arg::None,
+    ];
+    b.one("quantized_decomposed::dequantize_per_channel", args).unwrap()
+}
+
+/// The arguments of a convolution after its input: weights, no bias, stride 2, padding 1.
+fn geometry(weights: ValueId, transposed: bool, groups: i64) -> Vec<Arg> {
+    let pair = |size: i64| Arg::from([size, size]);
+    let output_padding = pair(i64::from(transposed));
+    let (stride, padding, dilation) = (pair(2), pair(1), pair(1));
+    vec![weights.into(), Arg::None, stride, padding, dilation, Arg::from(transposed), output_padding, Arg::from(groups)]
+}
+
+/// Whether the convolutions of a program multiply bytes; none if there is none.
+fn convolves_bytes(payload: &CpuProgram) -> Option<bool> {
+    let is_integer = |step: &Step| match step {
+        Step::Convolution(step) => Some(step.tail.integers.is_some()),
+        _ => None,
+    };
+    payload.steps.iter().filter_map(is_integer).reduce(|all, one| all && one)
+}
+
+#[test]
+fn transposed_convolutions_multiply_bytes() {
+    // Scales of output channels, which are the second dimension of the weights; those of input channels are for floats.
+    for (axis, groups, expected) in [(1, 1, true), (1, 2, true), (0, 1, false)] {
+        let model = model(ScalarType::Float, 60, |b, x| {
+            let x = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
+            let (x, weights) = (rounded(b, x, 0.01), weights(b, &[4, 3, 3, 3], axis));
+            let args = [vec![x.into()], geometry(weights, true, groups)].concat();
+            let y = b.one("aten::convolution", args).unwrap();
+            vec![rounded(b, y, 0.02).into()]
+        });
+        assert_eq!(convolves_bytes(&compiled(&model).2), Some(expected), "axis {axis}, {groups} groups");
+    }
+}

@@ -21,6 +21,25 @@ def rounded(x, scale=0.02, zero_point=3):
     return torch.ops.quantized_decomposed.dequantize_per_tensor(integers, *parameters)
 
 
+class Integers(nn.Module):
+    """Weights of int8, with one scale or with one for each index of an axis."""
+
+    def __init__(self, weight, axis=None):
+        super().__init__()
+        dims = [dim for dim in range(weight.dim()) if dim != axis]
+        scales = weight.detach().abs().amax(dims, keepdim=True) / 127
+        self.axis, self.scale = axis, scales.max().item()
+        self.register_buffer("integers", (weight.detach() / scales).round().to(torch.int8))
+        self.register_buffer("scales", scales.flatten())
+        self.register_buffer("zeros", torch.zeros(scales.numel(), dtype=torch.int64))
+
+    def forward(self):
+        ops, form = torch.ops.quantized_decomposed, (-127, 127, torch.int8)
+        if self.axis is None:
+            return ops.dequantize_per_tensor(self.integers, self.scale, 0, *form)
+        return ops.dequantize_per_channel(self.integers, self.scales, self.zeros, self.axis, *form)
+
+
 def static(network, *shapes, levels=1, calls=2):
     """Static int8, weights by channel."""
     inputs = [tuple(uniform(*shape) for shape in shapes) for _ in range(calls)]
@@ -62,6 +81,41 @@ def quantized_depthwise():
             return [branch(x) for branch in self.branches]
 
     return static(Depthwise(), (1, 24, 13, 17))
+
+
+@model
+def quantized_transposed():
+    """Transposed convolutions in all their forms. Weights have a scale for each output channel of a group, or one."""
+
+    class Transposed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            forms = [
+                dict(out_channels=8, kernel_size=3, stride=2, padding=1, output_padding=1),
+                dict(out_channels=20, kernel_size=2, stride=2),
+                dict(out_channels=9, kernel_size=(3, 5), stride=(3, 1), dilation=(2, 1), groups=3, bias=False),
+                dict(out_channels=4, kernel_size=1, stride=2, groups=2, output_padding=1),
+                dict(out_channels=6, kernel_size=4, stride=2, padding=1, groups=6),
+            ]
+            self.branches = nn.ModuleList([nn.ConvTranspose2d(6, **form) for form in forms])
+            self.lines = nn.ConvTranspose1d(6, 5, 5, stride=3, padding=2)
+            layers = [*self.branches, self.lines]
+            self.weights = nn.ModuleList([Integers(layer.weight, axis) for layer, axis in zip(layers, [1, None] * 3)])
+            for layer in layers:
+                layer.weight = None
+
+        def forward(self, x):
+            x = rounded(x, 1 / 100)
+            results = []
+            for layer, weight in zip(self.branches, self.weights):
+                geometry = layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation
+                results.append(nn.functional.conv_transpose2d(x, weight(), layer.bias, *geometry))
+            line = nn.functional.conv_transpose1d(x[:, :, 0], self.weights[-1](), self.lines.bias, 3, 2)
+            first, *others = results
+            return [first, rounded(first.relu(), 1 / 200, -128), rounded(line, 1 / 200), *(rounded(y, 1 / 200) for y in others)]
+
+    # A level is 1/200, and results are below 0.5.
+    return Model(Transposed(), [(uniform(2, 6, 5, 7),) for _ in range(2)], tolerance=1.3 * LEVEL)
 
 
 @model

@@ -251,11 +251,16 @@ fn integer_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '
 fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let elements = site.shapes.window(step.y).1;
     let (y, reader, _) = site.split_any(step.y)?;
+    let zero = reader.affine(step.x).ok_or_else(damaged)?.zero;
+    let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
+    if step.output_padding.is_some() {
+        let conv = transposed_of(step, &reader, elements)?;
+        let tail = integer_tail(&step.tail, conv.out_c, &reader)?;
+        return done(rushlight_engine::conv_transpose2d_u8(engine, &conv, zero, x, w, y, &tail));
+    }
     let conv = convolution_of(step, &reader)?;
     let tail = integer_tail(&step.tail, conv.out_c, &reader)?;
     check_output(&conv, elements)?;
-    let zero = reader.affine(step.x).ok_or_else(damaged)?.zero;
-    let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
     done(if step.depthwise {
         rushlight_engine::depthwise2d_u8(engine, &conv, zero, x, w, y, &tail)
     } else {
@@ -396,7 +401,14 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
 
 fn transposed_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = site.split(step.y)?;
-    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    let conv = transposed_of(step, &reader, y.len())?;
+    let tail = tail(&step.tail, conv.out_c, &reader)?;
+    done(rushlight_engine::conv_transpose2d(engine, &conv, reader.floats(step.x)?, reader.weights(step.w)?, y, &tail))
+}
+
+/// The shape of a transposed convolution, whose output has so many elements.
+fn transposed_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_, '_>, elements: usize) -> Result<ConvTranspose2d> {
+    let ([batch, in_h, in_w, in_c], [.., out_c]) = (picture(reader, step.x)?, picture(reader, step.y)?);
     let conv = ConvTranspose2d {
         batch,
         in_h,
@@ -413,11 +425,7 @@ fn transposed_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut S
         out_stride: out_c,
     };
     let pixels = batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
-    if y.len() != pixels.saturating_mul(out_c) {
-        return Err(damaged());
-    }
-    let tail = tail(&step.tail, out_c, &reader)?;
-    done(rushlight_engine::conv_transpose2d(engine, &conv, reader.floats(step.x)?, reader.weights(step.w)?, y, &tail))
+    if elements == pixels.saturating_mul(out_c) { Ok(conv) } else { Err(damaged()) }
 }
 
 fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

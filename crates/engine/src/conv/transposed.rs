@@ -52,15 +52,22 @@ impl ConvTranspose2d {
         full.saturating_add(self.output_padding[axis]).saturating_sub(self.padding[axis].iter().sum())
     }
 
-    /// The phases of an axis, in the order in which their weights are packed.
-    pub(crate) fn phases(&self, axis: usize) -> impl Iterator<Item = Phase> + use<> {
+    /// The phases of an axis.
+    fn phases(&self, axis: usize) -> impl Iterator<Item = Phase> + use<> {
         let (kernel, stride, dilation) = (self.kernel[axis], self.stride[axis].max(1), self.dilation[axis]);
         let padding = self.padding[axis][0];
         (0..stride).map(move |first| Phase::new(first, kernel, stride, dilation, padding))
     }
 
-    /// That every size makes sense and that the slices hold the feature maps.
-    fn check(&self, input: &[f32], out: &[f32]) -> Result<usize, Error> {
+    /// The phases of the output, height before width, in the order in which their weights are packed.
+    pub(crate) fn phase_pairs(&self) -> impl Iterator<Item = [Phase; 2]> + use<> {
+        let conv = *self;
+        conv.phases(0).flat_map(move |phase_h| conv.phases(1).map(move |phase_w| [phase_h, phase_w]))
+    }
+
+    /// That every size makes sense and that slices of so many elements hold the feature maps. Returns the pixels of the
+    /// output.
+    pub(crate) fn check(&self, input: usize, out: usize) -> Result<usize, Error> {
         check_channels(self.groups, self.in_c, self.out_c)?;
         for axis in 0..2 {
             positive("kernel", self.kernel[axis])?;
@@ -73,8 +80,8 @@ impl ConvTranspose2d {
         }
         let in_pixels = size("input", &[self.batch, self.in_h, self.in_w])?;
         let out_pixels = size("output", &[self.batch, self.out_h(), self.out_w()])?;
-        at_least("input", input.len(), span("input stride", in_pixels, self.in_c, self.in_stride)?)?;
-        at_least("output", out.len(), span("output stride", out_pixels, self.out_c, self.out_stride)?)?;
+        at_least("input", input, span("input stride", in_pixels, self.in_c, self.in_stride)?)?;
+        at_least("output", out, span("output stride", out_pixels, self.out_c, self.out_stride)?)?;
         Ok(out_pixels)
     }
 }
@@ -82,13 +89,13 @@ impl ConvTranspose2d {
 /// One phase along one axis: output positions `first + t * stride`, input positions `t + shift + tap * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Phase {
-    first: usize,
+    pub(crate) first: usize,
     /// The kernel's taps that this phase sees: `first_tap + i * tap_step` for i below `taps`.
     pub(crate) first_tap: usize,
     pub(crate) tap_step: usize,
     pub(crate) taps: usize,
-    shift: isize,
-    dilation: isize,
+    pub(crate) shift: isize,
+    pub(crate) dilation: isize,
 }
 
 impl Phase {
@@ -113,7 +120,7 @@ impl Phase {
     }
 
     /// How many of `out` positions are of this phase.
-    fn positions(&self, out: usize, stride: usize) -> usize {
+    pub(crate) fn positions(&self, out: usize, stride: usize) -> usize {
         out.saturating_sub(self.first).div_ceil(stride)
     }
 }
@@ -132,52 +139,50 @@ pub fn conv_transpose2d<'w>(
     tail: &Tail,
 ) -> Result<(), Error> {
     let mut packed = packed.into();
-    let pixels = conv.check(input, out)?;
+    let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
     tail.check(pixels, conv.out_c)?;
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let (channels, columns) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
-    for phase_h in conv.phases(0) {
-        for phase_w in conv.phases(1) {
-            let taps = phase_h.taps * phase_w.taps;
-            let len = crate::pack::matrix_f32_len(taps * channels, columns).unwrap_or(0) * conv.groups;
-            let (own, rest) = packed.split_at(len);
-            packed = rest;
-            let lines = phase_h.positions(out_h, conv.stride[0]);
-            let rows_per_line = phase_w.positions(out_w, conv.stride[1]);
-            let rows = Window {
-                input,
-                in_size: [1, conv.in_h, conv.in_w],
-                out_size: [1, lines, rows_per_line],
-                kernel: [1, phase_h.taps, phase_w.taps],
-                stride: [1; 3],
-                dilation: [1, phase_h.dilation, phase_w.dilation],
-                shift: [0, phase_h.shift, phase_w.shift],
-                pixel: conv.in_stride,
-                channels,
-            };
-            let product = Product {
-                rows: &rows,
-                lines: conv.batch * lines,
-                rows_per_line,
-                groups: conv.groups,
-                columns,
-                packed: own,
-                out: out.as_mut_ptr(),
-                out_stride: conv.out_stride,
-                place: Place {
-                    first: phase_h.first * out_w + phase_w.first,
-                    step: conv.stride[1],
-                    line: conv.stride[0] * out_w,
-                    lines_per_image: lines.max(1),
-                    image: out_h * out_w,
-                },
-                steps: tail.steps(),
-            };
-            // SAFETY: the sizes were checked above, and the phase's positions are within the output.
-            unsafe { product.run(engine) };
-        }
+    for [phase_h, phase_w] in conv.phase_pairs() {
+        let taps = phase_h.taps * phase_w.taps;
+        let len = crate::pack::matrix_f32_len(taps * channels, columns).unwrap_or(0) * conv.groups;
+        let (own, rest) = packed.split_at(len);
+        packed = rest;
+        let lines = phase_h.positions(out_h, conv.stride[0]);
+        let rows_per_line = phase_w.positions(out_w, conv.stride[1]);
+        let rows = Window {
+            input,
+            in_size: [1, conv.in_h, conv.in_w],
+            out_size: [1, lines, rows_per_line],
+            kernel: [1, phase_h.taps, phase_w.taps],
+            stride: [1; 3],
+            dilation: [1, phase_h.dilation, phase_w.dilation],
+            shift: [0, phase_h.shift, phase_w.shift],
+            pixel: conv.in_stride,
+            channels,
+        };
+        let product = Product {
+            rows: &rows,
+            lines: conv.batch * lines,
+            rows_per_line,
+            groups: conv.groups,
+            columns,
+            packed: own,
+            out: out.as_mut_ptr(),
+            out_stride: conv.out_stride,
+            place: Place {
+                first: phase_h.first * out_w + phase_w.first,
+                step: conv.stride[1],
+                line: conv.stride[0] * out_w,
+                lines_per_image: lines.max(1),
+                image: out_h * out_w,
+            },
+            steps: tail.steps(),
+        };
+        // SAFETY: the sizes were checked above, and the phase's positions are within the output.
+        unsafe { product.run(engine) };
     }
     Ok(())
 }

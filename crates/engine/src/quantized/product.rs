@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Job, LANES, Simd};
-use crate::product::{Cut, Share};
+use crate::product::{Cut, Place, Share};
 
 use super::rows::{ByteRows, by_copies};
 use super::tail::{ByteSteps, Finish, Registers, Start};
@@ -39,14 +39,17 @@ pub(super) struct BytePointers {
 #[derive(Clone, Copy)]
 pub(super) struct ByteProduct<'a, R> {
     pub(super) rows: &'a R,
-    pub(super) count: usize,
+    pub(super) lines: usize,
+    pub(super) rows_per_line: usize,
+    /// Where the rows lie in the output.
+    pub(super) place: Place,
     pub(super) groups: usize,
     /// Columns of one group.
     pub(super) columns: usize,
     /// The packed weights of all groups.
     pub(super) packed: &'a [i8],
     pub(super) out: Start,
-    /// Elements between rows of the output.
+    /// Elements between pixels of the output.
     pub(super) out_stride: usize,
     pub(super) steps: ByteSteps,
     /// What padding consists of.
@@ -63,11 +66,11 @@ impl<R: ByteRows> ByteProduct<'_, R> {
     /// `packed` has `groups` packed matrices of `taps * depth` rows and `columns` columns; `out` and what the steps read have
     /// all places; nobody else touches the output's places meanwhile; `rows` keeps its promise.
     pub(super) unsafe fn run(&self, engine: &Engine) {
-        if self.count == 0 || self.groups == 0 || self.columns == 0 {
+        if self.lines == 0 || self.rows_per_line == 0 || self.groups == 0 || self.columns == 0 {
             return;
         }
         let quads = self.rows.taps() * self.rows.depth() / 4;
-        let whole = Cut::whole(self.groups, [1, self.count], self.columns);
+        let whole = Cut::whole(self.groups, [self.lines, self.rows_per_line], self.columns);
         let cut = whole.among(engine.threads(), self.columns, quads, engine.level.tile());
         engine.pool.run(cut.tasks(), |task| {
             engine.level.run_quads(Block { product: self, share: cut.share(task) });
@@ -90,7 +93,7 @@ impl<R: ByteRows> Job for Block<'_, R> {
         reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let Self { product, share: Share { group, rows, panels, .. } } = self;
+        let Self { product, share: Share { group, lines, rows, panels } } = self;
         let mut pointers = BytePointers {
             pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
             copies: [const { MaybeUninit::uninit() }; COPIES],
@@ -104,41 +107,47 @@ impl<R: ByteRows> Job for Block<'_, R> {
         let chunk = rows.len().div_ceil(rows.len().div_ceil(most)).next_multiple_of(S::QUAD_ROWS).min(most);
         let panel_bytes = taps * depth * LANES;
         let group_panels = product.columns.div_ceil(LANES);
-        for first in rows.clone().step_by(chunk) {
-            let count = (rows.end - first).min(chunk);
-            product.rows.point(group, first, count, &mut pointers);
-            for panel in panels.clone().step_by(S::PANELS) {
-                let together = (panels.end - panel).min(S::PANELS);
-                let group_column = panel * LANES;
-                let weights = product.packed.as_ptr().wrapping_add((group * group_panels + panel) * panel_bytes);
-                // Each tile asks for a part of the next panels, if there are any.
-                let is_last = panel + together >= panels.end;
-                let tiles = (count / S::QUAD_ROWS).max(1);
-                let (ahead, ahead_step) = if is_last {
-                    (weights, 0)
-                } else {
-                    (weights.wrapping_add(together * panel_bytes), (4 * LANES).div_ceil(tiles))
-                };
-                let tile = Tile {
-                    ahead,
-                    ahead_step,
-                    steps: &product.steps,
-                    out: product.out,
-                    out_stride: product.out_stride,
-                    pointers: pointers.pointers.as_ptr().cast(),
-                    pointer_stride: count,
-                    taps,
-                    quads: depth / 4,
-                    weights,
-                    weights_stride: panel_bytes,
-                    row: first,
-                    column: group * product.columns + group_column,
-                    columns: (product.columns - group_column).min(together * LANES),
-                };
-                if together == 2 {
-                    tile.all_rows::<S, 2>(s, count);
-                } else {
-                    tile.all_rows::<S, 1>(s, count);
+        for line in lines {
+            let pixel = product.place.pixel(line, 0);
+            let steps = product.steps.at_pixel(pixel, product.place.step);
+            let out = product.out.at(pixel * product.out_stride);
+            let out_stride = product.out_stride * product.place.step;
+            for first in rows.clone().step_by(chunk) {
+                let count = (rows.end - first).min(chunk);
+                product.rows.point(group, line * product.rows_per_line + first, count, &mut pointers);
+                for panel in panels.clone().step_by(S::PANELS) {
+                    let together = (panels.end - panel).min(S::PANELS);
+                    let group_column = panel * LANES;
+                    let weights = product.packed.as_ptr().wrapping_add((group * group_panels + panel) * panel_bytes);
+                    // Each tile asks for a part of the next panels, if there are any.
+                    let is_last = panel + together >= panels.end;
+                    let tiles = (count / S::QUAD_ROWS).max(1);
+                    let (ahead, ahead_step) = if is_last {
+                        (weights, 0)
+                    } else {
+                        (weights.wrapping_add(together * panel_bytes), (4 * LANES).div_ceil(tiles))
+                    };
+                    let tile = Tile {
+                        ahead,
+                        ahead_step,
+                        steps: &steps,
+                        out,
+                        out_stride,
+                        pointers: pointers.pointers.as_ptr().cast(),
+                        pointer_stride: count,
+                        taps,
+                        quads: depth / 4,
+                        weights,
+                        weights_stride: panel_bytes,
+                        row: first,
+                        column: group * product.columns + group_column,
+                        columns: (product.columns - group_column).min(together * LANES),
+                    };
+                    if together == 2 {
+                        tile.all_rows::<S, 2>(s, count);
+                    } else {
+                        tile.all_rows::<S, 1>(s, count);
+                    }
                 }
             }
         }
@@ -163,7 +172,7 @@ struct Tile<'a> {
     /// What is asked for in the first step, and bytes to what is in the next one; of a second panel likewise.
     ahead: *const i8,
     ahead_step: usize,
-    /// The first row and column in the output.
+    /// The first row, counted from the start of the line, and the first column in the output.
     row: usize,
     column: usize,
     columns: usize,

@@ -24,7 +24,8 @@ pub struct Affine {
 #[derive(Debug, Clone, Copy)]
 pub struct QuantTail<'a> {
     /// What the integer sum of each column begins with: less the zero of the left side times the sum of the column's
-    /// weights, for a start. With [`rows`](Self::rows), it is the sum of the column's weights.
+    /// weights, for a start. With [`rows`](Self::rows), it is the sum of the column's weights. Each phase of a transposed
+    /// convolution has its own.
     pub offsets: &'a [i32],
     /// The number that one unit of each column's sum stands for.
     pub scales: &'a [f32],
@@ -102,6 +103,16 @@ impl QuantOut<'_> {
 pub(super) enum Start {
     Floats(*mut f32),
     Bytes(*mut u8),
+}
+
+impl Start {
+    /// So many elements further.
+    pub(super) fn at(self, offset: usize) -> Self {
+        match self {
+            Self::Floats(floats) => Self::Floats(floats.wrapping_add(offset)),
+            Self::Bytes(bytes) => Self::Bytes(bytes.wrapping_add(offset)),
+        }
+    }
 }
 
 impl QuantTail<'_> {
@@ -246,6 +257,14 @@ pub(super) struct ByteSteps {
     row_scales: *const f32,
     /// Null for none; sums then begin with minus that times their offsets.
     pub(super) row_zeros: *const f32,
+}
+
+impl ByteSteps {
+    /// The same for rows of the output that are counted from a pixel, and lie so many pixels apart.
+    pub(super) fn at_pixel(&self, pixel: usize, step: usize) -> Self {
+        let residual = self.residual.wrapping_add(pixel * self.residual_stride);
+        Self { residual, residual_stride: self.residual_stride * step, ..*self }
+    }
 }
 
 /// Steps that most products of bytes have, in as few operations as they take.

@@ -3,10 +3,10 @@
 use super::windows::sources;
 use super::{Numbers, engines};
 use crate::{
-    Activation, Affine, Binary, Choice, Conv2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction,
-    MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode, RowScales, SoftmaxTable, Source,
-    choose_rows, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8,
-    pack, pool2d, quantize_rows, resize_u8, softmax_u8,
+    Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail,
+    Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode, RowScales,
+    SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups,
+    gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// A tail with memory of its own.
@@ -268,6 +268,69 @@ fn depthwise_convolutions_of_bytes() {
         };
         assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
             depthwise2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn transposed_convolutions_of_bytes() {
+    let mut numbers = Numbers(31);
+    for round in 0..60 {
+        let groups = numbers.one_of(&[1, 1, 2, 3]);
+        let out_c = groups * numbers.one_of(&[1, 15, 16, 34]);
+        let conv = ConvTranspose2d {
+            batch: 1 + numbers.below(2),
+            in_h: 1 + numbers.below(7),
+            in_w: 1 + numbers.below(20),
+            in_c: groups * numbers.one_of(&[1, 3, 8, 17]),
+            out_c,
+            kernel: [0; 2].map(|_| 1 + numbers.below(5)),
+            stride: [0; 2].map(|_| 1 + numbers.below(3)),
+            padding: [[0; 2]; 2].map(|_| [numbers.below(3), numbers.below(3)]),
+            output_padding: [0; 2].map(|_| numbers.below(2)),
+            dilation: [0; 2].map(|_| 1 + numbers.below(3)),
+            groups,
+            in_stride: groups * 17,
+            out_stride: out_c,
+        };
+        let (out_h, out_w) = (conv.out_h(), conv.out_w());
+        let pixels = conv.batch * out_h * out_w;
+        let (inputs, outputs, [kernel_h, kernel_w]) = (conv.in_c / groups, conv.out_c / groups, conv.kernel);
+        let input = bytes(&mut numbers, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+        let w = weights(&mut numbers, conv.in_c * outputs * kernel_h * kernel_w);
+        let get = |i: usize, o: usize, h: usize, x: usize| w[((i * outputs + o) * kernel_h + h) * kernel_w + x];
+        let zero = numbers.next() as u8;
+        // Each pixel of the input is spread over the output.
+        let mut sums = vec![0; pixels * conv.out_c];
+        for pixel in 0..conv.batch * conv.in_h * conv.in_w {
+            let (image, in_y, in_x) = (pixel / conv.in_w / conv.in_h, pixel / conv.in_w % conv.in_h, pixel % conv.in_w);
+            for (h, tap_w) in (0..kernel_h).flat_map(|h| (0..kernel_w).map(move |w| (h, w))) {
+                let y = (in_y * conv.stride[0] + h * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+                let x = (in_x * conv.stride[1] + tap_w * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
+                if y >= out_h || x >= out_w {
+                    continue;
+                }
+                for (o, i) in (0..conv.out_c).flat_map(|o| (0..inputs).map(move |i| (o, o / outputs * inputs + i))) {
+                    let number = i32::from(input[pixel * conv.in_stride + i]) - i32::from(zero);
+                    let product = number * i32::from(get(i, o % outputs, h, tap_w));
+                    sums[((image * out_h + y) * out_w + x) * conv.out_c + o] += product;
+                }
+            }
+        }
+        let mut tail = Tail::random(&mut numbers, pixels, conv.out_c);
+        let biases = tail.offsets.clone();
+        let of_phases = pack::conv_transpose2d_i8_sums(&conv, get);
+        let offset = |(i, sum): (usize, &i64)| biases[i % conv.out_c] - (*sum as i32) * i32::from(zero);
+        tail.offsets = of_phases.iter().enumerate().map(offset).collect();
+        assert_eq!(tail.offsets.len(), conv.stride[0] * conv.stride[1] * conv.out_c);
+        let mut packed = vec![9; pack::conv_transpose2d_i8_len(&conv).unwrap()];
+        pack::conv_transpose2d_i8_into(&mut packed, &conv, get);
+        let expected = |i: usize| {
+            let column = i % conv.out_c;
+            tail.apply(i / conv.out_c, column, biases[column] + sums[i])
+        };
+        assert_same(&(round, conv), &tail, pixels * conv.out_c, expected, |engine, out| {
+            conv_transpose2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
         });
     }
 }

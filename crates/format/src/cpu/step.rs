@@ -95,8 +95,8 @@ pub struct Tail {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integers {
     /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the left
-    /// side times the sum of the column's weights. With `rows`, it is the sum of the column's weights alone; of weights in
-    /// groups that of the numbers that they stand for, as `f32`.
+    /// side times the sum of the column's weights; `[phases, columns]` of a transposed convolution. With `rows`, it is the sum
+    /// of the column's weights alone; of weights in groups that of the numbers that they stand for, as `f32`.
     pub offsets: TensorId,
     /// The number that one unit of each column's sum stands for; not of weights in groups, which have their scales among them.
     pub scales: Option<TensorId>,

@@ -20,6 +20,9 @@ use super::lower::affine_of;
 /// Most positions of a window: the driver points to all of them.
 const MAX_TAPS: usize = 256;
 
+/// Most phases of a transposed convolution: each has offsets of its own.
+const MAX_PHASES: usize = 256;
+
 /// Columns that a window may reach over.
 const MAX_REACH: usize = 128;
 
@@ -37,20 +40,24 @@ pub(super) enum IntegerProduct {
 /// How a product is computed on bytes, if it can be.
 pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Option<IntegerProduct> {
     let call = Call::new(graph, node);
-    let (input, weight) = factors(&call).filter(|_| !call.flag("transposed"))?;
-    let axis = u8::from(call.name() != "aten::convolution");
+    let (input, weight) = factors(&call)?;
+    let is_transposed = call.flag("transposed");
+    let axis = u8::from(call.name() != "aten::convolution" || is_transposed);
     let Def::Constant(weight) = graph.values[weight].def else { return None };
     let constant = &model.constants[weight];
     let (quantized, sizes) = (constant.quantized()?, constant.sizes().ok()?);
     let fits = match (call.name(), sizes.as_slice()) {
+        ("aten::convolution", [inputs, _, taps @ ..]) if is_transposed => {
+            let phases =
+                call.sizes("stride", taps.len()).map(|stride| stride.iter().map(|step| *step as usize).product());
+            let groups = call.int("groups").and_then(|groups| usize::try_from(groups).ok());
+            let channels = inputs / groups.unwrap_or(1).max(1);
+            fits_window(channels, taps) && phases.is_some_and(|phases: usize| phases <= MAX_PHASES)
+        }
         ("aten::convolution", [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
             let dilation = call.sizes("dilation", taps.len()).and_then(|dilation| dilation.last().copied());
             let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation.unwrap_or(u32::MAX) as usize);
-            let taps: usize = taps.iter().product();
-            taps <= MAX_TAPS
-                && reach <= MAX_REACH
-                && *channels <= 4096
-                && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
+            fits_window(*channels, taps) && reach <= MAX_REACH
         }
         (_, [k, _]) => *k <= MAX_QUANT_K / 2,
         _ => false,
@@ -67,6 +74,12 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         return Some(IntegerProduct::Rows);
     }
     bytes_of(graph, input).map(|_| IntegerProduct::Static)
+}
+
+/// Whether the driver takes windows over so many channels.
+fn fits_window(channels: usize, taps: &[usize]) -> bool {
+    let taps = taps.iter().fold(1usize, |product, size| product.saturating_mul(*size));
+    taps <= MAX_TAPS && channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
 }
 
 /// What a product multiplies: what comes, and its weights.
@@ -283,10 +296,13 @@ impl Integers {
         (0..count).map(sum).collect()
     }
 
-    /// The same with a dimension of one element, by which indices in it cost nothing.
-    pub fn with_dim(mut self, dim: usize) -> Self {
-        self.strides.insert(dim.min(self.strides.len()), 0);
-        self
+    /// Those of a convolution's weights by four indices; lines have no height, so that an index in it costs nothing.
+    pub fn of_pictures(&self) -> impl Fn(usize, usize, usize, usize) -> i8 {
+        let mut entries = self.entries();
+        if self.strides.len() == 3 {
+            entries.strides.swap(2, 3);
+        }
+        move |a, b, h, w| entries.get([a, b, h, w])
     }
 
     /// All of them, to be read one by one: where the bytes lie is asked for once.
@@ -312,12 +328,13 @@ impl<const D: usize> Entries<'_, D> {
     }
 }
 
-/// The scale of each of so many columns.
+/// The scale of each of so many columns; groups of columns may have the same.
 pub(super) fn scales(constant: &Constant, columns: usize) -> Result<Vec<f32>, Error> {
     let scales = constant.quantized().and_then(|quantized| quantized.quantization()).map(|it| it.scales.as_slice());
     match scales {
-        Some([one]) => Ok(vec![*one; columns]),
-        Some(scales) if scales.len() == columns => Ok(scales.to_vec()),
+        Some(scales) if !scales.is_empty() && columns.is_multiple_of(scales.len()) => {
+            Ok(scales.iter().copied().cycle().take(columns).collect())
+        }
         _ => Err(error(format!("`{}` has no scale for each column", constant.name))),
     }
 }

@@ -191,6 +191,12 @@ impl<'a> Plan<'a> {
         self.constant_buffer(cpu::Buffer::Small { offset, len: floats.len() as u64 })
     }
 
+    /// A constant of one dimension.
+    pub fn vector(&mut self, name: &str, floats: &[f32]) -> Result<TensorId, Error> {
+        let view = View::dense(self.constant(name, floats), vec![Expr::Int(floats.len() as i64)]);
+        self.tensor(&view)
+    }
+
     /// A constant whose floats lie in memory as a file has them, and stay there.
     pub fn constant_in_place(&mut self, name: &str, bytes: Bytes) -> usize {
         self.blob(name, Content::Ready(bytes))

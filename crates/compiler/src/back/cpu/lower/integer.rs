@@ -16,24 +16,25 @@ const MOST_BIAS: f64 = (1u32 << 30) as f64;
 
 impl Lowering<'_> {
     /// What follows a product of bytes of `x`, whose result lies in memory in some order (row-major if `None`), and what the
-    /// result is held as. `sums` are those of the weights of each column.
+    /// result is held as. `sums` are those of the weights of each column; each phase of a transposed convolution has its own.
     pub(super) fn integer_tail(
         &mut self,
         id: NodeId,
         order: Option<&[usize]>,
         x: &View,
         weight: &Constant,
+        columns: usize,
         sums: &[i64],
     ) -> Result<(Tail, Option<Affine>), Error> {
         let call = Call::new(self.graph, id);
         let from = x.affine.ok_or_else(|| error("a product of bytes without a scale"))?;
-        let scales: Vec<f32> = scales(weight, sums.len())?.into_iter().map(|scale| scale * from.scale()).collect();
+        let scales: Vec<f32> = scales(weight, columns)?.into_iter().map(|scale| scale * from.scale()).collect();
         let bias = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" });
         let floats = match bias.and_then(|bias| self.constant_of(bias)) {
             Some(constant) => {
                 let floats = constants::floats(constant)?;
                 let one = floats.first().copied().filter(|_| floats.len() == 1);
-                Some(if let Some(one) = one { vec![one; sums.len()] } else { floats })
+                Some(if let Some(one) = one { vec![one; columns] } else { floats })
             }
             None => None,
         };
@@ -43,8 +44,8 @@ impl Lowering<'_> {
         let mut tail = Tail::default();
         let mut offsets: Vec<i64> = sums.iter().map(|sum| -sum * i64::from(from.zero)).collect();
         match (whole, bias) {
-            (Some(whole), _) if is_whole && whole.len() == offsets.len() => {
-                offsets.iter_mut().zip(whole).for_each(|(offset, units)| *offset += units as i64);
+            (Some(whole), _) if is_whole && whole.len() == columns => {
+                offsets.iter_mut().zip(whole.iter().cycle()).for_each(|(offset, units)| *offset += *units as i64);
             }
             (_, Some(bias)) => {
                 let bias = self.dense(bias)?;
@@ -54,15 +55,12 @@ impl Lowering<'_> {
         }
         // Sums wrap around in between; what comes out fits.
         let bits: Vec<f32> = offsets.iter().map(|offset| f32::from_bits(*offset as u32)).collect();
-        let columns = vec![crate::graph::Expr::Int(sums.len() as i64)];
-        let offsets = View::dense(self.plan.constant("offsets", &bits), columns.clone());
-        let scales = View::dense(self.plan.constant("scales", &scales), columns);
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
         let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
         tail.activation = nodes.activation;
         tail.integers = Some(cpu::Integers {
-            offsets: self.plan.tensor(&offsets)?,
-            scales: Some(self.plan.tensor(&scales)?),
+            offsets: self.plan.vector("offsets", &bits)?,
+            scales: Some(self.plan.vector("scales", &scales)?),
             rows: None,
             inner,
         });

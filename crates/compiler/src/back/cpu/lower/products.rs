@@ -56,7 +56,12 @@ impl Lowering<'_> {
         let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer);
         let too_large = || error("weights beyond all memory");
         let name = &constant.name;
+        let transposed = || {
+            transposed(channels, &sizes, groups, &kernel, &stride, &padding, &dilation)
+                .ok_or_else(|| error("a transposed convolution without two dimensions"))
+        };
         let w = match winograd {
+            _ if is_integer && output_padding.is_some() => self.integer_transposed_weights(constant, &transposed()?)?,
             _ if is_integer => {
                 let pair = |list: &[u32]| [list[0] as usize, list[1] as usize];
                 let outputs = sizes.first().copied().unwrap_or(0);
@@ -74,8 +79,7 @@ impl Lowering<'_> {
                 self.plan.tensor(&w)?
             }
             None if output_padding.is_some() => {
-                let conv = transposed(channels, &sizes, groups, &kernel, &stride, &padding, &dilation)
-                    .ok_or_else(|| error("a transposed convolution without two dimensions"))?;
+                let conv = transposed()?;
                 let len = pack::conv_transpose2d_f32_len(&conv).ok_or_else(too_large)?;
                 self.plan.weights(name, len, move |to| constants::transposed(constant, &conv, to))?
             }
@@ -91,9 +95,13 @@ impl Lowering<'_> {
         };
         let (tail, to) = if is_integer {
             let integers = Integers::of(constant)?;
-            let each = sizes.iter().skip(1).product::<usize>();
-            let sums = integers.sums(&sizes, each);
-            self.integer_tail(id, Some(&order), &x, constant, &sums)?
+            let (columns, sums) = if output_padding.is_some() {
+                let conv = transposed()?;
+                (conv.out_c, pack::conv_transpose2d_i8_sums(&conv, integers.of_pictures()))
+            } else {
+                (sizes.first().copied().unwrap_or(0), integers.sums(&sizes, sizes.iter().skip(1).product::<usize>()))
+            };
+            self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?
         } else {
             (self.tail(id, Some(&order))?, None)
         };
@@ -212,7 +220,7 @@ impl Lowering<'_> {
         let integers = Integers::of(constant)?;
         let entries = integers.entries();
         let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
-        let (tail, to) = self.integer_tail(id, None, &a, constant, &sums)?;
+        let (tail, to) = self.integer_tail(id, None, &a, constant, n, &sums)?;
         let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
         let b = self.plan.integers(&constant.name, len, move |to| {
             let entries = integers.entries();
@@ -244,21 +252,28 @@ impl Lowering<'_> {
     fn integer_weights(&mut self, constant: &Constant, conv: &Conv2d, depthwise: bool) -> Result<TensorId, Error> {
         let too_large = || error("weights beyond all memory");
         let (integers, conv) = (Integers::of(constant)?, *conv);
-        // Lines have no height.
-        let integers = if constant.ty.rank() == 3 { integers.with_dim(2) } else { integers };
         let name = &constant.name;
         if depthwise {
             let len = pack::depthwise2d_i8_len(&conv).ok_or_else(too_large)?;
             return self.plan.integers(name, len, move |to| {
-                let entries = integers.entries();
-                pack::depthwise2d_i8_into(to, &conv, |channel, h, w| entries.get([channel, 0, h, w]));
+                let get = integers.of_pictures();
+                pack::depthwise2d_i8_into(to, &conv, |channel, h, w| get(channel, 0, h, w));
                 Ok(())
             });
         }
         let len = pack::conv2d_i8_len(&conv).ok_or_else(too_large)?;
         self.plan.integers(name, len, move |to| {
-            let entries = integers.entries();
-            pack::conv2d_i8_into(to, &conv, |o, i, h, w| entries.get([o, i, h, w]));
+            pack::conv2d_i8_into(to, &conv, integers.of_pictures());
+            Ok(())
+        })
+    }
+
+    /// The packed weights of a transposed convolution of bytes.
+    fn integer_transposed_weights(&mut self, constant: &Constant, conv: &ConvTranspose2d) -> Result<TensorId, Error> {
+        let (integers, conv) = (Integers::of(constant)?, *conv);
+        let len = pack::conv_transpose2d_i8_len(&conv).ok_or_else(|| error("weights beyond all memory"))?;
+        self.plan.integers(&constant.name, len, move |to| {
+            pack::conv_transpose2d_i8_into(to, &conv, integers.of_pictures());
             Ok(())
         })
     }

@@ -128,7 +128,6 @@ impl Lowering<'_> {
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let too_large = || error("weights beyond all memory");
         let integers = Integers::of(constant)?;
-        let columns = vec![Expr::Int(n as i64)];
         let (b, offsets, scales) = if let IntegerProduct::Groups { is_four_bits } = product {
             let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
@@ -159,19 +158,18 @@ impl Lowering<'_> {
             let sum = |n: usize| (0..k).map(|k| i32::from(entries.get([k, n]))).sum::<i32>();
             let sums = (0..n).map(|n| f32::from_bits(sum(n).cast_unsigned())).collect();
             let len = pack::matrix_i8_len(k, n).ok_or_else(too_large)?;
-            let scales = View::dense(self.plan.constant("scales", &scales(constant, n)?), columns.clone());
+            let scales = self.plan.vector("scales", &scales(constant, n)?)?;
             let b = self.plan.integers(&constant.name, len, move |to| {
                 let entries = integers.entries();
                 pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
                 Ok(())
             })?;
-            (b, sums, Some(self.plan.tensor(&scales)?))
+            (b, sums, Some(scales))
         };
-        let offsets = View::dense(self.plan.constant("sums", &offsets), columns);
         let mut tail = Tail {
             activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
             integers: Some(CpuIntegers {
-                offsets: self.plan.tensor(&offsets)?,
+                offsets: self.plan.vector("sums", &offsets)?,
                 scales,
                 rows: Some(self.plan.tensor(&chosen)?),
                 inner: None,
