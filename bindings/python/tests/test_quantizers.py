@@ -107,6 +107,54 @@ def test_dynamic_linear_layers():
     agree(quantized(model, CpuQuantizer(Int8(dynamic=True)), [args]), args, 0.01)
 
 
+class Decoder(nn.Module):
+    """A picture that becomes larger in three ways, and a class for each of its pixels."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 24, 3, padding=1)
+        self.transposed = nn.Sequential(nn.ConvTranspose2d(24, 12, 3, stride=2, padding=1, output_padding=1, groups=2), nn.ReLU())
+        self.classes = nn.Conv2d(12, 5, 1)
+
+    def forward(self, x):
+        x = nn.functional.interpolate(self.first(x), scale_factor=2)
+        x = nn.functional.interpolate(self.second(x).relu(), scale_factor=2, mode="bilinear")
+        return self.classes(self.transposed(x)).softmax(1)
+
+
+def test_pictures_become_larger_in_integers():
+    torch.manual_seed(5)
+    model, calibration = Decoder().eval(), [(torch.randn(1, 3, 9, 7),) for _ in range(3)]
+    program = quantized(model, CpuQuantizer(), calibration)
+    compiled, expected = agree(program, calibration[0], 0.05)
+    with torch.no_grad():
+        floats = model(*calibration[0])
+    assert (compiled(*calibration[0]) - floats).abs().max() <= 0.05 * floats.abs().max()
+    # What is resized, multiplied or shared out is integers on both sides.
+    of_integers = {"upsample_nearest2d", "upsample_bilinear2d", "conv_transpose2d", "softmax"}
+    seen = set()
+    for node in program.graph.nodes:
+        name = str(node.target).split(".")[1] if node.op == "call_function" else None
+        if name in of_integers:
+            seen.add(name)
+            (user,) = node.users
+            user = next(iter(user.users)) if "relu" in str(user.target) else user
+            assert "dequantize" in str(node.args[0].target) and "quantize_per_tensor" in str(user.target), node
+    assert seen == of_integers
+
+
+def test_dynamic_convolutions():
+    model, calibration = block(), batches()
+    program = quantized(model, CpuQuantizer(Int8(dynamic=True)), calibration)
+    chosen = sum("choose_qparams" in str(node.target) for node in program.graph.nodes)
+    products = sum(isinstance(module, (nn.Conv2d, nn.Linear)) for module in model.modules())
+    assert chosen == products
+    compiled, _ = agree(program, calibration[0], 0.02)
+    with torch.no_grad():
+        floats = model(*calibration[0])
+    assert (compiled(*calibration[0]) - floats).abs().max() <= 0.05 * floats.abs().max()
+
+
 def test_weights_alone_stay_integers():
     torch.manual_seed(2)
     floats = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 128)).eval()

@@ -23,8 +23,8 @@ use crate::output;
 #[command(after_help = "\
 Schemes:
   int8           weights and activations of 8 bits; scales of activations come from the inputs of --calibrate
-  int8-dynamic   linear layers: weights of 8 bits, activations rounded row by row when the program runs
-  8da4w          likewise with weights of 4 bits in groups of 32
+  int8-dynamic   weights of 8 bits, activations rounded when the program runs: row by row for linear layers
+  8da4w          linear layers likewise, with weights of 4 bits in groups of 32
   int4           linear layers: weights of 4 bits in groups of 32, activations in floats
   int8-weight    linear layers: weights of 8 bits, activations in floats
 

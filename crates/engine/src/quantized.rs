@@ -100,7 +100,7 @@ pub fn conv2d_u8(
     let layout = ConvLayout::of(conv).ok_or(Error::Size { what: "packed weights" })?;
     let weights = layout.len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
-    tail.check(pixels, conv.out_c)?;
+    tail.check_windows(pixels, conv.out_c)?;
     let is_padded = conv.padding != [[0; 2]; 3];
     let beyond = layout.taps > MAX_POINTERS / 16 || (is_padded && quads(layout.depth) > MAX_PAD);
     if beyond || layout.taps.saturating_mul(quads(layout.depth)) > MAX_QUANT_K {

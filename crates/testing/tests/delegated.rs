@@ -6,7 +6,7 @@ use rushlight_compiler::emit::emit;
 use rushlight_compiler::graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{CpuProgram, Step, TensorId};
+use rushlight_format::cpu::{CpuProgram, Size, Step, TensorId};
 use rushlight_runtime::Element;
 use rushlight_testing::mutations::Random;
 
@@ -210,5 +210,33 @@ fn transposed_convolutions_multiply_bytes() {
             vec![rounded(b, y, 0.02).into()]
         });
         assert_eq!(convolves_bytes(&compiled(&model).2), Some(expected), "axis {axis}, {groups} groups");
+    }
+}
+
+#[test]
+fn convolutions_of_what_is_rounded_when_it_is_seen_multiply_bytes() {
+    for (transposed, groups) in [(false, 1), (false, 2), (false, 4), (true, 1)] {
+        let model = model(ScalarType::Float, 60, |b, x| {
+            let x = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
+            let form = [Arg::from(-128), Arg::from(127), Arg::DType(ScalarType::Char)];
+            let choice = vec![x.into(), form[0].clone(), form[1].clone(), Arg::from(1e-6), form[2].clone()];
+            let chosen = b.call("quantized_decomposed::choose_qparams.tensor", choice).unwrap();
+            let with =
+                |value: ValueId| [vec![value.into(), chosen[0].into(), chosen[1].into()], form.to_vec()].concat();
+            let integers = b.one("quantized_decomposed::quantize_per_tensor.tensor", with(x)).unwrap();
+            let mut args = with(integers);
+            args.push(Arg::None);
+            let x = b.one("quantized_decomposed::dequantize_per_tensor.tensor", args).unwrap();
+            let (sizes, axis) = if transposed { ([4, 3, 3, 3], 1) } else { ([4, 4 / groups, 3, 3], 0) };
+            let weights = weights(b, &sizes, axis);
+            let args = [vec![x.into()], geometry(weights, transposed, groups)].concat();
+            vec![b.one("aten::convolution", args).unwrap().into()]
+        });
+        let (_, _, payload) = compiled(&model);
+        assert_eq!(convolves_bytes(&payload), Some(true), "{transposed}, {groups} groups");
+        // One scale for all of the picture.
+        let chosen = payload.steps.iter().find(|step| matches!(step, Step::RowScales(_))).unwrap();
+        let sizes = &payload.tensors[chosen.output() as usize].dims;
+        assert_eq!(sizes, &[Size::Fixed(2), Size::Fixed(1)]);
     }
 }

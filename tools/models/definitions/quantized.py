@@ -21,6 +21,14 @@ def rounded(x, scale=0.02, zero_point=3):
     return torch.ops.quantized_decomposed.dequantize_per_tensor(integers, *parameters)
 
 
+def rounded_as_seen(x):
+    """The same with a scale that is chosen when the numbers are seen."""
+    ops, form = torch.ops.quantized_decomposed, (-128, 127, torch.int8)
+    scale, zero_point = ops.choose_qparams.tensor(x, -128, 127, 2**-12, torch.int8)
+    integers = ops.quantize_per_tensor.tensor(x, scale, zero_point, *form)
+    return ops.dequantize_per_tensor.tensor(integers, scale, zero_point, *form)
+
+
 class Integers(nn.Module):
     """Weights of int8, with one scale or with one for each index of an axis."""
 
@@ -246,3 +254,40 @@ def quantized_dynamic_tokens():
     network = nn.Sequential(nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 24, bias=False))
     calls = [(uniform(2, 5, 24),) for _ in range(2)]
     return Model(network, calls, tolerance=1.5 * LEVEL, quantize=quantizer(is_per_channel=True, is_dynamic=True))
+
+
+@model
+def quantized_dynamic_windows():
+    """Dynamic int8 convolutions, one scale for a picture, as XNNPACK's quantizer has them."""
+    network = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 24, 1), nn.SiLU(), nn.Conv2d(24, 8, 3, stride=2, dilation=2),
+        nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1),
+    )  # fmt: skip
+    calls = [(uniform(2, 3, 13, 11),) for _ in range(2)]
+    return Model(network, calls, tolerance=1.5 * LEVEL, quantize=quantizer(is_per_channel=True, is_dynamic=True))
+
+
+@model
+def quantized_dynamic_forms():
+    """Dynamic int8 of other convolutions: depthwise, with groups, transposed, and of lines."""
+
+    class Forms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.depthwise, self.groups = nn.Conv2d(8, 8, 5, padding=2, groups=8), nn.Conv2d(8, 12, 3, groups=2)
+            self.transposed = nn.ConvTranspose2d(8, 6, 3, stride=(1, 2), padding=1, groups=2)
+            self.lines = nn.Conv1d(8, 5, 3, padding=2, dilation=2)
+            layers = [self.depthwise, self.groups, self.transposed, self.lines]
+            self.weights = nn.ModuleList([Integers(layer.weight, axis) for layer, axis in zip(layers, [0, 0, 1, None])])
+            for layer in layers:
+                layer.weight = None
+
+        def forward(self, x):
+            convolve, own = nn.functional, [weight() for weight in self.weights]
+            y = convolve.conv2d(rounded_as_seen(x), own[0], self.depthwise.bias, padding=2, groups=8)
+            y = rounded_as_seen(y.relu())
+            wide = convolve.conv_transpose2d(y, own[2], self.transposed.bias, (1, 2), 1, 0, 2)
+            line = convolve.conv1d(rounded_as_seen(x[:, :, 1]), own[3], self.lines.bias, 1, 2, 2)
+            return convolve.conv2d(y, own[1], self.groups.bias, groups=2), wide, line
+
+    return Model(Forms(), [(uniform(2, 8, 9, 12),) for _ in range(2)], tolerance=LEVEL)

@@ -13,9 +13,9 @@ _SHOWN = 20
 class Quantization(NamedTuple):
     """How a program is quantized. Needs neither torch nor torchao.
 
-    `scheme`: "int8" (weights and activations of 8 bits, with scales that a calibration shows), "int8-dynamic" (linear
-    layers, with activations that are rounded row by row when the program runs), "8da4w" (likewise with weights of 4 bits
-    in groups of 32), "int4" or "int8-weight" (linear layers with activations in floats).
+    `scheme`: "int8" (weights and activations of 8 bits, with scales that a calibration shows), "int8-dynamic" (activations
+    are rounded when the program runs, row by row for linear layers), "8da4w" (linear layers likewise, with weights of 4
+    bits in groups of 32), "int4" or "int8-weight" (linear layers with activations in floats).
     `observer`: how ranges of activations are chosen: "histogram" (the least squared error), "minmax", "average",
     "percentile", "mse" (both ends move together), or "best" (the one of three that each layer is the nearest with).
     `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers

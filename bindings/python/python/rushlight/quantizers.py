@@ -29,7 +29,8 @@ _ANNOTATION = "quantization_annotation"
 _OPS = torch.ops.aten
 
 # Products, with the positions of what they multiply.
-_CONVOLUTIONS = {_OPS.conv1d.default, _OPS.conv2d.default}
+_TRANSPOSED = {_OPS.conv_transpose1d.default, _OPS.conv_transpose2d.input}
+_CONVOLUTIONS = {_OPS.conv1d.default, _OPS.conv2d.default} | _TRANSPOSED
 _LINEAR = {_OPS.linear.default}
 _BATCH_NORMS = {_OPS.batch_norm.default, _OPS._native_batch_norm_legit.default}
 # Functions that are computed in the registers of the product before them, the same on every machine.
@@ -63,8 +64,8 @@ _SAME_SCALE = {
 class Int8:
     """How a part of a model is quantized.
 
-    `dynamic`: scales of activations are chosen when the program runs, for linear layers alone; otherwise observers choose
-    them from the inputs of a calibration. `per_channel`: each output channel of a weight has a scale of its own. `qat`: for
+    `dynamic`: scales of activations are chosen when the program runs, for products alone; otherwise observers choose them
+    from the inputs of a calibration. `per_channel`: each output channel of a weight has a scale of its own. `qat`: for
     `prepare_qat_pt2e`, which trains with fake quantization. `observer`: what chooses the scales of static activations,
     "histogram" (the least squared error) or "minmax".
     """
@@ -97,8 +98,9 @@ class Int8:
             observer_or_fake_quant_ctr=constructor,
         )  # fmt: skip
 
-    def weights(self):
-        """The specification of weights: int8 from -127 to 127, symmetric, by output channel or as a whole."""
+    def weights(self, axis=0):
+        """The specification of weights: int8 from -127 to 127, symmetric, by output channel, which is that axis, or as a
+        whole."""
         eps = {"eps": 2**-12}
         if self.qat and self.per_channel:
             constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(
@@ -112,7 +114,7 @@ class Int8:
             constructor = pt2e.MinMaxObserver.with_args(**eps)
         scheme = torch.per_channel_symmetric if self.per_channel else torch.per_tensor_symmetric
         return QuantizationSpec(
-            dtype=torch.int8, quant_min=-127, quant_max=127, qscheme=scheme, ch_axis=0 if self.per_channel else None,
+            dtype=torch.int8, quant_min=-127, quant_max=127, qscheme=scheme, ch_axis=axis if self.per_channel else None,
             observer_or_fake_quant_ctr=constructor,
         )  # fmt: skip
 
@@ -155,7 +157,7 @@ class CpuQuantizer(Quantizer):
             config = self._config_of(node) if node.op == "call_function" else None
             if config is None or _is_annotated(node):
                 continue
-            if node.target in _LINEAR or (node.target in _CONVOLUTIONS and not config.dynamic):
+            if node.target in _LINEAR | _CONVOLUTIONS:
                 _annotate_product(node, config)
         for node in model.graph.nodes:
             config = self._config_of(node) if node.op == "call_function" else None
@@ -224,7 +226,8 @@ def _annotate_product(node, config):
     data, weight = node.args[0], node.args[1]
     if not (_is_float(data) and isinstance(weight, torch.fx.Node) and weight.op in ("get_attr", "placeholder")):
         return
-    inputs = {data: config.activations(), weight: config.weights()}
+    axis = 1 if node.target in _TRANSPOSED else 0
+    inputs = {data: config.activations(), weight: config.weights(axis)}
     if config.dynamic:
         return _annotate(node, inputs)
     path, last = [node], node

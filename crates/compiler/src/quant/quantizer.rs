@@ -143,9 +143,10 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
     if !report.layers.iter().any(|layer| layer.kept.is_none()) && settings.min_snr.is_none() {
         let reasons = report.layers.first().and_then(|layer| layer.kept.clone());
         let error = Error::unsupported(format!("nothing in this model becomes `{}`", settings.scheme.name()));
-        let layers = match settings.scheme {
-            Scheme::Int8 => "convolutions and linear layers of f32 with constant weights",
-            _ => "linear layers of f32 with constant weights",
+        let layers = if settings.scheme.takes_convolutions() {
+            "convolutions and linear layers of f32 with constant weights"
+        } else {
+            "linear layers of f32 with constant weights"
         };
         let got = reasons.map_or_else(|| "none".to_owned(), |reason| format!("only layers that stay floats: {reason}"));
         return Err(error.expected(layers).got(got));
@@ -628,7 +629,7 @@ fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Opt
     if sizes.iter().product::<usize>() == 0 {
         return Some("it has no weights".to_owned());
     }
-    if !settings.scheme.is_static() && !reader.is_linear(layer) {
+    if !settings.scheme.takes_convolutions() && !reader.is_linear(layer) {
         return Some(format!("`{}` is for linear layers", settings.scheme.name()));
     }
     if !k.is_multiple_of(settings.scheme.width().group(k)) {

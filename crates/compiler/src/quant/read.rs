@@ -44,9 +44,13 @@ impl<'a> Reader<'a> {
     /// Weights that are no finite numbers.
     pub fn weights(&self, layer: &Layer) -> Result<Matrix, Error> {
         let sizes = self.sizes(layer);
-        let (k, taps) = (sizes.iter().skip(1).product(), sizes.iter().skip(2).product());
+        let taps = sizes.iter().skip(2).product();
+        let k = sizes.iter().enumerate().filter(|(dim, _)| *dim != layer.axis).map(|(_, size)| size).product();
         let Some(constant) = self.constant(layer) else { return Ok(Matrix { numbers: Vec::new(), k, taps }) };
-        let numbers = constant.floats()?;
+        let numbers = match *sizes {
+            [inputs, outputs, ..] if layer.axis == 1 => turned(&constant.floats()?, [inputs, outputs, taps]),
+            _ => constant.floats()?,
+        };
         match numbers.iter().find(|weight| !weight.is_finite()) {
             None => Ok(Matrix { numbers, k, taps }),
             Some(wild) => {
@@ -82,19 +86,32 @@ impl Matrix {
     }
 }
 
+/// Elements `[first, second, each]` as `[second, first, each]`.
+pub(super) fn turned<T: Copy>(elements: &[T], [first, second, each]: [usize; 3]) -> Vec<T> {
+    let pairs = (0..second).flat_map(|j| (0..first).map(move |i| (i * second + j) * each));
+    pairs.flat_map(|at| &elements[at..at + each]).copied().collect()
+}
+
 /// Rows of `k` elements, `[k / last, last]`, with the last index first.
 fn exchanged<T: Copy>(elements: &[T], k: usize, last: usize) -> Vec<T> {
     if last <= 1 || k == 0 {
         return elements.to_vec();
     }
-    let first = k / last;
-    let row = |row: &[T]| (0..k).map(|at| row[at % first * last + at / first]).collect::<Vec<T>>();
-    elements.chunks_exact(k).flat_map(row).collect()
+    elements.chunks_exact(k).flat_map(|row| turned(row, [k / last, last, 1])).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_come_first_and_back() {
+        // Two inputs, three outputs, windows of two.
+        let numbers: Vec<i8> = (0..12).collect();
+        let matrix = turned(&numbers, [2, 3, 2]);
+        assert_eq!(matrix, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(turned(&matrix, [3, 2, 2]), numbers);
+    }
 
     #[test]
     fn positions_come_first_and_back() {

@@ -8,6 +8,7 @@ use crate::graph::{
     Arg, Builder, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute, substitute_outputs,
 };
 
+use super::read::turned;
 use super::scheme::Scheme;
 use super::sites::{Layer, Sites, operands};
 use super::weights::{Rounded, Width};
@@ -62,7 +63,8 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
                 continue;
             }
             let scale = decisions.sites.rounded.get(&value).and_then(|number| decisions.scales.get(*number));
-            if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied())? {
+            let is_picture = builder.graph.nodes[id].op.name() == "aten::convolution";
+            if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_picture)? {
                 rounded.insert(value, again);
                 if matches!(builder.graph.values[value].def, Def::Result(node, _) if decisions.sites.integers.contains(&node))
                 {
@@ -106,7 +108,8 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
             Some(input) => *input,
             None => {
                 let scale = decisions.sites.rounded.get(&layer.input).and_then(|at| decisions.scales.get(*at));
-                let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied())?;
+                let is_picture = node.op.name() == "aten::convolution";
+                let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_picture)?;
                 *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))
             }
         };
@@ -132,18 +135,33 @@ fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {
     Ok(())
 }
 
-/// The numbers that a value's integers stand for; `None` if it stays as it is.
+/// The numbers that a value's integers stand for; `None` if it stays as it is. Of a picture all have the same scale.
 fn round_input(
     builder: &mut Builder<'_>,
     value: ValueId,
     scheme: Scheme,
     scale: Option<(f32, i32)>,
+    is_picture: bool,
 ) -> Result<Option<ValueId>, Error> {
     let byte = || Arg::DType(ScalarType::Char);
     let range = || [Arg::from(-128), Arg::from(127)];
     if scheme.is_dynamic() {
-        let chosen = builder
-            .call("quantized_decomposed::choose_qparams_per_token_asymmetric", vec![Arg::Value(value), byte()])?;
+        let (choice, [round, back], form) = if is_picture {
+            // Windows see many pixels, which all have the same scale.
+            let [least, greatest] = range();
+            let args = vec![Arg::Value(value), least, greatest, Arg::from(f64::from(f32::EPSILON)), byte()];
+            let names = [
+                "quantized_decomposed::quantize_per_tensor.tensor",
+                "quantized_decomposed::dequantize_per_tensor.tensor",
+            ];
+            (("quantized_decomposed::choose_qparams.tensor", args), names, Arg::None)
+        } else {
+            let args = vec![Arg::Value(value), byte()];
+            let names = ["quantized_decomposed::quantize_per_token", "quantized_decomposed::dequantize_per_token"];
+            let choose = "quantized_decomposed::choose_qparams_per_token_asymmetric";
+            ((choose, args), names, Arg::DType(ScalarType::Float))
+        };
+        let chosen = builder.call(choice.0, choice.1)?;
         let args = |first: ValueId| {
             let mut args = vec![Arg::Value(first)];
             args.extend(chosen.iter().map(|value| Arg::Value(*value)));
@@ -151,10 +169,10 @@ fn round_input(
             args.push(byte());
             args
         };
-        let integers = builder.one("quantized_decomposed::quantize_per_token", args(value))?;
+        let integers = builder.one(round, args(value))?;
         let mut args = args(integers);
-        args.push(Arg::DType(ScalarType::Float));
-        return builder.one("quantized_decomposed::dequantize_per_token", args).map(Some);
+        args.push(form);
+        return builder.one(back, args).map(Some);
     }
     let Some((scale, zero)) = scale else { return Ok(None) };
     let parameters = |first: ValueId| {
@@ -172,12 +190,15 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));
     };
-    let Constant { name, ty, .. } = &builder.constants[id];
-    let (name, shape) = (name.clone(), ty.shape.clone());
-    let bytes: Vec<u8> = rounded.integers.iter().map(|integer| integer.cast_unsigned()).collect();
+    let constant = &builder.constants[id];
+    let (name, shape, sizes) = (constant.name.clone(), constant.ty.shape.clone(), constant.sizes()?);
+    let mut bytes: Vec<u8> = rounded.integers.iter().map(|integer| integer.cast_unsigned()).collect();
+    if let ([inputs, outputs, taps @ ..], 1) = (sizes.as_slice(), layer.axis) {
+        bytes = turned(&bytes, [*outputs, *inputs, taps.iter().product()]);
+    }
     let weight = Constant::dense(name.clone(), TensorType::new(ScalarType::Char, shape.clone()), bytes)?;
     let weight = builder.constant(weight);
-    let rows = shape.first().and_then(Expr::as_int).unwrap_or(1);
+    let rows = shape.get(layer.axis).and_then(Expr::as_int).unwrap_or(1);
     let groups = rounded.scales.len() as i64 / rows.max(1);
     let (least, greatest) = width.range();
     let mut args = vec![Arg::Value(weight)];
@@ -185,7 +206,7 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     let scale_name = format!("{name}_scale");
     if groups == 1 {
         let scales = floats(builder, &scale_name, &[rows], &rounded.scales)?;
-        args.extend([Arg::Value(scales), Arg::None, Arg::from(0)]);
+        args.extend([Arg::Value(scales), Arg::None, Arg::from(layer.axis as i64)]);
         args.extend(range);
         return builder.one("quantized_decomposed::dequantize_per_channel", args);
     }

@@ -11,14 +11,14 @@ pub enum Scheme {
     /// between products is computed in integers as well.
     #[default]
     Int8,
-    /// Linear layers: weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen for each row when the
-    /// program runs.
+    /// Weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen when the program runs: for each row of
+    /// a linear layer, and for all that a convolution sees.
     Int8Dynamic,
-    /// Likewise, with weights of 4 bits in groups.
+    /// Likewise for linear layers alone, with weights of 4 bits in groups.
     FourBitDynamic,
-    /// Weights of 4 bits in groups, activations in floats.
+    /// Linear layers: weights of 4 bits in groups, activations in floats.
     Int4,
-    /// Weights of 8 bits by channel, activations in floats.
+    /// Linear layers: weights of 8 bits by channel, activations in floats.
     Int8Weight,
 }
 
@@ -41,6 +41,11 @@ impl Scheme {
     /// runs.
     pub const fn is_static(self) -> bool {
         matches!(self, Self::Int8)
+    }
+
+    /// Whether convolutions become integers, too, rather than linear layers alone.
+    pub const fn takes_convolutions(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int8Dynamic)
     }
 
     /// Whether weights have four bits.

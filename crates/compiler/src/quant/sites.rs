@@ -13,8 +13,10 @@ pub struct Layer {
     /// The path of the module, or else the name of the node.
     pub name: String,
     pub input: ValueId,
-    /// A constant of floats. Its first dimension are the output channels.
+    /// A constant of floats.
     pub weight: ValueId,
+    /// The dimension of the weight that is that of the output channels: the second of transposed convolutions.
+    pub axis: usize,
 }
 
 /// What is computed in integers of a method.
@@ -211,10 +213,10 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let node = &graph.nodes[id];
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
     let input = match node.op.name() {
-        "aten::convolution" if !matches!(node.arg("transposed"), Some(Arg::Bool(true))) => value("input")?,
-        "aten::linear" => value("input")?,
+        "aten::convolution" | "aten::linear" => value("input")?,
         _ => return None,
     };
+    let axis = usize::from(matches!(node.arg("transposed"), Some(Arg::Bool(true))));
     let weight = value("weight")?;
     let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
     // Windows of one or two dimensions.
@@ -222,7 +224,7 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     if !is_computed || ty.dtype != ScalarType::Float || !is_float(graph, input) || graph.constant_of(input).is_some() {
         return None;
     }
-    Some(Layer { node: id, name: module(graph, node), input, weight })
+    Some(Layer { node: id, name: module(graph, node), input, weight, axis })
 }
 
 fn table(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
@@ -231,7 +233,7 @@ fn table(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let (input, weight) = (value("indices")?, value("weight")?);
     let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
     let is_table = ty.rank() == 2 && ty.dtype == ScalarType::Float;
-    is_table.then(|| Layer { node: id, name: module(graph, node), input, weight })
+    is_table.then(|| Layer { node: id, name: module(graph, node), input, weight, axis: 0 })
 }
 
 /// The path of a node's module, or else its name.

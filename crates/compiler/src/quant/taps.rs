@@ -76,12 +76,13 @@ struct Window {
 }
 
 impl Rows {
-    /// Of a layer; `None` of convolutions with groups, of which each has few weights.
+    /// Of a layer; `None` of convolutions with groups, of which each has few weights, and of transposed ones.
     pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
         let node = &reader.graph.nodes[layer.node];
         if reader.is_linear(layer) {
             return Some(Self { input: layer.input, window: None });
         }
+        (layer.axis == 0).then_some(())?;
         let sizes: Vec<i64> = reader.sizes(layer).get(2..)?.iter().map(|size| *size as i64).collect();
         let Op::Call(schema) = &node.op else { return None };
         let operands = Operands::new(schema, &node.args);

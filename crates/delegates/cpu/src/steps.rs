@@ -232,8 +232,10 @@ fn choose_rows(step: &cpu::RowScales, engine: &Engine, site: &mut Site<'_, '_, '
 
 fn round_rows(step: &cpu::RoundRows, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = site.split_bytes(step.y)?;
-    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, false, step.range);
     let (x, chosen) = (reader.floats(step.x)?, reader.floats(step.scales)?);
+    // One row has one as well.
+    let is_shared = reader.dims(step.scales) == [2, 1];
+    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, is_shared, step.range);
     done(rushlight_engine::quantize_rows(engine, &shape, x, chosen, y))
 }
 
@@ -251,7 +253,10 @@ fn integer_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '
 fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let elements = site.shapes.window(step.y).1;
     let (y, reader, _) = site.split_any(step.y)?;
-    let zero = reader.affine(step.x).ok_or_else(damaged)?.zero;
+    let zero = match step.tail.integers.as_ref().and_then(|integers| integers.rows) {
+        Some(rows) => *row_scales(rows, &reader)?.zeros.first().ok_or_else(damaged)? as u8,
+        None => reader.affine(step.x).ok_or_else(damaged)?.zero,
+    };
     let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
     if step.output_padding.is_some() {
         let conv = transposed_of(step, &reader, elements)?;

@@ -50,7 +50,7 @@ pub fn depthwise2d_u8(
     }
     let len = depthwise2d_i8_len(conv).ok_or(Error::Size { what: "weights" })?;
     at_least("weights", weights.len(), len)?;
-    tail.check(pixels, conv.out_c)?;
+    tail.check_windows(pixels, conv.out_c)?;
     let [kernel_h, kernel_w] = conv.kernel;
     let reach = kernel_w.saturating_sub(1).saturating_mul(conv.dilation[1]).saturating_add(1);
     if kernel_h > MAX_LINES || reach > MOST_COLUMNS {
@@ -161,8 +161,11 @@ impl Job for Span<'_> {
         let ([kernel_h, _], [_, step]) = (conv.kernel, conv.stride);
         let mut sums: Vectors<MOST_PIXELS> = [const { MaybeUninit::uninit() }; MOST_PIXELS];
         let mut quads: Vectors<MOST_COLUMNS> = [const { MaybeUninit::uninit() }; MOST_COLUMNS];
+        let steps = &self.depthwise.steps;
         // SAFETY: there is an offset for each channel.
-        let offset = unsafe { s.load_part(self.depthwise.steps.offsets.wrapping_add(self.channel).cast(), self.lanes) };
+        let offset = unsafe { s.load_part(steps.offsets.wrapping_add(self.channel).cast(), self.lanes) };
+        // SAFETY: a convolution has one zero for all rows.
+        let offset = unsafe { steps.start(s, offset, 0) };
         for start in (0..out_w).step_by(chunk) {
             let pixels = chunk.min(out_w - start);
             let first = (start * step).wrapping_sub(conv.padding[1][0]);

@@ -29,35 +29,38 @@ pub struct DynamicRows {
     pub range: [u8; 2],
 }
 
+impl DynamicRows {
+    /// How many numbers are chosen.
+    fn chosen(&self) -> Result<usize, Error> {
+        size("scales", &[2, if self.is_shared { 1 } else { self.rows }])
+    }
+}
+
 /// Elements for which a task is worth handing over.
 const LEAST: usize = 16 << 10;
 
 /// Chooses scales and zeros: `to` becomes `[2][rows]`, the scales and then the zeros, which are whole numbers from 0 to 255.
+/// Rows that share them have one of each.
 ///
 /// # Errors
 /// When a slice is too short, or rows are empty.
 pub fn choose_rows(engine: &Engine, shape: &DynamicRows, x: &[f32], to: &mut [f32]) -> Result<(), Error> {
     let &DynamicRows { rows, columns, choice, is_shared, range } = shape;
     at_least("x", x.len(), size("x", &[rows, columns])?)?;
-    at_least("scales", to.len(), size("scales", &[2, rows])?)?;
+    at_least("scales", to.len(), shape.chosen()?)?;
     if rows == 0 {
         return Ok(());
     }
     if columns == 0 {
         return Err(Error::Size { what: "a row of a product of bytes" });
     }
-    let (least, greatest) = to[..2 * rows].split_at_mut(rows);
     let (outer, each) = if is_shared { (1, rows * columns) } else { (rows, columns) };
-    reduce(engine, Fold::Min, outer, each, 1, x, &mut least[..outer])?;
-    reduce(engine, Fold::Max, outer, each, 1, x, &mut greatest[..outer])?;
+    let (least, greatest) = to[..2 * outer].split_at_mut(outer);
+    reduce(engine, Fold::Min, outer, each, 1, x, least)?;
+    reduce(engine, Fold::Max, outer, each, 1, x, greatest)?;
     let [min, max] = range.map(f32::from);
-    for (low, high) in least.iter_mut().zip(greatest.iter_mut()).take(outer) {
+    for (low, high) in least.iter_mut().zip(greatest) {
         (*low, *high) = parameters(low.min(0.0), high.max(0.0), min, max, choice);
-    }
-    if is_shared {
-        let (scale, zero) = (least[0], greatest[0]);
-        least.fill(scale);
-        greatest.fill(zero);
     }
     Ok(())
 }
@@ -99,8 +102,17 @@ pub fn quantize_rows(
     let elements = size("x", &[rows, columns])?;
     at_least("x", x.len(), elements)?;
     at_least("y", y.len(), elements)?;
-    at_least("scales", chosen.len(), size("scales", &[2, rows])?)?;
+    at_least("scales", chosen.len(), shape.chosen()?)?;
     let y = Output::new(y);
+    if shape.is_shared {
+        let levels = Levels::of(Affine { scale: chosen[0], zero: chosen[1] as u8, min, max });
+        engine.for_ranges(elements, LEAST, |range| {
+            // SAFETY: ranges are disjoint.
+            let y = unsafe { y.slice(range.clone()) };
+            engine.level.run(Row { x: &x[range], y, levels });
+        });
+        return Ok(());
+    }
     engine.for_ranges(rows, LEAST.div_ceil(columns.max(1)), |range| {
         for row in range {
             let affine = Affine { scale: chosen[row], zero: chosen[rows + row] as u8, min, max };
@@ -112,7 +124,7 @@ pub fn quantize_rows(
     Ok(())
 }
 
-/// A row to round.
+/// Numbers to round.
 struct Row<'a> {
     x: &'a [f32],
     y: &'a mut [u8],

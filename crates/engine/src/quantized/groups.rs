@@ -287,7 +287,8 @@ impl Job for Finish<'_> {
             };
             for r in 0..self.rows {
                 let row = self.row + r;
-                let (scale, zero) = (tail.rows.scales[row], tail.rows.zeros[row]);
+                let own = row * tail.rows.step();
+                let (scale, zero) = (tail.rows.scales[own], tail.rows.zeros[own]);
                 // SAFETY: the maker has written it.
                 let v = unsafe { s.load(self.numbers.wrapping_add((r * self.panels + p) * LANES)) };
                 let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));

@@ -221,12 +221,8 @@ impl<const N: usize, const P: usize> Job for Fixed<'_, N, P> {
             // SAFETY: there is an offset for each column.
             let offset = unsafe { s.load_part(steps.offsets.wrapping_add(tile.column + p * LANES).cast(), n) };
             for r in 0..N {
-                sums[r][p] = offset;
-                if !steps.row_zeros.is_null() {
-                    // SAFETY: there is a zero for each row.
-                    let zero = unsafe { *steps.row_zeros.wrapping_add(tile.row + r) };
-                    sums[r][p] = s.times(offset, -(zero as i32));
-                }
+                // SAFETY: there is a zero for each row.
+                sums[r][p] = unsafe { steps.start(s, offset, tile.row + r) };
             }
         }
         let (mut weights, mut ahead) = (tile.weights, tile.ahead);

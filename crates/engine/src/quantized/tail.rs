@@ -29,7 +29,7 @@ pub struct QuantTail<'a> {
     pub offsets: &'a [i32],
     /// The number that one unit of each column's sum stands for.
     pub scales: &'a [f32],
-    /// A scale and a zero for each row of the left side, for products of matrices.
+    /// A scale and a zero for each row of the left side, or one for all of them, as convolutions have it.
     pub rows: Option<RowScales<'a>>,
     /// A number to add for each column, after scaling.
     pub bias: Option<&'a [f32]>,
@@ -40,7 +40,7 @@ pub struct QuantTail<'a> {
     pub activation: Activation,
 }
 
-/// What the bytes of each row stand for: `(byte - zero) * scale`, with whole zeros from 0 to 255.
+/// What the bytes of each row, or of all rows, stand for: `(byte - zero) * scale`, with whole zeros from 0 to 255.
 #[derive(Debug, Clone, Copy)]
 pub struct RowScales<'a> {
     pub scales: &'a [f32],
@@ -49,8 +49,14 @@ pub struct RowScales<'a> {
 
 impl RowScales<'_> {
     pub(super) fn check(&self, rows: usize) -> Result<(), Error> {
+        let rows = if self.scales.len() == 1 { 1 } else { rows };
         at_least("scales of rows", self.scales.len(), rows)?;
         at_least("zeros of rows", self.zeros.len(), rows)
+    }
+
+    /// From the scale of one row to that of the next.
+    pub(super) fn step(&self) -> usize {
+        usize::from(self.scales.len() > 1)
     }
 }
 
@@ -132,6 +138,16 @@ impl QuantTail<'_> {
         Ok(())
     }
 
+    /// The same of a convolution, which pads with one zero alone.
+    pub(super) fn check_windows(&self, pixels: usize, channels: usize) -> Result<(), Error> {
+        match self.rows {
+            Some(rows) if rows.scales.len() != 1 => {
+                Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: rows.scales.len() })
+            }
+            _ => self.check(pixels, channels),
+        }
+    }
+
     /// The short way of the most common steps.
     fn way(&self, to: Levels) -> Option<Way> {
         let is_bounds = |activation| matches!(activation, Activation::None | Activation::Clamp { .. });
@@ -185,6 +201,7 @@ impl QuantTail<'_> {
             way: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.way(to)),
             row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
             row_zeros: self.rows.map_or(core::ptr::null(), |rows| rows.zeros.as_ptr()),
+            row_step: self.rows.map_or(0, |rows| rows.step()),
         }
     }
 }
@@ -256,10 +273,26 @@ pub(super) struct ByteSteps {
     /// Null for none.
     row_scales: *const f32,
     /// Null for none; sums then begin with minus that times their offsets.
-    pub(super) row_zeros: *const f32,
+    row_zeros: *const f32,
+    /// From the scale and the zero of one row to those of the next.
+    row_step: usize,
 }
 
 impl ByteSteps {
+    /// What the sums of a row begin with, whose columns have these offsets.
+    ///
+    /// # Safety
+    /// There is a zero for the row, if rows have zeros.
+    #[inline(always)]
+    pub(super) unsafe fn start<S: Simd>(&self, s: S, offsets: S::V, row: usize) -> S::V {
+        if self.row_zeros.is_null() {
+            return offsets;
+        }
+        // SAFETY: the caller vouches for it.
+        let zero = unsafe { *self.row_zeros.wrapping_add(row * self.row_step) };
+        s.times(offsets, -(zero as i32))
+    }
+
     /// The same for rows of the output that are counted from a pixel, and lie so many pixels apart.
     pub(super) fn at_pixel(&self, pixel: usize, step: usize) -> Self {
         let residual = self.residual.wrapping_add(pixel * self.residual_stride);
@@ -545,7 +578,7 @@ impl<S: Simd> Columns<'_, S> {
         let mut v = s.mul(finish.sum(s, row, self.panel), self.scale);
         if !steps.row_scales.is_null() {
             // SAFETY: there is a scale for each row.
-            v = s.mul(v, s.splat(unsafe { *steps.row_scales.wrapping_add(finish.row + row) }));
+            v = s.mul(v, s.splat(unsafe { *steps.row_scales.wrapping_add((finish.row + row) * steps.row_step) }));
         }
         v = s.add(v, bias);
         if let Some((activation, scale, levels)) = steps.inner {

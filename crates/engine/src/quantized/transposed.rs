@@ -28,7 +28,7 @@ pub fn conv_transpose2d_u8(
     tail: &QuantTail,
 ) -> Result<(), Error> {
     let pixels = conv.check(input.len(), out.len())?;
-    tail.check(pixels, conv.out_c)?;
+    tail.check_windows(pixels, conv.out_c)?;
     // So many phases that there is an offset for each.
     at_least("offsets", tail.offsets.len(), size("offsets", &[conv.stride[0], conv.stride[1], conv.out_c])?)?;
     let (channels, columns) = (conv.in_c / conv.groups, conv.out_c / conv.groups);

@@ -3,10 +3,10 @@
 use super::windows::sources;
 use super::{Numbers, engines};
 use crate::{
-    Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Gemm, GroupTail,
-    Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode, RowScales,
-    SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups,
-    gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
+    Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Error, Gemm,
+    GroupTail, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode,
+    RowScales, SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise,
+    gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// A tail with memory of its own.
@@ -14,6 +14,8 @@ use crate::{
 struct Tail {
     offsets: Vec<i32>,
     scales: Vec<f32>,
+    /// The scale and the zero that all rows have, if they were chosen when they were seen.
+    rows: Option<[f32; 2]>,
     bias: Option<Vec<f32>>,
     inner: Option<(Activation, Affine)>,
     residual: Option<(Vec<u8>, usize, Affine)>,
@@ -49,6 +51,7 @@ impl Tail {
         Self {
             offsets: (0..columns).map(|_| numbers.below(100_000) as i32 - 50_000).collect(),
             scales: (0..columns).map(|_| 1e-5 + numbers.below(1000) as f32 * 1e-7).collect(),
+            rows: (numbers.below(4) == 0).then(|| [0.5 + numbers.below(100) as f32 / 64.0, numbers.below(256) as f32]),
             bias: (numbers.below(4) == 0).then(|| numbers.vector(columns)),
             inner: (numbers.below(3) == 0).then(|| (numbers.one_of(EXACT), affine(numbers))),
             residual: (numbers.below(3) == 0).then(|| (bytes(numbers, rows * stride), stride, affine(numbers))),
@@ -62,7 +65,10 @@ impl Tail {
         QuantTail {
             offsets: &self.offsets,
             scales: &self.scales,
-            rows: None,
+            rows: self.rows.as_ref().map(|[scale, zero]| RowScales {
+                scales: core::slice::from_ref(scale),
+                zeros: core::slice::from_ref(zero),
+            }),
             bias: self.bias.as_deref(),
             inner: self.inner,
             residual: residual.map(|(data, stride, affine)| QuantResidual { data, stride: *stride, affine: *affine }),
@@ -70,9 +76,15 @@ impl Tail {
         }
     }
 
+    /// What the sum of a column begins with.
+    fn start(&self, column: usize) -> i32 {
+        self.rows.map_or(1, |[_, zero]| -(zero as i32)) * self.offsets[column]
+    }
+
     /// What a sum becomes: a number, or a byte as one. `exact` is without the rounding of `f32`.
     fn apply(&self, row: usize, column: usize, sum: i32) -> f64 {
-        let mut v = f64::from(sum) * f64::from(self.scales[column]);
+        let row_scale = self.rows.map_or(1.0, |[scale, _]| f64::from(scale));
+        let mut v = f64::from(sum) * f64::from(self.scales[column]) * row_scale;
         v += self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
         if let Some((activation, affine)) = self.inner {
             let level = level(super::activation(activation, v), affine);
@@ -157,7 +169,7 @@ fn products_of_bytes() {
         let expected = |i: usize| {
             let (row, column) = (i / n, i % n);
             let products = (0..k).map(|k| i32::from(a[row * stride + k]) * i32::from(b[k * n + column]));
-            tail.apply(row, column, tail.offsets[column] + products.sum::<i32>())
+            tail.apply(row, column, tail.start(column) + products.sum::<i32>())
         };
         let a = &a[..(m - 1) * stride + k];
         assert_same(&gemm, &tail, m * n, expected, |engine, out| {
@@ -227,7 +239,7 @@ fn convolutions_of_bytes() {
         let zero = numbers.next() as u8;
         let expected = |i: usize| {
             let column = i % conv.out_c;
-            let sum = tail.offsets[column] + window(&conv, zero, &input, output(&conv, i), get);
+            let sum = tail.start(column) + window(&conv, zero, &input, output(&conv, i), get);
             tail.apply(i / conv.out_c, column, sum)
         };
         assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
@@ -264,7 +276,7 @@ fn depthwise_convolutions_of_bytes() {
         let expected = |i: usize| {
             let column = i % conv.out_c;
             let sum = window(&conv, zero, &input, output(&conv, i), |o, _, h, w| get(o, h, w));
-            tail.apply(i / conv.out_c, column, tail.offsets[column] + sum)
+            tail.apply(i / conv.out_c, column, tail.start(column) + sum)
         };
         assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
             depthwise2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
@@ -318,9 +330,12 @@ fn transposed_convolutions_of_bytes() {
             }
         }
         let mut tail = Tail::random(&mut numbers, pixels, conv.out_c);
-        let biases = tail.offsets.clone();
+        let biases = if tail.rows.is_some() { vec![0; conv.out_c] } else { tail.offsets.clone() };
         let of_phases = pack::conv_transpose2d_i8_sums(&conv, get);
-        let offset = |(i, sum): (usize, &i64)| biases[i % conv.out_c] - (*sum as i32) * i32::from(zero);
+        // Of zeros that are chosen when the input is seen, the sums alone.
+        let by = if tail.rows.is_some() { -1 } else { i32::from(zero) };
+        tail.rows = tail.rows.map(|[scale, _]| [scale, f32::from(zero)]);
+        let offset = |(i, sum): (usize, &i64)| biases[i % conv.out_c] - (*sum as i32) * by;
         tail.offsets = of_phases.iter().enumerate().map(offset).collect();
         assert_eq!(tail.offsets.len(), conv.stride[0] * conv.stride[1] * conv.out_c);
         let mut packed = vec![9; pack::conv_transpose2d_i8_len(&conv).unwrap()];
@@ -475,17 +490,19 @@ fn products_of_rows_with_scales_of_their_own() {
         let shape = DynamicRows { rows: m, columns: k, choice: Choice::Nearer, is_shared: m == 17, range: [0, 255] };
         let mut first: Option<(Vec<u8>, Vec<f32>, Vec<f32>)> = None;
         for engine in engines() {
-            let (mut chosen, mut bytes) = (vec![0.0; 2 * m], vec![0; m * k]);
+            let count = if shape.is_shared { 1 } else { m };
+            let (mut chosen, mut bytes) = (vec![0.0; 2 * count], vec![0; m * k]);
             choose_rows(&engine, &shape, &x, &mut chosen).unwrap();
             quantize_rows(&engine, &shape, &x, &chosen, &mut bytes).unwrap();
             let number = |row: usize, k_: usize| {
-                (f64::from(bytes[row * k + k_]) - f64::from(chosen[m + row])) * f64::from(chosen[row])
+                let own = row % count;
+                (f64::from(bytes[row * k + k_]) - f64::from(chosen[count + own])) * f64::from(chosen[own])
             };
             for (i, &x) in x.iter().enumerate() {
                 let error = (number(i / k, i % k) - f64::from(x)).abs();
-                assert!(error <= f64::from(chosen[i / k]) * 0.51, "{engine:?}: {x} is off by {error}");
+                assert!(error <= f64::from(chosen[i / k % count]) * 0.51, "{engine:?}: {x} is off by {error}");
             }
-            let rows = RowScales { scales: &chosen[..m], zeros: &chosen[m..] };
+            let rows = RowScales { scales: &chosen[..count], zeros: &chosen[count..] };
             let (mut by_groups, mut by_columns) = (vec![0.0; m * n], vec![0.0; m * n]);
             let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
             gemm_groups(&engine, m, &bytes, (matrix, &groups), &mut by_groups, &tail).unwrap();
@@ -506,9 +523,9 @@ fn products_of_rows_with_scales_of_their_own() {
                 };
                 // What the zero of the row adds is taken away from the sums of bytes, in f32.
                 let parts = |weight: &dyn Fn(usize) -> f64| {
-                    let zero = f64::from(chosen[m + row]);
+                    let zero = f64::from(chosen[count + row % count]);
                     let part = |at: usize| (f64::from(bytes[row * k + at]) + zero) * weight(at).abs();
-                    (0..k).map(part).sum::<f64>() * f64::from(chosen[row])
+                    (0..k).map(part).sum::<f64>() * f64::from(chosen[row % count])
                 };
                 let in_group = |at: usize| f64::from(group_scale(at / pack::GROUP, column)) * less_zero(at, column);
                 let in_column = |at: usize| f64::from(column_scale(column)) * f64::from(integers[at * n + column]);
@@ -605,4 +622,21 @@ fn softmax_of_bytes() {
             softmax_u8(engine, rows, columns, &table, &x, y, to).unwrap();
         });
     }
+}
+
+#[test]
+fn windows_over_rows_with_scales_of_their_own_are_refused() {
+    let conv = Conv2d::new([1, 2, 2, 4], 1, [1, 1]);
+    let tail = QuantTail {
+        offsets: &[0],
+        scales: &[1.0],
+        rows: Some(RowScales { scales: &[1.0; 4], zeros: &[0.0; 4] }),
+        bias: None,
+        inner: None,
+        residual: None,
+        activation: Activation::None,
+    };
+    let mut out = vec![0.0; 4];
+    let error = conv2d_u8(&Engine::new(1), &conv, 0, &[0; 16], &[0; 64], (&mut out).into(), &tail);
+    assert_eq!(error, Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: 4 }));
 }

@@ -100,12 +100,13 @@ pub struct Integers {
     pub offsets: TensorId,
     /// The number that one unit of each column's sum stands for; not of weights in groups, which have their scales among them.
     pub scales: Option<TensorId>,
-    /// What [`RowScales`] chose for the rows of the left side.
+    /// What [`RowScales`] chose for the rows of the left side; of a convolution the same for all.
     pub rows: Option<TensorId>,
     pub inner: Option<Inner>,
 }
 
-/// The scale and the zero that each row of `x`, its last dimension, is rounded with: `y` is `[2, rows]`.
+/// The scale and the zero that each row of `x`, its last dimension, is rounded with: `y` is `[2, rows]`, or `[2, 1]` if all rows
+/// have the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowScales {
     pub x: TensorId,
@@ -126,7 +127,7 @@ pub enum Choice {
     Nearer,
 }
 
-/// Rows of `x` as bytes, each with the scale and the zero of its own that are in `scales`.
+/// Rows of `x` as bytes, each with the scale and the zero of its own that are in `scales`, or with those of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoundRows {
     pub x: TensorId,

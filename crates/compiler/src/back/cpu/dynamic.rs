@@ -1,5 +1,5 @@
 //! Rows that are rounded to bytes with scales that are chosen when they are seen: three operators in a row, one that chooses,
-//! one that rounds and one that makes numbers of the integers again.
+//! one that rounds and one that makes numbers of the integers again. Pictures have one scale for all of their rows.
 
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::Choice;
@@ -158,19 +158,17 @@ pub(super) fn is_taken(graph: &Graph, choose: NodeId) -> bool {
     !results.iter().chain(&rounded).any(is_returned)
 }
 
-/// Whether a value is made of rows that were rounded so, whose last dimension is still that of the rows.
-pub(super) fn has_rounded_rows(graph: &Graph, value: ValueId) -> bool {
+/// What was chosen for the rows that a value is made of, if they were rounded so and its last dimension is still that of the
+/// rows.
+pub(super) fn rounded_rows(graph: &Graph, value: ValueId) -> Option<Chosen> {
     let mut value = value;
     loop {
-        let Def::Result(node, 0) = graph.values[value].def else { return false };
+        let Def::Result(node, 0) = graph.values[value].def else { return None };
         let call = Call::new(graph, node);
         if role(call.name()) == Some(Role::Dequantize) {
-            return choice_of(graph, node).is_some();
+            return chosen(graph, choice_of(graph, node)?);
         }
-        match keeps_rows(&call) {
-            Some(source) => value = source,
-            None => return false,
-        }
+        value = keeps_rows(&call)?;
     }
 }
 

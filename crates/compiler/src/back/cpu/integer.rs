@@ -31,7 +31,7 @@ const MAX_REACH: usize = 128;
 pub(super) enum IntegerProduct {
     /// Of numbers that are held as bytes, and of weights of 8 bits with their zero at 0, each output channel with a scale.
     Static,
-    /// Of rows with scales of their own, and such weights.
+    /// Of rows with scales that are chosen when they are seen, and such weights.
     Rows,
     /// Of such rows, and of weights of 4 or 8 bits with a scale for each group.
     Groups { is_four_bits: bool },
@@ -62,8 +62,10 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         (_, [k, _]) => *k <= MAX_QUANT_K / 2,
         _ => false,
     };
-    let has_rows = call.name() != "aten::convolution" && dynamic::has_rounded_rows(graph, input);
-    let groups = groups_of(constant).filter(|_| has_rows && fits);
+    let is_matrix = call.name() != "aten::convolution";
+    // Windows see many rows: what lies outside has one zero.
+    let has_rows = dynamic::rounded_rows(graph, input).is_some_and(|chosen| is_matrix || chosen.is_shared);
+    let groups = groups_of(constant).filter(|_| is_matrix && has_rows && fits);
     if let Some(Groups { is_four_bits: true, .. }) = groups {
         return Some(IntegerProduct::Groups { is_four_bits: true });
     }

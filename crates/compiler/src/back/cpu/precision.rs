@@ -17,6 +17,9 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
     }
     match integer_product(graph, model, node) {
         Some(IntegerProduct::Static) => return Some("int8, weights of 8 bits".to_owned()),
+        Some(IntegerProduct::Rows) if name == "aten::convolution" => {
+            return Some("int8 with a scale that is chosen when it runs, weights of 8 bits".to_owned());
+        }
         Some(IntegerProduct::Rows) => return Some("int8 rows, weights of 8 bits".to_owned()),
         Some(IntegerProduct::Groups { is_four_bits: true }) => return Some("int8 rows, weights of 4 bits".to_owned()),
         Some(IntegerProduct::Groups { .. }) => return Some("int8 rows, weights of 8 bits by group".to_owned()),
@@ -61,7 +64,7 @@ fn of_table(graph: &Graph, model: &Model, table: ValueId) -> Option<String> {
 
 /// Why a product is computed in floats, if its input or its weights are integers.
 fn of_floats(graph: &Graph, model: &Model, input: ValueId, weight: ValueId) -> Option<String> {
-    let is_quantized = bytes_of(graph, input).is_some() || dynamic::has_rounded_rows(graph, input);
+    let is_quantized = bytes_of(graph, input).is_some() || dynamic::rounded_rows(graph, input).is_some();
     let constant = match graph.values[weight].def {
         Def::Constant(id) => Some(&model.constants[id]),
         _ => None,

@@ -53,13 +53,11 @@ impl Lowering<'_> {
             }
             _ => {}
         }
-        // Sums wrap around in between; what comes out fits.
-        let bits: Vec<f32> = offsets.iter().map(|offset| f32::from_bits(*offset as u32)).collect();
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
         let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
         tail.activation = nodes.activation;
         tail.integers = Some(cpu::Integers {
-            offsets: self.plan.vector("offsets", &bits)?,
+            offsets: self.plan.vector("offsets", &bits_of(&offsets))?,
             scales: Some(self.plan.vector("scales", &scales)?),
             rows: None,
             inner,
@@ -73,4 +71,9 @@ impl Lowering<'_> {
         }
         Ok((tail, to))
     }
+}
+
+/// Sums as the bits of `i32`. They wrap around in between; what comes out of a product fits.
+pub(super) fn bits_of(sums: &[i64]) -> Vec<f32> {
+    sums.iter().map(|sum| f32::from_bits(*sum as u32)).collect()
 }

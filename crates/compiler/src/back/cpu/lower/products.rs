@@ -7,10 +7,12 @@ use crate::error::Error;
 use crate::graph::{Constant, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
-use super::super::integer::{IntegerProduct, Integers, WeightsAlone};
+use super::super::integer::{IntegerProduct, Integers, WeightsAlone, scales};
 use super::super::view::View;
 use super::super::{constants, error};
 use super::Lowering;
+use super::integer::bits_of;
+use super::rounded::Rows;
 
 impl Lowering<'_> {
     pub(super) fn convolution(&mut self, id: NodeId) -> Result<(), Error> {
@@ -19,8 +21,16 @@ impl Lowering<'_> {
         let shape = call.shape(input)?;
         let rank = shape.len().saturating_sub(2);
         let order = channels_last(shape.len());
-        let is_integer = self.fusion.integers.contains_key(&id);
-        let x = if is_integer { self.held_in_order(input, &order)? } else { self.in_order(input, &order)? };
+        let product = self.fusion.integers.get(&id).copied();
+        let is_integer = product.is_some();
+        let (x, chosen) = match product {
+            None => (self.in_order(input, &order)?, None),
+            Some(IntegerProduct::Static) => (self.held_in_order(input, &order)?, None),
+            Some(IntegerProduct::Rows | IntegerProduct::Groups { .. }) => {
+                let Rows { bytes, chosen } = self.rounded_rows(input)?;
+                (self.reordered(&bytes, &order)?, Some(chosen))
+            }
+        };
         let constant = self.constant_of(weight).ok_or_else(|| call.missing("weight", "a constant"))?;
         let sizes = constant.sizes()?;
         let groups = call.int("groups").and_then(|groups| u32::try_from(groups).ok()).unwrap_or(1);
@@ -101,7 +111,13 @@ impl Lowering<'_> {
             } else {
                 (sizes.first().copied().unwrap_or(0), integers.sums(&sizes, sizes.iter().skip(1).product::<usize>()))
             };
-            self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?
+            match chosen {
+                Some(chosen) => {
+                    let scales = self.plan.vector("scales", &scales(constant, columns)?)?;
+                    (self.rows_tail(id, &chosen, &bits_of(&sums), Some(scales))?, None)
+                }
+                None => self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?,
+            }
         } else {
             (self.tail(id, Some(&order))?, None)
         };

@@ -4,29 +4,30 @@ use half::f16;
 use rushlight_engine::pack;
 use rushlight_format::cpu::{
     Affine, Binary, Elementwise, Instruction, Integers as CpuIntegers, Matmul, Operand, RoundRows, RowScales, Step,
-    Tail,
+    Tail, TensorId,
 };
 
 use crate::error::Error;
 use crate::graph::{Constant, Expr, NodeId, ValueId};
 
 use super::super::call::Call;
-use super::super::dynamic::{self, Role};
+use super::super::dynamic::{self, Chosen, Role};
 use super::super::error;
 use super::super::integer::{IntegerProduct, Integers, group_parameters, scales};
 use super::super::view::View;
 use super::Lowering;
+use super::integer::bits_of;
 
 /// Rows as bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    /// In row-major order. What they stand for is in `chosen`.
-    bytes: View,
-    /// `[2, rows]`, scales and then zeros.
-    chosen: View,
+    /// In row-major order, if not all rows have the same scale. What they stand for is in `chosen`.
+    pub(super) bytes: View,
+    /// `[2, rows]`, scales and then zeros, or `[2, 1]`.
+    pub(super) chosen: View,
 }
 
-/// What bytes are taken for whose rows have scales of their own.
+/// What bytes are taken for whose scales are chosen later.
 const BYTES: Affine = Affine::new(1.0, 0, [0, 255]);
 
 impl Lowering<'_> {
@@ -40,8 +41,11 @@ impl Lowering<'_> {
         let chosen = dynamic::chosen(self.graph, choose).ok_or_else(|| error("scales that are not for bytes"))?;
         match role {
             Role::Choose => {
-                let x = self.dense(chosen.x)?;
-                let rows = x.shape.split_last().map_or(Expr::Int(1), |(_, outer)| Expr::product(outer));
+                let x = self.rows_to_round(&chosen)?;
+                let rows = match x.shape.split_last() {
+                    Some((_, outer)) if !chosen.is_shared => Expr::product(outer),
+                    _ => Expr::Int(1),
+                };
                 let y = self.plan.dense(vec![Expr::Int(2), rows])?;
                 let step = RowScales {
                     x: self.plan.tensor(&x)?,
@@ -56,9 +60,8 @@ impl Lowering<'_> {
             Role::Round => {
                 let scales = Call::new(self.graph, choose).result()?;
                 let view = self.chosen.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
-                let x = self.dense(chosen.x)?;
-                let order = (0..x.shape.len()).collect();
-                let bytes = self.plan.ordered_as(x.shape.clone(), order, Some(BYTES))?;
+                let x = self.rows_to_round(&chosen)?;
+                let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
                 let step = RoundRows {
                     x: self.plan.tensor(&x)?,
                     scales: self.plan.tensor(&view)?,
@@ -76,6 +79,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// What is rounded: where all of it has the same scale, as it lies in memory.
+    fn rows_to_round(&mut self, chosen: &Chosen) -> Result<View, Error> {
+        if chosen.is_shared { self.solid(chosen.x) } else { self.dense(chosen.x) }
+    }
+
     /// Whether a node shows rows in another shape.
     pub(super) fn shows_rows(&self, call: &Call<'_>) -> bool {
         dynamic::keeps_rows(call).is_some_and(|source| self.rows.contains_key(&source))
@@ -86,21 +94,27 @@ impl Lowering<'_> {
         let Rows { bytes, chosen } =
             self.rows.get(&source).cloned().ok_or_else(|| error("rows that are not rounded yet"))?;
         let shape = self.graph.tensor(result)?.shape.clone();
+        let bytes = self.in_rows(&bytes)?;
         let bytes = bytes.reshaped(&shape).ok_or_else(|| error("dense rows that cannot be reshaped"))?;
         self.rows.insert(result, Rows { bytes, chosen });
         Ok(())
     }
 
+    /// Bytes in row-major order.
+    fn in_rows(&mut self, bytes: &View) -> Result<View, Error> {
+        self.reordered(bytes, &(0..bytes.shape.len()).collect::<Vec<_>>())
+    }
+
     /// The numbers that rows stand for, for whoever does not take bytes.
     pub(super) fn numbers_of_rows(&mut self, rows: &Rows) -> Result<View, Error> {
-        let (last, outer) = rows.bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
-        let count = Expr::product(outer);
-        let matrix = [count.clone(), last.clone()];
-        let y = self.plan.dense(rows.bytes.shape.clone())?;
-        let (number, zeros) = (Expr::Int(1), rows.chosen.sliced(0, &Expr::Int(1), &Expr::Int(1)));
-        let column = [count, number];
+        let bytes = self.in_rows(&rows.bytes)?;
+        let (last, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
+        let matrix = [Expr::product(outer), last.clone()];
+        let y = self.plan.dense(bytes.shape.clone())?;
+        let zeros = rows.chosen.sliced(0, &Expr::Int(1), &Expr::Int(1));
+        let column = [rows.chosen.shape[1].clone(), Expr::Int(1)];
         let operands = vec![
-            self.plan.window(&rows.bytes, &matrix)?,
+            self.plan.window(&bytes, &matrix)?,
             self.plan.window(&rows.chosen, &column)?,
             self.plan.window(&zeros, &column)?,
         ];
@@ -114,6 +128,11 @@ impl Lowering<'_> {
         Ok(y)
     }
 
+    /// The rows that a product multiplies.
+    pub(super) fn rounded_rows(&self, value: ValueId) -> Result<Rows, Error> {
+        self.rows.get(&value).cloned().ok_or_else(|| error("rows that are not rounded"))
+    }
+
     /// A product of rows that have scales of their own.
     pub(super) fn rows_linear(
         &mut self,
@@ -123,7 +142,8 @@ impl Lowering<'_> {
         product: IntegerProduct,
     ) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let Rows { bytes, chosen } = self.rows.get(&a).cloned().ok_or_else(|| error("rows that are not rounded"))?;
+        let Rows { bytes, chosen } = self.rounded_rows(a)?;
+        let bytes = self.in_rows(&bytes)?;
         let sizes = constant.sizes()?;
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let too_large = || error("weights beyond all memory");
@@ -155,8 +175,8 @@ impl Lowering<'_> {
             (b, sums, None)
         } else {
             let entries = integers.entries();
-            let sum = |n: usize| (0..k).map(|k| i32::from(entries.get([k, n]))).sum::<i32>();
-            let sums = (0..n).map(|n| f32::from_bits(sum(n).cast_unsigned())).collect();
+            let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
+            let sums = bits_of(&sums);
             let len = pack::matrix_i8_len(k, n).ok_or_else(too_large)?;
             let scales = self.plan.vector("scales", &scales(constant, n)?)?;
             let b = self.plan.integers(&constant.name, len, move |to| {
@@ -166,20 +186,7 @@ impl Lowering<'_> {
             })?;
             (b, sums, Some(scales))
         };
-        let mut tail = Tail {
-            activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
-            integers: Some(CpuIntegers {
-                offsets: self.plan.vector("sums", &offsets)?,
-                scales,
-                rows: Some(self.plan.tensor(&chosen)?),
-                inner: None,
-            }),
-            ..Tail::default()
-        };
-        if let Some(bias) = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
-            let bias = self.dense(bias)?;
-            tail.bias = Some(self.plan.tensor(&bias)?);
-        }
+        let tail = self.rows_tail(id, &chosen, &offsets, scales)?;
         let result = self.result_of_tail(id)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let matrix = call.shape(call.result()?)?.to_vec();
@@ -188,6 +195,32 @@ impl Lowering<'_> {
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
+    }
+
+    /// What follows a product of rows with scales that were chosen; `offsets` are what the payload has for such products.
+    pub(super) fn rows_tail(
+        &mut self,
+        id: NodeId,
+        chosen: &View,
+        offsets: &[f32],
+        scales: Option<TensorId>,
+    ) -> Result<Tail, Error> {
+        let call = Call::new(self.graph, id);
+        let mut tail = Tail {
+            activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
+            integers: Some(CpuIntegers {
+                offsets: self.plan.vector("sums", offsets)?,
+                scales,
+                rows: Some(self.plan.tensor(chosen)?),
+                inner: None,
+            }),
+            ..Tail::default()
+        };
+        if let Some(bias) = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
+            let bias = self.dense(bias)?;
+            tail.bias = Some(self.plan.tensor(&bias)?);
+        }
+        Ok(tail)
     }
 }
 
