@@ -269,16 +269,18 @@ def quantized_dynamic_windows():
 
 @model
 def quantized_dynamic_forms():
-    """Dynamic int8 of other convolutions: depthwise, with groups, transposed, and of lines."""
+    """Dynamic int8 of other convolutions: depthwise, with groups, transposed, of lines, and one that needs floats."""
 
     class Forms(nn.Module):
         def __init__(self):
             super().__init__()
             self.depthwise, self.groups = nn.Conv2d(8, 8, 5, padding=2, groups=8), nn.Conv2d(8, 12, 3, groups=2)
             self.transposed = nn.ConvTranspose2d(8, 6, 3, stride=(1, 2), padding=1, groups=2)
-            self.lines = nn.Conv1d(8, 5, 3, padding=2, dilation=2)
-            layers = [self.depthwise, self.groups, self.transposed, self.lines]
-            self.weights = nn.ModuleList([Integers(layer.weight, axis) for layer, axis in zip(layers, [0, 0, 1, None])])
+            self.lines, self.mixed = nn.Conv1d(8, 5, 3, padding=2, dilation=2), nn.Conv2d(8, 4, 1)
+            layers = [self.depthwise, self.groups, self.transposed, self.lines, self.mixed]
+            # The last one has a scale for each input channel.
+            axes = [0, 0, 1, None, 1]
+            self.weights = nn.ModuleList([Integers(layer.weight, axis) for layer, axis in zip(layers, axes)])
             for layer in layers:
                 layer.weight = None
 
@@ -288,6 +290,7 @@ def quantized_dynamic_forms():
             y = rounded_as_seen(y.relu())
             wide = convolve.conv_transpose2d(y, own[2], self.transposed.bias, (1, 2), 1, 0, 2)
             line = convolve.conv1d(rounded_as_seen(x[:, :, 1]), own[3], self.lines.bias, 1, 2, 2)
-            return convolve.conv2d(y, own[1], self.groups.bias, groups=2), wide, line
+            mixed = convolve.conv2d(y, own[4], self.mixed.bias)
+            return convolve.conv2d(y, own[1], self.groups.bias, groups=2), wide, line, mixed
 
     return Model(Forms(), [(uniform(2, 8, 9, 12),) for _ in range(2)], tolerance=LEVEL)

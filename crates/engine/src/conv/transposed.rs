@@ -65,6 +65,31 @@ impl ConvTranspose2d {
         conv.phases(0).flat_map(move |phase_h| conv.phases(1).map(move |phase_w| [phase_h, phase_w]))
     }
 
+    /// The rows of a phase.
+    pub(crate) fn rows_of<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseRows<'a, T> {
+        let (out_h, out_w) = (self.out_h(), self.out_w());
+        let lines = phase_h.positions(out_h, self.stride[0]);
+        let window = Window {
+            input,
+            in_size: [1, self.in_h, self.in_w],
+            out_size: [1, lines, phase_w.positions(out_w, self.stride[1])],
+            kernel: [1, phase_h.taps, phase_w.taps],
+            stride: [1; 3],
+            dilation: [1, phase_h.dilation, phase_w.dilation],
+            shift: [0, phase_h.shift, phase_w.shift],
+            pixel: self.in_stride,
+            channels: self.in_c / self.groups,
+        };
+        let place = Place {
+            first: phase_h.first * out_w + phase_w.first,
+            step: self.stride[1],
+            line: self.stride[0] * out_w,
+            lines_per_image: lines.max(1),
+            image: out_h * out_w,
+        };
+        PhaseRows { window, place }
+    }
+
     /// That every size makes sense and that slices of so many elements hold the feature maps. Returns the pixels of the
     /// output.
     pub(crate) fn check(&self, input: usize, out: usize) -> Result<usize, Error> {
@@ -86,16 +111,22 @@ impl ConvTranspose2d {
     }
 }
 
+/// The rows of the product that a phase is, and where their results lie.
+pub(crate) struct PhaseRows<'a, T> {
+    pub(crate) window: Window<'a, T>,
+    pub(crate) place: Place,
+}
+
 /// One phase along one axis: output positions `first + t * stride`, input positions `t + shift + tap * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Phase {
-    pub(crate) first: usize,
+    first: usize,
     /// The kernel's taps that this phase sees: `first_tap + i * tap_step` for i below `taps`.
     pub(crate) first_tap: usize,
     pub(crate) tap_step: usize,
     pub(crate) taps: usize,
-    pub(crate) shift: isize,
-    pub(crate) dilation: isize,
+    shift: isize,
+    dilation: isize,
 }
 
 impl Phase {
@@ -120,7 +151,7 @@ impl Phase {
     }
 
     /// How many of `out` positions are of this phase.
-    pub(crate) fn positions(&self, out: usize, stride: usize) -> usize {
+    fn positions(&self, out: usize, stride: usize) -> usize {
         out.saturating_sub(self.first).div_ceil(stride)
     }
 }
@@ -143,28 +174,15 @@ pub fn conv_transpose2d<'w>(
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
     tail.check(pixels, conv.out_c)?;
-    let (out_h, out_w) = (conv.out_h(), conv.out_w());
-    let (channels, columns) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
-    for [phase_h, phase_w] in conv.phase_pairs() {
-        let taps = phase_h.taps * phase_w.taps;
-        let len = crate::pack::matrix_f32_len(taps * channels, columns).unwrap_or(0) * conv.groups;
+    for phase in conv.phase_pairs() {
+        let PhaseRows { window, place } = conv.rows_of(phase, input);
+        let columns = conv.out_c / conv.groups;
+        let len = crate::pack::matrix_f32_len(window.taps() * window.channels, columns).unwrap_or(0) * conv.groups;
         let (own, rest) = packed.split_at(len);
         packed = rest;
-        let lines = phase_h.positions(out_h, conv.stride[0]);
-        let rows_per_line = phase_w.positions(out_w, conv.stride[1]);
-        let rows = Window {
-            input,
-            in_size: [1, conv.in_h, conv.in_w],
-            out_size: [1, lines, rows_per_line],
-            kernel: [1, phase_h.taps, phase_w.taps],
-            stride: [1; 3],
-            dilation: [1, phase_h.dilation, phase_w.dilation],
-            shift: [0, phase_h.shift, phase_w.shift],
-            pixel: conv.in_stride,
-            channels,
-        };
+        let [_, lines, rows_per_line] = window.out_size;
         let product = Product {
-            rows: &rows,
+            rows: &window,
             lines: conv.batch * lines,
             rows_per_line,
             groups: conv.groups,
@@ -172,13 +190,7 @@ pub fn conv_transpose2d<'w>(
             packed: own,
             out: out.as_mut_ptr(),
             out_stride: conv.out_stride,
-            place: Place {
-                first: phase_h.first * out_w + phase_w.first,
-                step: conv.stride[1],
-                line: conv.stride[0] * out_w,
-                lines_per_image: lines.max(1),
-                image: out_h * out_w,
-            },
+            place,
             steps: tail.steps(),
         };
         // SAFETY: the sizes were checked above, and the phase's positions are within the output.

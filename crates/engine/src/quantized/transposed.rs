@@ -1,9 +1,8 @@
 //! Transposed convolution of bytes, a phase at a time as that of floats is.
 
-use crate::conv::window::Window;
+use crate::conv::transposed::PhaseRows;
 use crate::error::{Error, at_least, size};
 use crate::pack::quads;
-use crate::product::Place;
 use crate::{ConvTranspose2d, Engine};
 
 use super::product::{ByteProduct, MAX_PAD, MAX_POINTERS};
@@ -41,40 +40,21 @@ pub fn conv_transpose2d_u8(
     if taps > MAX_POINTERS / 16 || quads(channels) > MAX_PAD || taps.saturating_mul(quads(channels)) > MAX_QUANT_K {
         return Err(Error::Size { what: "a window of bytes" });
     }
-    let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let mut packed = packed;
-    for ([phase_h, phase_w], offsets) in conv.phase_pairs().zip(tail.offsets.chunks_exact(conv.out_c)) {
-        let taps = phase_h.taps * phase_w.taps;
-        let (own, rest) = packed.split_at(crate::pack::phase_i8_len(conv, taps).unwrap_or(0));
+    for (phase, offsets) in conv.phase_pairs().zip(tail.offsets.chunks_exact(conv.out_c)) {
+        let PhaseRows { window, place } = conv.rows_of(phase, input);
+        let (own, rest) = packed.split_at(crate::pack::phase_i8_len(conv, window.taps()).unwrap_or(0));
         packed = rest;
-        let lines = phase_h.positions(out_h, conv.stride[0]);
-        let rows_per_line = phase_w.positions(out_w, conv.stride[1]);
-        let rows = BytePixels(Window {
-            input,
-            in_size: [1, conv.in_h, conv.in_w],
-            out_size: [1, lines, rows_per_line],
-            kernel: [1, phase_h.taps, phase_w.taps],
-            stride: [1; 3],
-            dilation: [1, phase_h.dilation, phase_w.dilation],
-            shift: [0, phase_h.shift, phase_w.shift],
-            pixel: conv.in_stride,
-            channels,
-        });
+        let [_, lines, rows_per_line] = window.out_size;
         let product = ByteProduct {
-            rows: &rows,
+            rows: &BytePixels(window),
             lines: conv.batch * lines,
             rows_per_line,
             groups: conv.groups,
             columns,
             packed: own,
             out_stride: conv.out_stride,
-            place: Place {
-                first: phase_h.first * out_w + phase_w.first,
-                step: conv.stride[1],
-                line: conv.stride[0] * out_w,
-                lines_per_image: lines.max(1),
-                image: out_h * out_w,
-            },
+            place,
             steps: QuantTail { offsets, ..*tail }.steps(&out),
             out: out.start(),
             zero,

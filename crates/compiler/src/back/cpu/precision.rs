@@ -45,9 +45,29 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
     }
     match (bytes.is_empty(), others.first()) {
         (true, _) => None,
+        (false, None) if gives_bytes_to_bytes(name) && !is_rounded(graph, &call) => {
+            Some("f32: its result is not rounded".to_owned())
+        }
         (false, None) => Some("int8".to_owned()),
         (false, Some(float)) => Some(format!("f32: `{}` is not quantized", graph.values[*float].name)),
     }
+}
+
+/// Whether an operator takes bytes only if its result becomes bytes.
+fn gives_bytes_to_bytes(name: &str) -> bool {
+    matches!(name, "aten::_softmax" | "aten::upsample_bilinear2d.vec")
+}
+
+/// Whether nothing but rounding to bytes uses what a node gives.
+fn is_rounded(graph: &Graph, call: &Call<'_>) -> bool {
+    let Ok(result) = call.result() else { return false };
+    let mut uses = 0;
+    graph.for_each_use(&mut |value| uses += usize::from(value == result));
+    let rounds = |node: &NodeId| {
+        let user = Call::new(graph, *node);
+        quant::is_quantize(user.name()) && user.optional("input") == Some(result)
+    };
+    uses == 1 && graph.blocks[graph.body].nodes.iter().any(rounds)
 }
 
 /// What the rows of a table of integers become.
