@@ -143,6 +143,18 @@ def test_pictures_become_larger_in_integers():
     assert seen == of_integers
 
 
+def test_pictures_become_larger_in_integers_without_torchao():
+    torch.manual_seed(6)
+    model, calibration = Decoder().eval(), [(torch.randn(1, 3, 9, 7),) for _ in range(3)]
+    with torch.no_grad():
+        floats = model(*calibration[0])
+    for scheme in ("int8", "int8-dynamic"):
+        program = rushlight.export(model, calibration[0], quantize=scheme, calibration=calibration, backend="cpu")
+        layers = program.quantization.layers
+        assert len(layers) == 4 and all(layer.kept is None and layer.weight_snr > 30 for layer in layers), scheme
+        assert (program(*calibration[0]) - floats).abs().max() <= 0.05 * floats.abs().max(), scheme
+
+
 def test_dynamic_convolutions():
     model, calibration = block(), batches()
     program = quantized(model, CpuQuantizer(Int8(dynamic=True)), calibration)
