@@ -606,9 +606,9 @@ pub(crate) fn phase_i8_len(conv: &ConvTranspose2d, taps: usize) -> Option<usize>
     matrix_i8_len(rows, conv.out_c / groups)?.checked_mul(groups)
 }
 
-/// Packs the weights of a transposed convolution of bytes, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed
-/// by `get(i, o, h, w)`, into memory of [`conv_transpose2d_i8_len`], all of which is written. For each phase of the output,
-/// height before width, the taps that it sees follow one another as the weights of a convolution.
+/// Packs the weights of a transposed convolution of bytes, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and
+/// addressed by `get(i, o, h, w)`, into memory of [`conv_transpose2d_i8_len`], all of which is written. For each phase
+/// of the output, height before width, the taps that it sees follow one another as the weights of a convolution.
 ///
 /// # Panics
 /// When `packed` has another length.
@@ -638,8 +638,8 @@ pub fn conv_transpose2d_i8_into(
     }
 }
 
-/// For each phase of a transposed convolution the sums of the weights of each output channel, `[phases][out_c]`, addressed as
-/// in [`conv_transpose2d_i8_into`].
+/// For each phase of a transposed convolution the sums of the weights of each output channel, `[phases][out_c]`,
+/// addressed as in [`conv_transpose2d_i8_into`].
 pub fn conv_transpose2d_i8_sums(conv: &ConvTranspose2d, get: impl Fn(usize, usize, usize, usize) -> i8) -> Vec<i64> {
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);

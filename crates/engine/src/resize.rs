@@ -99,8 +99,8 @@ impl Job for Lines<'_> {
 }
 
 impl Resize {
-    /// That an input of so many elements holds the feature map, and has a pixel if the output has. Returns the elements of
-    /// the output.
+    /// That an input of so many elements holds the feature map, and has a pixel if the output has. Returns the elements
+    /// of the output.
     pub(crate) fn check(&self, input: usize) -> Result<usize, Error> {
         let &Self { batch, in_h, in_w, channels, out_h, out_w, .. } = self;
         at_least("x", input, size("x", &[batch, in_h, in_w, channels])?)?;

@@ -11,8 +11,8 @@ pub enum Scheme {
     /// between products is computed in integers as well.
     #[default]
     Int8,
-    /// Weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen when the program runs: for each row of
-    /// a linear layer, and for all that a convolution sees.
+    /// Weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen when the program runs: for each
+    /// row of a linear layer, and for all that a convolution sees.
     Int8Dynamic,
     /// Likewise for linear layers alone, with weights of 4 bits in groups.
     FourBitDynamic,

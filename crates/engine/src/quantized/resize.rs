@@ -10,8 +10,8 @@ use super::tail::{Affine, Levels};
 /// Bytes for which a task is worth handing over.
 const LEAST: usize = 16 << 10;
 
-/// Resizes, with PyTorch's coordinates. The nearest pixels are moved as they are; other results are of bytes that stand for
-/// something else perhaps, and are multiplied and added one by one in `f32`, not fused.
+/// Resizes, with PyTorch's coordinates. The nearest pixels are moved as they are; other results are of bytes that stand
+/// for something else perhaps, and are multiplied and added one by one in `f32`, not fused.
 ///
 /// # Errors
 /// When a slice is too short, or the input has no pixel and the output has.

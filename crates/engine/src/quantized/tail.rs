@@ -24,8 +24,8 @@ pub struct Affine {
 #[derive(Debug, Clone, Copy)]
 pub struct QuantTail<'a> {
     /// What the integer sum of each column begins with: less the zero of the left side times the sum of the column's
-    /// weights, for a start. With [`rows`](Self::rows), it is the sum of the column's weights. Each phase of a transposed
-    /// convolution has its own.
+    /// weights, for a start. With [`rows`](Self::rows), it is the sum of the column's weights. Each phase of a
+    /// transposed convolution has its own.
     pub offsets: &'a [i32],
     /// The number that one unit of each column's sum stands for.
     pub scales: &'a [f32],

@@ -10,8 +10,8 @@ use super::rows::BytePixels;
 use super::{MAX_QUANT_K, QuantOut, QuantTail};
 
 /// Computes `out = tail(transposed convolution of input)` with weights packed by
-/// [`pack::conv_transpose2d_i8_into`](crate::pack::conv_transpose2d_i8_into). Pixels outside the input have the byte `zero`.
-/// Each phase sees other weights: the tail's offsets are `[phases][out_c]`, in the order of
+/// [`pack::conv_transpose2d_i8_into`](crate::pack::conv_transpose2d_i8_into). Pixels outside the input have the byte
+/// `zero`. Each phase sees other weights: the tail's offsets are `[phases][out_c]`, in the order of
 /// [`pack::conv_transpose2d_i8_sums`](crate::pack::conv_transpose2d_i8_sums).
 ///
 /// # Errors

@@ -94,9 +94,10 @@ pub struct Tail {
 /// What a product of bytes needs: its sums are `i32`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integers {
-    /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the left
-    /// side times the sum of the column's weights; `[phases, columns]` of a transposed convolution. With `rows`, it is the sum
-    /// of the column's weights alone; of weights in groups that of the numbers that they stand for, as `f32`.
+    /// What the sum of each column begins with, the bits of `i32`: its bias in units of the sum, less the zero of the
+    /// left side times the sum of the column's weights; `[phases, columns]` of a transposed convolution. With `rows`,
+    /// it is the sum of the column's weights alone; of weights in groups that of the numbers that they stand for, as
+    /// `f32`.
     pub offsets: TensorId,
     /// The number that one unit of each column's sum stands for; not of weights in groups, which have their scales among them.
     pub scales: Option<TensorId>,
@@ -105,8 +106,8 @@ pub struct Integers {
     pub inner: Option<Inner>,
 }
 
-/// The scale and the zero that each row of `x`, its last dimension, is rounded with: `y` is `[2, rows]`, or `[2, 1]` if all rows
-/// have the same.
+/// The scale and the zero that each row of `x`, its last dimension, is rounded with: `y` is `[2, rows]`, or `[2, 1]` if
+/// all rows have the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowScales {
     pub x: TensorId,

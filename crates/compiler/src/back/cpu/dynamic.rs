@@ -158,8 +158,8 @@ pub(super) fn is_taken(graph: &Graph, choose: NodeId) -> bool {
     !results.iter().chain(&rounded).any(is_returned)
 }
 
-/// What was chosen for the rows that a value is made of, if they were rounded so and its last dimension is still that of the
-/// rows.
+/// What was chosen for the rows that a value is made of, if they were rounded so and its last dimension is still that
+/// of the rows.
 pub(super) fn rounded_rows(graph: &Graph, value: ValueId) -> Option<Chosen> {
     let mut value = value;
     loop {

@@ -232,8 +232,8 @@ fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> bool {
     columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.iter().all(|zero| *zero == 0)
 }
 
-/// What a value stands for that is held as bytes: one that was dequantized, and then at most picked from or seen in another
-/// arrangement.
+/// What a value stands for that is held as bytes: one that was dequantized, and then at most picked from or seen in
+/// another arrangement.
 pub(super) fn bytes_of(graph: &Graph, value: ValueId) -> Option<Affine> {
     let mut value = value;
     loop {

@@ -15,8 +15,9 @@ use super::Lowering;
 const MOST_BIAS: f64 = (1u32 << 30) as f64;
 
 impl Lowering<'_> {
-    /// What follows a product of bytes of `x`, whose result lies in memory in some order (row-major if `None`), and what the
-    /// result is held as. `sums` are those of the weights of each column; each phase of a transposed convolution has its own.
+    /// What follows a product of bytes of `x`, whose result lies in memory in some order (row-major if `None`), and
+    /// what the result is held as. `sums` are those of the weights of each column; each phase of a transposed
+    /// convolution has its own.
     pub(super) fn integer_tail(
         &mut self,
         id: NodeId,

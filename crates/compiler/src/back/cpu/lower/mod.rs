@@ -342,8 +342,9 @@ impl<'a> Lowering<'a> {
         Some((affine_of(&call)?, call.result().ok()?))
     }
 
-    /// What a node computes with that takes bytes if it is to give bytes: its input, as bytes if that is how it is held and the
-    /// node's result is rounded, and as floats otherwise. With it what the bytes of the result are, and which value they are.
+    /// What a node computes with that takes bytes if it is to give bytes: its input, as bytes if that is how it is held
+    /// and the node's result is rounded, and as floats otherwise. With it what the bytes of the result are, and which
+    /// value they are.
     fn rounded_with(
         &mut self,
         input: ValueId,

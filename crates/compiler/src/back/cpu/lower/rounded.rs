@@ -197,7 +197,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What follows a product of rows with scales that were chosen; `offsets` are what the payload has for such products.
+    /// What follows a product of rows with scales that were chosen; `offsets` are what the payload has for such
+    /// products.
     pub(super) fn rows_tail(
         &mut self,
         id: NodeId,
