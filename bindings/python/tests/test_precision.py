@@ -72,6 +72,41 @@ def test_inputs_are_rounded_at_most_to_bf16(batch):
     assert min((got - exact).abs().max(), (got - expected(x)).abs().max()) <= spread
 
 
+class Chained(nn.Module):
+    """What may be bf16 between products: windows of one channel, gates, residuals, pools, means and normalised rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 24, 3, stride=2, padding=1)
+        self.expand = nn.Conv2d(24, 96, 1)
+        self.windows = nn.Conv2d(96, 96, 5, padding=2, groups=96)
+        self.squeeze, self.excite = nn.Conv2d(96, 24, 1), nn.Conv2d(24, 96, 1)
+        self.project = nn.Conv2d(96, 24, 1)
+        self.norm = nn.LayerNorm(48)
+        self.inner, self.outer = nn.Linear(48, 192), nn.Linear(192, 48)
+
+    def forward(self, x):
+        x = nn.functional.hardswish(self.stem(x))
+        y = nn.functional.hardswish(self.windows(nn.functional.relu6(self.expand(x))))
+        gate = nn.functional.hardsigmoid(self.excite(torch.relu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        x = x + self.project(y * gate)
+        x = torch.cat([nn.functional.max_pool2d(x, 3, 2, 1), nn.functional.avg_pool2d(x, 2)], 1)
+        x = x.flatten(2).transpose(1, 2)
+        return x + self.outer(nn.functional.gelu(self.inner(self.norm(x))))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_are_nearer_than_those_of_a_model_in_bf16(threads):
+    torch.manual_seed(0)
+    model, x = Chained().eval(), torch.randn(2, 3, 44, 60)
+    program = rushlight.load(rushlight.export(model, (x,), backend="cpu", precision="bf16").buffer, threads=threads)
+    with torch.no_grad():
+        exact, rough = model(x), copy.deepcopy(model).bfloat16()(x.bfloat16()).float()
+    got = torch.from_dlpack(program(x))
+    assert (got - exact).abs().max() <= (rough - exact).abs().max()
+    assert (got - exact).square().mean() <= (rough - exact).square().mean()
+
+
 @pytest.mark.parametrize("precision", TYPES)
 def test_the_file_has_half_the_weights(precision):
     model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).eval()

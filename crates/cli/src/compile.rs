@@ -47,7 +47,7 @@ pub struct Compile {
     backends: Vec<String>,
 
     /// What the backend `cpu` rounds weights to. Sums are in f32; with bf16, processors that multiply pairs of it round
-    /// what is multiplied with the weights too
+    /// what is multiplied with the weights too, and what goes from one product to the next
     #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = named::<Precision>(Precision::ALL.map(Precision::name)))]
     precision: Precision,
 

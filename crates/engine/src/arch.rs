@@ -76,6 +76,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type Dots: Simd;
     const MAY_DOT: bool = false;
 
+    /// Whether this is code for a processor with products of pairs of bf16: those that [`dots`](Self::dots) gives.
+    const TAKES_BF16: bool = false;
+
     /// Runs a job in a function compiled for this instruction set.
     fn vectorize<J: Job>(self, job: J) -> J::Out;
 
@@ -180,6 +183,28 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn narrow(self, from: *const f32, n: usize, to: *mut u16) {
         // SAFETY: the caller vouches for both.
         unsafe { narrow_portably(self, from, n, to) };
+    }
+
+    /// The first `n` numbers of [`Half::Bf16`](crate::Half), at most 16, which is exact; zeros in the others.
+    ///
+    /// # Safety
+    /// `n` numbers are readable at `from`.
+    #[inline(always)]
+    unsafe fn widen_bf16(self, from: *const u16, n: usize) -> Self::V {
+        let mut narrow = [0; LANES];
+        // SAFETY: the caller vouches for `n` numbers, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr(), n.min(LANES)) };
+        self.read(&narrow.map(from_bf16))
+    }
+
+    /// The first `n` lanes, at most 16, as [`narrow`](Self::narrow) rounds them.
+    ///
+    /// # Safety
+    /// `n` numbers are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16, n: usize, v: Self::V) {
+        // SAFETY: the caller vouches for `n` numbers.
+        unsafe { store_bf16_portably(self, to, n, v) };
     }
 
     /// For each lane `sum` and the products of the numbers of its pair of bf16, rounded after each or at the end.
@@ -397,6 +422,17 @@ unsafe fn narrow_portably<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u1
     let lanes = s.lanes(unsafe { s.load_part(from, n) });
     // SAFETY: the caller vouches for 16 numbers.
     unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes.map(to_bf16)) };
+}
+
+/// [`Simd::store_bf16`] for every instruction set.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn store_bf16_portably<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
+    let narrow = s.lanes(v).map(to_bf16);
+    // SAFETY: the caller vouches for `n` numbers, and `n` is at most 16.
+    unsafe { core::ptr::copy_nonoverlapping(narrow.as_ptr(), to, n.min(LANES)) };
 }
 
 /// [`Simd::load_bytes`] for every instruction set.

@@ -20,12 +20,14 @@ pub struct Copy<'a> {
     pub y_strides: &'a [usize],
 }
 
-/// What can be copied: floats and bytes.
+/// What can be copied: floats, bytes and the bits of bf16.
 pub trait Movable: sealed::Plain {}
 
 impl Movable for f32 {}
 
 impl Movable for u8 {}
+
+impl Movable for u16 {}
 
 mod sealed {
     /// Numbers without padding.
@@ -34,6 +36,8 @@ mod sealed {
     impl Plain for f32 {}
 
     impl Plain for u8 {}
+
+    impl Plain for u16 {}
 }
 
 /// Writes 8 columns of 8 rows as rows, as [`Simd::transpose8`] does.

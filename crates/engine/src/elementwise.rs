@@ -130,6 +130,35 @@ pub struct Source<'a> {
 pub enum Data<'a> {
     Floats(&'a [f32]),
     Bytes(&'a [u8], Affine),
+    /// As in [`Numbers`](crate::Numbers).
+    Bf16(&'a [u16]),
+}
+
+/// What is written; as in [`Data`].
+#[derive(Debug)]
+pub enum DataMut<'a> {
+    Floats(&'a mut [f32]),
+    Bytes(&'a mut [u8], Affine),
+    Bf16(&'a mut [u16]),
+}
+
+impl<'a, T: Into<QuantOut<'a>>> From<T> for DataMut<'a> {
+    fn from(out: T) -> Self {
+        match out.into() {
+            QuantOut::Floats(floats) => Self::Floats(floats),
+            QuantOut::Bytes(bytes, affine) => Self::Bytes(bytes, affine),
+        }
+    }
+}
+
+impl DataMut<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Floats(floats) => floats.len(),
+            Self::Bytes(bytes, _) => bytes.len(),
+            Self::Bf16(halves) => halves.len(),
+        }
+    }
 }
 
 impl Data<'_> {
@@ -137,6 +166,7 @@ impl Data<'_> {
         match self {
             Self::Floats(floats) => floats.len(),
             Self::Bytes(bytes, _) => bytes.len(),
+            Self::Bf16(halves) => halves.len(),
         }
     }
 }
@@ -152,23 +182,27 @@ impl<'a> From<&'a [f32]> for Data<'a> {
 ///
 /// # Errors
 /// When there is no instruction, more than [`MAX_DIMS`] dimensions, an instruction that names an operand or register that
-/// is not there or reads a register that none before it has written, or a slice that is too short.
+/// is not there or reads a register that none before it has written, a slice that is too short, or bf16 where the processor does
+/// not take them.
 pub fn elementwise<'y>(
     engine: &Engine,
     instructions: &[Instruction],
     dims: &[usize],
     operands: &[Source<'_>],
-    y: impl Into<QuantOut<'y>>,
+    y: impl Into<DataMut<'y>>,
 ) -> Result<(), Error> {
     let y = y.into();
+    let any_bf16 = operands.iter().any(|operand| matches!(operand.data, Data::Bf16(_)));
+    engine.check_numbers(any_bf16 || matches!(y, DataMut::Bf16(_)))?;
     let elements = check(instructions, dims, operands, y.len())?;
     if elements == 0 {
         return Ok(());
     }
     let plan = Plan::new(dims, operands);
     let y = match y {
-        QuantOut::Floats(floats) => Target::Floats(Output::new(floats)),
-        QuantOut::Bytes(bytes, affine) => Target::Bytes(Output::new(bytes), Levels::of(affine)),
+        DataMut::Floats(floats) => Target::Floats(Output::new(floats)),
+        DataMut::Bytes(bytes, affine) => Target::Bytes(Output::new(bytes), Levels::of(affine)),
+        DataMut::Bf16(halves) => Target::Bf16(Output::new(halves)),
     };
     let tiles = Tiles { plan: &plan, instructions, operands, y };
     let least = LEAST.div_ceil(plan.rows * plan.unit);

@@ -14,6 +14,8 @@ pub enum Error {
     Size { what: &'static str },
     /// A number that must be below `size` is not: a row to gather, a register, the position of an operand.
     Index { what: &'static str, index: i64, size: usize },
+    /// An argument is of a type of numbers that is not taken in its place.
+    Type { what: &'static str },
     /// This machine does not have the instruction set.
     Unavailable(Isa),
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Error {
             Error::Mismatch { what, expected, got } => write!(f, "{what}: expected at least {expected}, got {got}"),
             Error::Size { what } => write!(f, "{what}: not a possible size"),
             Error::Index { what, index, size } => write!(f, "{what}: {index} is not below {size}"),
+            Error::Type { what } => write!(f, "{what}: not of a type of numbers that is taken here"),
             Error::Unavailable(isa) => write!(f, "this machine does not have {isa}"),
         }
     }

@@ -27,6 +27,7 @@ mod gemm;
 pub mod hwbench;
 mod isa;
 mod normalise;
+mod numbers;
 pub mod pack;
 mod pool;
 mod pooling;
@@ -49,15 +50,17 @@ pub use conv::{
 };
 pub use convert::{Half, narrow, widen};
 pub use copy::{Copy, Movable, copy, fill};
-pub use elementwise::{Binary, Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
+pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use error::Error;
 pub use extent::{Extent, extent};
 pub use gather::{Indices, Table, gather};
-pub use gemm::{Gemm, Matmul, gemm, matmul, matmul_scratch};
+pub use gemm::{FEW_ROWS, Gemm, Matmul, gemm, matmul, matmul_scratch};
 pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
+pub use numbers::{Numbers, NumbersMut};
 pub use pool::Pool;
 pub use pooling::{Mean, Pool2d, pool2d};
+pub use product::{gives_bf16, takes_bf16, takes_bf16_residual};
 pub use quantized::{
     Affine, Choice, DynamicRows, GroupTail, MAX_QUANT_K, QuantOut, QuantResidual, QuantTail, RowScales, SoftmaxTable,
     choose_rows, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8,

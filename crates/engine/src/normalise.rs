@@ -1,11 +1,12 @@
 //! Layer norm and RMS norm of rows.
 #![allow(unsafe_code)]
 
-use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::fold;
+use crate::numbers::Number;
 use crate::split::Output;
+use crate::{Engine, NumbersMut};
 
 /// Rows of `columns`, each normalised by itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,16 +22,18 @@ pub struct Normalise {
 /// `y = normalised(x) * weight + bias`, with a weight and a bias for each column.
 ///
 /// # Errors
-/// When a slice is too short.
-pub fn normalise(
+/// When a slice is too short, or the result is bf16 and the processor does not take them.
+pub fn normalise<'y>(
     engine: &Engine,
     normalise: &Normalise,
     x: &[f32],
     weight: Option<&[f32]>,
     bias: Option<&[f32]>,
-    y: &mut [f32],
+    y: impl Into<NumbersMut<'y>>,
 ) -> Result<(), Error> {
     let &Normalise { rows, columns, eps, centred } = normalise;
+    let y = y.into();
+    engine.check_numbers(y.is_bf16())?;
     let elements = size("x", &[rows, columns])?;
     at_least("x", x.len(), elements)?;
     at_least("y", y.len(), elements)?;
@@ -42,31 +45,44 @@ pub fn normalise(
     if elements == 0 {
         return Ok(());
     }
-    let y = Output::new(y);
-    engine.for_ranges(rows, LEAST.div_ceil(columns), |rows| {
-        let elements = rows.start * columns..rows.end * columns;
-        // SAFETY: ranges of rows are disjoint.
-        let y = unsafe { y.slice(elements.clone()) };
-        let (weight, bias) = (weight.map(|weight| &weight[..columns]), bias.map(|bias| &bias[..columns]));
-        engine.level.run(Rows { columns, eps, centred, x: &x[elements], weight, bias, y });
-    });
+    let (weight, bias) = (weight.map(|weight| &weight[..columns]), bias.map(|bias| &bias[..columns]));
+    let all = Rows { columns, eps, centred, x: &x[..elements], weight, bias, y: () };
+    match y {
+        NumbersMut::F32(y) => all.to(engine, y),
+        NumbersMut::Bf16(y) => all.to(engine, y),
+    }
     Ok(())
 }
 
 /// Elements for which a task is worth handing over.
 const LEAST: usize = 8 << 10;
 
-struct Rows<'a> {
+#[derive(Clone, Copy)]
+struct Rows<'a, Y> {
     columns: usize,
     eps: f32,
     centred: bool,
     x: &'a [f32],
     weight: Option<&'a [f32]>,
     bias: Option<&'a [f32]>,
-    y: &'a mut [f32],
+    y: Y,
 }
 
-impl Job for Rows<'_> {
+impl Rows<'_, ()> {
+    /// All rows, in tasks.
+    fn to<T: Number>(self, engine: &Engine, y: &mut [T]) {
+        let Self { columns, eps, centred, x, weight, bias, .. } = self;
+        let y = Output::new(y);
+        engine.for_ranges(x.len() / columns, LEAST.div_ceil(columns), |rows| {
+            let elements = rows.start * columns..rows.end * columns;
+            // SAFETY: ranges of rows are disjoint.
+            let y = unsafe { y.slice(elements.clone()) };
+            engine.level.run_on::<T, _>(Rows { columns, eps, centred, x: &x[elements], weight, bias, y });
+        });
+    }
+}
+
+impl<T: Number> Job for Rows<'_, &mut [T]> {
     type Out = ();
 
     #[inline(always)]
@@ -138,26 +154,21 @@ impl Job for Rows<'_> {
 
 /// Writes `f` of each vector of `x` and of the parameters, which are as long, to `y`.
 #[inline(always)]
-fn each<S: Simd, const N: usize>(
+fn each<S: Simd, T: Number, const N: usize>(
     s: S,
     x: &[f32],
-    y: &mut [f32],
+    y: &mut [T],
     parameters: [&[f32]; N],
     f: impl Fn(S::V, [S::V; N]) -> S::V,
 ) {
     let mut at = 0;
-    fold::map(
-        s,
-        x,
-        y,
-        #[inline(always)]
-        |x| {
-            let mut values = [s.splat(0.0); N];
-            for i in 0..N {
-                values[i] = s.read(&parameters[i][at..]);
-            }
-            at += LANES;
-            f(x, values)
-        },
-    );
+    for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
+        let mut values = [s.splat(0.0); N];
+        for i in 0..N {
+            values[i] = s.read(&parameters[i][at..]);
+        }
+        at += LANES;
+        // SAFETY: the chunk has so many numbers.
+        unsafe { T::store(s, y.as_mut_ptr(), y.len(), f(s.read(x), values)) };
+    }
 }

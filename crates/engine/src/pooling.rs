@@ -1,10 +1,11 @@
 //! The greatest or the mean of windows.
 #![allow(unsafe_code)]
 
-use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, positive, size};
+use crate::numbers::Number;
 use crate::split::Output;
+use crate::{Engine, Numbers, NumbersMut};
 
 /// Windows that slide over a feature map `[batch, in_h, in_w, channels]`, to `[batch, out_h, out_w, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,31 +40,48 @@ pub struct Mean {
 /// Pools. The greatest of a window is NaN if an element is, and -inf if none is inside; a mean of none is 0.
 ///
 /// # Errors
-/// When a slice is too short, or a size is zero or too large.
-pub fn pool2d(engine: &Engine, pool: &Pool2d, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
+/// When a slice is too short, a size is zero or too large, or one side is bf16 and not the other, or the processor does not
+/// take them.
+pub fn pool2d<'a>(
+    engine: &Engine,
+    pool: &Pool2d,
+    x: impl Into<Numbers<'a>>,
+    y: impl Into<NumbersMut<'a>>,
+) -> Result<(), Error> {
+    let (x, y) = (x.into(), y.into());
+    engine.check_numbers(x.is_bf16() || y.is_bf16())?;
     pool.check(x.len(), y.len())?;
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
+    match (x, y) {
+        (Numbers::F32(x), NumbersMut::F32(y)) => all(engine, pool, x, y),
+        (Numbers::Bf16(x), NumbersMut::Bf16(y)) => all(engine, pool, x, y),
+        _ => return Err(Error::Type { what: "y" }),
+    }
+    Ok(())
+}
+
+/// All tasks. The sizes were checked.
+fn all<T: Number>(engine: &Engine, pool: &Pool2d, x: &[T], y: &mut [T]) {
     let line = pool.out_w * pool.channels;
     let y = Output::new(y);
     let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
     engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
         // SAFETY: ranges of lines are disjoint.
         let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.level.run(Lines { pool, x, y, first: lines.start });
+        engine.level.run_on::<T, _>(Lines { pool, x, y, first: lines.start });
     });
-    Ok(())
 }
 
 /// Elements of windows for which a task is worth handing over.
 const LEAST: usize = 32 << 10;
 
 /// Lines of the output.
-struct Lines<'a> {
+struct Lines<'a, T> {
     pool: &'a Pool2d,
-    x: &'a [f32],
-    y: &'a mut [f32],
+    x: &'a [T],
+    y: &'a mut [T],
     /// The first line, among those of all images.
     first: usize,
 }
@@ -93,7 +111,7 @@ impl Pool2d {
     }
 }
 
-impl Job for Lines<'_> {
+impl<T: Number> Job for Lines<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -135,18 +153,18 @@ impl Job for Lines<'_> {
 }
 
 /// The window of one output pixel.
-struct Window<'a> {
+struct Window<'a, T> {
     pool: &'a Pool2d,
     /// The image.
-    x: &'a [f32],
+    x: &'a [T],
     rows: Taps,
     columns: Taps,
 }
 
-impl Window<'_> {
+impl<T: Number> Window<'_, T> {
     /// Folds the window's pixels channel by channel, and divides.
     #[inline(always)]
-    fn fold<S: Simd>(&self, s: S, y: &mut [f32], start: f32, divisor: f32, step: impl Fn(S::V, S::V) -> S::V) {
+    fn fold<S: Simd>(&self, s: S, y: &mut [T], start: f32, divisor: f32, step: impl Fn(S::V, S::V) -> S::V) {
         let mut channel = 0;
         while y.len() - channel >= 4 * LANES {
             self.vectors::<S, 4>(s, channel, &mut y[channel..], start, divisor, &step);
@@ -164,7 +182,7 @@ impl Window<'_> {
         &self,
         s: S,
         channel: usize,
-        y: &mut [f32],
+        y: &mut [T],
         start: f32,
         divisor: f32,
         step: &impl Fn(S::V, S::V) -> S::V,
@@ -177,13 +195,17 @@ impl Window<'_> {
                 let in_x = self.columns.first + column * pool.dilation[1];
                 let x = &self.x[(in_y * pool.in_w + in_x) * pool.channels..][..pool.channels];
                 for v in 0..V {
-                    folded[v] = step(folded[v], s.read(&x[channel + v * LANES..]));
+                    let x = &x[channel + v * LANES..];
+                    // SAFETY: the slice has so many numbers.
+                    folded[v] = step(folded[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }
         }
         for v in 0..V {
             let folded = if divisor == 1.0 { folded[v] } else { s.div(folded[v], s.splat(divisor)) };
-            s.write(&mut y[v * LANES..], folded);
+            let y = &mut y[v * LANES..];
+            // SAFETY: the slice has so many numbers.
+            unsafe { T::store(s, y.as_mut_ptr(), y.len().min(LANES), folded) };
         }
     }
 }

@@ -11,9 +11,11 @@ pub(crate) mod tile;
 use core::mem::MaybeUninit;
 
 use crate::arch::{Job, LANES, Level, Simd};
+use crate::error::Error;
+use crate::numbers::Writable;
 use crate::pack::rows;
 use crate::tail::Steps;
-use crate::{Engine, Weights};
+use crate::{Engine, Half, Numbers, NumbersMut, Tail, Weights};
 
 use narrow::Narrow;
 use tile::{Factors, Floats, Tile, Upcoming};
@@ -28,6 +30,9 @@ pub(crate) trait Rows: Sync {
     fn copies(&self) -> usize {
         0
     }
+
+    /// Whether they are bf16. What [`point`](Self::point) writes points to them then, and all of K is read at once.
+    const IS_BF16: bool = false;
 
     /// Writes the pointers of rows `first..first + count` for taps `tap..tap + taps`, from element `offset` of each tap
     /// on, as `[taps][count]`. Each is to at least `depth - offset` floats, at most [`MAX_DEPTH`] of which will be read.
@@ -58,11 +63,7 @@ const MOST_K: usize = BLOCK_K * 3 / 2;
 /// Bytes of the left side in a block of rows: some of the second-level cache.
 const BLOCK_ROWS_BYTES: usize = 224 << 10;
 
-/// Bytes of weights that stay in the first-level cache, and of the rows on both sides that they go through beside them.
-const FEW_WEIGHTS_BYTES: usize = 12 << 10;
-const NEAR_ROWS_BYTES: usize = 16 << 10;
-
-/// The same for the second-level cache.
+/// Bytes of weights that stay in the second-level cache, and of the rows on both sides that they go through beside them.
 const SOME_WEIGHTS_BYTES: usize = 160 << 10;
 const LOCAL_ROWS_BYTES: usize = 128 << 10;
 
@@ -71,6 +72,58 @@ const MIN_TASK: usize = 200_000;
 
 /// What padding points to.
 pub(crate) static ZEROS: [f32; MAX_DEPTH] = [0.0; MAX_DEPTH];
+
+/// Whether rows of bf16 are taken whose taps have so many elements: pairs of them are multiplied.
+pub fn takes_bf16(taps: usize, depth: usize) -> bool {
+    // Padding is read like any other tap.
+    depth.is_multiple_of(2) && taps <= MAX_TAPS && (taps == 1 || depth <= 2 * MAX_DEPTH)
+}
+
+/// Whether results may be bf16: sums are finished at once.
+pub fn gives_bf16(taps: usize, depth: usize, from_bf16: bool) -> bool {
+    from_bf16 && takes_bf16(taps, depth) || is_one_block(taps, depth)
+}
+
+/// Whether a residual may be bf16: pairs are multiplied, wherever K is cut.
+pub fn takes_bf16_residual(taps: usize, depth: usize) -> bool {
+    depth.is_multiple_of(2) || is_one_block(taps, depth)
+}
+
+fn is_one_block(taps: usize, depth: usize) -> bool {
+    taps <= MAX_TAPS && taps.saturating_mul(depth) <= MOST_K
+}
+
+/// The most taps of a window that is read at once.
+const MAX_TAPS: usize = 64;
+
+/// That a product of so many taps and elements of each takes and gives what there is.
+pub(crate) fn check_bf16(
+    engine: &Engine,
+    [taps, depth]: [usize; 2],
+    input: Numbers<'_>,
+    packed: Weights<'_>,
+    out: &NumbersMut<'_>,
+    tail: &Tail<'_>,
+) -> Result<(), Error> {
+    let residual = tail.residual.is_some_and(|residual| residual.data.is_bf16());
+    if !input.is_bf16() && !out.is_bf16() && !residual {
+        return Ok(());
+    }
+    engine.check_numbers(true)?;
+    if !matches!(packed, Weights::Half(Half::Bf16, _)) {
+        return Err(Error::Type { what: "packed weights" });
+    }
+    if input.is_bf16() && !takes_bf16(taps, depth) {
+        return Err(Error::Type { what: "input" });
+    }
+    if out.is_bf16() && !gives_bf16(taps, depth, input.is_bf16()) {
+        return Err(Error::Type { what: "output" });
+    }
+    if residual && !takes_bf16_residual(taps, depth) {
+        return Err(Error::Type { what: "residual" });
+    }
+    Ok(())
+}
 
 /// Where rows lie in an output whose pixels are `stride` floats apart. Rows come in lines: within one, pixels are `step`
 /// apart; lines are `line` pixels apart within an image, and images `image` pixels.
@@ -104,8 +157,8 @@ pub(crate) struct Product<'a, R> {
     pub(crate) columns: usize,
     /// The packed weights of all groups.
     pub(crate) packed: Weights<'a>,
-    pub(crate) out: *mut f32,
-    /// Floats between pixels of the output.
+    pub(crate) out: Writable,
+    /// Numbers between pixels of the output. Those of bf16 are written once: rows are of it too, or K is one block.
     pub(crate) out_stride: usize,
     pub(crate) place: Place,
     pub(crate) steps: Steps,
@@ -257,8 +310,10 @@ impl<R: Rows> Job for Block<'_, R> {
     fn run<S: Simd>(self, s: S) {
         let Self { product, cut, task } = self;
         let Share { group, lines, rows, panels } = cut.share(task);
-        let blocks = Blocks::new(product.rows.taps(), product.rows.depth());
-        let most_rows = blocks.most_rows(S::ROWS, product.rows.copies(), panels.len() * LANES);
+        let (taps, depth) = (product.rows.taps(), product.rows.depth());
+        let blocks = if R::IS_BF16 { Blocks::whole(taps, depth) } else { Blocks::new(taps, depth) };
+        let most_rows =
+            blocks.most_rows::<R>(S::ROWS, product.rows.copies(), panels.len() * LANES, product.out.is_bf16());
         let mut pointers = Pointers {
             pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
             copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
@@ -279,12 +334,12 @@ impl<R: Rows> Job for Block<'_, R> {
                         let part = Part { group, line, first, count, tap, taps, offset, depth, is_last };
                         let panels = panels.clone();
                         match product.packed {
-                            Weights::F32(packed) => {
+                            Weights::F32(packed) if const { !R::IS_BF16 } => {
                                 let right = InPlace(packed.as_ptr());
                                 part.run(s, product, &blocks, panels, &mut ByPointers { pointers: &pointers, right });
                             }
                             packed => {
-                                let (blocks, pointers) = (&blocks, &pointers);
+                                let (blocks, pointers) = (&blocks, &mut pointers);
                                 Narrow { packed, part, product, blocks, panels, pointers }.run(s);
                             }
                         }
@@ -314,6 +369,11 @@ impl Blocks {
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
 
+    /// All of K at once.
+    fn whole(taps: usize, depth: usize) -> Self {
+        Self { taps, depth, block_taps: taps.max(1), block_depth: depth.max(1) }
+    }
+
     /// Whether each block begins at an even place of K, and all but the last have an even number of them.
     fn are_pairs(&self) -> bool {
         self.depth.is_multiple_of(2) || self.block_taps == self.taps && self.block_depth == self.depth
@@ -323,17 +383,12 @@ impl Blocks {
     ///
     /// Weights that are small enough to stay in a cache are gone through again for every few rows, whose results then
     /// stay there too until all `columns` of them are written.
-    fn most_rows(&self, tile_rows: usize, copies: usize, columns: usize) -> usize {
+    fn most_rows<R: Rows>(&self, tile_rows: usize, copies: usize, columns: usize, to_bf16: bool) -> usize {
         let depth = self.block_taps * self.block_depth;
-        let row = size_of::<f32>() * depth;
-        let (weights, both) = (row.saturating_mul(columns), row + size_of::<f32>() * columns);
-        let by_cache = if weights <= FEW_WEIGHTS_BYTES {
-            NEAR_ROWS_BYTES / both
-        } else if weights <= SOME_WEIGHTS_BYTES {
-            LOCAL_ROWS_BYTES / both
-        } else {
-            BLOCK_ROWS_BYTES / row
-        };
+        let size = |is_bf16| if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
+        let row = size(R::IS_BF16) * depth;
+        let (weights, both) = (row.saturating_mul(columns), row + size(to_bf16) * columns);
+        let by_cache = if weights <= SOME_WEIGHTS_BYTES { LOCAL_ROWS_BYTES / both } else { BLOCK_ROWS_BYTES / row };
         let most = by_cache.min(MAX_POINTERS / self.block_taps).min(MAX_COPIES / copies.max(1));
         (most / tile_rows * tile_rows).max(tile_rows)
     }
@@ -400,10 +455,10 @@ impl Part {
                     repeat,
                     panels: together,
                     columns: (product.columns - group_column).min(together * LANES),
-                    out: product.out.wrapping_add(pixel * product.out_stride + column),
+                    out: product.out.plus(s, pixel * product.out_stride + column),
                     out_stride: product.out_stride * product.place.step,
                     bias,
-                    residual: steps.residual.wrapping_add(pixel * steps.residual_stride + column),
+                    residual: steps.residual.plus(s, pixel * steps.residual_stride + column),
                     residual_stride: steps.residual_stride * product.place.step,
                     is_first: k == 0,
                     is_last: self.is_last,

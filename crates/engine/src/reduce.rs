@@ -1,11 +1,12 @@
 //! Sums, means and extremes over a dimension.
 #![allow(unsafe_code)]
 
-use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::fold;
+use crate::numbers::Number;
 use crate::split::Output;
+use crate::{Engine, Numbers};
 
 /// What a reduction computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,30 +24,39 @@ pub enum Fold {
 /// Folds `x` of `[outer, reduced, inner]` to `y` of `[outer, inner]`.
 ///
 /// # Errors
-/// When a slice is too short.
-pub fn reduce(
+/// When a slice is too short, or `x` is bf16 and `inner` 1 or the processor does not take them.
+pub fn reduce<'x>(
     engine: &Engine,
     fold: Fold,
     outer: usize,
     reduced: usize,
     inner: usize,
-    x: &[f32],
+    x: impl Into<Numbers<'x>>,
     y: &mut [f32],
 ) -> Result<(), Error> {
+    let x = x.into();
+    engine.check_numbers(x.is_bf16())?;
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;
     if outer * inner == 0 {
         return Ok(());
     }
     let y = Output::new(y);
-    if inner == 1 {
-        engine.for_ranges(outer, LEAST.div_ceil(reduced.max(1)), |rows| {
+    match x {
+        Numbers::F32(x) if inner == 1 => engine.for_ranges(outer, LEAST.div_ceil(reduced.max(1)), |rows| {
             // SAFETY: ranges of rows are disjoint.
             let y = unsafe { y.slice(rows.clone()) };
             engine.level.run(Rows { fold, reduced, x: &x[rows.start * reduced..rows.end * reduced], y });
-        });
-        return Ok(());
+        }),
+        Numbers::Bf16(_) if inner == 1 => return Err(Error::Type { what: "x" }),
+        Numbers::F32(x) => columns(engine, fold, [outer, reduced, inner], x, y),
+        Numbers::Bf16(x) => columns(engine, fold, [outer, reduced, inner], x, y),
     }
+    Ok(())
+}
+
+/// Folds along a dimension that is not the innermost.
+fn columns<T: Number>(engine: &Engine, fold: Fold, [outer, reduced, inner]: [usize; 3], x: &[T], y: Output<'_>) {
     let blocks = inner.div_ceil(BLOCK);
     engine.for_ranges(outer * blocks, LEAST.div_ceil(reduced.max(1) * inner.min(BLOCK)), |range| {
         for index in range {
@@ -55,10 +65,10 @@ pub fn reduce(
             // SAFETY: blocks are disjoint.
             let y = unsafe { y.slice(outer * inner + first..outer * inner + last) };
             let x = &x[outer * reduced * inner..][..reduced * inner];
-            engine.level.run(Columns { fold, reduced, stride: inner, x: x.get(first..).unwrap_or(&[]), y });
+            let x = x.get(first..).unwrap_or(&[]);
+            engine.level.run_on::<T, _>(Columns { fold, reduced, stride: inner, x, y });
         }
     });
-    Ok(())
 }
 
 /// Elements for which a task is worth handing over.
@@ -143,16 +153,16 @@ fn extreme<S: Simd>(s: S, x: &[f32], fold: Fold, wins: impl Fn(f32, f32) -> bool
 }
 
 /// Up to [`BLOCK`] columns, each folded to one number.
-struct Columns<'a> {
+struct Columns<'a, T> {
     fold: Fold,
     reduced: usize,
-    /// Floats between rows.
+    /// Numbers between rows.
     stride: usize,
-    x: &'a [f32],
+    x: &'a [T],
     y: &'a mut [f32],
 }
 
-impl Columns<'_> {
+impl<T: Number> Columns<'_, T> {
     /// `V` vectors of columns, from the first column on.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize>(&mut self, s: S, fold: Fold, first: usize) {
@@ -167,7 +177,9 @@ impl Columns<'_> {
             for row in row..end {
                 let x = &self.x[row * self.stride + first..][..width];
                 for v in 0..V {
-                    sums[v] = fold.step(s, sums[v], s.read(&x[v * LANES..]));
+                    let x = &x[v * LANES..];
+                    // SAFETY: the slice has so many numbers.
+                    sums[v] = fold.step(s, sums[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }
             for v in 0..V {
@@ -193,7 +205,7 @@ impl Columns<'_> {
     }
 }
 
-impl Job for Columns<'_> {
+impl<T: Number> Job for Columns<'_, T> {
     type Out = ();
 
     #[inline(always)]

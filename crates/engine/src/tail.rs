@@ -3,6 +3,8 @@
 use crate::arch::math;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, span};
+use crate::numbers::Readable;
+use crate::{Engine, Numbers};
 
 /// The steps after a product, in this order: add the bias, add the residual if `residual_first`, apply the activation, add
 /// the residual otherwise.
@@ -22,7 +24,7 @@ pub struct Tail<'a> {
 /// A tensor of the output's shape whose rows (pixels) begin `stride` floats apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Residual<'a> {
-    pub data: &'a [f32],
+    pub data: Numbers<'a>,
     pub stride: usize,
 }
 
@@ -64,6 +66,11 @@ impl Activation {
     pub const RELU: Activation = Activation::Clamp { min: 0.0, max: f32::INFINITY };
     pub const RELU6: Activation = Activation::Clamp { min: 0.0, max: 6.0 };
 
+    /// Whether it is computed in a product's registers: bounds and hard-swish are.
+    pub fn is_short(self) -> bool {
+        matches!(self, Self::None | Self::Clamp { .. } | Self::HardSwish)
+    }
+
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
         let zero = s.splat(0.0);
@@ -98,8 +105,23 @@ fn hard_sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
 }
 
 impl Tail<'_> {
-    /// That bias and residual fit an output of `rows` rows and `columns` columns.
+    /// That bias and residual fit an output of `rows` rows and `columns` columns, and that the residual is no bf16, which few
+    /// kernels take.
     pub(crate) fn check(&self, rows: usize, columns: usize) -> Result<(), Error> {
+        self.check_sizes(rows, columns)?;
+        match self.residual {
+            Some(Residual { data: Numbers::Bf16(_), .. }) => Err(Error::Type { what: "residual" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for kernels that take a residual of bf16, if the engine does.
+    pub(crate) fn check_any(&self, engine: &Engine, rows: usize, columns: usize) -> Result<(), Error> {
+        engine.check_numbers(self.residual.is_some_and(|residual| residual.data.is_bf16()))?;
+        self.check_sizes(rows, columns)
+    }
+
+    fn check_sizes(&self, rows: usize, columns: usize) -> Result<(), Error> {
         if let Some(bias) = self.bias {
             at_least("bias", bias.len(), columns)?;
         }
@@ -112,8 +134,8 @@ impl Tail<'_> {
     /// Where kernels find the steps.
     pub(crate) fn steps(&self) -> Steps {
         let (residual, residual_stride) = match self.residual {
-            Some(residual) => (residual.data.as_ptr(), residual.stride),
-            None => (core::ptr::null(), 0),
+            Some(residual) => (residual.data.place(), residual.stride),
+            None => (Readable::NOWHERE, 0),
         };
         let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
         let (min, max) = match self.activation {
@@ -122,8 +144,7 @@ impl Tail<'_> {
         };
         let after_residual = self.residual_first || self.residual.is_none() || self.activation == Activation::None;
         let is_hard_swish = self.activation == Activation::HardSwish;
-        let is_bounded = matches!(self.activation, Activation::None | Activation::Clamp { .. });
-        let is_plain = after_residual && (is_bounded || is_hard_swish);
+        let is_plain = after_residual && self.activation.is_short();
         let (residual_first, activation) = (self.residual_first, self.activation);
         Steps { bias, residual, residual_stride, residual_first, activation, is_plain, is_hard_swish, min, max }
     }
@@ -135,7 +156,7 @@ pub(crate) struct Steps {
     /// Null for none.
     pub(crate) bias: *const f32,
     /// Null for none.
-    pub(crate) residual: *const f32,
+    pub(crate) residual: Readable,
     pub(crate) residual_stride: usize,
     residual_first: bool,
     activation: Activation,
@@ -163,14 +184,14 @@ impl Steps {
     /// All steps but the bias, for the sums of `n` neighbouring columns whose residual, if there is one, is at `residual`.
     ///
     /// # Safety
-    /// If there is a residual, `n` floats of it are readable.
+    /// If there is a residual, `n` numbers of it are readable.
     #[inline(always)]
-    pub(crate) unsafe fn apply<S: Simd>(&self, s: S, sum: S::V, residual: *const f32, n: usize) -> S::V {
+    pub(crate) unsafe fn apply<S: Simd>(&self, s: S, sum: S::V, residual: Readable, n: usize) -> S::V {
         if self.residual.is_null() {
             return self.activation.apply(s, sum);
         }
         // SAFETY: the caller vouches for it.
-        let residual = unsafe { s.load_part(residual, n) };
+        let residual = unsafe { residual.load(s, n) };
         if self.residual_first {
             self.activation.apply(s, s.add(sum, residual))
         } else {
@@ -185,8 +206,8 @@ pub(crate) struct Finish<'a> {
     pub(crate) out: *mut f32,
     pub(crate) out_stride: usize,
     /// The residual's element for the first of `out`; not read without a residual.
-    pub(crate) residual: *const f32,
-    /// Floats between the residual's rows.
+    pub(crate) residual: Readable,
+    /// Numbers between the residual's rows.
     pub(crate) residual_stride: usize,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
@@ -210,10 +231,10 @@ impl Job for Finish<'_> {
         let steps = *self.steps;
         for row in 0..self.rows {
             let out = self.out.wrapping_add(row * self.out_stride);
-            let residual = self.residual.wrapping_add(row * self.residual_stride);
+            let residual = self.residual.plus(s, row * self.residual_stride);
             for column in (0..self.columns).step_by(LANES) {
                 let n = (self.columns - column).min(LANES);
-                let (out, residual) = (out.wrapping_add(column), residual.wrapping_add(column));
+                let (out, residual) = (out.wrapping_add(column), residual.plus(s, column));
                 // SAFETY: `run_on` asks for these floats.
                 let v = unsafe { s.load_part(out, n) };
                 // SAFETY: likewise.

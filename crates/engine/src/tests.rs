@@ -1,6 +1,7 @@
 //! Every instruction set of this machine against loops in f64, over awkward shapes.
 
 mod attention;
+mod bf16;
 mod conv;
 mod convert;
 mod copy;
@@ -84,7 +85,7 @@ impl OwnedTail {
     fn tail(&self) -> Tail<'_> {
         Tail {
             bias: self.bias.as_deref(),
-            residual: self.residual.as_ref().map(|(data, stride)| Residual { data, stride: *stride }),
+            residual: self.residual.as_ref().map(|(data, stride)| Residual { data: data.into(), stride: *stride }),
             residual_first: self.residual_first,
             activation: self.activation,
         }

@@ -189,7 +189,8 @@ def compile(
     Rushlight, an object of your own with `name`, `partition(node)` and `preprocess(part)` (see `rushlight.Backend`), or
     a list of these, the first asked first; with `quantize` "cpu" if none is given. `program.report` says who took each node, or why not.
     `precision`: what the backend "cpu" rounds the weights of products to, "f32", "f16" or "bf16". Sums are in
-    f32; with "bf16", processors that multiply pairs of it round what is multiplied with the weights too.
+    f32; with "bf16", processors that multiply pairs of it round what is multiplied with the weights too, and what
+    goes from one product to the next.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.

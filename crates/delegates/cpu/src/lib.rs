@@ -9,6 +9,7 @@
 mod convert;
 mod cost;
 mod error;
+mod halves;
 mod memory;
 mod prepared;
 mod profile;
@@ -104,7 +105,7 @@ struct Running<'m> {
 }
 
 impl<'m> Running<'m> {
-    fn new(program: CpuProgram, backend: &CpuBackend, blob: impl Fn(&str) -> Option<&'m [u8]>) -> Result<Self> {
+    fn new(mut program: CpuProgram, backend: &CpuBackend, blob: impl Fn(&str) -> Option<&'m [u8]>) -> Result<Self> {
         let mut blobs = Vec::with_capacity(program.blobs.len());
         for key in &program.blobs {
             let missing =
@@ -116,6 +117,9 @@ impl<'m> Running<'m> {
             let unaligned =
                 || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
             blobs.push(found.ok_or_else(unaligned)?);
+        }
+        if backend.engine.takes_bf16() {
+            halves::choose(&mut program);
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
         let arena = Arena::new(program.arena)?;

@@ -1,6 +1,8 @@
 //! Where tensors are.
 
-use rushlight_engine::{Affine, Data, Error as EngineError, Half, Integers, QuantOut, Weights};
+use rushlight_engine::{
+    Affine, Data, DataMut, Error as EngineError, Half, Integers, Numbers, NumbersMut, QuantOut, Weights,
+};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::{self, Buffer, CpuProgram, Size, TensorId};
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
@@ -203,23 +205,55 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
 
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bytes.
     pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        let Some(affine) = self.memory.affine(written) else {
-            return self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch));
-        };
+        match self.memory.affine(written) {
+            Some(affine) => {
+                let (y, reader, scratch) = self.split_small(written)?;
+                Ok((QuantOut::Bytes(y, affine), reader, scratch))
+            }
+            None => self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bf16.
+    pub fn split_numbers(&mut self, written: TensorId) -> Result<(NumbersMut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        match self.memory.half(written) {
+            Some(Half::Bf16) => {
+                let (y, reader, scratch) = self.split_small(written)?;
+                Ok((NumbersMut::Bf16(y), reader, scratch))
+            }
+            _ => self.split_with_scratch(written).map(|(y, reader, scratch)| (NumbersMut::F32(y), reader, scratch)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of any type that steps compute.
+    pub fn split_data(&mut self, written: TensorId) -> Result<(DataMut<'_>, Reader<'_, 'o, 'c, 'm>)> {
+        match self.memory.half(written) {
+            Some(Half::Bf16) => self.split_small(written).map(|(y, reader, _)| (DataMut::Bf16(y), reader)),
+            _ => self.split_any(written).map(|(y, reader, _)| (y.into(), reader)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena whose elements are smaller than floats.
+    fn split_small<T: bytemuck::Pod>(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        let each = size_of::<f32>() / size_of::<T>();
         let (offset, len) = self.shapes.window(written);
         let Site { context, memory, shapes, arena, scratch, outputs } = self;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
         let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
         let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(damaged()) };
-        // The floats that the bytes touch: no other tensor has parts of them.
-        let first = (start as usize).checked_add(offset / 4).ok_or_else(damaged)?;
-        let touched = (offset % 4 + len).div_ceil(4);
+        // The floats that the elements touch: no other tensor has parts of them.
+        let first = (start as usize).checked_add(offset / each).ok_or_else(damaged)?;
+        let touched = (offset % each + len).div_ceil(each);
         let (before, rest) = floats.split_at_mut_checked(first).ok_or_else(damaged)?;
         let (output, after) = rest.split_at_mut_checked(touched).ok_or_else(damaged)?;
-        let output = bytemuck::cast_slice_mut(output).get_mut(offset % 4..offset % 4 + len).ok_or_else(damaged)?;
+        let elements: &mut [T] = bytemuck::cast_slice_mut(output);
+        let output = elements.get_mut(offset % each..offset % each + len).ok_or_else(damaged)?;
         let reader = Reader { context, memory, shapes, before, after, after_start: first + touched, outputs };
-        Ok((QuantOut::Bytes(output, affine), reader, scratch))
+        Ok((output, reader, scratch))
     }
 
     /// As [`split_any`](Self::split_any), of a tensor of bytes.
@@ -281,26 +315,39 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     /// A tensor of bytes.
     pub fn bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        if self.affine(tensor).is_none() { Err(damaged()) } else { self.small(tensor) }
+    }
+
+    /// A tensor of floats or of bf16.
+    pub fn numbers(&self, tensor: TensorId) -> Result<Numbers<'s>> {
+        match self.memory.half(tensor) {
+            Some(Half::Bf16) => self.small(tensor).map(Numbers::Bf16),
+            _ => self.floats(tensor).map(Numbers::F32),
+        }
+    }
+
+    /// A tensor in the arena whose elements are smaller than floats.
+    fn small<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
         let (offset, len) = self.shapes.window(tensor);
-        let (Some(_), Some(Buffer::Arena { offset: start, .. })) = (self.affine(tensor), self.memory.buffer(tensor))
-        else {
-            return Err(damaged());
-        };
+        let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else { return Err(damaged()) };
         let start = start as usize;
         let (floats, start) = match start.checked_sub(self.after_start) {
             Some(start) => (self.after, start),
             None => (self.before, start),
         };
-        let bytes: &[u8] = bytemuck::cast_slice(floats.get(start..).ok_or_else(damaged)?);
-        bytes.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+        let elements: &[T] = bytemuck::cast_slice(floats.get(start..).ok_or_else(damaged)?);
+        elements.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
     }
 
-    /// A tensor of floats or of bytes.
+    /// A tensor of any type that steps compute.
     pub fn data(&self, tensor: TensorId) -> Result<Data<'s>> {
-        match self.affine(tensor) {
-            Some(affine) => self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine)),
-            None => self.floats(tensor).map(Data::Floats),
+        if let Some(affine) = self.affine(tensor) {
+            return self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine));
         }
+        self.numbers(tensor).map(|numbers| match numbers {
+            Numbers::F32(floats) => Data::Floats(floats),
+            Numbers::Bf16(halves) => Data::Bf16(halves),
+        })
     }
 
     /// The weights of a product of bytes.

@@ -2,9 +2,9 @@
 
 use rushlight_engine::pack::GroupMatrix;
 use rushlight_engine::{
-    Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul, Mean,
-    Normalise, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales, SoftmaxTable, Source,
-    Strides, Table, Tail, Winograd,
+    Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DataMut, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul,
+    Mean, Normalise, Numbers, NumbersMut, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales,
+    SoftmaxTable, Source, Strides, Table, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
@@ -70,7 +70,7 @@ impl Elementwise {
 
     /// With room for `N` operands.
     fn run_with<const N: usize>(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-        let (y, reader, _) = site.split_any(self.y)?;
+        let (y, reader) = site.split_data(self.y)?;
         let dims = reader.dims(self.y);
         let mut sources = [Source { data: Data::Floats(&[]), strides: [0; rushlight_engine::MAX_DIMS] }; N];
         let sources = sources.get_mut(..self.operands.len()).ok_or_else(damaged)?;
@@ -117,7 +117,8 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
                 (Data::Bytes(x, affine), y) if step.function == cpu::Fold::Mean => {
                     done(rushlight_engine::mean_u8(engine, [outer, reduced, inner], x, affine, y))
                 }
-                (Data::Floats(x), QuantOut::Floats(y)) => {
+                (_, QuantOut::Floats(y)) => {
+                    let x = reader.numbers(step.x)?;
                     done(rushlight_engine::reduce(engine, fold(step.function), outer, reduced, inner, x, y))
                 }
                 _ => Err(damaged()),
@@ -130,7 +131,7 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
             done(rushlight_engine::softmax(engine, rows, columns, *log, reader.floats(*x)?, out))
         }
         Step::Normalisation(step) => {
-            let (y, reader) = site.split(step.y)?;
+            let (y, reader, _) = site.split_numbers(step.y)?;
             let dims = reader.dims(step.x);
             let first = dims.len().checked_sub(step.dims as usize).ok_or_else(damaged)?;
             let columns = dims.get(first..).ok_or_else(damaged)?.iter().product();
@@ -151,7 +152,8 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
 }
 
 fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<Tail<'s>> {
-    let residual = reader.optional(tail.residual)?.map(|data| Residual { data, stride: columns });
+    let residual = tail.residual.map(|residual| reader.numbers(residual)).transpose()?;
+    let residual = residual.map(|data| Residual { data, stride: columns });
     Ok(Tail {
         bias: reader.optional(tail.bias)?,
         residual,
@@ -292,12 +294,12 @@ fn check_output(conv: &Conv2d, elements: usize) -> Result<()> {
 }
 
 fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+    let (y, reader, _) = site.split_numbers(step.y)?;
     let k = reader.dims(step.a).last().copied().unwrap_or(1);
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     let m = y.len().checked_div(n).unwrap_or(0);
     let tail = tail(&step.tail, n, &reader)?;
-    let (a, b) = (reader.floats(step.a)?, reader.matrix(step.b, k, n)?);
+    let (a, b) = (reader.numbers(step.a)?, reader.matrix(step.b, k, n)?);
     done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), a, b, y, &tail))
 }
 
@@ -386,21 +388,28 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
     if step.kernel.len() == 3 {
         return volume_convolution(step, engine, site);
     }
-    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let (mut y, reader, scratch) = site.split_numbers(step.y)?;
     let conv = convolution_of(step, &reader)?;
     let tail = tail(&step.tail, conv.out_c, &reader)?;
-    let x = reader.floats(step.x)?;
     check_output(&conv, y.len())?;
     done(match step.winograd {
         Some(form) => {
+            let NumbersMut::F32(y) = &mut y else { return Err(damaged()) };
+            let x = reader.floats(step.x)?;
             let form = match form {
                 cpu::Winograd::F2 => Winograd::F2,
                 cpu::Winograd::F4 => Winograd::F4,
             };
             rushlight_engine::conv2d_winograd(engine, form, &conv, x, reader.floats(step.w)?, y, &tail, scratch)
         }
-        None if step.depthwise => rushlight_engine::depthwise2d(engine, &conv, x, reader.floats(step.w)?, y, &tail),
-        None => rushlight_engine::conv2d(engine, &conv, x, reader.weights(step.w)?, y, &tail),
+        None if step.depthwise => {
+            let (x, w) = (reader.numbers(step.x)?, reader.floats(step.w)?);
+            rushlight_engine::depthwise2d(engine, &conv, x, w, y, &tail)
+        }
+        None => {
+            let (x, w) = (reader.numbers(step.x)?, reader.weights(step.w)?);
+            rushlight_engine::conv2d(engine, &conv, x, w, y, &tail)
+        }
     })
 }
 
@@ -434,7 +443,7 @@ fn transposed_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_, '_>, eleme
 }
 
 fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+    let (y, reader, _) = site.split_numbers(step.y)?;
     let ([batch, in_d, in_h, in_w, in_c], [.., out_c]) = (volume(&reader, step.x)?, volume(&reader, step.y)?);
     let triple = |sizes: &[u32]| -> Result<[usize; 3]> {
         let sizes: [u32; 3] = sizes.try_into().map_err(|_| damaged())?;
@@ -459,11 +468,11 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
         return Err(damaged());
     }
     let tail = tail(&step.tail, out_c, &reader)?;
-    done(rushlight_engine::conv3d(engine, &conv, reader.floats(step.x)?, reader.weights(step.w)?, y, &tail))
+    done(rushlight_engine::conv3d(engine, &conv, reader.numbers(step.x)?, reader.weights(step.w)?, y, &tail))
 }
 
 fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, _) = site.split_any(step.y)?;
+    let (y, reader) = site.split_data(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
     let usize2 = |pair: [u32; 2]| pair.map(|size| size as usize);
     let pool = Pool2d {
@@ -481,8 +490,9 @@ fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>
             .then(|| Mean { count_padding: step.count_padding, divisor: step.divisor.map(|divisor| divisor as usize) }),
     };
     done(match y {
-        QuantOut::Floats(y) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
-        QuantOut::Bytes(y, _) => rushlight_engine::max_pool2d_u8(engine, &pool, reader.bytes(step.x)?, y),
+        DataMut::Floats(y) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
+        DataMut::Bf16(y) => rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, NumbersMut::Bf16(y)),
+        DataMut::Bytes(y, _) => rushlight_engine::max_pool2d_u8(engine, &pool, reader.bytes(step.x)?, y),
     })
 }
 
@@ -503,15 +513,22 @@ fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> R
     let [sizes, x_strides, y_strides] = numbers.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
-    let (y, reader, _) = site.split_any(step.y)?;
+    let (y, reader) = site.split_data(step.y)?;
     match y {
-        QuantOut::Floats(y) => {
+        DataMut::Floats(y) => {
             if let Some(value) = step.fill {
                 done(rushlight_engine::fill(engine, y, value))?;
             }
             done(rushlight_engine::copy(engine, &copy, reader.floats(step.x)?, y))
         }
-        QuantOut::Bytes(y, _) => {
+        DataMut::Bf16(y) => {
+            if let Some(value) = step.fill {
+                done(rushlight_engine::fill(engine, y, half::bf16::from_f32(value).to_bits()))?;
+            }
+            let Numbers::Bf16(x) = reader.numbers(step.x)? else { return Err(damaged()) };
+            done(rushlight_engine::copy(engine, &copy, x, y))
+        }
+        DataMut::Bytes(y, _) => {
             if let Some(value) = step.fill {
                 done(rushlight_engine::fill(engine, y, value as u8))?;
             }

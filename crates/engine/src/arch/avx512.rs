@@ -104,6 +104,7 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     const VECTORS: usize = 32;
     const QUAD_ROWS: usize = if WITH == VNNI { 14 } else { 12 };
     const MAY_DOT: bool = true;
+    const TAKES_BF16: bool = WITH == BF16;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
@@ -290,23 +291,52 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
 
     #[inline(always)]
     unsafe fn narrow(self, from: *const f32, n: usize, to: *mut u16) {
-        #[target_feature(enable = "avx512f,avx512bf16,avx512vl")]
-        #[inline]
-        fn narrow(v: __m512) -> __m256i {
-            let pairs = _mm512_cvtneps_pbh(v);
-            // SAFETY: both are 32 bytes of which any are valid.
-            unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) }
-        }
         if const { WITH != BF16 } {
             // SAFETY: the caller vouches for the memory.
             return unsafe { super::narrow_portably(self, from, n, to) };
         }
         // SAFETY: the caller vouches for `n` floats.
         let v = unsafe { self.load_part(from, n) };
-        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16.
-        let pairs = unsafe { narrow(v) };
         // SAFETY: the caller vouches for 16 numbers.
-        unsafe { _mm256_storeu_si256(to.cast(), pairs) };
+        unsafe { self.store_bf16(to, 16, v) };
+    }
+
+    #[inline(always)]
+    unsafe fn widen_bf16(self, from: *const u16, n: usize) -> __m512 {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        #[inline]
+        unsafe fn widen(from: *const u16, n: usize) -> __m512 {
+            // SAFETY: the caller vouches for `n` numbers.
+            let narrow = unsafe {
+                if n >= 16 { _mm256_loadu_si256(from.cast()) } else { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
+            };
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(narrow)))
+        }
+        with!(widen(from, n))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16, n: usize, v: __m512) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx512vl")]
+        #[inline]
+        unsafe fn store(to: *mut u16, n: usize, v: __m512) {
+            let pairs = _mm512_cvtneps_pbh(v);
+            // SAFETY: both are 32 bytes of which any are valid.
+            let pairs = unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) };
+            if n >= 16 {
+                // SAFETY: the caller vouches for 16 numbers.
+                unsafe { _mm256_storeu_si256(to.cast(), pairs) };
+            } else {
+                // SAFETY: the caller vouches for `n` numbers.
+                unsafe { _mm256_mask_storeu_epi16(to.cast(), mask(n), pairs) };
+            }
+        }
+        if const { WITH != BF16 } {
+            // SAFETY: the caller vouches for the memory.
+            return unsafe { super::store_bf16_portably(self, to, n, v) };
+        }
+        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16; the caller vouches for the memory.
+        unsafe { store(to, n, v) };
     }
 
     #[inline(always)]

@@ -11,6 +11,7 @@ use super::{Attention, Strides};
 use crate::Tail;
 use crate::arch::{Job, LANES, Simd, math};
 use crate::fold;
+use crate::numbers::{Readable, Writable};
 use crate::product::tile::{Floats, Tile, Upcoming};
 use crate::split::Output;
 use crate::tail::Steps;
@@ -309,8 +310,12 @@ impl Block<'_> {
             *pointer = self.inputs.query(head, row + i).as_ptr();
         }
         let keys = Floats { depth, panel: self.keys.as_ptr(), panel_stride: depth * LANES, ..factors(&pointers, rows) };
-        let tile =
-            Tile { out: self.scores.as_mut_ptr(), out_stride: self.stride, is_first: true, ..self.tile(keys, rows) };
+        let tile = Tile {
+            out: Writable::floats(self.scores.as_mut_ptr()),
+            out_stride: self.stride,
+            is_first: true,
+            ..self.tile(keys, rows)
+        };
         // SAFETY: the pointers are to `depth` floats, `pack` has written the panels, and the scores have as many columns as a
         // block has keys.
         unsafe { by_panels(s, tile, columns) };
@@ -331,7 +336,7 @@ impl Block<'_> {
             ..factors(&pointers, rows)
         };
         let tile = Tile {
-            out: self.inputs.y.at(self.inputs.at(strides, head, row)),
+            out: Writable::floats(self.inputs.y.at(self.inputs.at(strides, head, row))),
             out_stride: strides.row,
             is_first: self.first == 0,
             ..self.tile(values, rows)
@@ -347,10 +352,10 @@ impl Block<'_> {
             repeat: 1,
             panels: 0,
             columns: 0,
-            out: core::ptr::null_mut(),
+            out: Writable::NOWHERE,
             out_stride: 0,
             bias: core::ptr::null(),
-            residual: core::ptr::null(),
+            residual: Readable::NOWHERE,
             residual_stride: 0,
             is_first: true,
             is_last: true,
@@ -385,7 +390,7 @@ unsafe fn by_panels<S: Simd>(s: S, tile: Tile<'_, Floats>, columns: usize) {
             factors: Floats { panel, ..tile.factors },
             panels: columns.div_ceil(LANES),
             columns,
-            out: tile.out.wrapping_add(first),
+            out: tile.out.plus(s, first),
             ..tile
         };
         // SAFETY: the caller vouches for it.

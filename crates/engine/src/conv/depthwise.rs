@@ -10,8 +10,9 @@ use core::ops::Range;
 use super::Conv2d;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::numbers::Number;
 use crate::tail::{Finish, Steps};
-use crate::{Activation, Engine, Tail};
+use crate::{Activation, Engine, Numbers, NumbersMut, Tail};
 
 /// Multiplications below which a task is not worth handing over.
 const MIN_TASK: usize = 50_000;
@@ -23,15 +24,17 @@ const LEAST_CHANNELS: usize = 64;
 /// `[kernel_h * kernel_w][c]` of [`pack::depthwise2d_f32`](crate::pack::depthwise2d_f32).
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or the convolution is not depthwise.
-pub fn depthwise2d(
+/// When a slice is too short, a size is zero or too large, the convolution is not depthwise, or one of its sides is bf16 and not
+/// the other, or there is a residual or an activation beyond bounds and hard-swish beside them.
+pub fn depthwise2d<'a>(
     engine: &Engine,
     conv: &Conv2d,
-    input: &[f32],
+    input: impl Into<Numbers<'a>>,
     weights: &[f32],
-    out: &mut [f32],
+    out: impl Into<NumbersMut<'a>>,
     tail: &Tail,
 ) -> Result<(), Error> {
+    let (input, mut out) = (input.into(), out.into());
     let pixels = conv.in_3d().check(input.len(), out.len())?;
     for (what, channels) in [("groups", conv.groups), ("output channels", conv.out_c)] {
         if channels != conv.in_c {
@@ -44,37 +47,56 @@ pub fn depthwise2d(
     if pixels == 0 || conv.in_c == 0 {
         return Ok(());
     }
-    let steps = tail.steps();
+    match (input, &mut out) {
+        (Numbers::F32(input), NumbersMut::F32(out)) => all(engine, conv, input, weights, out.as_mut_ptr(), tail),
+        (Numbers::Bf16(input), NumbersMut::Bf16(out)) => {
+            engine.check_numbers(true)?;
+            if !is_plain(tail) {
+                return Err(Error::Type { what: "output" });
+            }
+            all(engine, conv, input, weights, out.as_mut_ptr(), tail);
+        }
+        _ => return Err(Error::Type { what: "output" }),
+    }
+    Ok(())
+}
+
+/// Whether a short activation is all that follows the bias, as it must be of bf16.
+fn is_plain(tail: &Tail<'_>) -> bool {
+    tail.steps().is_plain && tail.residual.is_none()
+}
+
+/// All tasks. The sizes were checked.
+fn all<T: Number>(engine: &Engine, conv: &Conv2d, input: &[T], weights: &[f32], out: *mut T, tail: &Tail<'_>) {
     let depthwise = Depthwise {
         conv,
         input,
         weights,
-        out: out.as_mut_ptr(),
+        out,
         out_h: conv.out_h(),
         out_w: conv.out_w(),
-        is_plain: steps.is_plain && tail.residual.is_none(),
-        is_near: conv.in_h * conv.in_w * conv.in_stride * size_of::<f32>() <= NEAR_BYTES,
-        steps,
+        is_plain: is_plain(tail),
+        is_near: conv.in_h * conv.in_w * conv.in_stride * size_of::<T>() <= NEAR_BYTES,
+        steps: tail.steps(),
     };
     let lines = conv.batch * depthwise.out_h;
     let (line_chunk, channel_chunk) = depthwise.cut(engine.threads());
     let channel_chunks = conv.in_c.div_ceil(channel_chunk);
     engine.pool.run(lines.div_ceil(line_chunk) * channel_chunks, |task| {
         let (line, channel) = (task / channel_chunks * line_chunk, task % channel_chunks * channel_chunk);
-        engine.level.run(Block {
+        engine.level.run_on::<T, _>(Block {
             depthwise: &depthwise,
             lines: line..(line + line_chunk).min(lines),
             channels: channel..(channel + channel_chunk).min(conv.in_c),
         });
     });
-    Ok(())
 }
 
-struct Depthwise<'a> {
+struct Depthwise<'a, T> {
     conv: &'a Conv2d,
-    input: &'a [f32],
+    input: &'a [T],
     weights: &'a [f32],
-    out: *mut f32,
+    out: *mut T,
     out_h: usize,
     out_w: usize,
     steps: Steps,
@@ -85,9 +107,9 @@ struct Depthwise<'a> {
 }
 
 // SAFETY: tasks write disjoint lines and channels of `out`, which `depthwise2d` borrows exclusively.
-unsafe impl Sync for Depthwise<'_> {}
+unsafe impl<T: Sync> Sync for Depthwise<'_, T> {}
 
-impl Depthwise<'_> {
+impl<T: Number> Depthwise<'_, T> {
     /// Lines and channels of a task.
     fn cut(&self, threads: usize) -> (usize, usize) {
         let conv = self.conv;
@@ -106,8 +128,8 @@ impl Depthwise<'_> {
 }
 
 /// One task.
-struct Block<'a> {
-    depthwise: &'a Depthwise<'a>,
+struct Block<'a, T> {
+    depthwise: &'a Depthwise<'a, T>,
     lines: Range<usize>,
     channels: Range<usize>,
 }
@@ -115,17 +137,20 @@ struct Block<'a> {
 /// Bytes of the input's lines under a line of windows, and of their weights: most of the first-level cache.
 const BLOCK_BYTES: usize = 24 << 10;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Bytes of an input that is in the second-level cache. A larger one is read from end to end, all channels of each pixel.
 const NEAR_BYTES: usize = 384 << 10;
 
-impl Job for Block<'_> {
+impl<T: Number> Job for Block<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let conv = self.depthwise.conv;
         let [kernel_h, kernel_w] = conv.kernel;
-        let bytes = size_of::<f32>() * kernel_h.saturating_mul(conv.in_w.saturating_add(kernel_w));
+        let bytes = size_of::<T>() * kernel_h.saturating_mul(conv.in_w.saturating_add(kernel_w));
         let chunks =
             if self.depthwise.is_near { self.channels.len().saturating_mul(bytes).div_ceil(BLOCK_BYTES) } else { 1 };
         let chunk = self.channels.len().div_ceil(chunks).next_multiple_of(LANES);
@@ -139,7 +164,7 @@ impl Job for Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl<T: Number> Block<'_, T> {
     #[inline(always)]
     fn all_lines<S: Simd>(&self, s: S) {
         let Depthwise { conv, out_h, out_w, .. } = *self.depthwise;
@@ -148,14 +173,14 @@ impl Block<'_> {
             let taps_y =
                 valid_taps(conv.in_h, conv.kernel[0], y * conv.stride[0], conv.dilation[0], conv.padding[0][0]);
             Span { block: self, image, line, y, taps_y }.run(s);
-            if !self.depthwise.is_plain {
+            if const { !T::IS_BF16 } && !self.depthwise.is_plain {
                 let steps = &self.depthwise.steps;
                 let at = line * out_w;
                 let finish = Finish {
                     steps,
-                    out: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start),
+                    out: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
                     out_stride: conv.out_stride,
-                    residual: steps.residual.wrapping_add(at * steps.residual_stride + self.channels.start),
+                    residual: steps.residual.plus(s, at * steps.residual_stride + self.channels.start),
                     residual_stride: steps.residual_stride,
                     rows: out_w,
                     columns: self.channels.len(),
@@ -178,19 +203,19 @@ fn valid_taps(size: usize, kernel: usize, start: usize, dilation: usize, padding
 }
 
 /// One line of the output, some of its channels.
-struct Span<'a> {
-    block: &'a Block<'a>,
+struct Span<'a, T> {
+    block: &'a Block<'a, T>,
     image: usize,
     line: usize,
     y: usize,
     taps_y: Range<usize>,
 }
 
-impl Span<'_> {
+impl<T: Number> Span<'_, T> {
     /// Where the first channel of the input pixel under tap (`tap_y`, `tap_x`) of output pixel `x`'s window is, or would be
     /// if it were inside.
     #[inline(always)]
-    fn input(&self, tap_y: usize, x: usize, tap_x: usize) -> *const f32 {
+    fn input(&self, tap_y: usize, x: usize, tap_x: usize) -> *const T {
         let conv = self.block.depthwise.conv;
         let y = (self.y * conv.stride[0] + tap_y * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
         let line = (self.image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
@@ -213,14 +238,14 @@ impl Span<'_> {
         for y in below..(below + conv.stride[0]).min(conv.in_h) {
             let line = (self.image * conv.in_h + y) * conv.in_w;
             let first = (line + columns.start) * conv.in_stride;
-            for at in (first..(line + columns.end) * conv.in_stride).step_by(LANES) {
-                s.prefetch(input.as_ptr().wrapping_add(at));
+            for at in (first..(line + columns.end) * conv.in_stride).step_by(LINE / size_of::<T>()) {
+                s.prefetch(input.as_ptr().wrapping_add(at).cast());
             }
         }
     }
 
     #[inline(always)]
-    fn out(&self, x: usize) -> *mut f32 {
+    fn out(&self, x: usize) -> *mut T {
         let Depthwise { conv, out, out_w, .. } = *self.block.depthwise;
         out.wrapping_add((self.line * out_w + x) * conv.out_stride)
     }
@@ -287,28 +312,28 @@ impl Span<'_> {
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const T: usize, const K: usize, const STRIDE: usize>(&self, s: S, x: usize) {
+    fn tile<S: Simd, const W: usize, const K: usize, const STRIDE: usize>(&self, s: S, x: usize) {
         // Wider tiles than this instruction set's are never compiled.
-        if const { T > S::PIXELS } {
-            debug_assert!(false, "no tile has {T} pixels");
+        if const { W > S::PIXELS } {
+            debug_assert!(false, "no tile has {W} pixels");
             return;
         }
         let conv = self.block.depthwise.conv;
-        self.prefetch(s, x..x + T);
-        let columns = valid_taps(conv.in_w, (T - 1) * STRIDE + K, x * STRIDE, 1, conv.padding[1][0]);
-        if columns.len() == (T - 1) * STRIDE + K {
-            s.vectorize(Tile::<T, K, STRIDE, false> { span: self, x, columns });
-        } else if const { T == 4 } {
-            s.vectorize(Tile::<T, K, STRIDE, true> { span: self, x, columns });
+        self.prefetch(s, x..x + W);
+        let columns = valid_taps(conv.in_w, (W - 1) * STRIDE + K, x * STRIDE, 1, conv.padding[1][0]);
+        if columns.len() == (W - 1) * STRIDE + K {
+            s.vectorize(Tile::<T, W, K, STRIDE, false> { span: self, x, columns });
+        } else if const { W == 4 } {
+            s.vectorize(Tile::<T, W, K, STRIDE, true> { span: self, x, columns });
         } else {
             // The padding is wider than four pixels.
-            self.pixels(s, x..x + T);
+            self.pixels(s, x..x + W);
         }
     }
 
     /// What pixels from `x` on read and write, their windows' first column being `tap_x`.
     #[inline(always)]
-    fn place(&self, x: usize, tap_x: usize) -> Place {
+    fn place(&self, x: usize, tap_x: usize) -> Place<T> {
         let Depthwise { conv, ref steps, .. } = *self.block.depthwise;
         let Range { start, end } = self.taps_y;
         Place {
@@ -332,37 +357,19 @@ impl Span<'_> {
         let depthwise = self.block.depthwise;
         let sum = if depthwise.is_plain { depthwise.steps.short(s, sum) } else { sum };
         let to = self.out(x).wrapping_add(channel);
-        if n == LANES {
-            // SAFETY: the output's size was checked, and this task alone has this line and these channels.
-            unsafe { s.store(to, sum) };
-        } else {
-            // SAFETY: likewise.
-            unsafe { s.store_part(to, n, sum) };
-        }
-    }
-}
-
-/// # Safety
-/// `n` floats are readable at `from`.
-#[inline(always)]
-unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
-    if n == LANES {
-        // SAFETY: the caller vouches for 16 floats.
-        unsafe { s.load(from) }
-    } else {
-        // SAFETY: the caller vouches for `n` floats.
-        unsafe { s.load_part(from, n) }
+        // SAFETY: the output's size was checked, and this task alone has this line and these channels.
+        unsafe { T::store(s, to, n, sum) };
     }
 }
 
 /// Where the parts of neighbouring pixels' windows are that are inside: in locals, as what is behind a reference would be
 /// read again for every vector.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<T> {
     /// Rows of taps.
     taps: usize,
     /// The first channel of the first pixel of the first row, and the floats to the next row and to the next pixel.
-    line: *const f32,
+    line: *const T,
     line_step: usize,
     pixel_step: usize,
     /// The same of the weights.
@@ -371,16 +378,16 @@ struct Place {
     tap_step: usize,
     /// Of the first channel, or null.
     bias: *const f32,
-    out: *mut f32,
+    out: *mut T,
     out_step: usize,
     channels: (usize, usize),
 }
 
-impl Place {
+impl<T: Number> Place<T> {
     /// The first channel and the number of channels of each vector. With enough channels the last vector overlaps the one
     /// before, whose results are computed again.
     #[inline(always)]
-    fn vectors(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+    fn vectors(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let (start, end) = self.channels;
         let n = (end - start).min(LANES);
         (0..(end - start).div_ceil(LANES)).map(move |i| ((start + i * LANES).min(end - n), n))
@@ -392,7 +399,7 @@ impl Place {
             return s.splat(0.0);
         }
         // SAFETY: there is a bias for each channel.
-        unsafe { load(s, self.bias.wrapping_add(channel), n) }
+        unsafe { f32::load(s, self.bias.wrapping_add(channel), n) }
     }
 }
 
@@ -401,15 +408,17 @@ const fn has_registers<S: Simd>(k: usize) -> bool {
     k + 1 + S::PIXELS <= S::VECTORS
 }
 
-/// `T` neighbouring pixels whose windows are `K` wide and `STRIDE` apart. With `BORDER`, only some of the columns under them
+/// `W` neighbouring pixels whose windows are `K` wide and `STRIDE` apart. With `BORDER`, only some of the columns under them
 /// are inside. There are at least 16 channels.
-struct Tile<'a, const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> {
-    span: &'a Span<'a>,
+struct Tile<'a, T, const W: usize, const K: usize, const STRIDE: usize, const BORDER: bool> {
+    span: &'a Span<'a, T>,
     x: usize,
     columns: Range<usize>,
 }
 
-impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Job for Tile<'_, T, K, STRIDE, BORDER> {
+impl<T: Number, const W: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Job
+    for Tile<'_, T, W, K, STRIDE, BORDER>
+{
     type Out = ();
 
     // A row's weights stay in registers while columns go by, if there are enough. Else it is one weight at a time, for all
@@ -423,14 +432,16 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
         let (first, last) = (self.columns.start, self.columns.end);
         let place = self.span.place(self.x, 0);
         for (channel, _) in place.vectors() {
-            let mut sums = [place.bias(s, channel, LANES); T];
+            let mut sums = [place.bias(s, channel, LANES); W];
             let mut line = place.line.wrapping_add(channel);
             let mut weights = place.weights.wrapping_add(channel);
             for _ in 0..place.taps {
                 // SAFETY: there is a weight for each tap and channel.
                 let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * place.tap_step)) };
                 // SAFETY: this column is inside the input, whose size was checked.
-                let pixel = |column: usize| unsafe { s.load(line.wrapping_add(column.wrapping_mul(place.pixel_step))) };
+                let pixel = |column: usize| unsafe {
+                    T::load(s, line.wrapping_add(column.wrapping_mul(place.pixel_step)), LANES)
+                };
                 let in_registers = const { K == 3 || has_registers::<S>(K) };
                 if BORDER || in_registers {
                     let mut row = [s.splat(0.0); K];
@@ -439,12 +450,12 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
                             row[tap] = weight(tap);
                         }
                     }
-                    for column in 0..(T - 1) * STRIDE + K {
+                    for column in 0..(W - 1) * STRIDE + K {
                         if BORDER && (column < first || column >= last) {
                             continue;
                         }
                         let v = pixel(column);
-                        for t in 0..T {
+                        for t in 0..W {
                             if column >= t * STRIDE && column < t * STRIDE + K {
                                 let tap = column - t * STRIDE;
                                 sums[t] = s.fma(v, if in_registers { row[tap] } else { weight(tap) }, sums[t]);
@@ -454,7 +465,7 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
                 } else {
                     for tap in 0..K {
                         let weight = weight(tap);
-                        for t in 0..T {
+                        for t in 0..W {
                             sums[t] = s.fma(pixel(t * STRIDE + tap), weight, sums[t]);
                         }
                     }
@@ -463,31 +474,31 @@ impl<const T: usize, const K: usize, const STRIDE: usize, const BORDER: bool> Jo
                 weights = weights.wrapping_add(place.weights_step);
             }
             if is_hard_swish {
-                for t in 0..T {
+                for t in 0..W {
                     sums[t] = Activation::HardSwish.apply(s, sums[t]);
                 }
             } else if is_clamped {
-                for t in 0..T {
+                for t in 0..W {
                     sums[t] = s.min(max, s.max(min, sums[t]));
                 }
             }
             let out = place.out.wrapping_add(channel);
-            for t in 0..T {
+            for t in 0..W {
                 // SAFETY: the output's size was checked, and this task alone has this line and these channels.
-                unsafe { s.store(out.wrapping_add(t * place.out_step), sums[t]) };
+                unsafe { T::store(s, out.wrapping_add(t * place.out_step), LANES, sums[t]) };
             }
         }
     }
 }
 
 /// One pixel with any window, of which the taps `taps_x` are inside.
-struct Pixel<'a> {
-    span: &'a Span<'a>,
+struct Pixel<'a, T> {
+    span: &'a Span<'a, T>,
     x: usize,
     taps_x: Range<usize>,
 }
 
-impl Job for Pixel<'_> {
+impl<T: Number> Job for Pixel<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -501,9 +512,9 @@ impl Job for Pixel<'_> {
             for _ in 0..place.taps {
                 for tap in 0..self.taps_x.len() {
                     // SAFETY: these taps are inside the input, whose size was checked.
-                    let v = unsafe { load(s, line.wrapping_add(tap * pixel_step), n) };
+                    let v = unsafe { T::load(s, line.wrapping_add(tap * pixel_step), n) };
                     // SAFETY: there is a weight for each tap and channel.
-                    sum = s.fma(v, unsafe { load(s, weights.wrapping_add(tap * place.tap_step), n) }, sum);
+                    sum = s.fma(v, unsafe { f32::load(s, weights.wrapping_add(tap * place.tap_step), n) }, sum);
                 }
                 line = line.wrapping_add(place.line_step);
                 weights = weights.wrapping_add(place.weights_step);

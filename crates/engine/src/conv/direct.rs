@@ -4,19 +4,20 @@
 use super::window::{Lines, Window};
 use super::{Conv2d, Conv3d};
 use crate::error::Error;
-use crate::product::{Place, Product, Rows};
-use crate::{Engine, Gemm, Tail, Weights};
+use crate::numbers::Writable;
+use crate::product::{Place, Product, Rows, check_bf16};
+use crate::{Engine, Gemm, Numbers, NumbersMut, Tail, Weights};
 
 /// Computes `out = tail(convolution of input)` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
 ///
 /// # Errors
 /// When a slice is too short, or a size is zero or too large.
-pub fn conv2d<'w>(
+pub fn conv2d<'a>(
     engine: &Engine,
     conv: &Conv2d,
-    input: &[f32],
-    packed: impl Into<Weights<'w>>,
-    out: &mut [f32],
+    input: impl Into<Numbers<'a>>,
+    packed: impl Into<Weights<'a>>,
+    out: impl Into<NumbersMut<'a>>,
     tail: &Tail,
 ) -> Result<(), Error> {
     conv3d(engine, &conv.in_3d(), input, packed, out, tail)
@@ -26,29 +27,52 @@ pub fn conv2d<'w>(
 /// [`pack::conv3d_f32`](crate::pack::conv3d_f32).
 ///
 /// # Errors
-/// When a slice is too short, or a size is zero or too large.
-pub fn conv3d<'w>(
+/// When a slice is too short, a size is zero or too large, or there are bf16 that [`takes_bf16`](Conv3d::takes_bf16) and
+/// [`gives_bf16`](Conv3d::gives_bf16) do not allow, or weights of another type beside them.
+pub fn conv3d<'a>(
     engine: &Engine,
     conv: &Conv3d,
-    input: &[f32],
-    packed: impl Into<Weights<'w>>,
-    out: &mut [f32],
+    input: impl Into<Numbers<'a>>,
+    packed: impl Into<Weights<'a>>,
+    out: impl Into<NumbersMut<'a>>,
     tail: &Tail,
 ) -> Result<(), Error> {
-    let packed = packed.into();
+    let (input, packed, mut out) = (input.into(), packed.into(), out.into());
     let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
-    tail.check(pixels, conv.out_c)?;
+    tail.check_any(engine, pixels, conv.out_c)?;
+    check_bf16(engine, [conv.kernel.iter().product(), conv.in_c / conv.groups], input, packed, &out, tail)?;
+    let out = out.place();
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {
         let (k, n) = (conv.in_c, conv.out_c);
         let gemm = Gemm { m: pixels, n, k, a_stride: conv.in_stride, c_stride: conv.out_stride };
-        // SAFETY: the sizes were checked above.
+        // SAFETY: the sizes and types were checked above.
         unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
         return Ok(());
     }
-    let rows = Window {
+    match input {
+        Numbers::F32(input) => {
+            let rows = window(conv, input);
+            if Lines::fits(&rows, conv.groups) {
+                // SAFETY: the sizes and types were checked above.
+                unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
+            } else {
+                // SAFETY: likewise.
+                unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
+            }
+        }
+        // SAFETY: likewise.
+        Numbers::Bf16(input) => unsafe {
+            product(conv, &window(conv, input), pixels, packed, out, tail).run(engine);
+        },
+    }
+    Ok(())
+}
+
+fn window<'a, T>(conv: &Conv3d, input: &'a [T]) -> Window<'a, T> {
+    Window {
         input,
         in_size: conv.in_size,
         out_size: conv.out_size(),
@@ -58,15 +82,7 @@ pub fn conv3d<'w>(
         shift: conv.padding.map(|[before, _]| -(before as isize)),
         pixel: conv.in_stride,
         channels: conv.in_c / conv.groups,
-    };
-    if Lines::fits(&rows, conv.groups) {
-        // SAFETY: the sizes were checked above.
-        unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
-    } else {
-        // SAFETY: likewise.
-        unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
     }
-    Ok(())
 }
 
 fn product<'a, R: Rows>(
@@ -74,7 +90,7 @@ fn product<'a, R: Rows>(
     rows: &'a R,
     pixels: usize,
     packed: Weights<'a>,
-    out: &mut [f32],
+    out: Writable,
     tail: &Tail,
 ) -> Product<'a, R> {
     Product {
@@ -84,7 +100,7 @@ fn product<'a, R: Rows>(
         groups: conv.groups,
         columns: conv.out_c / conv.groups,
         packed,
-        out: out.as_mut_ptr(),
+        out,
         out_stride: conv.out_stride,
         place: Place::DENSE,
         steps: tail.steps(),

@@ -8,6 +8,7 @@
 use super::shape::{check_channels, check_positions};
 use super::window::Window;
 use crate::error::{Error, at_least, positive, size, span};
+use crate::numbers::Writable;
 use crate::product::{Place, Product};
 use crate::{Engine, Tail, Weights};
 
@@ -188,7 +189,7 @@ pub fn conv_transpose2d<'w>(
             groups: conv.groups,
             columns,
             packed: own,
-            out: out.as_mut_ptr(),
+            out: Writable::floats(out.as_mut_ptr()),
             out_stride: conv.out_stride,
             place,
             steps: tail.steps(),

@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::numbers::Number;
 use crate::product::{MAX_COPIES, Pointers, Rows, ZEROS};
 
 /// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
@@ -72,7 +73,9 @@ impl<T> Window<'_, T> {
     }
 }
 
-impl Rows for Window<'_> {
+impl<T: Number> Rows for Window<'_, T> {
+    const IS_BF16: bool = T::IS_BF16;
+
     fn taps(&self) -> usize {
         Window::taps(self)
     }
@@ -104,7 +107,7 @@ impl Rows for Window<'_> {
                 let start = (w * stride) as isize + tap_w as isize * self.dilation[2] + self.shift[2];
                 for (i, pointer) in piece.iter_mut().enumerate() {
                     let x = (start + (i * stride) as isize) as usize;
-                    let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)));
+                    let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)).cast());
                     *pointer = if x < in_w { inside } else { zeros };
                 }
             });

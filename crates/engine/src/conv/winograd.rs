@@ -15,6 +15,7 @@ use core::ops::Range;
 use super::Conv2d;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least};
+use crate::numbers::Writable;
 use crate::product::{Place, Pointers, Product, Rows};
 use crate::tail::Steps;
 use crate::{Engine, Tail};
@@ -51,8 +52,9 @@ impl Winograd {
             && conv.out_c >= LANES
     }
 
-    /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d).
-    pub fn choose(conv: &Conv2d) -> Option<Winograd> {
+    /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d), which computes `speed`
+    /// times as fast as it does with weights of `f32`.
+    pub fn choose(conv: &Conv2d, speed: f64) -> Option<Winograd> {
         if !Self::supports(conv) {
             return None;
         }
@@ -69,7 +71,7 @@ impl Winograd {
         let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
         let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT;
         let best = if cost(Winograd::F4) <= cost(Winograd::F2) { Winograd::F4 } else { Winograd::F2 };
-        (cost(best) < 0.9 * direct).then_some(best)
+        (cost(best) < 0.9 * direct / speed).then_some(best)
     }
 
     /// Floats of scratch for each thread that suffice for [`conv2d_winograd`] with these channels and any size.
@@ -262,7 +264,7 @@ fn run<F: Form>(engine: &Engine, form: F, task: &Task<'_>, block: usize, packed:
             groups: points,
             columns: conv.out_c,
             packed: packed.into(),
-            out: task.products,
+            out: Writable::floats(task.products),
             out_stride: points * conv.out_c,
             place: Place::DENSE,
             steps: Tail::default().steps(),
@@ -469,7 +471,7 @@ impl<F: Form> Job for Outward<'_, F> {
             let (rows, columns) = (F::SIZE.min(task.out_h - y), F::SIZE.min(task.out_w - x));
             let from = task.products.wrapping_add(tile * width * width * conv.out_c);
             let out = task.out.wrapping_add(pixel * conv.out_stride);
-            let residual = steps.residual.wrapping_add(pixel * steps.residual_stride);
+            let residual = steps.residual.plus(s, pixel * steps.residual_stride);
             let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * steps.residual_stride);
             for channel in vectors(conv.out_c) {
                 let mut bias = s.splat(0.0);
@@ -497,11 +499,11 @@ impl<F: Form> Job for Outward<'_, F> {
                 for (y, row) in tile.iter().enumerate().take(rows) {
                     for (x, &sum) in row.iter().enumerate().take(columns) {
                         let mut v = s.add(sum, bias);
-                        let residual = residual.wrapping_add(y * residual_line + x * steps.residual_stride + channel);
+                        let residual = residual.plus(s, y * residual_line + x * steps.residual_stride + channel);
                         if is_plain {
                             if has_residual {
                                 // SAFETY: the residual's size was checked.
-                                v = s.add(v, unsafe { s.load(residual) });
+                                v = s.add(v, unsafe { residual.load(s, LANES) });
                             }
                             v = steps.short(s, v);
                         } else {

@@ -8,6 +8,8 @@ use super::functions::{Apply, Input};
 use super::{Data, Instruction, MAX_DIMS, Operand, Plan, REGISTERS, Source};
 use crate::Affine;
 use crate::arch::{Job, LANES, Simd};
+use crate::convert::from_bf16;
+use crate::numbers::{Number, on};
 use crate::quantized::Levels;
 use crate::split::Output;
 
@@ -35,6 +37,7 @@ pub(super) struct Tiles<'a> {
 pub(super) enum Target<'a> {
     Floats(Output<'a>),
     Bytes(Output<'a, u8>, Levels),
+    Bf16(Output<'a, u16>),
 }
 
 impl<'a> Tiles<'a> {
@@ -133,8 +136,14 @@ impl Tiles<'_> {
         // SAFETY: registers, kept and spread tiles have 512 floats, of which the tile's have been written; slices were
         // checked to hold all elements; tiles of the result are disjoint.
         unsafe { function.run_on(s, inputs, to, tile.elements) };
-        if let (true, Target::Bytes(y, levels)) = (is_last, self.y) {
-            s.vectorize(Narrow { from: register, to: y.at(tile.first), n: tile.elements, levels });
+        match self.y {
+            Target::Bytes(y, levels) if is_last => {
+                s.vectorize(Narrow { from: register, to: y.at(tile.first), n: tile.elements, levels });
+            }
+            Target::Bf16(y) if is_last => {
+                on::<u16, _, _>(s, Convert { from: register.cast_const(), to: y.at(tile.first), n: tile.elements });
+            }
+            _ => {}
         }
     }
 
@@ -167,6 +176,7 @@ impl Tiles<'_> {
                     let number = match source.data {
                         Data::Floats(data) => data[at],
                         Data::Bytes(data, affine) => widened(data[at], affine),
+                        Data::Bf16(data) => from_bf16(data[at]),
                     };
                     return Input::number(number, &mut scratch.numbers[position]);
                 }
@@ -175,7 +185,12 @@ impl Tiles<'_> {
                         let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast());
                         s.vectorize(Widen { from, to, n: tile.elements, affine });
                     }
+                    Data::Bf16(data) if is_dense => {
+                        let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast::<f32>());
+                        on::<u16, _, _>(s, Convert { from, to, n: tile.elements });
+                    }
                     Data::Floats(data) => self.spread(tile, source, at, to, |at| data[at]),
+                    Data::Bf16(data) => self.spread(tile, source, at, to, |at| from_bf16(data[at])),
                     Data::Bytes(data, affine) => self.spread(tile, source, at, to, |at| widened(data[at], affine)),
                 };
                 let index = usize::from(index);
@@ -265,6 +280,28 @@ impl Job for Widen {
             let v = s.mul(s.sub(bytes, zero), scale);
             // SAFETY: tiles have 512 floats, a multiple of 16.
             unsafe { s.store(self.to.wrapping_add(i), v) };
+        }
+    }
+}
+
+/// Numbers of one type as those of another.
+struct Convert<A, B> {
+    from: *const A,
+    to: *mut B,
+    n: usize,
+}
+
+impl<A: Number, B: Number> Job for Convert<A, B> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in (0..self.n).step_by(LANES) {
+            let n = (self.n - i).min(LANES);
+            // SAFETY: `elementwise` has checked that all elements are in the slice; those of a tile were written.
+            let v = unsafe { A::load(s, self.from.wrapping_add(i), n) };
+            // SAFETY: tiles have 512 floats; `elementwise` has checked the result's length, and its tiles are disjoint.
+            unsafe { B::store(s, self.to.wrapping_add(i), n, v) };
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Matrix;
 use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
+use crate::numbers::{Readable, Writable};
 use crate::product::{Place, Product};
 use crate::tail::Residual;
 use crate::{Engine, Tail};
@@ -149,7 +150,8 @@ pub fn matmul(
         let index = [index / batch[1], index % batch[1]];
         let mut steps = tail.steps();
         if tail.residual.is_some() {
-            steps.residual = steps.residual.wrapping_add(Matmul::offset(matmul.residual_batch, index));
+            let residual = steps.residual.as_floats().wrapping_add(Matmul::offset(matmul.residual_batch, index));
+            steps.residual = Readable::floats(residual);
         }
         let data = &a[Matmul::offset(matmul.a_batch, index).min(a.len())..];
         let rows = Matrix { data, stride: matmul.a_stride, depth: k };
@@ -160,7 +162,7 @@ pub fn matmul(
             groups: 1,
             columns: n,
             packed: packed.into(),
-            out: c.at(Matmul::offset(matmul.c_batch, index)),
+            out: Writable::floats(c.at(Matmul::offset(matmul.c_batch, index))),
             out_stride: matmul.c_stride,
             place: Place::DENSE,
             steps,

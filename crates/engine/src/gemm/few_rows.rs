@@ -13,13 +13,13 @@ use crate::tail::Steps;
 use crate::weights::{Bf16, F16, Floats, Integers, Lines};
 use crate::{Engine, Half, Weights};
 
-/// Rows from which on the tiles of [`product`](crate::product) take over.
-pub(super) const TOO_MANY: usize = 4;
+/// Rows from which on the tiles of products take over. Fewer are multiplied as floats, which is as fast as weights are read.
+pub const FEW_ROWS: usize = 4;
 
 /// Multiplications below which a task is not worth handing over.
 const MIN_TASK: usize = 50_000;
 
-/// `c = tail(a b)` for fewer than [`TOO_MANY`] rows.
+/// `c = tail(a b)` for fewer than [`FEW_ROWS`] rows.
 pub(super) struct FewRows<'a> {
     pub(super) gemm: &'a Gemm,
     pub(super) a: Matrix<'a>,
@@ -98,7 +98,7 @@ impl FewRows<'_> {
         let column = panel * LANES;
         let lanes = (gemm.n - column).min(LANES);
         for (r, &total) in sums.iter().enumerate() {
-            let residual = steps.residual.wrapping_add(r * steps.residual_stride + column);
+            let residual = steps.residual.plus(s, r * steps.residual_stride + column);
             // SAFETY: the residual has the output's shape.
             let v = unsafe { steps.apply(s, total, residual, lanes) };
             // SAFETY: `FewRows::run` asks for the output, and this task alone has these columns.

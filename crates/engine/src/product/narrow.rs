@@ -1,7 +1,7 @@
 //! Products with weights of fewer than 32 bits.
 //!
-//! Where the processor multiplies pairs of bf16, and weights are some, the rows of a part are rounded to bf16 too and copied for
-//! that. Elsewhere a block of weights is widened, and everything is computed in f32.
+//! Where the processor multiplies pairs of bf16, and weights are some, the rows of a part are read where they are if they are
+//! bf16 too, and else rounded and copied for that. Elsewhere a block of weights is widened, and everything is computed in f32.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -25,7 +25,7 @@ pub(super) struct Narrow<'a, R> {
     pub(super) product: &'a Product<'a, R>,
     pub(super) blocks: &'a Blocks,
     pub(super) panels: Range<usize>,
-    pub(super) pointers: &'a Pointers,
+    pub(super) pointers: &'a mut Pointers,
 }
 
 impl<R: Rows> Narrow<'_, R> {
@@ -39,7 +39,9 @@ impl<R: Rows> Narrow<'_, R> {
             dots.vectorize(Dotting(self, packed));
             return;
         }
-        s.vectorize(Widening(self));
+        if const { !R::IS_BF16 } {
+            s.vectorize(Widening(self));
+        }
     }
 }
 
@@ -88,7 +90,7 @@ impl Right for Widened<'_> {
     }
 }
 
-/// A part whose rows are rounded to bf16.
+/// A part whose rows are bf16, or rounded to it.
 struct Dotting<'a, R>(Narrow<'a, R>, &'a [u16]);
 
 impl<R: Rows> Job for Dotting<'_, R> {
@@ -101,6 +103,11 @@ impl<R: Rows> Job for Dotting<'_, R> {
     )]
     fn run<S: Simd>(self, s: S) {
         let Self(Narrow { part, product, blocks, panels, pointers, .. }, packed) = self;
+        if const { R::IS_BF16 } {
+            let mut operands = Pairs { pointers, first: 0, taps: part.taps, pairs: part.depth / 2, packed };
+            part.run(s, product, blocks, panels, &mut operands);
+            return;
+        }
         let pairs = (part.taps * part.depth).div_ceil(2);
         let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIES / 2 + LANES];
         let most = (COPIES / (2 * pairs).max(1) / S::ROWS).max(1) * S::ROWS;
@@ -108,7 +115,8 @@ impl<R: Rows> Job for Dotting<'_, R> {
         for first in (0..part.count).step_by(chunk) {
             let count = (part.count - first).min(chunk);
             for row in 0..count {
-                let mut to = rows.as_mut_ptr().wrapping_add(row * pairs).cast::<u16>();
+                let copy = rows.as_mut_ptr().wrapping_add(row * pairs);
+                let mut to = copy.cast::<u16>();
                 for tap in 0..part.taps {
                     // SAFETY: `point` has written a pointer to `depth` floats for each tap and row.
                     let from = unsafe { pointers.pointers[tap * part.count + first + row].assume_init() };
@@ -119,9 +127,10 @@ impl<R: Rows> Job for Dotting<'_, R> {
                     }
                     to = to.wrapping_add(part.depth);
                 }
+                pointers.pointers[first + row].write(copy.cast_const().cast());
             }
             let some = Part { first: part.first + first, count, ..part };
-            let mut operands = Pairs { rows: rows.as_ptr().cast(), packed };
+            let mut operands = Pairs { pointers, first, taps: 1, pairs, packed };
             some.run(s, product, blocks, panels.clone(), &mut operands);
         }
     }
@@ -129,8 +138,12 @@ impl<R: Rows> Job for Dotting<'_, R> {
 
 /// Rows of pairs of bf16, and packed weights of bf16.
 struct Pairs<'a> {
-    /// `[rows][ceil(taps * depth / 2)]`
-    rows: *const u32,
+    /// To the rows' pairs, beginning with the `first`.
+    pointers: &'a Pointers,
+    first: usize,
+    taps: usize,
+    /// Pairs of a row and tap.
+    pairs: usize,
     packed: &'a [u16],
 }
 
@@ -142,14 +155,15 @@ impl Operands for Pairs<'_> {
 
     #[inline(always)]
     fn factors(&self, part: &Part, panels: &Panels, row: usize, tile: usize) -> Bf16 {
-        let stride = (part.taps * part.depth).div_ceil(2);
         let panel = self.packed.as_ptr().wrapping_add(panels.first);
         // A line of memory has two of K.
         let lines = panels.upcoming.lines.div_ceil(2);
         let from = panel.wrapping_add(panels.count * panels.stride + tile * lines * 2 * LANES).cast();
         Bf16 {
-            rows: self.rows.wrapping_add(row * stride),
-            stride,
+            pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(self.first + row),
+            pointer_stride: part.count,
+            taps: self.taps,
+            pairs: self.pairs,
             panel,
             panel_stride: panels.stride,
             upcoming: Upcoming { from, stride: panels.stride / 2, lines, ..panels.upcoming },
@@ -160,9 +174,12 @@ impl Operands for Pairs<'_> {
 /// Pairs of bf16 on both sides.
 #[derive(Clone, Copy)]
 struct Bf16 {
-    rows: *const u32,
-    /// Pairs of a row.
-    stride: usize,
+    /// Where the rows' pairs are: `[taps][pointer_stride]`, beginning with the first tile's.
+    pointers: *const *const u32,
+    pointer_stride: usize,
+    taps: usize,
+    /// Pairs of a row and tap.
+    pairs: usize,
     panel: *const u16,
     panel_stride: usize,
     upcoming: Upcoming,
@@ -173,25 +190,33 @@ impl Factors for Bf16 {
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
         let (mut ahead, step) = self.upcoming.spread(panel.cast());
-        for pair in 0..self.stride {
-            let mut right = [s.splat(0.0); P];
-            for p in 0..P {
-                // SAFETY: each panel has 16 pairs for each two of K.
-                right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
-            }
-            s.prefetch(ahead);
-            if const { P == 2 } {
-                s.prefetch(ahead.wrapping_add(self.upcoming.stride));
-            }
-            ahead = ahead.wrapping_add(step);
+        for tap in 0..self.taps {
+            let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
+            let mut left = [core::ptr::null::<u32>(); R];
             for r in 0..R {
-                // SAFETY: each row has a pair for each two of K.
-                let x = s.splat(f32::from_bits(unsafe { *self.rows.wrapping_add(r * self.stride + pair) }));
-                for p in 0..P {
-                    sums[r][p] = s.dot(x, right[p], sums[r][p]);
-                }
+                // SAFETY: there is a pointer for each row and tap.
+                left[r] = unsafe { *pointers.wrapping_add(r) };
             }
-            panel = panel.wrapping_add(2 * LANES);
+            for pair in 0..self.pairs {
+                let mut right = [s.splat(0.0); P];
+                for p in 0..P {
+                    // SAFETY: each panel has 16 pairs for each two of K.
+                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
+                }
+                s.prefetch(ahead);
+                if const { P == 2 } {
+                    s.prefetch(ahead.wrapping_add(self.upcoming.stride));
+                }
+                ahead = ahead.wrapping_add(step);
+                for r in 0..R {
+                    // SAFETY: each row and tap has so many pairs, at any address.
+                    let x = s.splat(f32::from_bits(unsafe { left[r].wrapping_add(pair).read_unaligned() }));
+                    for p in 0..P {
+                        sums[r][p] = s.dot(x, right[p], sums[r][p]);
+                    }
+                }
+                panel = panel.wrapping_add(2 * LANES);
+            }
         }
     }
 
@@ -202,6 +227,6 @@ impl Factors for Bf16 {
 
     #[inline(always)]
     fn below(&self, rows: usize) -> Self {
-        Self { rows: self.rows.wrapping_add(rows * self.stride), upcoming: self.upcoming.next(), ..*self }
+        Self { pointers: self.pointers.wrapping_add(rows), upcoming: self.upcoming.next(), ..*self }
     }
 }

@@ -5,6 +5,7 @@
 //! accumulator, whatever the tile's height, so that the way in which rows are cut into tiles never shows in a result.
 
 use crate::arch::{Job, LANES, Simd};
+use crate::numbers::{Readable, Writable};
 use crate::tail::{Activation, Finish, Steps};
 
 /// Both sides of tiles below each other, of one block of K.
@@ -135,12 +136,12 @@ pub(crate) struct Tile<'a, F> {
     pub(crate) panels: usize,
     /// The tile's columns in the output, from `16 * panels - 15` to `16 * panels`.
     pub(crate) columns: usize,
-    pub(crate) out: *mut f32,
+    pub(crate) out: Writable,
     pub(crate) out_stride: usize,
     /// Bias of the tile's first column, or null.
     pub(crate) bias: *const f32,
     /// Residual of the tile's first row and column; read only if there is one.
-    pub(crate) residual: *const f32,
+    pub(crate) residual: Readable,
     pub(crate) residual_stride: usize,
     /// Whether this is the first block of K: sums start from the bias, not from what `out` has.
     pub(crate) is_first: bool,
@@ -170,10 +171,10 @@ impl<F: Factors> Tile<'_, F> {
         } else if const { S::PANELS == 2 } {
             by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
         }
-        if self.is_last && !self.steps.is_plain {
+        if self.is_last && !self.steps.is_plain && !self.out.is_bf16() {
             let finish = Finish {
                 steps: self.steps,
-                out: self.out,
+                out: self.out.as_floats(),
                 out_stride: self.out_stride,
                 residual: self.residual,
                 residual_stride: self.residual_stride,
@@ -200,27 +201,27 @@ impl<F: Factors, const R: usize, const P: usize> Job for Fixed<'_, F, R, P> {
             if tile.is_last && !tile.steps.residual.is_null() {
                 for r in 0..R {
                     for p in 0..P {
-                        s.prefetch(tile.residual.wrapping_add(r * tile.residual_stride + p * LANES));
+                        tile.residual.plus(s, r * tile.residual_stride + p * LANES).prefetch(s);
                     }
                 }
             }
             Self::one(s, &tile);
             tile.factors = tile.factors.below(R);
-            tile.out = tile.out.wrapping_add(R * tile.out_stride);
-            tile.residual = tile.residual.wrapping_add(R * tile.residual_stride);
+            tile.out = tile.out.plus(s, R * tile.out_stride);
+            tile.residual = tile.residual.plus(s, R * tile.residual_stride);
         }
     }
 }
 
 impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
     // Sums stay in registers only if each access to them is in a loop of known length over indices, which is unrolled
-    // before the array is taken apart: no iterators here, and ragged columns through a copy.
+    // before the array is taken apart: no iterators and no conditions in them, and ragged columns through a copy.
     #[inline(always)]
     fn one<S: Simd>(s: S, tile: &Tile<'_, F>) {
         let is_ragged = tile.columns < P * LANES;
         // Lanes of each panel that are columns of the output.
         let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);
-        let out = |r: usize, p: usize| tile.out.wrapping_add(r * tile.out_stride + p * LANES);
+        let out = |r: usize, p: usize| tile.out.plus(s, r * tile.out_stride + p * LANES);
 
         let mut sums = [[s.splat(0.0); P]; R];
         if !tile.is_first {
@@ -229,7 +230,7 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
                 for (r, row) in copy.iter_mut().enumerate() {
                     for (p, sum) in row.iter_mut().enumerate() {
                         // SAFETY: `run_on` asks for the tile's part of the output.
-                        *sum = unsafe { s.load_part(out(r, p), lanes(p)) };
+                        *sum = unsafe { s.load_part(out(r, p).as_floats(), lanes(p)) };
                     }
                 }
                 sums = copy;
@@ -237,7 +238,8 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
                 for r in 0..R {
                     for p in 0..P {
                         // SAFETY: likewise.
-                        sums[r][p] = unsafe { s.load(out(r, p)) };
+                        sums[r][p] =
+                            unsafe { s.load(tile.out.as_floats().wrapping_add(r * tile.out_stride + p * LANES)) };
                     }
                 }
             }
@@ -253,9 +255,28 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
 
         tile.factors.multiply(s, &mut sums);
 
+        if const { S::TAKES_BF16 } && tile.out.is_bf16() && !tile.steps.is_plain {
+            let copy = sums;
+            let mut floats = [[[0.0f32; LANES]; P]; R];
+            for (floats, sums) in floats.as_flattened_mut().iter_mut().zip(copy.as_flattened()) {
+                s.write(floats, *sums);
+            }
+            let apart = Apart {
+                steps: tile.steps,
+                sums: floats.as_mut_ptr().cast(),
+                panels: P,
+                rows: R,
+                columns: tile.columns,
+                out: tile.out,
+                out_stride: tile.out_stride,
+                residual: tile.residual,
+                residual_stride: tile.residual_stride,
+            };
+            return s.vectorize(apart);
+        }
         let is_plain = tile.is_last && tile.steps.is_plain;
         let has_residual = is_plain && !tile.steps.residual.is_null();
-        let residual = |r: usize, p: usize| tile.residual.wrapping_add(r * tile.residual_stride + p * LANES);
+        let residual = |r: usize, p: usize| tile.residual.plus(s, r * tile.residual_stride + p * LANES);
         if is_ragged {
             let copy = sums;
             for (r, row) in copy.iter().enumerate() {
@@ -263,22 +284,33 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
                     let mut sum = sum;
                     if has_residual {
                         // SAFETY: the residual has the output's shape.
-                        sum = s.add(sum, unsafe { s.load_part(residual(r, p), lanes(p)) });
+                        sum = s.add(sum, unsafe { residual(r, p).load(s, lanes(p)) });
                     }
                     if is_plain {
                         sum = tile.steps.short(s, sum);
                     }
                     // SAFETY: `run_on` asks for the tile's part of the output.
-                    unsafe { s.store_part(out(r, p), lanes(p), sum) };
+                    unsafe { out(r, p).store(s, lanes(p), sum) };
                 }
             }
             return;
         }
-        if has_residual {
+        if const { S::TAKES_BF16 } && has_residual && tile.residual.is_bf16() {
+            let residual = tile.residual.as_bf16();
             for r in 0..R {
                 for p in 0..P {
+                    let from = residual.wrapping_add(r * tile.residual_stride + p * LANES);
                     // SAFETY: the residual has the output's shape.
-                    sums[r][p] = s.add(sums[r][p], unsafe { s.load(residual(r, p)) });
+                    sums[r][p] = s.add(sums[r][p], unsafe { s.widen_bf16(from, LANES) });
+                }
+            }
+        } else if has_residual {
+            let residual = tile.residual.as_floats();
+            for r in 0..R {
+                for p in 0..P {
+                    let from = residual.wrapping_add(r * tile.residual_stride + p * LANES);
+                    // SAFETY: the residual has the output's shape.
+                    sums[r][p] = s.add(sums[r][p], unsafe { s.load(from) });
                 }
             }
         }
@@ -296,10 +328,57 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
                 }
             }
         }
+        if const { S::TAKES_BF16 } && tile.out.is_bf16() {
+            let out = tile.out.as_bf16();
+            for r in 0..R {
+                for p in 0..P {
+                    // SAFETY: `run_on` asks for the tile's part of the output.
+                    unsafe { s.store_bf16(out.wrapping_add(r * tile.out_stride + p * LANES), LANES, sums[r][p]) };
+                }
+            }
+            return;
+        }
+        let out = tile.out.as_floats();
         for r in 0..R {
             for p in 0..P {
                 // SAFETY: `run_on` asks for the tile's part of the output.
-                unsafe { s.store(out(r, p), sums[r][p]) };
+                unsafe { s.store(out.wrapping_add(r * tile.out_stride + p * LANES), sums[r][p]) };
+            }
+        }
+    }
+}
+
+/// The sums of a tile in memory of its own, which become bf16 after the steps.
+struct Apart<'a> {
+    steps: &'a Steps,
+    /// `[rows][panels][16]`
+    sums: *mut f32,
+    panels: usize,
+    rows: usize,
+    columns: usize,
+    out: Writable,
+    out_stride: usize,
+    residual: Readable,
+    residual_stride: usize,
+}
+
+impl Job for Apart<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { steps, sums, panels, rows, columns, out, out_stride, residual, residual_stride } = self;
+        let stride = panels * LANES;
+        let finish = Finish { steps, out: sums, out_stride: stride, residual, residual_stride, rows, columns };
+        // SAFETY: the tile has so many sums; `Tile::run_on` asks for the residual.
+        unsafe { finish.run_on(s) };
+        for row in 0..rows {
+            for column in (0..columns).step_by(LANES) {
+                // SAFETY: likewise.
+                let v = unsafe { s.load(sums.wrapping_add(row * stride + column)) };
+                let out = out.plus(s, row * out_stride + column);
+                // SAFETY: `Tile::run_on` asks for the tile's part of the output.
+                unsafe { out.store(s, (columns - column).min(LANES), v) };
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::{
 };
 
 /// Weights are OIHW.
-fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
+pub(super) fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
     let (group_in, group_out) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let mut out = Vec::new();
@@ -35,7 +35,7 @@ fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) ->
 }
 
 /// A convolution whose window fits at least once.
-fn random(numbers: &mut Numbers) -> Conv2d {
+pub(super) fn random(numbers: &mut Numbers) -> Conv2d {
     loop {
         let groups = numbers.one_of(&[1, 1, 1, 2, 3]);
         let in_c = groups * numbers.one_of(&[1, 2, 3, 5, 15, 16, 17, 33]);

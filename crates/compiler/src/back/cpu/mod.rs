@@ -49,8 +49,9 @@ pub struct Cpu {
 
 /// What the weights of matrix products and convolutions are rounded to, which saves half of their memory and of the time that
 /// they take to be read. Sums are in `f32`, and so is everything else, except that processors that multiply pairs of bf16
-/// (x86-64 with AVX-512 BF16) round what is multiplied with weights of that type too, and take about half of the time.
-/// Weights that Winograd's algorithm transforms, those of depthwise convolutions and small ones stay `f32`.
+/// (x86-64 with AVX-512 BF16) round what is multiplied with weights of that type too, and what goes from one product to the next,
+/// and take about half of the time.
+/// Weights that Winograd's algorithm transforms and those of depthwise convolutions stay `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     #[default]
@@ -64,6 +65,14 @@ pub enum Precision {
 impl Precision {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// How many times as fast products are as those of `f32`, where the processor is made for them.
+    const fn speed(self) -> f64 {
+        match self {
+            Self::F32 | Self::F16 => 1.0,
+            Self::Bf16 => 2.0,
+        }
+    }
 
     /// `f32`, `f16` or `bf16`.
     pub const fn name(self) -> &'static str {

@@ -219,6 +219,10 @@ impl<'a> Plan<'a> {
         Ok(View::dense(buffer, vec![Expr::Int(len as i64)]))
     }
 
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
     /// The packed weights of a product, `len` of them, as the tensor that its step reads.
     pub fn weights(
         &mut self,
@@ -231,7 +235,7 @@ impl<'a> Plan<'a> {
             Precision::Bf16 => ScalarType::BFloat16,
             Precision::F32 => ScalarType::Float,
         };
-        if len <= SMALL || dtype == ScalarType::Float {
+        if dtype == ScalarType::Float {
             let view = self.packed(name, len, pack)?;
             return self.tensor(&view);
         }

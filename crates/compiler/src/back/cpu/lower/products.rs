@@ -55,6 +55,7 @@ impl Lowering<'_> {
         }
         let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
+            self.plan.precision().speed(),
             self.typical(&x),
             [channels, sizes.first().map_or(0, |size| *size as i64)],
             groups,
@@ -332,8 +333,10 @@ pub(super) fn channels_last(rank: usize) -> Vec<usize> {
     order
 }
 
-/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form.
+/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form, if other products are
+/// `speed` times as fast as those of `f32`.
 fn winograd(
+    speed: f64,
     pictures: Option<[usize; 3]>,
     [in_c, out_c]: [i64; 2],
     groups: u32,
@@ -355,7 +358,7 @@ fn winograd(
         groups: groups as usize,
         ..Conv2d::new([images, height, width, in_c], out_c, pair(kernel)?)
     };
-    Winograd::choose(&conv).map(|form| (form, conv))
+    Winograd::choose(&conv, speed).map(|form| (form, conv))
 }
 
 /// What the packing of a transposed convolution's weights depends on; `None` if it is not one of pictures.

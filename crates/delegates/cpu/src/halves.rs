@@ -1,0 +1,247 @@
+//! Which intermediate results lie in memory as bf16.
+//!
+//! Programs with weights of bf16 leave open in what type results lie between steps. Where the processor multiplies pairs of bf16,
+//! products round what they read; so what only products read is written rounded, which is the same, and half as much to write
+//! and to read. What products and depthwise convolutions give, others read as bf16 too, which rounds once more.
+//!
+//! A result takes the place that it would have as floats.
+
+use rushlight_engine::{FEW_ROWS, gives_bf16, takes_bf16, takes_bf16_residual};
+use rushlight_format::ScalarType;
+use rushlight_format::cpu::{Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId};
+
+use crate::prepared::activation;
+
+/// Makes tensors bf16 where all steps allow it.
+pub(crate) fn choose(program: &mut CpuProgram) {
+    let mut choice = Choice::new(program);
+    // What a step can give depends on what it takes, and the other way round.
+    while program.steps.iter().fold(false, |changed, step| choice.restrict(step) | changed) {}
+    let Choice { buffers, .. } = choice;
+    for tensor in &mut program.tensors {
+        if buffers.get(tensor.buffer as usize).is_some_and(|buffer| buffer.may) {
+            tensor.dtype = ScalarType::BFloat16;
+        }
+    }
+}
+
+struct Choice<'p> {
+    program: &'p CpuProgram,
+    buffers: Vec<State>,
+}
+
+/// What is known of a buffer.
+#[derive(Clone, Copy)]
+struct State {
+    /// Whether it may hold bf16.
+    may: bool,
+    /// Whether products alone read it, and copies of which this holds.
+    is_for_products: bool,
+}
+
+impl<'p> Choice<'p> {
+    /// Everything that could be, for all that tensors say.
+    fn new(program: &'p CpuProgram) -> Self {
+        let state = |buffer: &Buffer| State { may: matches!(buffer, Buffer::Arena { .. }), is_for_products: true };
+        let mut buffers: Vec<_> = program.buffers.iter().map(state).collect();
+        for tensor in &program.tensors {
+            if let Some(slot) = buffers.get_mut(tensor.buffer as usize) {
+                slot.may &= tensor.dtype == ScalarType::Float && tensor.affine.is_none();
+            }
+        }
+        Self { program, buffers }
+    }
+
+    /// Takes back what a step does not allow; whether that is anything.
+    fn restrict(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Convolution(step) if is_direct(step) && step.depthwise => self.depthwise(step),
+            Step::Convolution(step) if is_direct(step) && self.is_bf16(step.w) => {
+                let taps = step.kernel.iter().fold(1usize, |taps, size| taps.saturating_mul(*size as usize));
+                let channels = self.last(step.x).map(|channels| channels / (step.groups as usize).max(1));
+                self.product(step.x, step.y, &step.tail, taps, channels)
+            }
+            Step::Matmul(Matmul { a, b, y, packed: true, tail, .. }) if tail.integers.is_none() && self.is_bf16(*b) => {
+                self.product(*a, *y, tail, 1, self.last(*a))
+            }
+            Step::Elementwise(step) => {
+                let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
+                read | self.only_for_products(step.y)
+            }
+            Step::Normalisation(step) => self.refuse(step.x) | self.only_for_products(step.y),
+            Step::Reduction(step) if self.is_by_columns(step) => self.read(step.x) | self.refuse(step.y),
+            Step::Pooling(step) => self.read(step.x) | self.both(step.x, step.y),
+            Step::Copy(step) => {
+                let is_for_products = self.state(step.y).is_some_and(|state| state.is_for_products);
+                let read = !is_for_products && self.read(step.x);
+                read | self.both(step.x, step.y)
+            }
+            other => {
+                let mut changed = self.refuse(other.output());
+                other.for_each_input(&mut |tensor| changed |= self.refuse(tensor));
+                changed
+            }
+        }
+    }
+
+    /// A product over windows of so many taps, of so many elements each.
+    fn product(&mut self, x: TensorId, y: TensorId, tail: &Tail, taps: usize, depth: Option<usize>) -> bool {
+        let mut changed = false;
+        if self.has_few_rows(y) {
+            changed |= self.refuse(x) | self.refuse(y);
+        }
+        if !depth.is_some_and(|depth| takes_bf16(taps, depth)) {
+            changed |= self.refuse(x);
+        }
+        let from_bf16 = self.may(x);
+        if !depth.is_some_and(|depth| gives_bf16(taps, depth, from_bf16)) {
+            changed |= self.refuse(y);
+        }
+        if let Some(residual) = tail.residual {
+            changed |= self.read(residual);
+            if !depth.is_some_and(|depth| takes_bf16_residual(taps, depth)) {
+                changed |= self.refuse(residual);
+            }
+        }
+        changed
+    }
+
+    /// Both sides of a depthwise convolution are of one type.
+    fn depthwise(&mut self, step: &Convolution) -> bool {
+        let Convolution { x, y, tail, .. } = step;
+        let mut changed = self.read(*x) | self.both(*x, *y);
+        if let Some(residual) = tail.residual {
+            changed |= self.refuse(residual);
+        }
+        if tail.residual.is_some() || !activation(tail.activation).is_short() {
+            changed |= self.refuse(*x) | self.refuse(*y);
+        }
+        changed
+    }
+
+    /// Makes two tensors floats unless both may be bf16.
+    fn both(&mut self, a: TensorId, b: TensorId) -> bool {
+        if self.may(a) && self.may(b) { false } else { self.refuse(a) | self.refuse(b) }
+    }
+
+    /// What is computed in floats is rounded only for those that round it anyway.
+    fn only_for_products(&mut self, y: TensorId) -> bool {
+        self.state(y).is_some_and(|state| !state.is_for_products) && self.refuse(y)
+    }
+
+    fn state(&self, tensor: TensorId) -> Option<&State> {
+        self.buffers.get(self.program.tensors.get(tensor as usize)?.buffer as usize)
+    }
+
+    fn state_mut(&mut self, tensor: TensorId) -> Option<&mut State> {
+        self.buffers.get_mut(self.program.tensors.get(tensor as usize)?.buffer as usize)
+    }
+
+    fn may(&self, tensor: TensorId) -> bool {
+        self.state(tensor).is_some_and(|state| state.may)
+    }
+
+    /// Leaves floats; whether that is new.
+    fn refuse(&mut self, tensor: TensorId) -> bool {
+        self.state_mut(tensor).is_some_and(|state| core::mem::replace(&mut state.may, false))
+    }
+
+    /// Something else than a product reads it; whether that is new.
+    fn read(&mut self, tensor: TensorId) -> bool {
+        self.state_mut(tensor).is_some_and(|state| core::mem::replace(&mut state.is_for_products, false))
+    }
+
+    /// Whether a fold goes along another dimension than the innermost.
+    fn is_by_columns(&self, step: &Reduction) -> bool {
+        let rank = self.program.tensors.get(step.x as usize).map_or(0, |tensor| tensor.dims.len());
+        step.first.saturating_add(step.count) as usize + 1 == rank && self.last(step.x).is_some_and(|size| size > 1)
+    }
+
+    fn is_bf16(&self, weights: TensorId) -> bool {
+        self.program.tensors.get(weights as usize).is_some_and(|tensor| tensor.dtype == ScalarType::BFloat16)
+    }
+
+    /// Whether there are so few rows that they are better floats.
+    fn has_few_rows(&self, y: TensorId) -> bool {
+        let Some([rows @ .., _]) = self.program.tensors.get(y as usize).map(|tensor| tensor.dims.as_slice()) else {
+            return true;
+        };
+        let fixed = |size: &Size| match size {
+            Size::Fixed(size) => *size,
+            Size::Computed(_) => FEW_ROWS as u64,
+        };
+        rows.iter().fold(1u64, |rows, size| rows.saturating_mul(fixed(size))) < FEW_ROWS as u64
+    }
+
+    /// The innermost size, if it is fixed.
+    fn last(&self, tensor: TensorId) -> Option<usize> {
+        match self.program.tensors.get(tensor as usize)?.dims.last()? {
+            Size::Fixed(size) => usize::try_from(*size).ok(),
+            Size::Computed(_) => None,
+        }
+    }
+}
+
+/// Whether a convolution is computed as it is defined, in floats.
+fn is_direct(step: &Convolution) -> bool {
+    step.tail.integers.is_none() && step.winograd.is_none() && step.output_padding.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushlight_format::cpu::{Elementwise, Instruction, Normalisation, Operand, Tensor, Unary};
+
+    /// The steps of a program whose tensors are all rows of 64 numbers, each in memory of its own, but for the first, which
+    /// has weights.
+    fn chosen(tensors: u32, steps: Vec<Step>) -> Vec<TensorId> {
+        let tensor = |buffer, dtype| Tensor {
+            dtype,
+            buffer,
+            offset: Size::Fixed(0),
+            dims: vec![Size::Fixed(100), Size::Fixed(64)],
+            affine: None,
+        };
+        let weights = [tensor(0, ScalarType::BFloat16)];
+        let others = (1..tensors).map(|buffer| tensor(buffer, ScalarType::Float));
+        let arena = (1..tensors).map(|buffer| Buffer::Arena { offset: u64::from(buffer) * 6400, len: 6400 });
+        let mut program = CpuProgram {
+            buffers: [Buffer::Blob(0)].into_iter().chain(arena).collect(),
+            tensors: weights.into_iter().chain(others).collect(),
+            steps,
+            ..CpuProgram::default()
+        };
+        choose(&mut program);
+        let is_bf16 = |id: &TensorId| program.tensors[*id as usize].dtype == ScalarType::BFloat16;
+        (1..tensors).filter(is_bf16).collect()
+    }
+
+    fn product(a: TensorId, y: TensorId, residual: Option<TensorId>) -> Step {
+        let tail = Tail { residual, ..Tail::default() };
+        Step::Matmul(Matmul { a, b: 0, y, packed: true, transposed: false, tail })
+    }
+
+    fn normalised(x: TensorId, y: TensorId) -> Step {
+        Step::Normalisation(Normalisation { x, y, weight: None, bias: None, dims: 1, eps: 1e-5, centred: true })
+    }
+
+    #[test]
+    fn what_products_read_is_bf16() {
+        assert_eq!(chosen(4, vec![product(1, 2, None), product(2, 3, Some(1))]), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_others_read_is_floats() {
+        let softmax = Step::Softmax { x: 2, y: 3, log: false };
+        assert_eq!(chosen(4, vec![product(1, 2, None), softmax]), [1]);
+    }
+
+    #[test]
+    fn functions_are_rounded_for_products_alone() {
+        assert_eq!(chosen(4, vec![normalised(1, 2), product(2, 3, None)]), [2, 3]);
+        assert_eq!(chosen(4, vec![normalised(1, 2), product(2, 3, Some(2))]), [3]);
+        let instructions = vec![Instruction::Unary { to: 0, function: Unary::Exp, x: Operand::Tensor(0) }];
+        let step = Step::Elementwise(Elementwise { operands: vec![1], y: 2, instructions });
+        assert_eq!(chosen(4, vec![step, product(2, 3, None)]), [1, 2, 3]);
+    }
+}

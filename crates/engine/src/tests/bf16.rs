@@ -1,0 +1,222 @@
+//! Products and depthwise convolutions whose sides are bf16, against loops in f64 over the rounded numbers.
+
+use super::*;
+use crate::convert::{from_bf16, to_bf16};
+use crate::{
+    Conv2d, Error, Gemm, Half, Numbers as Side, NumbersMut, Weights, conv2d, depthwise2d, gemm, gives_bf16, pack,
+    takes_bf16, takes_bf16_residual,
+};
+
+/// How far a number of bf16 may be from the exact one, relative to those above 1.
+const LAST_PLACE: f64 = 1.0 / 256.0;
+
+/// Numbers that bf16 has.
+fn rounded(numbers: &mut Numbers, n: usize) -> Vec<f32> {
+    numbers.vector(n).into_iter().map(|x| from_bf16(to_bf16(x))).collect()
+}
+
+fn halves(floats: &[f32]) -> Vec<u16> {
+    floats.iter().copied().map(to_bf16).collect()
+}
+
+/// Packed weights as bf16.
+fn packed_halves(packed: &[f32]) -> Vec<u16> {
+    let mut to = vec![0; packed.len()];
+    pack::halves(Half::Bf16, packed, &mut to);
+    to
+}
+
+/// Which sides of a product are bf16.
+#[derive(Debug, Clone, Copy)]
+struct Sides {
+    input: bool,
+    out: bool,
+    residual: bool,
+}
+
+impl Sides {
+    fn all() -> impl Iterator<Item = Self> {
+        (0..8).map(|bits| Self { input: bits & 1 != 0, out: bits & 2 != 0, residual: bits & 4 != 0 })
+    }
+
+    /// Whether a product of so many taps and elements of each has them.
+    fn are_taken(self, taps: usize, depth: usize, has_residual: bool) -> bool {
+        (!self.input || takes_bf16(taps, depth))
+            && (!self.out || gives_bf16(taps, depth, self.input))
+            && (!self.residual || !has_residual || takes_bf16_residual(taps, depth))
+    }
+}
+
+/// A product, run with all sides that it takes on all engines that take bf16, and refused with the others.
+struct Case<'a> {
+    what: &'a dyn std::fmt::Debug,
+    input: Vec<f32>,
+    weights: Vec<u16>,
+    tail: OwnedTail,
+    /// Rows of the output, its columns and the numbers between rows.
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    taps: usize,
+    depth: usize,
+    expected: Vec<f64>,
+}
+
+impl Case<'_> {
+    fn check(
+        &self,
+        engines: &[Engine],
+        run: impl Fn(&Engine, Side<'_>, Weights<'_>, NumbersMut<'_>, &Tail<'_>) -> Result<(), Error>,
+    ) {
+        let Self { what, input, weights, tail, rows, columns, stride, taps, depth, expected } = self;
+        let (half_input, residual) = (halves(input), tail.residual.as_ref().map(|(data, _)| halves(data)));
+        for sides in Sides::all() {
+            let mut single: Option<Vec<f32>> = None;
+            for engine in engines {
+                let side = if sides.input { Side::Bf16(&half_input) } else { Side::F32(input) };
+                let mut with = tail.tail();
+                if let (Some(own), Some(data), true) = (&mut with.residual, &residual, sides.residual) {
+                    own.data = Side::Bf16(data);
+                }
+                let (mut floats, mut out) = (vec![f32::NAN; rows * stride], vec![to_bf16(f32::NAN); rows * stride]);
+                let y = if sides.out { NumbersMut::Bf16(&mut out) } else { NumbersMut::F32(&mut floats) };
+                let done = run(engine, side, Weights::Half(Half::Bf16, weights), y, &with);
+                let any = sides.input || sides.out || sides.residual && residual.is_some();
+                if any && !engine.takes_bf16() {
+                    assert_eq!(done, Err(Error::Unavailable(Isa::Avx512Bf16)), "{engine:?} {what:?}");
+                    continue;
+                }
+                if !sides.are_taken(*taps, *depth, residual.is_some()) {
+                    assert!(matches!(done, Err(Error::Type { .. })), "{engine:?} {what:?} {sides:?}");
+                    continue;
+                }
+                done.unwrap();
+                let all: Vec<f32> = if sides.out { out.into_iter().map(from_bf16).collect() } else { floats };
+                let lines = all.chunks_exact((*stride).max(1));
+                let got: Vec<f32> = lines.clone().flat_map(|row| &row[..*columns]).copied().collect();
+                let bound = rounding(taps * depth) + if sides.out { LAST_PLACE } else { 0.0 };
+                assert_close(&got, expected, bound, &(engine, what, sides, tail.activation));
+                assert!(lines.flat_map(|row| &row[*columns..]).all(|x| x.is_nan()), "{what:?} wrote between rows");
+                if engine.takes_bf16() {
+                    let is_same = single.as_ref().is_none_or(|single| single == &got);
+                    assert!(is_same, "{what:?} {sides:?} depends on the number of threads");
+                    single = Some(got);
+                }
+            }
+        }
+    }
+}
+
+fn rounded_tail(numbers: &mut Numbers, rows: usize, columns: usize) -> OwnedTail {
+    let mut tail = OwnedTail::random(numbers, rows, columns);
+    if let Some((data, _)) = &mut tail.residual {
+        *data = rounded(numbers, data.len());
+    }
+    tail
+}
+
+#[test]
+fn products_agree_with_f64() {
+    let mut numbers = Numbers(51);
+    let engines: Vec<Engine> = engines().collect();
+    let mut shapes: Vec<[usize; 3]> = vec![[97, 65, 386], [30, 40, 770], [201, 130, 64], [60, 33, 2050], [40, 20, 401]];
+    for m in [1, 2, 3, 4, 13, 14, 15, 29] {
+        for n in [1, 15, 16, 17, 31, 33, 64] {
+            shapes.push([m, n, numbers.one_of(&[0, 1, 2, 7, 16, 34])]);
+        }
+    }
+    for [m, n, k] in shapes {
+        let g = Gemm { m, n, k, a_stride: k + numbers.below(3), c_stride: n + numbers.below(3) };
+        let (input, b) = (rounded(&mut numbers, m * g.a_stride), rounded(&mut numbers, k * n));
+        let tail = rounded_tail(&mut numbers, m, n);
+        let mut expected = Vec::with_capacity(m * n);
+        for row in 0..m {
+            for column in 0..n {
+                let products = (0..k).map(|k| f64::from(input[row * g.a_stride + k]) * f64::from(b[k * n + column]));
+                expected.push(tail.apply(row, column, products.sum()));
+            }
+        }
+        let weights = packed_halves(&pack::matrix_f32(k, n, |k, column| b[k * n + column]));
+        let (columns, stride) = (n, g.c_stride);
+        let case = Case { what: &g, input, weights, tail, rows: m, columns, stride, taps: 1, depth: k, expected };
+        case.check(&engines, |engine, a, b, c, tail| gemm(engine, &g, a, b, c, tail));
+    }
+}
+
+#[test]
+fn convolutions_agree_with_f64() {
+    let mut numbers = Numbers(52);
+    let engines: Vec<Engine> = engines().collect();
+    let mut shapes: Vec<Conv2d> = (0..60).map(|_| conv::random(&mut numbers)).collect();
+    // More of K than floats take at once.
+    let mut many = Conv2d::new([1, 9, 11, 64], 33, [3, 3]);
+    many.padding = [[1, 1]; 2];
+    let mut first_layer = Conv2d::new([1, 40, 41, 3], 32, [3, 3]);
+    first_layer.stride = [2, 2];
+    first_layer.padding = [[1, 1]; 2];
+    shapes.extend([many, first_layer, Conv2d::new([1, 20, 20, 34], 40, [1, 1])]);
+    for conv in &shapes {
+        let (group_in, rows) = (conv.in_c / conv.groups, conv.batch * conv.out_h() * conv.out_w());
+        let input = rounded(&mut numbers, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+        let taps = conv.kernel[0] * conv.kernel[1];
+        let own = rounded(&mut numbers, conv.out_c * group_in * taps);
+        let tail = rounded_tail(&mut numbers, rows, conv.out_c);
+        let expected = conv::reference(conv, &input, &own, &tail);
+        let packed =
+            pack::conv2d_f32(conv, |o, i, h, w| own[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]);
+        let (weights, columns, stride) = (packed_halves(&packed), conv.out_c, conv.out_stride);
+        let case = Case { what: conv, input, weights, tail, rows, columns, stride, taps, depth: group_in, expected };
+        case.check(&engines, |engine, x, w, y, tail| conv2d(engine, conv, x, w, y, tail));
+    }
+}
+
+#[test]
+fn depthwise_convolutions_agree_with_f64() {
+    let mut numbers = Numbers(53);
+    for kernel in [[3, 3], [5, 5], [7, 7], [1, 3], [3, 2]] {
+        for stride in [[1, 1], [2, 2], [3, 1]] {
+            for channels in [1, 15, 16, 17, 40, 96] {
+                let size = [1 + numbers.below(2), 1 + numbers.below(15), 1 + numbers.below(19), channels];
+                let mut conv = Conv2d::new(size, channels, kernel);
+                (conv.groups, conv.stride) = (channels, stride);
+                conv.padding = [[kernel[0] / 2; 2], [kernel[1] / 2; 2]];
+                conv.in_stride += numbers.below(3);
+                conv.out_stride += numbers.below(3);
+                check_depthwise(&conv, &mut numbers);
+            }
+        }
+    }
+}
+
+fn check_depthwise(conv: &Conv2d, numbers: &mut Numbers) {
+    let pixels = conv.batch * conv.out_h() * conv.out_w();
+    let input = rounded(numbers, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+    let weights = numbers.vector(conv.out_c * conv.kernel[0] * conv.kernel[1]);
+    let activation = numbers.one_of(&[Activation::None, Activation::RELU6, Activation::HardSwish, Activation::Silu]);
+    let bias = Some(numbers.vector(conv.out_c));
+    let tail = OwnedTail { bias, residual: None, residual_first: false, activation };
+    let expected = conv::reference(conv, &input, &weights, &tail);
+    let [kernel_h, kernel_w] = conv.kernel;
+    let packed = pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
+    let halves = halves(&input);
+    let mut single: Option<Vec<f32>> = None;
+    for engine in engines() {
+        let mut out = vec![to_bf16(f32::NAN); pixels * conv.out_stride];
+        let done = depthwise2d(&engine, conv, Side::Bf16(&halves), &packed, NumbersMut::Bf16(&mut out), &tail.tail());
+        if pixels > 0 && (!engine.takes_bf16() || !activation.is_short()) {
+            assert!(done.is_err(), "{engine:?} {conv:?}");
+            continue;
+        }
+        done.unwrap();
+        let all: Vec<f32> = out.into_iter().map(from_bf16).collect();
+        let lines = all.chunks_exact(conv.out_stride);
+        let got: Vec<f32> = lines.clone().flat_map(|row| &row[..conv.out_c]).copied().collect();
+        let bound = LAST_PLACE + rounding(conv.kernel[0] * conv.kernel[1]);
+        assert_close(&got, &expected, bound, &(&engine, conv, activation));
+        assert!(lines.flat_map(|row| &row[conv.out_c..]).all(|x| x.is_nan()), "{conv:?} wrote between pixels");
+        assert!(single.as_ref().is_none_or(|single| single == &got), "{conv:?} depends on the number of threads");
+        single = Some(got);
+        let one_side = depthwise2d(&engine, conv, &input, &packed, NumbersMut::Bf16(&mut [0; 1 << 16]), &tail.tail());
+        assert!(one_side.is_err(), "{engine:?} {conv:?}");
+    }
+}
