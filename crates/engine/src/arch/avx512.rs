@@ -306,9 +306,12 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]
         unsafe fn widen(from: *const u16, n: usize) -> __m512 {
-            // SAFETY: the caller vouches for `n` numbers.
-            let narrow = unsafe {
-                if n >= 16 { _mm256_loadu_si256(from.cast()) } else { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
+            let narrow = if n >= 16 {
+                // SAFETY: the caller vouches for 16 numbers.
+                unsafe { _mm256_loadu_si256(from.cast()) }
+            } else {
+                // SAFETY: the caller vouches for `n` numbers.
+                unsafe { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
             };
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(narrow)))
         }
