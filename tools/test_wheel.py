@@ -24,6 +24,7 @@ def build():
     shutil.rmtree(TARGET / "dist", ignore_errors=True)
     manifest = BINDINGS / "Cargo.toml"
     maturin = [sys.executable, "-m", "maturin", "build", "--release", "--locked", "--quiet"]
+    maturin += ["--compression-level", "9"]
     run(*maturin, "--manifest-path", manifest, "--target-dir", TARGET, "--out", TARGET / "dist")
     (wheel,) = (TARGET / "dist").glob("*.whl")
     size = wheel.stat().st_size
