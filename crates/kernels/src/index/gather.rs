@@ -116,28 +116,36 @@ impl IndexedDim {
             return Ok(());
         }
         let indices = Indices::of(index)?;
-        let Some((&inner, outer)) = index.sizes().split_last() else {
-            each(indices.position(0, self.size, false).map_err(|e| e.arg(2))? * self.stride, 0);
-            return Ok(());
-        };
-        let last = outer.len();
-        let at = |strides: &[usize]| strides.get(last).copied().unwrap_or(0);
-        let (index_step, own_step, other_step) = (at(index.strides()), at(&self.others), at(other));
-        let head = |strides: &'_ [usize]| Dims::from_slice(strides.get(..last).unwrap_or(&[]));
-        let (a, b, c) = (head(index.strides())?, head(&self.others)?, head(other)?);
-        let mut rows = Walk::new(outer, [&a, &b, &c])?;
+        let Rows { mut starts, len, steps } = self.rows(index, other)?;
         loop {
-            let [mut at, mut own, mut target] = rows.offsets;
-            for _ in 0..inner {
+            let [mut at, mut own, mut target] = starts.offsets;
+            for _ in 0..len {
                 let position = indices.position(at, self.size, false).map_err(|e| e.arg(2))?;
                 each(own + position * self.stride, target);
-                at += index_step;
-                own += own_step;
-                target += other_step;
+                at += steps[0];
+                own += steps[1];
+                target += steps[2];
             }
-            if !rows.next() {
+            if !starts.next() {
                 return Ok(());
             }
         }
     }
+
+    /// The rows of the index, one of one element if it has no dimensions.
+    fn rows(&self, index: &Tensor<'_>, other: &[usize]) -> Result<Rows> {
+        let (&len, outer) = index.sizes().split_last().unwrap_or((&1, &[]));
+        let strides = [index.strides(), &self.others, other];
+        let steps = strides.map(|strides| strides.get(outer.len()).copied().unwrap_or(0));
+        let starts = Walk::new(outer, strides.map(|strides| strides.get(..outer.len()).unwrap_or(&[])))?;
+        Ok(Rows { starts, len, steps })
+    }
+}
+
+/// The rows of an index tensor: offsets of their first elements in it, in the tensor and by other strides, their length,
+/// and steps from element to element.
+struct Rows {
+    starts: Walk<3>,
+    len: usize,
+    steps: [usize; 3],
 }

@@ -137,7 +137,7 @@ impl Job<'_> {
     /// Divides each sum by the number of elements in it; integers round down.
     fn divide<T: Number<Acc = A::Acc>, A: Number>(&self, cx: &KernelContext<'_>, sums: &mut [A]) -> Result<()> {
         let counts = cx.temp::<u32>(sums.len())?;
-        self.along.walk(&self.index, self.src.strides(), |to, _| counts[to] = counts[to].saturating_add(1))?;
+        self.count(counts)?;
         for (sum, &count) in sums.iter_mut().zip(&*counts) {
             let count = i64::from(count) + i64::from(self.include_self);
             if count > 1 {
@@ -149,6 +149,10 @@ impl Job<'_> {
             }
         }
         Ok(())
+    }
+
+    fn count(&self, counts: &mut [u32]) -> Result<()> {
+        self.along.walk(&self.index, self.src.strides(), |to, _| counts[to] = counts[to].saturating_add(1))
     }
 
     /// The value that leaves the other operand of the reduction as it is.
