@@ -11,20 +11,37 @@ use crate::support::shape::{Dims, Walk};
 /// `argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)`
 ///
 /// Without `dim`: the position among all elements in logical order.
-pub const ARGMAX_OUT: Op = Op::new("aten::argmax.out", 4, arg_extremum::<Max>);
+pub const ARGMAX_OUT: Op = Op::new("aten::argmax.out", 4, argmax);
 
 /// `argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)`
-pub const ARGMIN_OUT: Op = Op::new("aten::argmin.out", 4, arg_extremum::<Min>);
+pub const ARGMIN_OUT: Op = Op::new("aten::argmin.out", 4, argmin);
 
 /// `max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values)`
 ///
 /// The second output is the positions, in spite of its name.
-pub const MAX_DIM_MAX: Op = Op::new("aten::max.dim_max", 5, extremum_with_position::<Max>).outs(2);
+pub const MAX_DIM_MAX: Op = Op::new("aten::max.dim_max", 5, max_dim_max).outs(2);
 
 /// `min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices)`
-pub const MIN_DIM_MIN: Op = Op::new("aten::min.dim_min", 5, extremum_with_position::<Min>).outs(2);
+pub const MIN_DIM_MIN: Op = Op::new("aten::min.dim_min", 5, min_dim_min).outs(2);
 
 pub const OPS: &[Op] = &[ARGMAX_OUT, ARGMIN_OUT, MAX_DIM_MAX, MIN_DIM_MIN];
+
+// Compiled once, in this crate: see `extremum`.
+fn argmax(cx: &KernelContext<'_>) -> Result<()> {
+    arg_extremum::<Max>(cx)
+}
+
+fn argmin(cx: &KernelContext<'_>) -> Result<()> {
+    arg_extremum::<Min>(cx)
+}
+
+fn max_dim_max(cx: &KernelContext<'_>) -> Result<()> {
+    extremum_with_position::<Max>(cx)
+}
+
+fn min_dim_min(cx: &KernelContext<'_>) -> Result<()> {
+    extremum_with_position::<Min>(cx)
+}
 
 fn arg_extremum<F>(cx: &KernelContext<'_>) -> Result<()>
 where

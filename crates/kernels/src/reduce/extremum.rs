@@ -6,22 +6,40 @@ use crate::support::access::{Reader, Writer, dispatch_accumulator};
 use crate::support::reduce::{DimSet, Fold, Max, Min, reduce, resize_reduced};
 
 /// `amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)`
-pub const AMAX_OUT: Op = Op::new("aten::amax.out", 4, over_dims::<Max>);
+pub const AMAX_OUT: Op = Op::new("aten::amax.out", 4, amax);
 
 /// `amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)`
-pub const AMIN_OUT: Op = Op::new("aten::amin.out", 4, over_dims::<Min>);
+pub const AMIN_OUT: Op = Op::new("aten::amin.out", 4, amin);
 
 /// `max.unary_out(Tensor self, *, Tensor(a!) out)`
 ///
 /// Of no elements: the least value of the type of `out`, as in ExecuTorch.
-pub const MAX_UNARY_OUT: Op = Op::new("aten::max.unary_out", 2, |cx| over_all::<Max>(cx, &LEAST));
+pub const MAX_UNARY_OUT: Op = Op::new("aten::max.unary_out", 2, max_unary);
 
 /// `min.unary_out(Tensor self, *, Tensor(a!) out)`
 ///
 /// Of no elements: the greatest value of the type of `out`, as in ExecuTorch.
-pub const MIN_UNARY_OUT: Op = Op::new("aten::min.unary_out", 2, |cx| over_all::<Min>(cx, &GREATEST));
+pub const MIN_UNARY_OUT: Op = Op::new("aten::min.unary_out", 2, min_unary);
 
 pub const OPS: &[Op] = &[AMAX_OUT, AMIN_OUT, MAX_UNARY_OUT, MIN_UNARY_OUT];
+
+// Functions without parameters are compiled once, in this crate; a constant with those of one for any order would have them
+// compiled again in every crate that reads it.
+fn amax(cx: &KernelContext<'_>) -> Result<()> {
+    over_dims::<Max>(cx)
+}
+
+fn amin(cx: &KernelContext<'_>) -> Result<()> {
+    over_dims::<Min>(cx)
+}
+
+fn max_unary(cx: &KernelContext<'_>) -> Result<()> {
+    over_all::<Max>(cx, &LEAST)
+}
+
+fn min_unary(cx: &KernelContext<'_>) -> Result<()> {
+    over_all::<Min>(cx, &GREATEST)
+}
 
 fn over_dims<F>(cx: &KernelContext<'_>) -> Result<()>
 where
