@@ -17,7 +17,7 @@ use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::numbers::Writable;
 use crate::product::{Place, Pointers, Product, Rows};
-use crate::tail::Steps;
+use crate::tail::{Finish, Steps};
 use crate::{Engine, Tail};
 
 /// The size of the output's tiles.
@@ -506,15 +506,23 @@ impl<F: Form> Job for Outward<'_, F> {
                                 v = s.add(v, unsafe { residual.load(s, LANES) });
                             }
                             v = steps.short(s, v);
-                        } else {
-                            // SAFETY: likewise.
-                            v = unsafe { steps.apply(s, v, residual, LANES) };
                         }
                         let out = out.wrapping_add(y * out_line + x * conv.out_stride + channel);
                         // SAFETY: the output's size was checked, and this task alone has this tile.
                         unsafe { s.store(out, v) };
                     }
                 }
+            }
+            if is_plain {
+                continue;
+            }
+            for y in 0..rows {
+                let (out, residual) = (out.wrapping_add(y * out_line), residual.plus(s, y * residual_line));
+                let (out_stride, residual_stride) = (conv.out_stride, steps.residual_stride);
+                let (rows, columns) = (columns, conv.out_c);
+                let finish = Finish { steps: &steps, out, out_stride, residual, residual_stride, rows, columns };
+                // SAFETY: likewise.
+                unsafe { finish.run_on(s) };
             }
         }
     }

@@ -9,7 +9,7 @@ use core::ops::Range;
 use super::{Gemm, Matrix};
 use crate::arch::{Job, LANES, Simd};
 use crate::pack::rows;
-use crate::tail::Steps;
+use crate::tail::{Finish, Steps};
 use crate::weights::{Bf16, F16, Floats, Integers, Lines};
 use crate::{Engine, Half, Weights};
 
@@ -57,12 +57,14 @@ impl Job for Panels<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { few, panels } = self;
+        let all = panels.clone();
         match few.packed {
             Weights::F32(packed) => few.panels(s, panels, Floats(packed.as_ptr())),
             Weights::Half(Half::F16, packed) => few.panels(s, panels, F16(packed.as_ptr())),
             Weights::Half(Half::Bf16, packed) => few.panels(s, panels, Bf16(packed.as_ptr())),
             Weights::Integers(integers) => few.groups(s, panels, integers),
         }
+        few.finish(s, all);
     }
 }
 
@@ -91,19 +93,46 @@ impl FewRows<'_> {
         }
     }
 
-    /// What follows the sums of a panel.
+    /// Stores the sums of a panel, after what follows them if that is plain.
     #[inline(always)]
-    fn finish<S: Simd, const R: usize>(&self, s: S, panel: usize, sums: [S::V; R]) {
+    fn store<S: Simd, const R: usize>(&self, s: S, panel: usize, sums: [S::V; R]) {
         let Self { gemm, c, steps, .. } = self;
         let column = panel * LANES;
         let lanes = (gemm.n - column).min(LANES);
-        for (r, &total) in sums.iter().enumerate() {
-            let residual = steps.residual.plus(s, r * steps.residual_stride + column);
-            // SAFETY: the residual has the output's shape.
-            let v = unsafe { steps.apply(s, total, residual, lanes) };
+        for (r, &sum) in sums.iter().enumerate() {
+            let mut v = sum;
+            if steps.is_plain {
+                if !steps.residual.is_null() {
+                    let residual = steps.residual.plus(s, r * steps.residual_stride + column);
+                    // SAFETY: the residual has the output's shape.
+                    v = s.add(v, unsafe { residual.load(s, lanes) });
+                }
+                v = steps.short(s, v);
+            }
             // SAFETY: `FewRows::run` asks for the output, and this task alone has these columns.
             unsafe { s.store_part(c.wrapping_add(r * gemm.c_stride + column), lanes, v) };
         }
+    }
+
+    /// What follows the sums of panels that were stored, if that is not plain.
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, panels: Range<usize>) {
+        let Self { gemm, c, steps, .. } = self;
+        if steps.is_plain {
+            return;
+        }
+        let (column, end) = (panels.start * LANES, gemm.n.min(panels.end * LANES));
+        let finish = Finish {
+            steps,
+            out: c.wrapping_add(column),
+            out_stride: gemm.c_stride,
+            residual: steps.residual.plus(s, column),
+            residual_stride: steps.residual_stride,
+            rows: gemm.m,
+            columns: end - column,
+        };
+        // SAFETY: as above.
+        unsafe { finish.run_on(s) };
     }
 
     /// What the sums of a panel begin with.
@@ -164,7 +193,7 @@ impl<const R: usize> Job for Groups<'_, R> {
                 totals[r] = s.fma(s.add(sums[r][0], sums[r][1]), scales, totals[r]);
             }
         }
-        self.few.finish(s, self.panel, totals);
+        self.few.store(s, self.panel, totals);
     }
 }
 
@@ -216,6 +245,6 @@ impl<L: Lines, const R: usize, const P: usize> Job for Panel<'_, L, R, P> {
                 totals[r] = s.add(totals[r], sums[r][p]);
             }
         }
-        self.few.finish(s, self.panel, totals);
+        self.few.store(s, self.panel, totals);
     }
 }
