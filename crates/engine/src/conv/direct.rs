@@ -27,8 +27,8 @@ pub fn conv2d<'a>(
 /// [`pack::conv3d_f32`](crate::pack::conv3d_f32).
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or there are bf16 that [`takes_bf16`](Conv3d::takes_bf16) and
-/// [`gives_bf16`](Conv3d::gives_bf16) do not allow, or weights of another type beside them.
+/// When a slice is too short, a size is zero or too large, or there are bf16 that [`takes_bf16`](crate::takes_bf16) and
+/// [`gives_bf16`](crate::gives_bf16) do not allow, or weights of another type beside them.
 pub fn conv3d<'a>(
     engine: &Engine,
     conv: &Conv3d,
