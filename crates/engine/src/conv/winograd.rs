@@ -52,9 +52,8 @@ impl Winograd {
             && conv.out_c >= LANES
     }
 
-    /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d), which computes `speed`
-    /// times as fast as it does with weights of `f32`.
-    pub fn choose(conv: &Conv2d, speed: f64) -> Option<Winograd> {
+    /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d) with weights of `f32`.
+    pub fn choose(conv: &Conv2d) -> Option<Winograd> {
         if !Self::supports(conv) {
             return None;
         }
@@ -71,7 +70,7 @@ impl Winograd {
         let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
         let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT;
         let best = if cost(Winograd::F4) <= cost(Winograd::F2) { Winograd::F4 } else { Winograd::F2 };
-        (cost(best) < 0.9 * direct / speed).then_some(best)
+        (cost(best) < 0.9 * direct).then_some(best)
     }
 
     /// Floats of scratch for each thread that suffice for [`conv2d_winograd`] with these channels and any size.

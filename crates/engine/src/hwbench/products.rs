@@ -171,7 +171,7 @@ fn convolution<F: FnMut(Timing)>(
         if !Winograd::supports(&conv) {
             return vec![Variant::only(direct)];
         }
-        let choice = Winograd::choose(&conv, 1.0);
+        let choice = Winograd::choose(&conv);
         let mut variants = vec![Variant { name: "direct", chosen: choice.is_none(), run: Box::new(direct) }];
         for (name, form) in [("Winograd 2x2", Winograd::F2), ("Winograd 4x4", Winograd::F4)] {
             let (input, mut out) = maps(&conv);

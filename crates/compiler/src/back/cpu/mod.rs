@@ -51,7 +51,7 @@ pub struct Cpu {
 /// they take to be read. Sums are in `f32`, and so is everything else, except that processors that multiply pairs of bf16
 /// (x86-64 with AVX-512 BF16) round what is multiplied with weights of that type too, and what goes from one product to the next,
 /// and take about half of the time.
-/// Weights that Winograd's algorithm transforms and those of depthwise convolutions stay `f32`.
+/// Weights that Winograd's algorithm transforms, which is not used with bf16, and those of depthwise convolutions stay `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     #[default]
@@ -65,14 +65,6 @@ pub enum Precision {
 impl Precision {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
-
-    /// How many times as fast products are as those of `f32`, where the processor is made for them.
-    const fn speed(self) -> f64 {
-        match self {
-            Self::F32 | Self::F16 => 1.0,
-            Self::Bf16 => 2.0,
-        }
-    }
 
     /// `f32`, `f16` or `bf16`.
     pub const fn name(self) -> &'static str {

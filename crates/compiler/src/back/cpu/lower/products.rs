@@ -9,7 +9,7 @@ use crate::graph::{Constant, Expr, NodeId, ValueId};
 use super::super::call::Call;
 use super::super::integer::{IntegerProduct, Integers, WeightsAlone, scales};
 use super::super::view::View;
-use super::super::{constants, error};
+use super::super::{Precision, constants, error};
 use super::Lowering;
 use super::integer::bits_of;
 use super::rounded::Rows;
@@ -55,7 +55,6 @@ impl Lowering<'_> {
         }
         let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
-            self.plan.precision().speed(),
             self.typical(&x),
             [channels, sizes.first().map_or(0, |size| *size as i64)],
             groups,
@@ -64,7 +63,9 @@ impl Lowering<'_> {
             &padding,
             &dilation,
         );
-        let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer);
+        // It computes in floats, also what goes from one product to the next.
+        let is_bf16 = self.plan.precision() == Precision::Bf16;
+        let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer && !is_bf16);
         let too_large = || error("weights beyond all memory");
         let name = &constant.name;
         let transposed = || {
@@ -333,10 +334,8 @@ pub(super) fn channels_last(rank: usize) -> Vec<usize> {
     order
 }
 
-/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form, if other products are
-/// `speed` times as fast as those of `f32`.
+/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form.
 fn winograd(
-    speed: f64,
     pictures: Option<[usize; 3]>,
     [in_c, out_c]: [i64; 2],
     groups: u32,
@@ -358,7 +357,7 @@ fn winograd(
         groups: groups as usize,
         ..Conv2d::new([images, height, width, in_c], out_c, pair(kernel)?)
     };
-    Winograd::choose(&conv, speed).map(|form| (form, conv))
+    Winograd::choose(&conv).map(|form| (form, conv))
 }
 
 /// What the packing of a transposed convolution's weights depends on; `None` if it is not one of pictures.
