@@ -5,7 +5,6 @@ use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::fold;
 use crate::numbers::Number;
-use crate::split::Output;
 use crate::{Engine, NumbersMut};
 
 /// Rows of `columns`, each normalised by itself.
@@ -72,12 +71,8 @@ impl Rows<'_, ()> {
     /// All rows, in tasks.
     fn to<T: Number>(self, engine: &Engine, y: &mut [T]) {
         let Self { columns, eps, centred, x, weight, bias, .. } = self;
-        let y = Output::new(y);
-        engine.for_ranges(x.len() / columns, LEAST.div_ceil(columns), |rows| {
-            let elements = rows.start * columns..rows.end * columns;
-            // SAFETY: ranges of rows are disjoint.
-            let y = unsafe { y.slice(elements.clone()) };
-            engine.level.run_on::<T, _>(Rows { columns, eps, centred, x: &x[elements], weight, bias, y });
+        engine.for_rows(columns, LEAST, x, &mut y[..x.len()], |x, y| {
+            engine.level.run_on::<T, _>(Rows { columns, eps, centred, x, weight, bias, y });
         });
     }
 }

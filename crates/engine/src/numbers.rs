@@ -64,20 +64,25 @@ impl Numbers<'_> {
 }
 
 impl NumbersMut<'_> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// The same to be read.
+    fn as_numbers(&self) -> Numbers<'_> {
         match self {
-            Self::F32(floats) => floats.len(),
-            Self::Bf16(halves) => halves.len(),
+            Self::F32(floats) => Numbers::F32(floats),
+            Self::Bf16(halves) => Numbers::Bf16(halves),
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.as_numbers().len()
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.as_numbers().is_empty()
     }
 
     pub(crate) fn is_bf16(&self) -> bool {
-        matches!(self, Self::Bf16(_))
+        self.as_numbers().is_bf16()
     }
 
     pub(crate) fn place(&mut self) -> Writable {

@@ -81,19 +81,15 @@ pub fn takes_bf16(taps: usize, depth: usize) -> bool {
 
 /// Whether results may be bf16: sums are finished at once.
 pub fn gives_bf16(taps: usize, depth: usize, from_bf16: bool) -> bool {
-    from_bf16 && takes_bf16(taps, depth) || is_one_block(taps, depth)
+    from_bf16 && takes_bf16(taps, depth) || Blocks::new(taps, depth).is_one()
 }
 
 /// Whether a residual may be bf16: pairs are multiplied, wherever K is cut.
 pub fn takes_bf16_residual(taps: usize, depth: usize) -> bool {
-    depth.is_multiple_of(2) || is_one_block(taps, depth)
+    Blocks::new(taps, depth).are_pairs()
 }
 
-fn is_one_block(taps: usize, depth: usize) -> bool {
-    taps <= MAX_TAPS && taps.saturating_mul(depth) <= MOST_K
-}
-
-/// The most taps of a window that is read at once.
+/// The most taps of a block.
 const MAX_TAPS: usize = 64;
 
 /// That a product of so many taps and elements of each takes and gives what there is.
@@ -364,7 +360,7 @@ impl Blocks {
             let blocks = depth.div_ceil(BLOCK_K);
             return Self { taps, depth, block_taps: 1, block_depth: depth.div_ceil(blocks).next_multiple_of(8) };
         }
-        let together = (MOST_K / depth.max(1)).clamp(1, 64);
+        let together = (MOST_K / depth.max(1)).clamp(1, MAX_TAPS);
         let blocks = taps.div_ceil(together);
         Self { taps, depth, block_taps: taps.div_ceil(blocks.max(1)).max(1), block_depth: depth.max(1) }
     }
@@ -376,7 +372,12 @@ impl Blocks {
 
     /// Whether each block begins at an even place of K, and all but the last have an even number of them.
     fn are_pairs(&self) -> bool {
-        self.depth.is_multiple_of(2) || self.block_taps == self.taps && self.block_depth == self.depth
+        self.depth.is_multiple_of(2) || self.is_one()
+    }
+
+    /// Whether all of K is one block.
+    fn is_one(&self) -> bool {
+        self.block_taps >= self.taps && self.block_depth >= self.depth
     }
 
     /// Rows of a block: as many as the pointers, the copies of a row and the caches allow, a multiple of `tile_rows`.

@@ -27,13 +27,12 @@ pub(crate) use tail::Levels;
 pub use tail::{Affine, QuantOut, QuantResidual, QuantTail, RowScales};
 pub use transposed::conv_transpose2d_u8;
 
-use crate::conv::window::Window;
 use crate::error::{Error, at_least, size, span};
 use crate::pack::{ConvLayout, quads};
 use crate::product::Place;
 use crate::{Conv2d, Conv3d, Engine, Gemm};
 
-use product::{ByteProduct, MAX_PAD, MAX_POINTERS};
+use product::{ByteProduct, check_window};
 use rows::{ByteLines, ByteMatrix, BytePixels, ByteRows};
 
 /// Products of a sum, at most: as many of 255 times -128 still fit in 32 bits.
@@ -102,10 +101,7 @@ pub fn conv2d_u8(
     at_least("packed weights", packed.len(), weights)?;
     tail.check_windows(pixels, conv.out_c)?;
     let is_padded = conv.padding != [[0; 2]; 3];
-    let beyond = layout.taps > MAX_POINTERS / 16 || (is_padded && quads(layout.depth) > MAX_PAD);
-    if beyond || layout.taps.saturating_mul(quads(layout.depth)) > MAX_QUANT_K {
-        return Err(Error::Size { what: "a window of bytes" });
-    }
+    check_window(layout.taps, layout.depth, is_padded)?;
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && !is_padded;
     if is_pointwise && conv.groups == 1 {
         let rows = ByteMatrix { data: input, stride: conv.in_stride, columns: conv.in_c };
@@ -113,17 +109,7 @@ pub fn conv2d_u8(
         unsafe { product(conv, &rows, zero, pixels, packed, &mut out, tail).run(engine) };
         return Ok(());
     }
-    let window = Window {
-        input,
-        in_size: conv.in_size,
-        out_size: conv.out_size(),
-        kernel: conv.kernel,
-        stride: conv.stride,
-        dilation: conv.dilation.map(|dilation| dilation as isize),
-        shift: conv.padding.map(|[before, _]| -(before as isize)),
-        pixel: conv.in_stride,
-        channels: conv.in_c / conv.groups,
-    };
+    let window = conv.window(input);
     if layout.by_lines {
         // SAFETY: the sizes were checked above.
         unsafe { product(conv, &ByteLines(window), zero, pixels, packed, &mut out, tail).run(engine) };

@@ -35,34 +35,57 @@ pub enum ResizeMode {
 /// # Errors
 /// When a slice is too short, or the input has no pixel and the output has.
 pub fn resize(engine: &Engine, resize: &Resize, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
-    let elements = resize.check(x.len())?;
-    at_least("y", y.len(), elements)?;
-    if elements == 0 {
-        return Ok(());
-    }
-    let line = resize.out_w * resize.channels;
-    let y = Output::new(y);
-    engine.for_ranges(resize.batch * resize.out_h, LEAST.div_ceil(line), |lines| {
-        // SAFETY: ranges of lines are disjoint.
-        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.level.run(Lines { resize, x, y, first: lines.start });
-    });
-    Ok(())
+    resize.run(engine, x, y, LEAST, Floats)
 }
 
 /// Elements for which a task is worth handing over.
 const LEAST: usize = 8 << 10;
 
-/// Lines of the output.
-struct Lines<'a> {
-    resize: &'a Resize,
-    x: &'a [f32],
-    y: &'a mut [f32],
-    /// The first line, among those of all images.
-    first: usize,
+/// Floats, multiplied and added at once.
+#[derive(Clone, Copy)]
+struct Floats;
+
+impl Blend<f32> for Floats {
+    #[inline(always)]
+    fn blend<S: Simd>(
+        self,
+        s: S,
+        corners: [&[f32]; 4],
+        [top, bottom]: [S::V; 2],
+        [left, right]: [S::V; 2],
+        y: &mut [f32],
+    ) {
+        for (i, y) in y.chunks_mut(LANES).enumerate() {
+            let mut read = [top; 4];
+            for (v, corner) in read.iter_mut().zip(&corners) {
+                *v = s.read(&corner[i * LANES..]);
+            }
+            let [a, b, c, d] = read;
+            let upper = s.fma(right, b, s.mul(left, a));
+            let lower = s.fma(right, d, s.mul(left, c));
+            s.write(y, s.fma(bottom, lower, s.mul(top, upper)));
+        }
+    }
 }
 
-impl Job for Lines<'_> {
+/// How pixels are made of the four around them.
+pub(crate) trait Blend<T>: Copy + Sync {
+    /// Writes the channels of a pixel, of which the `corners`, upper left, upper right, lower left and lower right, have as
+    /// many, with the weights of the upper and lower ones and of those on the left and on the right.
+    fn blend<S: Simd>(self, s: S, corners: [&[T]; 4], vertical: [S::V; 2], horizontal: [S::V; 2], y: &mut [T]);
+}
+
+/// Lines of the output.
+struct Lines<'a, T, B> {
+    resize: &'a Resize,
+    x: &'a [T],
+    y: &'a mut [T],
+    /// The first line, among those of all images.
+    first: usize,
+    blend: B,
+}
+
+impl<T: Copy, B: Blend<T>> Job for Lines<'_, T, B> {
     type Out = ();
 
     #[inline(always)]
@@ -80,28 +103,43 @@ impl Job for Lines<'_> {
                     continue;
                 }
                 let corners = [(top, left), (top, right), (bottom, left), (bottom, right)];
-                let pixels = corners.map(|(vertical, horizontal)| pixel(vertical.0, horizontal.0));
-                let (top, bottom) = (s.splat(top.1), s.splat(bottom.1));
-                let (left, right) = (s.splat(left.1), s.splat(right.1));
-                for (i, y) in y.chunks_mut(LANES).enumerate() {
-                    let mut read = [top; 4];
-                    for (v, pixel) in read.iter_mut().zip(&pixels) {
-                        *v = s.read(&pixel[i * LANES..]);
-                    }
-                    let [a, b, c, d] = read;
-                    let upper = s.fma(right, b, s.mul(left, a));
-                    let lower = s.fma(right, d, s.mul(left, c));
-                    s.write(y, s.fma(bottom, lower, s.mul(top, upper)));
-                }
+                let corners = corners.map(|(vertical, horizontal)| pixel(vertical.0, horizontal.0));
+                let vertical = [s.splat(top.1), s.splat(bottom.1)];
+                let horizontal = [s.splat(left.1), s.splat(right.1)];
+                self.blend.blend(s, corners, vertical, horizontal, y);
             }
         }
     }
 }
 
 impl Resize {
+    /// Resizes, in tasks of `least` elements or more.
+    pub(crate) fn run<T: Copy + Send + Sync>(
+        &self,
+        engine: &Engine,
+        x: &[T],
+        y: &mut [T],
+        least: usize,
+        blend: impl Blend<T>,
+    ) -> Result<(), Error> {
+        let elements = self.check(x.len())?;
+        at_least("y", y.len(), elements)?;
+        if elements == 0 {
+            return Ok(());
+        }
+        let line = self.out_w * self.channels;
+        let y = Output::new(y);
+        engine.for_ranges(self.batch * self.out_h, least.div_ceil(line), |lines| {
+            // SAFETY: ranges of lines are disjoint.
+            let y = unsafe { y.slice(lines.start * line..lines.end * line) };
+            engine.level.run(Lines { resize: self, x, y, first: lines.start, blend });
+        });
+        Ok(())
+    }
+
     /// That an input of so many elements holds the feature map, and has a pixel if the output has. Returns the elements
     /// of the output.
-    pub(crate) fn check(&self, input: usize) -> Result<usize, Error> {
+    fn check(&self, input: usize) -> Result<usize, Error> {
         let &Self { batch, in_h, in_w, channels, out_h, out_w, .. } = self;
         at_least("x", input, size("x", &[batch, in_h, in_w, channels])?)?;
         let elements = size("y", &[batch, out_h, out_w, channels])?;
@@ -113,7 +151,7 @@ impl Resize {
     }
 
     /// The two positions along an axis that make an output position, and their weights.
-    pub(crate) fn sources(&self, axis: usize, position: usize) -> [(usize, f32); 2] {
+    fn sources(&self, axis: usize, position: usize) -> [(usize, f32); 2] {
         let (input, output) = if axis == 0 { (self.in_h, self.out_h) } else { (self.in_w, self.out_w) };
         let scale = match self.scales[axis] {
             Some(scale) if scale > 0.0 => (1.0 / f64::from(scale)) as f32,

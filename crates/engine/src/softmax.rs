@@ -1,11 +1,9 @@
 //! Softmax of rows.
-#![allow(unsafe_code)]
 
 use crate::Engine;
 use crate::arch::{Job, Simd, math};
 use crate::error::{Error, at_least, size};
 use crate::fold;
-use crate::split::Output;
 
 /// `y = exp(x) / sum(exp(x))` of each row, or its logarithm. A row with NaN, with inf, or of -inf alone gives NaN.
 ///
@@ -18,12 +16,8 @@ pub fn softmax(engine: &Engine, rows: usize, columns: usize, log: bool, x: &[f32
     if elements == 0 {
         return Ok(());
     }
-    let y = Output::new(y);
-    engine.for_ranges(rows, LEAST.div_ceil(columns), |rows| {
-        let elements = rows.start * columns..rows.end * columns;
-        // SAFETY: ranges of rows are disjoint.
-        let y = unsafe { y.slice(elements.clone()) };
-        engine.level.run(Rows { columns, log, x: &x[elements], y });
+    engine.for_rows(columns, LEAST, &x[..elements], &mut y[..elements], |x, y| {
+        engine.level.run(Rows { columns, log, x, y });
     });
     Ok(())
 }

@@ -19,6 +19,26 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Runs `work` on the rows of `x` and of `y`, which have as many of `columns` each, some rows at a time and on all threads.
+    /// With more than one thread, there are `least` elements or more at a time. There are columns.
+    pub(crate) fn for_rows<X: Sync, Y: Send>(
+        &self,
+        columns: usize,
+        least: usize,
+        x: &[X],
+        y: &mut [Y],
+        work: impl Fn(&[X], &mut [Y]) + Sync,
+    ) {
+        let all = Output::new(y);
+        self.for_ranges(x.len() / columns, least.div_ceil(columns), |rows| {
+            let elements = rows.start * columns..rows.end * columns;
+            // SAFETY: ranges of rows are disjoint.
+            work(&x[elements.clone()], unsafe { all.slice(elements) });
+        });
+    }
+}
+
 /// A slice whose disjoint parts are written by several threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Output<'a, T = f32> {

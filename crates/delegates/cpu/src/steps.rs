@@ -3,8 +3,8 @@
 use rushlight_engine::pack::GroupMatrix;
 use rushlight_engine::{
     Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DataMut, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul,
-    Mean, Normalise, Numbers, NumbersMut, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode, RowScales,
-    SoftmaxTable, Source, Strides, Table, Tail, Winograd,
+    Mean, Movable, Normalise, Numbers, NumbersMut, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode,
+    RowScales, SoftmaxTable, Source, Strides, Table, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
@@ -515,26 +515,31 @@ fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> R
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
     let (y, reader) = site.split_data(step.y)?;
     match y {
-        DataMut::Floats(y) => {
-            if let Some(value) = step.fill {
-                done(rushlight_engine::fill(engine, y, value))?;
-            }
-            done(rushlight_engine::copy(engine, &copy, reader.floats(step.x)?, y))
-        }
+        DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
         DataMut::Bf16(y) => {
-            if let Some(value) = step.fill {
-                done(rushlight_engine::fill(engine, y, half::bf16::from_f32(value).to_bits()))?;
-            }
+            let fill = step.fill.map(|value| half::bf16::from_f32(value).to_bits());
             let Numbers::Bf16(x) = reader.numbers(step.x)? else { return Err(damaged()) };
-            done(rushlight_engine::copy(engine, &copy, x, y))
+            fill_and_copy(engine, &copy, fill, x, y)
         }
         DataMut::Bytes(y, _) => {
-            if let Some(value) = step.fill {
-                done(rushlight_engine::fill(engine, y, value as u8))?;
-            }
-            done(rushlight_engine::copy(engine, &copy, reader.bytes(step.x)?, y))
+            let fill = step.fill.map(|value| value as u8);
+            fill_and_copy(engine, &copy, fill, reader.bytes(step.x)?, y)
         }
     }
+}
+
+/// Fills a tensor, if it is to be filled, before elements are copied into it.
+fn fill_and_copy<T: Movable>(
+    engine: &Engine,
+    copy: &rushlight_engine::Copy<'_>,
+    fill: Option<T>,
+    x: &[T],
+    y: &mut [T],
+) -> Result<()> {
+    if let Some(value) = fill {
+        done(rushlight_engine::fill(engine, y, value))?;
+    }
+    done(rushlight_engine::copy(engine, copy, x, y))
 }
 
 fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {

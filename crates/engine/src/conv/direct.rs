@@ -1,7 +1,7 @@
 //! Convolution as a product over pointers to the window's pixels, without a copy of the input.
 #![allow(unsafe_code)]
 
-use super::window::{Lines, Window};
+use super::window::Lines;
 use super::{Conv2d, Conv3d};
 use crate::error::Error;
 use crate::numbers::Writable;
@@ -54,7 +54,7 @@ pub fn conv3d<'a>(
     }
     match input {
         Numbers::F32(input) => {
-            let rows = window(conv, input);
+            let rows = conv.window(input);
             if Lines::fits(&rows, conv.groups) {
                 // SAFETY: the sizes and types were checked above.
                 unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
@@ -65,24 +65,10 @@ pub fn conv3d<'a>(
         }
         // SAFETY: likewise.
         Numbers::Bf16(input) => unsafe {
-            product(conv, &window(conv, input), pixels, packed, out, tail).run(engine);
+            product(conv, &conv.window(input), pixels, packed, out, tail).run(engine);
         },
     }
     Ok(())
-}
-
-fn window<'a, T>(conv: &Conv3d, input: &'a [T]) -> Window<'a, T> {
-    Window {
-        input,
-        in_size: conv.in_size,
-        out_size: conv.out_size(),
-        kernel: conv.kernel,
-        stride: conv.stride,
-        dilation: conv.dilation.map(|dilation| dilation as isize),
-        shift: conv.padding.map(|[before, _]| -(before as isize)),
-        pixel: conv.in_stride,
-        channels: conv.in_c / conv.groups,
-    }
 }
 
 fn product<'a, R: Rows>(

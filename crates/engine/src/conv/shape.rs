@@ -1,5 +1,6 @@
 //! The shapes of convolutions, and what makes them possible.
 
+use super::window::Window;
 use crate::error::{Error, at_least, positive, size, span};
 
 /// The shape of a convolution over a feature map `[batch, in_h, in_w, in_c]`, to `[batch, out_h, out_w, out_c]`.
@@ -117,6 +118,23 @@ impl Conv3d {
         at_least("input", input, span("input stride", in_pixels, self.in_c, self.in_stride)?)?;
         at_least("output", out, span("output stride", out_pixels, self.out_c, self.out_stride)?)?;
         Ok(out_pixels)
+    }
+}
+
+impl Conv3d {
+    /// What slides over an input.
+    pub(crate) fn window<'a, T>(&self, input: &'a [T]) -> Window<'a, T> {
+        Window {
+            input,
+            in_size: self.in_size,
+            out_size: self.out_size(),
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation.map(|dilation| dilation as isize),
+            shift: self.padding.map(|[before, _]| -(before as isize)),
+            pixel: self.in_stride,
+            channels: self.in_c / self.groups,
+        }
     }
 }
 

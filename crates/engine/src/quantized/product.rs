@@ -7,8 +7,11 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Job, LANES, Simd};
+use crate::error::Error;
+use crate::pack::quads;
 use crate::product::{Cut, Place, Share};
 
+use super::MAX_QUANT_K;
 use super::rows::{ByteRows, by_copies};
 use super::tail::{ByteSteps, Finish, Registers, Start};
 
@@ -27,6 +30,16 @@ const BLOCK_ROWS_BYTES: usize = 192 << 10;
 /// Rows and panels of the largest tile.
 const MOST_ROWS: usize = 14;
 const MOST_PANELS: usize = 2;
+
+/// That a window of so many taps, of so many bytes each, is not beyond what is pointed to and added up.
+pub(super) fn check_window(taps: usize, depth: usize, is_padded: bool) -> Result<(), Error> {
+    let quads = quads(depth);
+    let beyond = taps > MAX_POINTERS / 16 || (is_padded && quads > MAX_PAD);
+    if beyond || taps.saturating_mul(quads) > MAX_QUANT_K {
+        return Err(Error::Size { what: "a window of bytes" });
+    }
+    Ok(())
+}
 
 /// Pointers into the left side, to copies of parts of it, or to padding.
 pub(super) struct BytePointers {

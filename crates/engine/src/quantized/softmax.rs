@@ -5,7 +5,6 @@ use alloc::boxed::Box;
 use crate::Engine;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
-use crate::split::Output;
 
 use super::tail::{Affine, Levels};
 
@@ -42,12 +41,8 @@ pub fn softmax_u8(
     if elements == 0 {
         return Ok(());
     }
-    let y = Output::new(y);
-    engine.for_ranges(rows, LEAST.div_ceil(columns), |rows| {
-        let elements = rows.start * columns..rows.end * columns;
-        // SAFETY: ranges of rows are disjoint.
-        let y = unsafe { y.slice(elements.clone()) };
-        engine.level.run(Rows { columns, table: &table.0, x: &x[elements], y, to: Levels::of(to) });
+    engine.for_rows(columns, LEAST, &x[..elements], &mut y[..elements], |x, y| {
+        engine.level.run(Rows { columns, table: &table.0, x, y, to: Levels::of(to) });
     });
     Ok(())
 }

@@ -2,12 +2,11 @@
 
 use crate::conv::transposed::PhaseRows;
 use crate::error::{Error, at_least, size};
-use crate::pack::quads;
 use crate::{ConvTranspose2d, Engine};
 
-use super::product::{ByteProduct, MAX_PAD, MAX_POINTERS};
+use super::product::{ByteProduct, check_window};
 use super::rows::BytePixels;
-use super::{MAX_QUANT_K, QuantOut, QuantTail};
+use super::{QuantOut, QuantTail};
 
 /// Computes `out = tail(transposed convolution of input)` with weights packed by
 /// [`pack::conv_transpose2d_i8_into`](crate::pack::conv_transpose2d_i8_into). Pixels outside the input have the byte
@@ -36,10 +35,7 @@ pub fn conv_transpose2d_u8(
     }
     let weights = crate::pack::conv_transpose2d_i8_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
-    let taps = conv.kernel[0].saturating_mul(conv.kernel[1]);
-    if taps > MAX_POINTERS / 16 || quads(channels) > MAX_PAD || taps.saturating_mul(quads(channels)) > MAX_QUANT_K {
-        return Err(Error::Size { what: "a window of bytes" });
-    }
+    check_window(conv.kernel[0].saturating_mul(conv.kernel[1]), channels, true)?;
     let mut packed = packed;
     for (phase, offsets) in conv.phase_pairs().zip(tail.offsets.chunks_exact(conv.out_c)) {
         let PhaseRows { window, place } = conv.rows_of(phase, input);

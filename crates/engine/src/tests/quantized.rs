@@ -1,12 +1,12 @@
 //! Products of bytes against sums of integers, bit for bit the same on every instruction set.
 
-use super::windows::sources;
+use super::windows::{random_resize, sources};
 use super::{Numbers, engines};
 use crate::{
     Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Error, Gemm,
-    GroupTail, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, Resize, ResizeMode,
-    RowScales, SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise,
-    gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
+    GroupTail, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, ResizeMode, RowScales,
+    SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups,
+    gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// A tail with memory of its own.
@@ -566,17 +566,7 @@ fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run:
 fn pictures_of_bytes_in_other_sizes() {
     let mut numbers = Numbers(23);
     for _ in 0..60 {
-        let what = Resize {
-            batch: 1 + numbers.below(2),
-            in_h: 1 + numbers.below(9),
-            in_w: 1 + numbers.below(9),
-            channels: numbers.one_of(&[1, 3, 16, 17, 40]),
-            out_h: 1 + numbers.below(20),
-            out_w: 1 + numbers.below(20),
-            mode: numbers.one_of(&[ResizeMode::Nearest, ResizeMode::Bilinear]),
-            align_corners: numbers.below(2) == 0,
-            scales: [numbers.one_of(&[None, Some(2.0), Some(1.7)]), numbers.one_of(&[None, Some(0.6)])],
-        };
+        let what = random_resize(&mut numbers);
         let from = affine(&mut numbers);
         let to =
             if what.mode == ResizeMode::Nearest { Affine { min: 0, max: 255, ..from } } else { affine(&mut numbers) };

@@ -112,21 +112,26 @@ pub(super) fn sources(resize: &Resize, axis: usize, position: usize) -> [(usize,
     [(first, 1.0 - weight), ((first + 1).min(last), weight)]
 }
 
+/// Some sizes, and any way of finding pixels.
+pub(super) fn random_resize(numbers: &mut Numbers) -> Resize {
+    Resize {
+        batch: 1 + numbers.below(2),
+        in_h: 1 + numbers.below(9),
+        in_w: 1 + numbers.below(9),
+        channels: numbers.one_of(&[1, 3, 16, 17, 40]),
+        out_h: 1 + numbers.below(20),
+        out_w: 1 + numbers.below(20),
+        mode: numbers.one_of(&[ResizeMode::Nearest, ResizeMode::Bilinear]),
+        align_corners: numbers.below(2) == 0,
+        scales: [numbers.one_of(&[None, Some(2.0), Some(1.7)]), numbers.one_of(&[None, Some(0.6)])],
+    }
+}
+
 #[test]
 fn resizing_agrees_with_f64() {
     let mut numbers = Numbers(11);
     for _ in 0..100 {
-        let what = Resize {
-            batch: 1 + numbers.below(2),
-            in_h: 1 + numbers.below(9),
-            in_w: 1 + numbers.below(9),
-            channels: numbers.one_of(&[1, 3, 16, 17, 40]),
-            out_h: 1 + numbers.below(20),
-            out_w: 1 + numbers.below(20),
-            mode: numbers.one_of(&[ResizeMode::Nearest, ResizeMode::Bilinear]),
-            align_corners: numbers.below(2) == 0,
-            scales: [numbers.one_of(&[None, Some(2.0), Some(1.7)]), numbers.one_of(&[None, Some(0.6)])],
-        };
+        let what = random_resize(&mut numbers);
         let x = numbers.vector(what.batch * what.in_h * what.in_w * what.channels);
         let mut expected = Vec::new();
         for pixel in 0..what.batch * what.out_h * what.out_w {
