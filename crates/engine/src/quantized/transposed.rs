@@ -14,8 +14,8 @@ use super::{QuantOut, QuantTail};
 /// [`pack::conv_transpose2d_i8_sums`](crate::pack::conv_transpose2d_i8_sums).
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, a window has more than [`MAX_QUANT_K`] elements or too many
-/// positions.
+/// When a slice is too short, a size is zero or too large, a window has more than
+/// [`MAX_QUANT_K`](crate::MAX_QUANT_K) elements or too many positions.
 pub fn conv_transpose2d_u8(
     engine: &Engine,
     conv: &ConvTranspose2d,
