@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -14,6 +13,7 @@ use crate::document::{conditions, microseconds};
 use crate::interleaved::{Pair, geometric_mean, interleaved, least};
 use crate::ours::{self, Tensor};
 use crate::peer::Peer;
+use crate::process::on_cores;
 
 /// Both sides copy the inputs anew before the clock starts, so that caches are in the same state, and so are tensors
 /// that are updated in place.
@@ -30,6 +30,9 @@ const CLEARLY_FASTER: f64 = 1.25;
 /// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given
 /// decides what caches hold of them, which made as much as a factor of 1.9.
 const PLACES: usize = 12;
+
+/// Below this ratio it is measured, too, how much two processes of theirs differ: that is how far a ratio can be trusted.
+const CLOSE: f64 = 1.05;
 
 /// Operators for which the wheel's kernel library has, in place of the portable kernel, one that uses vector
 /// instructions or a matrix library (the symbols `opt_*` of `libexecutorch_kernels_optimized.so`).
@@ -93,13 +96,41 @@ struct Sides<'w> {
 
 impl<'w> Sides<'w> {
     fn start(worker: &'w Path) -> Result<Self> {
-        let (theirs, ours) = processes(worker)?;
-        Ok(Self { worker, libraries: Vec::new(), theirs, ours })
+        Ok(Self {
+            worker,
+            libraries: Vec::new(),
+            theirs: process_of_theirs(worker, &[])?,
+            ours: process_of_ours(worker)?,
+        })
     }
 
     fn restart(&mut self) -> Result<()> {
-        (self.theirs, self.ours) = processes(self.worker)?;
-        self.libraries.iter().try_for_each(|library| self.theirs.library(library))
+        let theirs = process_of_theirs(self.worker, &self.libraries)?;
+        (self.theirs, self.ours) = (theirs, process_of_ours(self.worker)?);
+        Ok(())
+    }
+
+    /// Has another process of theirs in the place of ours.
+    fn restart_with_theirs_alone(&mut self) -> Result<()> {
+        let theirs = || process_of_theirs(self.worker, &self.libraries);
+        (self.theirs, self.ours) = (theirs()?, theirs()?);
+        Ok(())
+    }
+
+    /// Both sides' fastest turns in several places, for which `restart` starts processes and `load` loads the call.
+    fn in_places(
+        &mut self,
+        restart: fn(&mut Self) -> Result<()>,
+        load: impl Fn(&mut Peer) -> Result<()>,
+    ) -> Result<Pair> {
+        let mut all = Pair { theirs: f64::INFINITY, ours: f64::INFINITY };
+        for _ in 0..PLACES {
+            restart(self)?;
+            load(&mut self.ours)?;
+            load(&mut self.theirs)?;
+            all = all.fastest(self.turns(MORE_ROUNDS)?);
+        }
+        Ok(all)
     }
 
     /// Both sides' fastest turns.
@@ -108,13 +139,25 @@ impl<'w> Sides<'w> {
     }
 }
 
-fn processes(worker: &Path) -> Result<(Peer, Peer)> {
-    let ours = &mut Command::new(std::env::current_exe()?);
-    Ok((Peer::start(worker)?, Peer::spawn(ours.arg("serve-portable"), worker.parent().context("no folder")?)?))
+/// A process of theirs, with kernels of other libraries.
+fn process_of_theirs(worker: &Path, libraries: &[String]) -> Result<Peer> {
+    let mut theirs = Peer::spawn(&mut on_cores(worker, 1), folder(worker)?)?;
+    libraries.iter().try_for_each(|library| theirs.library(library))?;
+    Ok(theirs)
+}
+
+/// A process of ours, with files where the worker's are.
+fn process_of_ours(worker: &Path) -> Result<Peer> {
+    Peer::spawn(on_cores(std::env::current_exe()?, 1).arg("serve-portable"), folder(worker)?)
+}
+
+fn folder(worker: &Path) -> Result<&Path> {
+    worker.parent().context("the worker is in no folder")
 }
 
 enum Outcome {
-    Both(Pair),
+    /// And the ratio of theirs to theirs, where ours is [`CLOSE`].
+    Both(Pair, Option<f64>),
     /// Why they do not run it, and our nanoseconds.
     TheyFail(String, f64),
     Differ(Pair, String),
@@ -131,33 +174,34 @@ fn measure(call: &Call, sides: &mut Sides<'_>) -> Result<Outcome> {
     }
     let theirs = sides.theirs.outputs()?;
     let mut pair = sides.turns(ROUNDS)?;
+    let mut control = None;
     if pair.ratio() < CLEARLY_FASTER {
-        pair = sides.turns(MORE_ROUNDS)?;
-        for _ in 1..PLACES {
+        pair = sides.in_places(Sides::restart, load)?;
+        if pair.ratio() < CLOSE {
+            control = Some(sides.in_places(Sides::restart_with_theirs_alone, load)?.ratio());
             sides.restart()?;
-            load(&mut sides.ours)?;
-            load(&mut sides.theirs)?;
-            pair = pair.fastest(sides.turns(MORE_ROUNDS)?);
         }
     }
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is that of one lifetime")]
     let ours = ours::with_session(&written.bytes, &inputs, |session| session.outputs())?;
     Ok(match agreement::difference(&ours, &theirs) {
         Some(difference) if !call.is_unspecified() => Outcome::Differ(pair, difference),
-        _ => Outcome::Both(pair),
+        _ => Outcome::Both(pair, control),
     })
 }
 
 fn line(call: &Call, outcome: &Outcome) -> String {
     let head = format!("| {} | {} | {} |", call.case.op, call.arguments.replace('|', "\\|"), library(&call.case.op));
     match outcome {
-        Outcome::Both(pair) => {
-            format!("{head} {} | {} | {:.2} |", microseconds(pair.theirs), microseconds(pair.ours), pair.ratio())
+        Outcome::Both(pair, control) => {
+            let (theirs, ours) = (microseconds(pair.theirs), microseconds(pair.ours));
+            let control = control.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+            format!("{head} {theirs} | {ours} | {:.2} | {control} |", pair.ratio())
         }
-        Outcome::TheyFail(reason, ours) => format!("{head} {reason} | {} | |", microseconds(*ours)),
+        Outcome::TheyFail(reason, ours) => format!("{head} {reason} | {} | | |", microseconds(*ours)),
         Outcome::Differ(pair, difference) => {
             let (theirs, ours) = (microseconds(pair.theirs), microseconds(pair.ours));
-            format!("{head} {theirs} | {ours} | results differ: {difference} |")
+            format!("{head} {theirs} | {ours} | results differ: {difference} | |")
         }
     }
 }
@@ -179,7 +223,7 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let measured: Vec<(&Call, Pair)> = rows
         .iter()
         .filter_map(|(call, outcome)| match outcome {
-            Outcome::Both(pair) => Some((call, *pair)),
+            Outcome::Both(pair, _) => Some((call, *pair)),
             _ => None,
         })
         .collect();
@@ -187,6 +231,15 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let all = geometric_mean(measured.iter().map(|(_, pair)| pair.ratio()));
     let portable = measured.iter().filter(|(call, _)| library(&call.case.op) == "portable");
     let only_portable = geometric_mean(portable.map(|(_, pair)| pair.ratio()));
+    let controls: Vec<f64> = rows
+        .iter()
+        .filter_map(|(_, outcome)| if let Outcome::Both(_, control) = outcome { *control } else { None })
+        .collect();
+    let controls =
+        match (controls.iter().copied().min_by(f64::total_cmp), controls.iter().copied().max_by(f64::total_cmp)) {
+            (Some(low), Some(high)) => format!("; theirs is {low:.2} to {high:.2} times as fast as theirs"),
+            _ => String::new(),
+        };
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,
@@ -196,8 +249,10 @@ fn section(rows: &[(Call, Outcome)]) -> String {
          side with its fastest turn, because what else a machine does slows a turn by up to a half, and physical pages \
          that share a cache's sets by even more. *Library* is the one of the wheel's that has their kernel: \
          `optimized` are kernels with vector instructions that the wheel registers in place of portable ones, `custom` \
-         those for large language models. The ratio says how many times as long they take.\n\n\
-         {} calls, {slower} of them slower than theirs. Geometric mean of the ratios: {all:.2}; of those against \
+         those for large language models. The ratio says how many times as long they take; \
+         where it is below {CLOSE}, *control* is the ratio of theirs to another process of theirs, measured in the same \
+         way: what is closer to 1 than that cannot be told apart.\n\n\
+         {} calls, {slower} of them slower than theirs{controls}. Geometric mean of the ratios: {all:.2}; of those against \
          portable kernels {only_portable:.2}.\n",
         TURN.as_millis(),
         rows.len(),
@@ -207,8 +262,8 @@ fn section(rows: &[(Call, Outcome)]) -> String {
         if call.family != family {
             family = &call.family;
             let _ = write!(text, "\n### {family}\n\n");
-            text.push_str("| operator | arguments | library | ExecuTorch | Rushlight | ratio |\n");
-            text.push_str("|---|---|---|--:|--:|--:|\n");
+            text.push_str("| operator | arguments | library | ExecuTorch | Rushlight | ratio | control |\n");
+            text.push_str("|---|---|---|--:|--:|--:|--:|\n");
         }
         text.push_str(&line(call, outcome));
         text.push('\n');

@@ -1,5 +1,6 @@
-//! What a process prints.
+//! Processes: where they run, and what they print.
 
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -13,4 +14,11 @@ pub fn answer(command: &mut Command) -> Result<Json> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(serde_json::from_str(text.lines().last().unwrap_or_default())?)
+}
+
+/// The command of a process that stays on the first cores.
+pub fn on_cores(program: impl AsRef<OsStr>, cores: usize) -> Command {
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(format!("0-{}", cores - 1)).arg(program);
+    command
 }

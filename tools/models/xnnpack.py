@@ -14,7 +14,9 @@ The tolerance is relative to each output's scale: twice XNNPACK's own error agai
 of all models in float32, four roundings in float16. XNNPACK rounds every partial sum to 16 bits on this kind of machine.
 Those in int8 are quantized by PT2E with ExecuTorch's XNNPACKQuantizer, weights by channel, and both sides round at the same
 places, so that results part only where a number lies on the edge between two levels; random weights make more of it from
-layer to layer. Those with dynamic activations are compared with what torchao made, in PyTorch.
+layer to layer. Those with dynamic activations are compared with what torchao made, in PyTorch. Where XNNPACK's answer has
+nothing to do with the model (swin_t in float16, whose results it gives as nearly zero), the results are PyTorch's in
+float32, and the tolerance comes from PyTorch's own error in that type.
 """
 
 import argparse
@@ -38,6 +40,8 @@ DYNAMIC = ("8da8w", "8da4w", "8da4w_groups")
 # Those that are quantized too: others take the wheel long, or (swin_t) are programs that its own runtime refuses.
 QUANTIZED = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "edsr")
 PACKAGES = ("executorch", "torch", "torchvision", "timm", "torchsr", "transformers")
+# From here on XNNPACK's results say nothing of the model's.
+WRONG = 0.99
 LEAST_TOLERANCE = {"float32": 1e-4, "float16": 4 * 2**-11, "int8": 2e-2} | dict.fromkeys(DYNAMIC, 1e-3)
 
 
@@ -234,6 +238,12 @@ def generate(name, dtypes, out):
         write(f"{name}-{dtype}", module.to(wanted), cast, want, dtype, out)
 
 
+def largest_error(want, got):
+    """Relative to each output's largest element."""
+    pairs = [(w.double(), g.double()) for w, g in zip(want, got, strict=True)]
+    return max(((w - g).abs().max() / w.abs().max()).item() for w, g in pairs)
+
+
 def write(name, module, args, want, dtype, out):
     import cases
     import torch
@@ -263,13 +273,16 @@ def write(name, module, args, want, dtype, out):
 
     if not cases.say_something(want):
         raise RuntimeError("all results are zero")
-    pairs = [(w.double(), r.double()) for w, r in zip(want, cases.leaves(results), strict=True)]
-    error = max(((w - r).abs().max() / w.abs().max()).item() for w, r in pairs)
+    error = own = largest_error(want, cases.leaves(results))
+    if error >= WRONG:
+        with torch.no_grad():
+            own = largest_error(want, cases.leaves(module(*args)))
+        results = [w.to(r.dtype) for w, r in zip(want, cases.leaves(results), strict=True)]
     call = {
         "method": "forward",
         "inputs": cases.filed(cases.leaves(args), "arg", folder / "inputs_0.npz"),
         "outputs": cases.filed(cases.leaves(results), "out", folder / "expected_0.npz"),
-        "tolerance": max(LEAST_TOLERANCE[dtype], 2 * error),
+        "tolerance": max(LEAST_TOLERANCE[dtype], 2 * own),
     }
     description = {
         "name": name,

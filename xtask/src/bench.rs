@@ -37,6 +37,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
 }
 
 fn portable() -> Result<()> {
+    need_taskset()?;
     run(&mut beside_runtime(&["operators"])?)?;
     run(&mut beside_runtime(&["model"])?)
 }
@@ -74,9 +75,7 @@ fn quantize() -> Result<()> {
 /// The CPU engine beside its peers.
 fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
     setup::one("peers")?;
-    if !exists("taskset") {
-        bail!("taskset is needed, for example: apt-get install util-linux");
-    }
+    need_taskset()?;
     let (models, worker) = (root().join("target/peer-models"), worker()?);
     let mut make = vec!["tools/models/peers.py".to_owned(), models.display().to_string()];
     if let Some(model) = model {
@@ -95,6 +94,14 @@ fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
         let mut bench = benches(&arguments)?;
         bench.env("EXECUTORCH_WORKER", &worker).env("MODELS", &models).env("PEERS_PYTHON", peers_python());
         run(bench.env("VERSIONS", format!("{}, {}", versions()?, peers_versions()?)))?;
+    }
+    Ok(())
+}
+
+/// Processes that are compared stay on the same cores.
+fn need_taskset() -> Result<()> {
+    if !exists("taskset") {
+        bail!("taskset is needed, for example: apt-get install util-linux");
     }
     Ok(())
 }

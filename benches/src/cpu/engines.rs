@@ -8,6 +8,7 @@ use rushlight::{Compiler, Precision};
 
 use crate::agreement;
 use crate::peer::{Opened, Peer};
+use crate::process::on_cores;
 use crate::variable;
 
 /// The largest error of a result over its largest value, against eager PyTorch.
@@ -154,17 +155,21 @@ impl Engines {
 
     /// The command of a process on the first cores.
     fn worker(&self, worker: &Worker, threads: usize) -> Result<Command> {
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(format!("0-{}", threads - 1));
-        match worker {
-            Worker::Ours => command.arg(std::env::current_exe()?).arg("serve"),
-            Worker::ExecuTorch => command.arg(&self.executorch),
+        let on_cores = |program: &Path| on_cores(program, threads);
+        Ok(match worker {
+            Worker::Ours => {
+                let mut command = on_cores(&std::env::current_exe()?);
+                command.arg("serve");
+                command
+            }
+            Worker::ExecuTorch => on_cores(&self.executorch),
             Worker::Python(name) => {
                 let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/worker.py");
-                command.arg(&self.python).arg(script).arg(name)
+                let mut command = on_cores(&self.python);
+                command.arg(script).arg(name);
+                command
             }
-        };
-        Ok(command)
+        })
     }
 }
 

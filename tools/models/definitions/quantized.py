@@ -294,3 +294,39 @@ def quantized_dynamic_forms():
             return convolve.conv2d(y, own[1], self.groups.bias, groups=2), wide, line, mixed
 
     return Model(Forms(), [(uniform(2, 8, 9, 12),) for _ in range(2)], tolerance=LEVEL)
+
+
+@model
+def quantized_wide():
+    """Activations of 16 bits, signed and unsigned, which are moved as integers, too; weights of 8 and 16 bits."""
+    ops = torch.ops.quantized_decomposed
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.window, self.deep, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, groups=8), nn.Linear(8, 5)
+            weights = (self.window, torch.int16, 2**-17), (self.last, torch.uint16, 2**-16)
+            for layer, dtype, scale in weights:
+                zero_point = 0 if dtype == torch.int16 else 32768
+                integers = (layer.weight.detach() / scale).round().clamp(-32768, 32767) + zero_point
+                layer.register_buffer("integers", integers.to(dtype))
+                layer.form = scale, zero_point, -32768 + zero_point, 32767 + zero_point, dtype
+                layer.weight = None
+            self.eight = Integers(self.deep.weight, 0)
+            self.deep.weight = None
+
+        def forward(self, x, given):
+            signed, unsigned = (2**-13, 5, -32768, 32767, torch.int16), (2**-14, 30000, 0, 65535, torch.uint16)
+            weight = ops.dequantize_per_tensor(self.window.integers, *self.window.form)
+            integers = ops.quantize_per_tensor(x, *signed)
+            y = nn.functional.conv2d(ops.dequantize_per_tensor(integers, *signed), weight, self.window.bias, padding=1)
+            y = ops.dequantize_per_tensor(ops.quantize_per_tensor(y.relu(), *unsigned), *unsigned)
+            y = nn.functional.conv2d(y, self.eight(), self.deep.bias, groups=8) + ops.dequantize_per_tensor(given, *signed)
+            moved = ops.quantize_per_tensor(y, *signed).flatten(2).transpose(1, 2)[:, 1:]
+            z = ops.dequantize_per_tensor(moved, *signed)
+            z = nn.functional.linear(z, ops.dequantize_per_tensor(self.last.integers, *self.last.form), self.last.bias)
+            return ops.dequantize_per_tensor(ops.quantize_per_tensor(z, *unsigned), *unsigned), integers
+
+    given = torch.randint(-2000, 2000, (1, 8, 1, 1), dtype=torch.int16)
+    # A level of the result is 2**-14.
+    return Model(Wide(), [(uniform(1, 3, 7, 9), given) for _ in range(2)], tolerance=2e-4)

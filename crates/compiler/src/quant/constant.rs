@@ -38,6 +38,7 @@ fn integers(dtype: ScalarType, bytes: &[u8]) -> Option<Vec<i32>> {
         ScalarType::Char => bytes.iter().map(|byte| i32::from(byte.cast_signed())).collect(),
         ScalarType::Byte => bytes.iter().map(|byte| i32::from(*byte)).collect(),
         ScalarType::Short => bytes.as_chunks().0.iter().map(|bytes| i32::from(i16::from_le_bytes(*bytes))).collect(),
+        ScalarType::UInt16 => bytes.as_chunks().0.iter().map(|bytes| i32::from(u16::from_le_bytes(*bytes))).collect(),
         ScalarType::Int => bytes.as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect(),
         _ => return None,
     })

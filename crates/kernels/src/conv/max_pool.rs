@@ -202,7 +202,8 @@ where
     T::Acc: Accumulator,
 {
     for (&index, &value) in indices.iter().zip(values) {
-        match usize::try_from(index).ok().and_then(|place| plane.get_mut(place)) {
+        // What is below zero is beyond every plane.
+        match usize::try_from(index as u64).ok().and_then(|place| plane.get_mut(place)) {
             Some(to) => *to = add(*to, value),
             None if index == -1 => {}
             None => return Err(Error::from(Detail::Index { index, size: plane.len() }).arg(7)),

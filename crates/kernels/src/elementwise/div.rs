@@ -7,6 +7,7 @@ use rushlight_runtime::{Complex, Error, KernelContext, Op, Result, ScalarType, T
 use crate::support::elementwise::{binary, map, out_broadcast, out_like, unary, zip};
 use crate::support::math;
 use crate::support::promote;
+use crate::support::quotient::divide_by;
 use crate::support::tile::{ComputeType, scalar_as, unsupported};
 
 /// `div.out(Tensor self, Tensor other, *, Tensor(a!) out)`: integers divide to floats.
@@ -77,10 +78,14 @@ fn divide_scalar(cx: &KernelContext<'_>, index: usize) -> Result<()> {
             unary(&a, &mut out, (common, common), &map(move |x: C| Complex { re: x.re / b, im: x.im / b }))
         });
     }
-    compute!(FLOAT, common, C => {
-        let b = scalar_as::<C>(b, common);
-        unary(&a, &mut out, (common, common), &map(move |x: C| x / b))
-    })
+    let types = (common, common);
+    match ComputeType::of(common)? {
+        ComputeType::F32 => unary(&a, &mut out, types, &divide_by(scalar_as(b, common))),
+        _ => compute!(FLOAT, common, C => {
+            let b = scalar_as::<C>(b, common);
+            unary(&a, &mut out, types, &map(move |x: C| x / b))
+        }),
+    }
 }
 
 fn divide_complex(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, common: ScalarType) -> Result<()> {

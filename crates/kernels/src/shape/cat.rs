@@ -1,6 +1,6 @@
 //! Tensors joined along a dimension.
 
-use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut, copy_bytes};
 
 use crate::support::copy::StridedCopy;
 use crate::support::promote::check_cast;
@@ -45,6 +45,10 @@ fn cat(cx: &KernelContext<'_>) -> Result<()> {
         return out.resize(&[0]).map_err(|e| e.arg(2));
     };
     out.resize(&sizes).map_err(|e| e.arg(2))?;
+    let parts = tensors.iter().filter(|tensor| tensor.as_ref().map_or(true, takes_part));
+    if cat_dense(parts, dim, &mut out)? {
+        return Ok(());
+    }
     let mut offset = 0;
     for tensor in tensors.iter() {
         let tensor = tensor?;
@@ -56,6 +60,42 @@ fn cat(cx: &KernelContext<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Joins few tensors that lie as they are counted, such that the output is written from its start to its end. False, and
+/// nothing is written, if there are others, or what is written at once would be too short to be worth a call.
+fn cat_dense<'t>(
+    tensors: impl Iterator<Item = Result<Tensor<'t>>>,
+    dim: usize,
+    out: &mut TensorMut<'_>,
+) -> Result<bool> {
+    const MAX_PARTS: usize = 8;
+    const MIN_RUN: usize = 64;
+    // What is left of each tensor, and how many bytes of it follow each other in the output.
+    let mut parts: [(&[u8], usize); MAX_PARTS] = [(&[], 0); MAX_PARTS];
+    let (mut count, mut row) = (0, 0);
+    for tensor in tensors {
+        let tensor = tensor?;
+        let outer: usize = tensor.sizes()[..dim].iter().product();
+        let run = tensor.bytes().len().checked_div(outer).unwrap_or(0);
+        let Some(part) = parts.get_mut(count) else { return Ok(false) };
+        if tensor.dtype() != out.dtype() || !tensor.is_contiguous() || run < MIN_RUN {
+            return Ok(false);
+        }
+        *part = (tensor.bytes(), run);
+        (count, row) = (count + 1, row + run);
+    }
+    if !out.is_contiguous() || row == 0 {
+        return Ok(false);
+    }
+    for mut to in out.bytes_mut().chunks_exact_mut(row) {
+        for (bytes, run) in &mut parts[..count] {
+            let ((from, rest), (start, end)) = (bytes.split_at(*run), to.split_at_mut(*run));
+            copy_bytes(start, from);
+            (*bytes, to) = (rest, end);
+        }
+    }
+    Ok(true)
 }
 
 /// Adds the size of `tensor` along `dim`; the other sizes must be the same.

@@ -561,12 +561,10 @@ fn log2_regular(x: f32) -> f64 {
     let m = f64::from(f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF)));
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
-    // log2((1 + s) / (1 - s)) / s in s^2
-    let p = 0.340_759_323_523_944_4;
-    let p = p * z + 0.411_671_137_351_780_6;
-    let p = p * z + 0.577_083_611_508_039_3;
-    let p = p * z + 0.961_796_673_200_714_7;
-    let p = p * z + 2.885_390_081_790_201;
+    // log2((1 + s) / (1 - s)) / s in s^2, in halves that do not wait for each other
+    let p = 0.340_759_323_523_944_4 * z + 0.411_671_137_351_780_6;
+    let low = 0.961_796_673_200_714_7 * z + 2.885_390_081_790_201;
+    let p = (p * z + 0.577_083_611_508_039_3) * (z * z) + low;
     p * s + e
 }
 
@@ -578,14 +576,12 @@ const REGULAR: f64 = 125.0;
 fn exp2_regular(x: f64) -> f32 {
     let shifted = x + ROUND64;
     let f = x - (shifted - ROUND64);
-    // 2^f
-    let q = 1.547_832_110_528_003_3e-4;
-    let q = q * f + 1.340_070_017_443_952e-3;
-    let q = q * f + 9.617_993_432_892_22e-3;
-    let q = q * f + 5.550_326_543_161_221_4e-2;
-    let q = q * f + 2.402_265_151_482_188_8e-1;
-    let q = q * f + 6.931_472_070_255_557e-1;
-    let q = q * f + 9.999_999_999_177_619e-1;
+    // 2^f, in parts that do not wait for each other
+    let square = f * f;
+    let high = (1.547_832_110_528_003_3e-4 * f + 1.340_070_017_443_952e-3) * f + 9.617_993_432_892_22e-3;
+    let middle = 5.550_326_543_161_221_4e-2 * f + 2.402_265_151_482_188_8e-1;
+    let low = 6.931_472_070_255_557e-1 * f + 9.999_999_999_177_619e-1;
+    let q = (high * square + middle) * square + low;
     (q * pow2_of_rounded(shifted)) as f32
 }
 

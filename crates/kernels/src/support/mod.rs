@@ -12,6 +12,7 @@ pub(crate) mod index;
 pub(crate) mod math;
 pub(crate) mod number;
 pub(crate) mod promote;
+pub(crate) mod quotient;
 pub(crate) mod random;
 pub(crate) mod real;
 pub(crate) mod reduce;

@@ -21,6 +21,7 @@ mod spell;
 mod tables;
 mod view;
 mod weights;
+mod wide;
 
 use std::num::NonZeroUsize;
 
@@ -32,6 +33,7 @@ use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 use raise::RaiseActivations;
 use sink::SinkPermutations;
 use spell::SpellOut;
+use wide::RoundToWideIntegers;
 
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::CPU_BACKEND;
@@ -118,6 +120,7 @@ impl Backend for Cpu {
         vec![
             Box::new(RaiseAttention),
             Box::new(RaiseActivations),
+            Box::new(RoundToWideIntegers),
             Box::new(SinkPermutations),
             Box::new(SpellOut),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),

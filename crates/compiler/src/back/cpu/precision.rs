@@ -7,6 +7,7 @@ use super::call::Call;
 use super::dynamic;
 use super::held_as_float;
 use super::integer::{IntegerProduct, WeightsAlone, bytes_of, factors, integer_product};
+use super::wide;
 
 /// Of a node that has to do with integers; `None` of others, which compute in the type of their results.
 pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
@@ -95,11 +96,11 @@ fn of_floats(graph: &Graph, model: &Model, input: ValueId, weight: ValueId) -> O
     if is_quantized {
         return Some("f32: weights of this form, or windows of this size, have no product of integers".to_owned());
     }
-    match WeightsAlone::of(constant) {
-        Some(weights) if weights.matrix.is_four_bits => {
-            Some("f32, weights of 4 bits: its input is not quantized".to_owned())
-        }
-        Some(_) => Some("f32, weights of 8 bits: its input is not quantized".to_owned()),
-        None => Some("f32, weights made floats: its input is not quantized".to_owned()),
-    }
+    let weights = match WeightsAlone::of(constant) {
+        Some(weights) if weights.matrix.is_four_bits => "weights of 4 bits",
+        Some(_) => "weights of 8 bits",
+        None => "weights made floats",
+    };
+    let input = if wide::is_rounded(graph, input) { "has 16 bits, which floats hold" } else { "is not quantized" };
+    Some(format!("f32, {weights}: its input {input}"))
 }
