@@ -15,7 +15,7 @@ of all models in float32, four roundings in float16. XNNPACK rounds every partia
 Those in int8 are quantized by PT2E with ExecuTorch's XNNPACKQuantizer, weights by channel, and both sides round at the same
 places, so that results part only where a number lies on the edge between two levels; random weights make more of it from
 layer to layer. Those with dynamic activations are compared with what torchao made, in PyTorch. Where XNNPACK's answer has
-nothing to do with the model (swin_t in float16, whose results it gives as nearly zero), the results are PyTorch's in
+nothing to do with the model (transformers in float16, which it gives as nearly zero), the results are PyTorch's in
 float32, and the tolerance comes from PyTorch's own error in that type.
 """
 

@@ -63,8 +63,8 @@ pub use pooling::{Mean, Pool2d, pool2d};
 pub use product::{gives_bf16, takes_bf16, takes_bf16_residual};
 pub use quantized::{
     Affine, Choice, DynamicRows, GroupTail, MAX_QUANT_K, QuantOut, QuantResidual, QuantTail, RowScales, SoftmaxTable,
-    choose_rows, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8, gemm_groups, gemm_u8, lookup, max_pool2d_u8, mean_u8,
-    quantize_rows, resize_u8, softmax_u8,
+    choose_rows, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8, gemm_groups, gemm_u8, lookup, max_pool2d_u8,
+    mean_pool2d_u8, mean_u8, quantize_rows, resize_u8, softmax_u8,
 };
 pub use reduce::{Fold, reduce};
 pub use resize::{Resize, ResizeMode, resize};

@@ -37,6 +37,16 @@ pub struct Mean {
     pub divisor: Option<usize>,
 }
 
+impl Mean {
+    /// What the sum of a window is divided by.
+    #[inline(always)]
+    pub(crate) fn divisor_of(self, rows: Taps, columns: Taps) -> f32 {
+        let inside = rows.count * columns.count;
+        let count = if self.count_padding { rows.padded * columns.padded } else { inside };
+        self.divisor.unwrap_or(count).max(1) as f32
+    }
+}
+
 /// Pools. The greatest of a window is NaN if an element is, and -inf if none is inside; a mean of none is 0.
 ///
 /// # Errors
@@ -134,14 +144,11 @@ impl<T: Number> Job for Lines<'_, T> {
                         |a, b| s.maximum(a, b),
                     ),
                     Some(mean) => {
-                        let inside = rows.count * columns.count;
-                        let count = if mean.count_padding { rows.padded * columns.padded } else { inside };
-                        let divisor = mean.divisor.unwrap_or(count).max(1) as f32;
                         window.fold(
                             s,
                             y,
                             0.0,
-                            divisor,
+                            mean.divisor_of(rows, columns),
                             #[inline(always)]
                             |a, b| s.add(a, b),
                         );

@@ -20,7 +20,7 @@ pub use depthwise::depthwise2d_u8;
 pub use dynamic::{Choice, DynamicRows, choose_rows, quantize_rows};
 pub use groups::{GroupTail, gemm_groups};
 pub use lookup::lookup;
-pub use pooling::{max_pool2d_u8, mean_u8};
+pub use pooling::{max_pool2d_u8, mean_pool2d_u8, mean_u8};
 pub use resize::resize_u8;
 pub use softmax::{SoftmaxTable, softmax_u8};
 pub(crate) use tail::Levels;

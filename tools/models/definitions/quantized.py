@@ -163,9 +163,14 @@ def quantized_pools():
         def forward(self, x):
             x = self.before(x)
             pooled = nn.functional.max_pool2d(x, 3, 2, 1)
-            return pooled, nn.functional.adaptive_avg_pool2d(x, 1), x.mean((2, 3)), nn.functional.avg_pool2d(x, 2)
+            means = [nn.functional.adaptive_avg_pool2d(x, 1), x.mean((2, 3)), nn.functional.avg_pool2d(x, 2)]
+            y = rounded(x)
+            for padding, options in [(1, {}), (1, dict(count_include_pad=False)), (0, dict(ceil_mode=True))]:
+                means.append(rounded(nn.functional.avg_pool2d(y, 3, 2, padding, **options), 0.01, -5))
+            return pooled, *means, nn.functional.adaptive_avg_pool2d(y, (3, 7))
 
-    return static(Pools(), (1, 3, 12, 14), levels=2)
+    # A level of the last ones is 1/49 of their scale.
+    return static(Pools(), (1, 3, 12, 14), levels=3)
 
 
 @model

@@ -489,10 +489,19 @@ fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>
         mean: (step.kind == cpu::PoolingKind::Mean)
             .then(|| Mean { count_padding: step.count_padding, divisor: step.divisor.map(|divisor| divisor as usize) }),
     };
-    done(match y {
-        DataMut::Floats(y) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
-        DataMut::Bf16(y) => rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, NumbersMut::Bf16(y)),
-        DataMut::Bytes(y, _) => rushlight_engine::max_pool2d_u8(engine, &pool, reader.bytes(step.x)?, y),
+    done(match (reader.data(step.x)?, y) {
+        (Data::Bytes(x, affine), y) if pool.mean.is_some() => {
+            let y = match y {
+                DataMut::Floats(y) => QuantOut::Floats(y),
+                DataMut::Bytes(y, affine) => QuantOut::Bytes(y, affine),
+                DataMut::Bf16(_) => return Err(damaged()),
+            };
+            rushlight_engine::mean_pool2d_u8(engine, &pool, x, affine, y)
+        }
+        (Data::Bytes(x, _), DataMut::Bytes(y, _)) => rushlight_engine::max_pool2d_u8(engine, &pool, x, y),
+        (_, DataMut::Floats(y)) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
+        (_, DataMut::Bf16(y)) => rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, NumbersMut::Bf16(y)),
+        (_, DataMut::Bytes(..)) => return Err(damaged()),
     })
 }
 

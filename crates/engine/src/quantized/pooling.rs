@@ -91,37 +91,104 @@ pub fn mean_u8(
     if outer == 0 || inner == 0 {
         return Ok(());
     }
-    let to = match &y {
-        QuantOut::Floats(_) => None,
-        QuantOut::Bytes(_, affine) => Some(Levels::of(*affine)),
-    };
-    let means = Means { x, affine, reduced, inner, y: y.start(), to };
+    let means = Means::new(affine, &mut y);
     let vectors = inner.div_ceil(LANES);
     engine.for_ranges(outer * vectors, LEAST.div_ceil(reduced * LANES), |range| {
         for one in range {
-            engine.level.run(Mean { means: &means, outer: one / vectors, first: one % vectors * LANES });
+            let (outer, first) = (one / vectors, one % vectors * LANES);
+            let x = &x[outer * reduced * inner..][..reduced * inner];
+            engine.level.run(Mean { means: &means, x, reduced, inner, first, at: outer * inner + first });
         }
     });
     Ok(())
 }
 
-struct Means<'a> {
-    x: &'a [u8],
+/// The mean of each window; that of none is 0, and padding that counts adds 0.
+///
+/// # Errors
+/// When a slice is too short, a size is zero or too large, a window has too many elements, or the greatest are asked for.
+pub fn mean_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, mut y: QuantOut) -> Result<(), Error> {
+    pool.check(x.len(), y.len())?;
+    let Some(mean) = pool.mean else { return Err(Error::Size { what: "the greatest of bytes as means" }) };
+    if pool.kernel[0].saturating_mul(pool.kernel[1]) > MOST {
+        return Err(Error::Size { what: "bytes of a mean" });
+    }
+    if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
+        return Ok(());
+    }
+    let means = Means::new(affine, &mut y);
+    let line = pool.out_w * pool.channels;
+    let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
+        for line in lines {
+            engine.level.run(MeanLine { means: &means, pool, mean, x, line });
+        }
+    });
+    Ok(())
+}
+
+/// What bytes stand for, and where their means go.
+struct Means {
     affine: Affine,
-    reduced: usize,
-    inner: usize,
     y: Start,
     to: Option<Levels>,
 }
 
-// SAFETY: tasks write disjoint parts of `y`, which `mean_u8` borrows exclusively.
-unsafe impl Sync for Means<'_> {}
+// SAFETY: tasks write disjoint parts of `y`, which the functions above borrow exclusively.
+unsafe impl Sync for Means {}
+
+impl Means {
+    fn new(affine: Affine, y: &mut QuantOut) -> Self {
+        let to = match y {
+            QuantOut::Floats(_) => None,
+            QuantOut::Bytes(_, affine) => Some(Levels::of(*affine)),
+        };
+        Self { affine, y: y.start(), to }
+    }
+
+    /// Writes the quotients of `n` sums of `count` bytes each as elements `at..` of the output.
+    ///
+    /// # Safety
+    /// The output has these elements, and nobody else accesses them.
+    #[inline(always)]
+    unsafe fn write<S: Simd>(&self, s: S, sums: [u32; LANES], count: usize, divisor: f32, at: usize, n: usize) {
+        let mut numbers = [0.0; LANES];
+        for (number, sum) in numbers.iter_mut().zip(sums) {
+            // Exact, as far as it is cut: sums are below 2^31.
+            let centred = i64::from(sum) - i64::from(self.affine.zero) * count as i64;
+            *number = centred as f32 / divisor * self.affine.scale;
+        }
+        let v = s.read(&numbers);
+        match (self.y, self.to) {
+            // SAFETY: the caller vouches for the elements.
+            (Start::Bytes(y), Some(levels)) => unsafe { s.store_bytes(y.wrapping_add(at), n, levels.round(s, v)) },
+            // SAFETY: likewise.
+            (Start::Floats(y), _) => unsafe { s.store_part(y.wrapping_add(at), n, v) },
+            (Start::Bytes(_), None) => {}
+        }
+    }
+}
+
+/// Adds up to sixteen bytes to sums.
+#[inline(always)]
+fn add(sums: &mut [u32; LANES], x: &[u8]) {
+    match x.first_chunk::<LANES>() {
+        // Compilers make vectors of it.
+        Some(x) => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
+        None => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
+    }
+}
 
 /// Sixteen means.
 struct Mean<'a> {
-    means: &'a Means<'a>,
-    outer: usize,
+    means: &'a Means,
+    /// `[reduced, inner]`
+    x: &'a [u8],
+    reduced: usize,
+    inner: usize,
+    /// The first of them, within `x` and within the output.
     first: usize,
+    at: usize,
 }
 
 impl Job for Mean<'_> {
@@ -129,35 +196,52 @@ impl Job for Mean<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Means { x, affine, reduced, inner, y, to } = *self.means;
-        let n = (inner - self.first).min(LANES);
-        let x = &x[self.outer * reduced * inner..][..reduced * inner];
+        let n = (self.inner - self.first).min(LANES);
         let mut sums = [0u32; LANES];
-        if n == LANES {
-            for x in x[self.first..].chunks(inner) {
-                // Compilers make vectors of it.
-                sums.iter_mut().zip(&x[..LANES]).for_each(|(sum, x)| *sum += u32::from(*x));
-            }
-        } else {
-            for x in x[self.first..].chunks(inner) {
-                sums.iter_mut().zip(&x[..n]).for_each(|(sum, x)| *sum += u32::from(*x));
-            }
+        for x in self.x[self.first..].chunks(self.inner) {
+            add(&mut sums, &x[..n]);
         }
-        let count = reduced as f32;
-        let mut numbers = [0.0; LANES];
-        for (number, sum) in numbers.iter_mut().zip(sums) {
-            // Exact, as far as it is cut: sums are below 2^31.
-            let centred = i64::from(sum) - i64::from(affine.zero) * reduced as i64;
-            *number = centred as f32 / count * affine.scale;
-        }
-        let v = s.read(&numbers);
-        let at = self.outer * inner + self.first;
-        match (y, to) {
-            // SAFETY: `mean_u8` has checked the length, and each task has its own elements.
-            (Start::Bytes(y), Some(levels)) => unsafe { s.store_bytes(y.wrapping_add(at), n, levels.round(s, v)) },
-            // SAFETY: likewise.
-            (Start::Floats(y), _) => unsafe { s.store_part(y.wrapping_add(at), n, v) },
-            (Start::Bytes(_), None) => {}
+        // SAFETY: `mean_u8` has checked the length, and each task has its own elements.
+        unsafe { self.means.write(s, sums, self.reduced, self.reduced as f32, self.at, n) };
+    }
+}
+
+/// The means of a line of windows.
+struct MeanLine<'a> {
+    means: &'a Means,
+    pool: &'a Pool2d,
+    mean: crate::Mean,
+    x: &'a [u8],
+    /// Among those of all images.
+    line: usize,
+}
+
+impl Job for MeanLine<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let pool = self.pool;
+        let (image, out_y) = (self.line / pool.out_h, self.line % pool.out_h);
+        let rows = pool.taps(0, out_y);
+        let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
+        for out_x in 0..pool.out_w {
+            let columns = pool.taps(1, out_x);
+            let divisor = self.mean.divisor_of(rows, columns);
+            for first in (0..pool.channels).step_by(LANES) {
+                let n = (pool.channels - first).min(LANES);
+                let mut sums = [0u32; LANES];
+                for row in 0..rows.count {
+                    let in_y = rows.first + row * pool.dilation[0];
+                    for column in 0..columns.count {
+                        let in_x = columns.first + column * pool.dilation[1];
+                        add(&mut sums, &x[(in_y * pool.in_w + in_x) * pool.channels + first..][..n]);
+                    }
+                }
+                let at = (self.line * pool.out_w + out_x) * pool.channels + first;
+                // SAFETY: `mean_pool2d_u8` has checked the length, and each task has its own lines.
+                unsafe { self.means.write(s, sums, rows.count * columns.count, divisor, at, n) };
+            }
         }
     }
 }

@@ -4,9 +4,9 @@ use super::windows::{random_resize, sources};
 use super::{Numbers, engines};
 use crate::{
     Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Error, Gemm,
-    GroupTail, Instruction, MAX_DIMS, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, ResizeMode, RowScales,
+    GroupTail, Instruction, MAX_DIMS, Mean, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, ResizeMode, RowScales,
     SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups,
-    gemm_u8, lookup, max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
+    gemm_u8, lookup, max_pool2d_u8, mean_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// A tail with memory of its own.
@@ -424,6 +424,49 @@ fn pools_and_means_of_bytes() {
             let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
             assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
         }
+    }
+}
+
+#[test]
+fn means_of_windows_of_bytes() {
+    let mut numbers = Numbers(19);
+    for (channels, count_padding, divisor) in
+        [(37, false, None), (16, true, None), (5, true, Some(7)), (100, false, None)]
+    {
+        let pool = Pool2d {
+            batch: 2,
+            in_h: 9,
+            in_w: 8,
+            channels,
+            out_h: 5,
+            out_w: 5,
+            kernel: [3, 2],
+            stride: [2, 2],
+            padding: [[1, 1], [1, 0]],
+            dilation: [1, 1],
+            mean: Some(Mean { count_padding, divisor }),
+        };
+        let x = bytes(&mut numbers, 2 * 9 * 8 * channels);
+        let (from, to) = (affine(&mut numbers), affine(&mut numbers));
+        let wide: Vec<f32> = x.iter().map(|x| (f32::from(*x) - f32::from(from.zero)) * from.scale).collect();
+        for engine in engines() {
+            let len = 2 * 5 * 5 * channels;
+            let (mut floats, mut means, mut expected) = (vec![0.0; len], vec![0; len], vec![0.0; len]);
+            pool2d(&engine, &pool, &wide, &mut expected).unwrap();
+            mean_pool2d_u8(&engine, &pool, &x, from, (&mut floats).into()).unwrap();
+            mean_pool2d_u8(&engine, &pool, &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
+            for ((mean, byte), expected) in floats.iter().zip(&means).zip(&expected) {
+                assert!((mean - expected).abs() <= 1e-5 * 255.0 * from.scale, "{engine:?}: {mean}, not {expected}");
+                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+            }
+        }
+        let engine = Engine::new(1);
+        assert!(max_pool2d_u8(&engine, &pool, &x, &mut vec![0; 2 * 5 * 5 * channels]).is_err());
+        assert!(
+            mean_pool2d_u8(&engine, &Pool2d { mean: None, ..pool }, &x, from, (&mut vec![0.0; 50 * channels]).into())
+                .is_err()
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use super::call::Call;
 use super::dynamic;
 use super::held_as_float;
 use super::integer::{IntegerProduct, WeightsAlone, bytes_of, factors, integer_product};
+use super::lower::{elementwise, shapes};
 use super::wide;
 
 /// Of a node that has to do with integers; `None` of others, which compute in the type of their results.
@@ -46,12 +47,30 @@ pub(super) fn precision(graph: &Graph, model: &Model, node: NodeId) -> Option<St
     }
     match (bytes.is_empty(), others.first()) {
         (true, _) => None,
+        (false, None) if !takes_bytes(&call) => Some(format!("f32: `{name}` has no form for integers")),
         (false, None) if gives_bytes_to_bytes(name) && !is_rounded(graph, &call) => {
             Some("f32: its result is not rounded".to_owned())
         }
         (false, None) => Some("int8".to_owned()),
         (false, Some(float)) => Some(format!("f32: `{}` is not quantized", graph.values[*float].name)),
     }
+}
+
+/// Whether an operator that is no product is computed of bytes, as they are or read as what they stand for.
+fn takes_bytes(call: &Call<'_>) -> bool {
+    elementwise::takes(call)
+        || shapes::takes(call)
+        || gives_bytes_to_bytes(call.name())
+        || matches!(
+            call.name(),
+            "aten::alias_copy"
+                | "aten::upsample_nearest2d.vec"
+                | "aten::max_pool2d_with_indices"
+                | "aten::avg_pool2d"
+                | "aten::_adaptive_avg_pool2d"
+                | "aten::mean.dim"
+                | "aten::mean"
+        )
 }
 
 /// Whether an operator takes bytes only if its result becomes bytes.

@@ -1,9 +1,9 @@
 //! Windows, folds, and other sizes.
 
-use rushlight_format::cpu::{Fold, Pooling, PoolingKind, Reduction, Resize, ResizeMode, Step};
+use rushlight_format::cpu::{Affine, Fold, Pooling, PoolingKind, Reduction, Resize, ResizeMode, Step};
 
 use crate::error::Error;
-use crate::graph::{Arg, Expr};
+use crate::graph::{Arg, Expr, ValueId};
 use crate::ops::wrap_dim;
 
 use super::super::call::Call;
@@ -95,8 +95,9 @@ impl Lowering<'_> {
         let result = call.result()?;
         let kernel = adaptive_window(call).ok_or_else(|| call.missing("output_size", "a divisor of the sizes"))?;
         let order = channels_last(4);
-        let x = self.in_order(call.value("self")?, &order)?;
-        let y = self.plan.ordered(self.graph.tensor(result)?.shape.clone(), order)?;
+        let x = self.held_in_order(call.value("self")?, &order)?;
+        let (affine, result) = self.mean_of(&x, result);
+        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let step = Pooling {
             kind: PoolingKind::Mean,
             x: self.plan.tensor(&x)?,
@@ -111,6 +112,14 @@ impl Lowering<'_> {
         self.plan.step(self.label(call), Step::Pooling(step));
         self.views.insert(result, y);
         Ok(())
+    }
+
+    /// What the bytes of a mean of `x` are, and which value they are: those of bytes become bytes at once.
+    fn mean_of(&self, x: &View, result: ValueId) -> (Option<Affine>, ValueId) {
+        match self.quantized_result(result).filter(|_| x.affine.is_some()) {
+            Some((affine, quantized)) => (Some(affine), quantized),
+            None => (None, result),
+        }
     }
 
     /// Windows of volumes: of height and width first, then of depth. Both folds are over boxes, so that it is the same.
@@ -171,9 +180,10 @@ impl Lowering<'_> {
         let (input, result) = (call.value("self")?, call.result()?);
         let order = channels_last(4);
         let is_mean = call.name() == "aten::avg_pool2d";
+        let x = self.held_in_order(input, &order)?;
         // The greatest number is the greatest byte.
-        let x = if is_mean { self.in_order(input, &order)? } else { self.held_in_order(input, &order)? };
-        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, x.affine)?;
+        let (affine, result) = if is_mean { self.mean_of(&x, result) } else { (x.affine, result) };
+        let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let pair = |name: &str| call.sizes(name, 2).map(|sizes| [sizes[0], sizes[1]]);
         let kernel = pair("kernel_size").ok_or_else(|| call.missing("kernel_size", "two sizes"))?;
         let step = Pooling {
@@ -237,10 +247,7 @@ impl Lowering<'_> {
         let renumber = |dim: &usize| if keep { *dim } else { (0..*dim).filter(|other| !dims.contains(other)).count() };
         let out_shape: Vec<Expr> =
             (0..rank).filter(|dim| keep || !dims.contains(dim)).map(|dim| reduced[dim].clone()).collect();
-        let (affine, result) = match self.quantized_result(result).filter(|_| x.affine.is_some()) {
-            Some((affine, quantized)) => (Some(affine), quantized),
-            None => (None, result),
-        };
+        let (affine, result) = self.mean_of(&x, result);
         let y = self.plan.ordered_as(out_shape, kept.iter().map(renumber).collect(), affine)?;
         let step = Reduction {
             function,
