@@ -17,6 +17,7 @@ mod attention;
 mod conv;
 mod convert;
 mod copy;
+mod cut;
 mod elementwise;
 mod error;
 mod extent;

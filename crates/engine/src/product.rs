@@ -11,6 +11,7 @@ pub(crate) mod tile;
 use core::mem::MaybeUninit;
 
 use crate::arch::{Job, LANES, Level, Simd};
+use crate::cut::{Cut, Share};
 use crate::error::Error;
 use crate::numbers::Writable;
 use crate::pack::rows;
@@ -66,9 +67,6 @@ const BLOCK_ROWS_BYTES: usize = 224 << 10;
 /// Bytes of weights that stay in the second-level cache, and of the rows on both sides that they go through beside them.
 const SOME_WEIGHTS_BYTES: usize = 160 << 10;
 const LOCAL_ROWS_BYTES: usize = 128 << 10;
-
-/// Floating-point operations below which a task is not worth handing over.
-const MIN_TASK: usize = 200_000;
 
 /// What padding points to.
 pub(crate) static ZEROS: [f32; MAX_DEPTH] = [0.0; MAX_DEPTH];
@@ -201,95 +199,8 @@ impl<R: Rows> Product<'_, R> {
     /// How the output is cut into tasks.
     fn cut(&self, engine: &Engine) -> Cut {
         let k = self.rows.taps() * self.rows.depth();
-        self.whole().among(engine.threads(), self.columns, k, engine.level.tile())
+        self.whole().among(engine, self.columns, k, engine.level.tile())
     }
-}
-
-/// A grid of tasks over groups, lines, rows and panels.
-#[derive(Clone, Copy)]
-pub(crate) struct Cut {
-    groups: usize,
-    lines: usize,
-    line_chunk: usize,
-    rows: usize,
-    row_chunk: usize,
-    panels: usize,
-    panel_chunk: usize,
-}
-
-/// What a task computes.
-pub(crate) struct Share {
-    pub(crate) group: usize,
-    pub(crate) lines: core::ops::Range<usize>,
-    pub(crate) rows: core::ops::Range<usize>,
-    pub(crate) panels: core::ops::Range<usize>,
-}
-
-impl Cut {
-    /// A task for each group.
-    pub(crate) fn whole(groups: usize, [lines, rows]: [usize; 2], columns: usize) -> Self {
-        let panels = columns.div_ceil(LANES);
-        Self { groups, lines, line_chunk: lines, rows, row_chunk: rows, panels, panel_chunk: panels }
-    }
-
-    /// Cuts what is whole for so many threads, each element of the output being a sum of `k` products, in tiles of so many
-    /// rows and panels.
-    pub(crate) fn among(
-        self,
-        threads: usize,
-        columns: usize,
-        k: usize,
-        (tile_rows, tile_panels): (usize, usize),
-    ) -> Self {
-        let Self { lines, rows, groups, panels, .. } = self;
-        if threads == 1 {
-            return self;
-        }
-        let flops = 2.0 * lines as f64 * rows as f64 * columns as f64 * k as f64;
-        let wanted = ((flops * groups as f64 / MIN_TASK as f64) as usize).clamp(1, 4 * threads);
-        let wanted = wanted.div_ceil(groups);
-        if wanted == 1 {
-            return self;
-        }
-        if lines > 1 {
-            let line_chunk = lines.div_ceil(wanted);
-            let panel_chunk = panels.div_ceil(wanted.div_ceil(lines)).next_multiple_of(tile_panels);
-            return Self { line_chunk, panel_chunk, ..self };
-        }
-        if columns > rows {
-            // Weights are the larger side, so that each task has its own part of them; what is missing, by rows.
-            let panel_chunk = panels.div_ceil(wanted).next_multiple_of(tile_panels);
-            let row_chunk = rows.div_ceil(wanted.div_ceil(panels.div_ceil(panel_chunk)));
-            return Self { row_chunk: row_chunk.next_multiple_of(tile_rows), panel_chunk, ..self };
-        }
-        // Rows first, as long as each task has a few tiles of them; what is missing then, by panels.
-        let row_chunks = wanted.min(rows.div_ceil(2 * tile_rows));
-        let row_chunk = rows.div_ceil(row_chunks).next_multiple_of(tile_rows);
-        let row_chunks = rows.div_ceil(row_chunk);
-        let panel_chunk = panels.div_ceil(wanted.div_ceil(row_chunks)).next_multiple_of(tile_panels);
-        Self { row_chunk, panel_chunk, ..self }
-    }
-
-    pub(crate) fn tasks(&self) -> usize {
-        let blocks = self.lines.div_ceil(self.line_chunk) * self.rows.div_ceil(self.row_chunk);
-        self.groups * blocks * self.panels.div_ceil(self.panel_chunk)
-    }
-
-    /// What a task computes. Panels vary fastest, so that neighbouring tasks read the same rows.
-    pub(crate) fn share(&self, task: usize) -> Share {
-        let panel_chunks = self.panels.div_ceil(self.panel_chunk);
-        let (task, panels) = (task / panel_chunks, chunk(task % panel_chunks, self.panel_chunk, self.panels));
-        let row_chunks = self.rows.div_ceil(self.row_chunk);
-        let (task, rows) = (task / row_chunks, chunk(task % row_chunks, self.row_chunk, self.rows));
-        let line_chunks = self.lines.div_ceil(self.line_chunk);
-        let (group, lines) = (task / line_chunks, chunk(task % line_chunks, self.line_chunk, self.lines));
-        Share { group, lines, rows, panels }
-    }
-}
-
-/// `index`-th of the chunks of `0..total`.
-fn chunk(index: usize, size: usize, total: usize) -> core::ops::Range<usize> {
-    index * size..((index + 1) * size).min(total)
 }
 
 /// One task.

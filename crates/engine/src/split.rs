@@ -13,9 +13,25 @@ impl Engine {
         if items == 0 {
             return;
         }
-        let most = if self.threads() == 1 { 1 } else { 4 * self.threads() };
-        let chunk = items.div_ceil((items / least.max(1)).clamp(1, most));
-        self.pool.run(items.div_ceil(chunk), |i| work(i * chunk..((i + 1) * chunk).min(items)));
+        let pieces = self.pieces(items / least.max(1));
+        self.pool.run(pieces, |i| work(piece(i, pieces, items)));
+    }
+
+    /// Into how many pieces work is cut that is worth that of `worth` tasks: several for each thread, of which others take
+    /// some if it is slow, and as many for each, so that all end together.
+    pub(crate) fn pieces(&self, worth: usize) -> usize {
+        let threads = self.threads();
+        // Each piece begins with work of its own (finding rows, reading weights anew): with four, a tenth of small models'
+        // time goes into it. Two threads hardly ever are on cores of different kinds.
+        let each = if threads == 2 { 2 } else { 4 };
+        let pieces = worth.clamp(1, each * threads);
+        if threads == 1 {
+            1
+        } else if pieces > threads {
+            pieces / threads * threads
+        } else {
+            pieces
+        }
     }
 }
 
@@ -37,6 +53,13 @@ impl Engine {
             work(&x[elements.clone()], unsafe { all.slice(elements) });
         });
     }
+}
+
+/// The `index`-th of the `pieces` of `0..items`, which differ by one at most.
+pub(crate) fn piece(index: usize, pieces: usize, items: usize) -> Range<usize> {
+    // There are few pieces: the product is far below 2^64.
+    let start = |index: usize| (index as u64 * items as u64 / pieces as u64) as usize;
+    start(index)..start(index + 1)
 }
 
 /// A slice whose disjoint parts are written by several threads.

@@ -11,6 +11,7 @@ use super::Conv2d;
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::numbers::Number;
+use crate::split::piece;
 use crate::tail::{Finish, Steps};
 use crate::{Activation, Engine, Numbers, NumbersMut, Tail};
 
@@ -80,14 +81,14 @@ fn all<T: Number>(engine: &Engine, conv: &Conv2d, input: &[T], weights: &[f32], 
         steps: tail.steps(),
     };
     let lines = conv.batch * depthwise.out_h;
-    let (line_chunk, channel_chunk) = depthwise.cut(engine.threads());
-    let channel_chunks = conv.in_c.div_ceil(channel_chunk);
-    engine.pool.run(lines.div_ceil(line_chunk) * channel_chunks, |task| {
-        let (line, channel) = (task / channel_chunks * line_chunk, task % channel_chunks * channel_chunk);
+    let (line_pieces, channel_pieces) = depthwise.cut(engine);
+    let vectors = conv.in_c.div_ceil(LANES);
+    engine.pool.run(line_pieces * channel_pieces, |task| {
+        let channels = piece(task % channel_pieces, channel_pieces, vectors);
         engine.level.run_on::<T, _>(Block {
             depthwise: &depthwise,
-            lines: line..(line + line_chunk).min(lines),
-            channels: channel..(channel + channel_chunk).min(conv.in_c),
+            lines: piece(task / channel_pieces, line_pieces, lines),
+            channels: channels.start * LANES..(channels.end * LANES).min(conv.in_c),
         });
     });
 }
@@ -110,20 +111,15 @@ struct Depthwise<'a, T> {
 unsafe impl<T: Sync> Sync for Depthwise<'_, T> {}
 
 impl<T: Number> Depthwise<'_, T> {
-    /// Lines and channels of a task.
-    fn cut(&self, threads: usize) -> (usize, usize) {
+    /// Into how many pieces lines and channels are cut.
+    fn cut(&self, engine: &Engine) -> (usize, usize) {
         let conv = self.conv;
         let lines = conv.batch * self.out_h;
         let work = lines as f64 * self.out_w as f64 * conv.in_c as f64 * conv.kernel.iter().product::<usize>() as f64;
-        let wanted = ((work / MIN_TASK as f64) as usize).clamp(1, 4 * threads);
-        if threads == 1 || wanted == 1 {
-            return (lines, conv.in_c);
-        }
+        let wanted = engine.pieces((work / MIN_TASK as f64) as usize);
         // Channels first: a task's lines share what they read.
-        let channel_chunks = wanted.min(conv.in_c / LEAST_CHANNELS).max(1);
-        let channel_chunk = conv.in_c.div_ceil(channel_chunks).next_multiple_of(LANES);
-        let line_chunks = wanted.div_ceil(conv.in_c.div_ceil(channel_chunk));
-        (lines.div_ceil(line_chunks), channel_chunk)
+        let channel_pieces = wanted.min(conv.in_c / LEAST_CHANNELS).max(1);
+        (wanted.div_ceil(channel_pieces).min(lines), channel_pieces)
     }
 }
 

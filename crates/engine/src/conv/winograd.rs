@@ -17,6 +17,7 @@ use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::numbers::Writable;
 use crate::product::{Place, Pointers, Product, Rows};
+use crate::split::piece;
 use crate::tail::{Finish, Steps};
 use crate::{Engine, Tail};
 
@@ -250,9 +251,9 @@ fn run<F: Form>(engine: &Engine, form: F, task: &Task<'_>, block: usize, packed:
     let tiles = conv.batch * task.tiles_h * task.tiles_w;
     for first in (0..tiles).step_by(block) {
         let count = (tiles - first).min(block);
-        let chunk = if engine.threads() == 1 { count } else { count.div_ceil(4 * engine.threads()) };
-        let part = |index: usize| index * chunk..((index + 1) * chunk).min(count);
-        engine.pool.run(count.div_ceil(chunk), |index| {
+        let pieces = engine.pieces(count);
+        let part = |index: usize| piece(index, pieces, count);
+        engine.pool.run(pieces, |index| {
             engine.level.run(Inward { task, form, first, tiles: part(index) });
         });
         let rows = Points { data: task.transformed, tile: points * conv.in_c, channels: conv.in_c };
@@ -270,7 +271,7 @@ fn run<F: Form>(engine: &Engine, form: F, task: &Task<'_>, block: usize, packed:
         };
         // SAFETY: the scratch memory, whose size was checked, has `block` tiles of both kinds.
         unsafe { product.run(engine) };
-        engine.pool.run(count.div_ceil(chunk), |index| {
+        engine.pool.run(pieces, |index| {
             engine.level.run(Outward { task, form, first, tiles: part(index) });
         });
     }

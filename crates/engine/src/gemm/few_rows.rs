@@ -9,6 +9,7 @@ use core::ops::Range;
 use super::{Gemm, Matrix};
 use crate::arch::{Job, LANES, Simd};
 use crate::pack::rows;
+use crate::split::piece;
 use crate::tail::{Finish, Steps};
 use crate::weights::{Bf16, F16, Floats, Integers, Lines};
 use crate::{Engine, Half, Weights};
@@ -37,10 +38,9 @@ impl FewRows<'_> {
     pub(super) unsafe fn run(&self, engine: &Engine) {
         let panels = self.gemm.n.div_ceil(LANES);
         let work = self.gemm.m as f64 * self.gemm.n as f64 * self.gemm.k as f64;
-        let tasks = if engine.threads() == 1 { 1 } else { (work / MIN_TASK as f64) as usize };
-        let chunk = panels.div_ceil(tasks.clamp(1, 4 * engine.threads())).max(1);
-        engine.pool.run(panels.div_ceil(chunk), |index| {
-            engine.level.run(Panels { few: self, panels: index * chunk..((index + 1) * chunk).min(panels) });
+        let pieces = engine.pieces((work / MIN_TASK as f64) as usize).min(panels);
+        engine.pool.run(pieces, |index| {
+            engine.level.run(Panels { few: self, panels: piece(index, pieces, panels) });
         });
     }
 }

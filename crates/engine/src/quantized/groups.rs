@@ -4,9 +4,9 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Job, LANES, Simd};
+use crate::cut::{Cut, Share};
 use crate::error::{Error, at_least, size};
 use crate::pack::{GROUP, GroupMatrix};
-use crate::product::{Cut, Share};
 use crate::tail::Activation;
 
 use super::RowScales;
@@ -57,7 +57,7 @@ pub fn gemm_groups(
         return Ok(());
     }
     let product = Product { a, packed, c: c.as_mut_ptr(), matrix, tail };
-    let cut = Cut::whole(1, [1, m], n).among(engine.threads(), n, k / 4, (MOST_ROWS, 2));
+    let cut = Cut::whole(1, [1, m], n).among(engine, n, k / 4, (MOST_ROWS, 2));
     engine.pool.run(cut.tasks(), |task| {
         engine.level.run_quads(Panels { product: &product, share: cut.share(task) });
     });

@@ -7,9 +7,10 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Job, LANES, Simd};
+use crate::cut::{Cut, Share};
 use crate::error::Error;
 use crate::pack::quads;
-use crate::product::{Cut, Place, Share};
+use crate::product::Place;
 
 use super::MAX_QUANT_K;
 use super::rows::{ByteRows, by_copies};
@@ -84,7 +85,7 @@ impl<R: ByteRows> ByteProduct<'_, R> {
         }
         let quads = self.rows.taps() * self.rows.depth() / 4;
         let whole = Cut::whole(self.groups, [self.lines, self.rows_per_line], self.columns);
-        let cut = whole.among(engine.threads(), self.columns, quads, engine.level.tile());
+        let cut = whole.among(engine, self.columns, quads, engine.level.tile());
         engine.pool.run(cut.tasks(), |task| {
             engine.level.run_quads(Block { product: self, share: cut.share(task) });
         });
