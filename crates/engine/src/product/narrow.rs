@@ -112,6 +112,8 @@ impl<R: Rows> Job for Dotting<'_, R> {
         let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIES / 2 + LANES];
         let most = (COPIES / (2 * pairs).max(1) / S::ROWS).max(1) * S::ROWS;
         let chunk = part.count.div_ceil(part.count.div_ceil(most)).next_multiple_of(S::ROWS);
+        // Numbers of a tap in whole vectors, and what is left: the masks are the same for all of them.
+        let (whole, rest) = (part.depth / LANES * LANES, part.depth % LANES);
         for first in (0..part.count).step_by(chunk) {
             let count = (part.count - first).min(chunk);
             for row in 0..count {
@@ -120,10 +122,14 @@ impl<R: Rows> Job for Dotting<'_, R> {
                 for tap in 0..part.taps {
                     // SAFETY: `point` has written a pointer to `depth` floats for each tap and row.
                     let from = unsafe { pointers.pointers[tap * part.count + first + row].assume_init() };
-                    for k in (0..part.depth).step_by(LANES) {
-                        // SAFETY: as above; there is room for `most` rows and for what is written beyond the last. What lies
-                        // beyond an odd number is zero.
-                        unsafe { s.narrow(from.wrapping_add(k), (part.depth - k).min(LANES), to.wrapping_add(k)) };
+                    for k in (0..whole).step_by(LANES) {
+                        // SAFETY: as above; there is room for `most` rows.
+                        unsafe { s.narrow(from.wrapping_add(k), LANES, to.wrapping_add(k)) };
+                    }
+                    if rest > 0 {
+                        // SAFETY: likewise, and for what is written beyond the last row. What lies beyond an odd number is
+                        // zero.
+                        unsafe { s.narrow(from.wrapping_add(whole), rest, to.wrapping_add(whole)) };
                     }
                     to = to.wrapping_add(part.depth);
                 }

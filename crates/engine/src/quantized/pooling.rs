@@ -2,6 +2,7 @@
 
 use crate::arch::{Job, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::pooling::Taps;
 use crate::split::Output;
 use crate::{Engine, Pool2d};
 
@@ -56,19 +57,55 @@ impl Job for Lines<'_> {
             let rows = pool.taps(0, out_y);
             let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
-                let columns = pool.taps(1, out_x);
-                y.fill(0);
-                for row in 0..rows.count {
-                    let in_y = rows.first + row * pool.dilation[0];
-                    for column in 0..columns.count {
-                        let in_x = columns.first + column * pool.dilation[1];
-                        let x = &x[(in_y * pool.in_w + in_x) * pool.channels..][..pool.channels];
-                        // Compilers make vectors of it.
-                        y.iter_mut().zip(x).for_each(|(y, x)| *y = (*y).max(*x));
-                    }
+                let window = Window { pool, x, rows, columns: pool.taps(1, out_x) };
+                let (blocks, rest) = y.as_chunks_mut();
+                for (block, y) in blocks.iter_mut().enumerate() {
+                    *y = window.greatest::<BLOCK>(block * BLOCK);
+                }
+                let first = blocks.len() * BLOCK;
+                let (blocks, rest) = rest.as_chunks_mut();
+                for (block, y) in blocks.iter_mut().enumerate() {
+                    *y = window.greatest::<LANES>(first + block * LANES);
+                }
+                let first = first + blocks.len() * LANES;
+                for (channel, y) in rest.iter_mut().enumerate() {
+                    [*y] = window.greatest::<1>(first + channel);
                 }
             }
         }
+    }
+}
+
+/// Channels of which the greatest bytes are in registers.
+const BLOCK: usize = 4 * LANES;
+
+/// The window of one output pixel.
+struct Window<'a> {
+    pool: &'a Pool2d,
+    /// The image.
+    x: &'a [u8],
+    rows: Taps,
+    columns: Taps,
+}
+
+impl Window<'_> {
+    /// The greatest bytes of `N` channels.
+    #[inline(always)]
+    fn greatest<const N: usize>(&self, channel: usize) -> [u8; N] {
+        let Self { pool, x, rows, columns } = self;
+        let mut greatest = [0; N];
+        for row in 0..rows.count {
+            let in_y = rows.first + row * pool.dilation[0];
+            for column in 0..columns.count {
+                let in_x = columns.first + column * pool.dilation[1];
+                let x = &x[(in_y * pool.in_w + in_x) * pool.channels + channel..];
+                if let Some(x) = x.first_chunk::<N>() {
+                    // Compilers make vectors of it.
+                    greatest.iter_mut().zip(x).for_each(|(greatest, x)| *greatest = (*greatest).max(*x));
+                }
+            }
+        }
+        greatest
     }
 }
 
