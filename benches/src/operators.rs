@@ -231,15 +231,15 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let all = geometric_mean(measured.iter().map(|(_, pair)| pair.ratio()));
     let portable = measured.iter().filter(|(call, _)| library(&call.case.op) == "portable");
     let only_portable = geometric_mean(portable.map(|(_, pair)| pair.ratio()));
-    let controls: Vec<f64> = rows
+    let controls = rows
         .iter()
         .filter_map(|(_, outcome)| if let Outcome::Both(_, control) = outcome { *control } else { None })
-        .collect();
-    let controls =
-        match (controls.iter().copied().min_by(f64::total_cmp), controls.iter().copied().max_by(f64::total_cmp)) {
-            (Some(low), Some(high)) => format!("; theirs is {low:.2} to {high:.2} times as fast as theirs"),
-            _ => String::new(),
-        };
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), control| (low.min(control), high.max(control)));
+    let controls = if controls.0 <= controls.1 {
+        format!(" (controls are {:.2} to {:.2})", controls.0, controls.1)
+    } else {
+        String::new()
+    };
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,

@@ -10,8 +10,9 @@ use crate::quant::{PerTensor, is_dequantize, is_quantize};
 
 use super::call::Call;
 
-/// How many nodes are followed from where integers become numbers to where they were made.
-const BUDGET: usize = 64;
+/// How many nodes are followed from where integers become numbers to where they were made. Each use makes them anew, until what
+/// is the same is merged.
+const BUDGET: usize = 16;
 
 /// Operators that give what they are given, in other places.
 const MOVES: &[&str] = &[
@@ -48,12 +49,12 @@ impl Pass for RoundToWideIntegers {
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
             let Some((integers, parameters)) = wide(builder, node, is_dequantize) else { return Ok(Action::Keep) };
-            let mut nodes = Vec::new();
-            if !trace(builder, integers, parameters, &mut nodes) {
+            let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: BUDGET };
+            if !sources.trace(integers) {
                 return Ok(Action::Keep);
             }
             let mut numbers = FxHashMap::default();
-            for node in nodes {
+            for node in sources.nodes {
                 let args = builder.graph.nodes[node].args.clone();
                 let made = match wide(builder, node, is_quantize) {
                     Some((x, parameters)) => vec![round(builder, x, parameters)?],
@@ -96,28 +97,38 @@ fn wide(builder: &Builder<'_>, node: NodeId, kind: fn(&str) -> bool) -> Option<(
     (is_wide && (is_float(given) || is_float(made))).then_some((given, parameters))
 }
 
-/// The nodes that a value of integers comes from, each after those before it. False unless these make integers with the same
-/// parameters of floats, and move them.
-fn trace(builder: &Builder<'_>, value: ValueId, parameters: PerTensor, nodes: &mut Vec<NodeId>) -> bool {
-    let Def::Result(node, _) = builder.graph.values[value].def else { return false };
-    if nodes.contains(&node) {
-        return true;
-    }
-    let fits = match wide(builder, node, is_quantize) {
-        Some((_, made_with)) => made_with == parameters,
-        None => {
-            let node = &builder.graph.nodes[node];
-            let (mut given, mut all) = (0, nodes.len() < BUDGET && MOVES.contains(&node.op.name()));
-            let mut look = |value| {
-                given += 1;
-                all = all && given <= BUDGET && trace(builder, value, parameters, nodes);
-            };
-            node.args.iter().for_each(|arg| arg.for_each_value(&mut look));
-            all
+/// Where integers come from.
+struct Sources<'b, 'g> {
+    builder: &'b Builder<'g>,
+    parameters: PerTensor,
+    /// Each after those before it.
+    nodes: Vec<NodeId>,
+    /// How many more are followed.
+    budget: usize,
+}
+
+impl Sources<'_, '_> {
+    /// Follows a value. False unless all that it comes from makes integers with these parameters of floats, or moves them.
+    fn trace(&mut self, value: ValueId) -> bool {
+        let Def::Result(id, _) = self.builder.graph.values[value].def else { return false };
+        if self.nodes.contains(&id) {
+            return true;
         }
-    };
-    nodes.push(node);
-    fits && nodes.len() <= BUDGET
+        let Some(budget) = self.budget.checked_sub(1) else { return false };
+        self.budget = budget;
+        let fits = match wide(self.builder, id, is_quantize) {
+            Some((_, made_with)) => made_with == self.parameters,
+            None => {
+                let node = &self.builder.graph.nodes[id];
+                let mut fits = MOVES.contains(&node.op.name());
+                let mut look = |value| fits = fits && self.trace(value);
+                node.args.iter().for_each(|arg| arg.for_each_value(&mut look));
+                fits
+            }
+        };
+        self.nodes.push(id);
+        fits
+    }
 }
 
 /// The arguments with other values.
@@ -208,7 +219,8 @@ mod tests {
     fn no_more_than_a_few_nodes_are_followed() {
         let names = names_after(|method, x| {
             let mut integers = change(method, "quantize", x, FORM);
-            for _ in 0..BUDGET {
+            // Nor is the stack's room needed for them.
+            for _ in 0..100_000 {
                 integers = method.calls("aten::permute_copy", vec![integers.into(), [1, 0].into()])[0];
             }
             vec![change(method, "dequantize", integers, FORM)]
