@@ -155,21 +155,19 @@ impl Engines {
 
     /// The command of a process on the first cores.
     fn worker(&self, worker: &Worker, threads: usize) -> Result<Command> {
-        let on_cores = |program: &Path| on_cores(program, threads);
-        Ok(match worker {
-            Worker::Ours => {
-                let mut command = on_cores(&std::env::current_exe()?);
-                command.arg("serve");
-                command
-            }
-            Worker::ExecuTorch => on_cores(&self.executorch),
+        let mut command = match worker {
+            Worker::Ours => on_cores(std::env::current_exe()?, threads),
+            Worker::ExecuTorch => on_cores(&self.executorch, threads),
+            Worker::Python(_) => on_cores(&self.python, threads),
+        };
+        match worker {
+            Worker::Ours => command.arg("serve"),
+            Worker::ExecuTorch => &mut command,
             Worker::Python(name) => {
-                let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/worker.py");
-                let mut command = on_cores(&self.python);
-                command.arg(script).arg(name);
-                command
+                command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/worker.py")).arg(name)
             }
-        })
+        };
+        Ok(command)
     }
 }
 

@@ -33,9 +33,7 @@ impl Engine {
             pieces
         }
     }
-}
 
-impl Engine {
     /// Runs `work` on the rows of `x` and of `y`, which have as many of `columns` each, some rows at a time and on all threads.
     /// With more than one thread, there are `least` elements or more at a time. There are columns.
     pub(crate) fn for_rows<X: Sync, Y: Send>(

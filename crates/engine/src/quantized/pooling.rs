@@ -92,20 +92,31 @@ impl Window<'_> {
     /// The greatest bytes of `N` channels.
     #[inline(always)]
     fn greatest<const N: usize>(&self, channel: usize) -> [u8; N] {
-        let Self { pool, x, rows, columns } = self;
         let mut greatest = [0; N];
-        for row in 0..rows.count {
-            let in_y = rows.first + row * pool.dilation[0];
-            for column in 0..columns.count {
-                let in_x = columns.first + column * pool.dilation[1];
-                let x = &x[(in_y * pool.in_w + in_x) * pool.channels + channel..];
+        self.for_each_pixel(
+            channel,
+            #[inline(always)]
+            |x| {
                 if let Some(x) = x.first_chunk::<N>() {
                     // Compilers make vectors of it.
                     greatest.iter_mut().zip(x).for_each(|(greatest, x)| *greatest = (*greatest).max(*x));
                 }
+            },
+        );
+        greatest
+    }
+
+    /// Visits the pixels of the window, each from a channel on.
+    #[inline(always)]
+    fn for_each_pixel(&self, channel: usize, mut visit: impl FnMut(&[u8])) {
+        let Self { pool, x, rows, columns } = self;
+        for row in 0..rows.count {
+            let in_y = rows.first + row * pool.dilation[0];
+            for column in 0..columns.count {
+                let in_x = columns.first + column * pool.dilation[1];
+                visit(&x[(in_y * pool.in_w + in_x) * pool.channels + channel..]);
             }
         }
-        greatest
     }
 }
 
@@ -264,17 +275,16 @@ impl Job for MeanLine<'_> {
         let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
         for out_x in 0..pool.out_w {
             let columns = pool.taps(1, out_x);
+            let window = Window { pool, x, rows, columns };
             let divisor = self.mean.divisor_of(rows, columns);
             for first in (0..pool.channels).step_by(LANES) {
                 let n = (pool.channels - first).min(LANES);
                 let mut sums = [0u32; LANES];
-                for row in 0..rows.count {
-                    let in_y = rows.first + row * pool.dilation[0];
-                    for column in 0..columns.count {
-                        let in_x = columns.first + column * pool.dilation[1];
-                        add(&mut sums, &x[(in_y * pool.in_w + in_x) * pool.channels + first..][..n]);
-                    }
-                }
+                window.for_each_pixel(
+                    first,
+                    #[inline(always)]
+                    |x| add(&mut sums, &x[..n]),
+                );
                 let at = (self.line * pool.out_w + out_x) * pool.channels + first;
                 // SAFETY: `mean_pool2d_u8` has checked the length, and each task has its own lines.
                 unsafe { self.means.write(s, sums, rows.count * columns.count, divisor, at, n) };

@@ -4,7 +4,7 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Def, Graph, Model, NodeId, ValueId};
+use crate::graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 use crate::passes::{EliminateDeadCode, MergeCommonSubexpressions, Pass};
 use crate::quant::{PerTensor, is_dequantize, is_quantize};
 
@@ -55,12 +55,12 @@ impl Pass for RoundToWideIntegers {
             }
             let mut numbers = FxHashMap::default();
             for node in sources.nodes {
-                let args = builder.graph.nodes[node].args.clone();
                 let made = match wide(builder, node, is_quantize) {
                     Some((x, parameters)) => vec![round(builder, x, parameters)?],
                     None => {
-                        let name = builder.graph.nodes[node].op.name().to_owned();
-                        builder.call(&name, moved(args, &numbers))?
+                        let Node { op, mut args, .. } = builder.graph.nodes[node].clone();
+                        substitute(&mut args, &numbers);
+                        builder.call(op.name(), args)?
                     }
                 };
                 numbers.extend(builder.graph.nodes[node].results.iter().copied().zip(made));
@@ -129,12 +129,6 @@ impl Sources<'_, '_> {
         self.nodes.push(id);
         fits
     }
-}
-
-/// The arguments with other values.
-fn moved(mut args: Vec<Arg>, by: &FxHashMap<ValueId, ValueId>) -> Vec<Arg> {
-    args.iter_mut().for_each(|arg| arg.map_values(&mut |value| by.get(&value).copied().unwrap_or(value)));
-    args
 }
 
 /// `clamp(round(x / scale), min - zero, max - zero) * scale`, which is what dequantizing gives of the integers.
