@@ -207,6 +207,17 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         unsafe { store_bf16_portably(self, to, n, v) };
     }
 
+    /// The bits of pairs of bf16, from lanes that are such numbers.
+    #[inline(always)]
+    fn pair_bf16(self, first: Self::V, second: Self::V) -> Self::V {
+        let (first, second) = (self.lanes(first), self.lanes(second));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(first[lane].to_bits() >> 16 | second[lane].to_bits());
+        }
+        self.read(&lanes)
+    }
+
     /// For each lane `sum` and the products of the numbers of its pair of bf16, rounded after each or at the end.
     #[inline(always)]
     fn dot(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {

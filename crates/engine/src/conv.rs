@@ -2,6 +2,7 @@
 
 mod depthwise;
 mod direct;
+mod lines;
 mod shape;
 pub(crate) mod transposed;
 pub(crate) mod window;

@@ -27,12 +27,13 @@ pub(crate) trait Rows: Sync {
     fn taps(&self) -> usize;
     fn depth(&self) -> usize;
 
-    /// Floats that [`point`](Self::point) may copy for a row and all its taps, at most [`MAX_COPIES`].
-    fn copies(&self) -> usize {
-        0
+    /// The most rows for all of whose taps [`point`](Self::point) has room; at least a tile's.
+    fn most_rows(&self) -> usize {
+        usize::MAX
     }
 
-    /// Whether they are bf16. What [`point`](Self::point) writes points to them then, and all of K is read at once.
+    /// Whether they are bf16. What [`point`](Self::point) writes points to them then, and all of K is read at once. Of an
+    /// odd depth there are [`MOST_PAIRS`] at most in all taps.
     const IS_BF16: bool = false;
 
     /// Writes the pointers of rows `first..first + count` for taps `tap..tap + taps`, from element `offset` of each tap
@@ -44,6 +45,8 @@ pub(crate) trait Rows: Sync {
 pub(crate) struct Pointers {
     pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
     pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],
+    /// Copies as bf16.
+    pub(crate) halves: [MaybeUninit<u16>; MAX_HALVES],
 }
 
 /// What one block of rows and taps may need.
@@ -51,6 +54,9 @@ pub(crate) const MAX_POINTERS: usize = 2048;
 
 /// Floats of copies that a block of rows may need.
 pub(crate) const MAX_COPIES: usize = 4096;
+
+/// Bf16 of copies that a block of rows may need.
+pub(crate) const MAX_HALVES: usize = 8192;
 
 /// The most elements of a tap that are read through one pointer.
 pub(crate) const MAX_DEPTH: usize = 512;
@@ -67,6 +73,9 @@ const BLOCK_ROWS_BYTES: usize = 224 << 10;
 /// Bytes of weights that stay in the second-level cache, and of the rows on both sides that they go through beside them.
 const SOME_WEIGHTS_BYTES: usize = 160 << 10;
 const LOCAL_ROWS_BYTES: usize = 128 << 10;
+
+/// The most pairs of K that a product lays out anew, as it does where rows are bf16 of an odd depth.
+pub(crate) const MOST_PAIRS: usize = 192;
 
 /// What padding points to.
 pub(crate) static ZEROS: [f32; MAX_DEPTH] = [0.0; MAX_DEPTH];
@@ -88,7 +97,7 @@ pub fn takes_bf16_residual(taps: usize, depth: usize) -> bool {
 }
 
 /// The most taps of a block.
-const MAX_TAPS: usize = 64;
+pub(crate) const MAX_TAPS: usize = 64;
 
 /// That a product of so many taps and elements of each takes and gives what there is.
 pub(crate) fn check_bf16(
@@ -220,10 +229,11 @@ impl<R: Rows> Job for Block<'_, R> {
         let (taps, depth) = (product.rows.taps(), product.rows.depth());
         let blocks = if R::IS_BF16 { Blocks::whole(taps, depth) } else { Blocks::new(taps, depth) };
         let most_rows =
-            blocks.most_rows::<R>(S::ROWS, product.rows.copies(), panels.len() * LANES, product.out.is_bf16());
+            blocks.most_rows::<R>(S::ROWS, product.rows.most_rows(), panels.len() * LANES, product.out.is_bf16());
         let mut pointers = Pointers {
             pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
             copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
+            halves: [const { MaybeUninit::uninit() }; MAX_HALVES],
         };
         for line in lines {
             let row_blocks = rows.len().div_ceil(most_rows);
@@ -291,17 +301,17 @@ impl Blocks {
         self.block_taps >= self.taps && self.block_depth >= self.depth
     }
 
-    /// Rows of a block: as many as the pointers, the copies of a row and the caches allow, a multiple of `tile_rows`.
+    /// Rows of a block: as many as the pointers, the left side and the caches allow, a multiple of `tile_rows`.
     ///
     /// Weights that are small enough to stay in a cache are gone through again for every few rows, whose results then
     /// stay there too until all `columns` of them are written.
-    fn most_rows<R: Rows>(&self, tile_rows: usize, copies: usize, columns: usize, to_bf16: bool) -> usize {
+    fn most_rows<R: Rows>(&self, tile_rows: usize, left_rows: usize, columns: usize, to_bf16: bool) -> usize {
         let depth = self.block_taps * self.block_depth;
         let size = |is_bf16| if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
         let row = size(R::IS_BF16) * depth;
         let (weights, both) = (row.saturating_mul(columns), row + size(to_bf16) * columns);
         let by_cache = if weights <= SOME_WEIGHTS_BYTES { LOCAL_ROWS_BYTES / both } else { BLOCK_ROWS_BYTES / row };
-        let most = by_cache.min(MAX_POINTERS / self.block_taps).min(MAX_COPIES / copies.max(1));
+        let most = by_cache.min(MAX_POINTERS / self.block_taps).min(left_rows);
         (most / tile_rows * tile_rows).max(tile_rows)
     }
 }

@@ -343,6 +343,17 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     }
 
     #[inline(always)]
+    fn pair_bf16(self, first: __m512, second: __m512) -> __m512 {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn pair(first: __m512, second: __m512) -> __m512 {
+            let first = _mm512_srli_epi32::<16>(_mm512_castps_si512(first));
+            _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_castps_si512(second)))
+        }
+        with!(pair(first, second))
+    }
+
+    #[inline(always)]
     fn dot(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
         #[target_feature(enable = "avx512f,avx512bf16")]
         #[inline]

@@ -1,12 +1,12 @@
 //! Convolution as a product over pointers to the window's pixels, without a copy of the input.
 #![allow(unsafe_code)]
 
-use super::window::Lines;
+use super::lines::{Lines, Strips};
 use super::{Conv2d, Conv3d};
 use crate::error::Error;
 use crate::numbers::Writable;
 use crate::product::{Place, Product, Rows, check_bf16};
-use crate::{Engine, Gemm, Numbers, NumbersMut, Tail, Weights};
+use crate::{Engine, Gemm, Half, Numbers, NumbersMut, Tail, Weights};
 
 /// Computes `out = tail(convolution of input)` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
 ///
@@ -55,7 +55,11 @@ pub fn conv3d<'a>(
     match input {
         Numbers::F32(input) => {
             let rows = conv.window(input);
-            if Lines::fits(&rows, conv.groups) {
+            let are_pairs = engine.takes_bf16() && matches!(packed, Weights::Half(Half::Bf16, _));
+            if are_pairs && Strips::fits(rows, conv.groups) {
+                // SAFETY: the sizes and types were checked above.
+                unsafe { product(conv, &Strips(Lines(rows)), pixels, packed, out, tail).run(engine) };
+            } else if Lines::fits(rows, conv.groups) {
                 // SAFETY: the sizes and types were checked above.
                 unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
             } else {

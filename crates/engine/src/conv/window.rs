@@ -3,9 +3,10 @@
 use core::mem::MaybeUninit;
 
 use crate::numbers::Number;
-use crate::product::{MAX_COPIES, Pointers, Rows, ZEROS};
+use crate::product::{Pointers, Rows, ZEROS};
 
 /// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
+#[derive(Clone, Copy)]
 pub(crate) struct Window<'a, T = f32> {
     pub(crate) input: &'a [T],
     /// Depth, height, width, as in all triples here.
@@ -109,76 +110,6 @@ impl<T: Number> Rows for Window<'_, T> {
                     let x = (start + (i * stride) as isize) as usize;
                     let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)).cast());
                     *pointer = if x < in_w { inside } else { zeros };
-                }
-            });
-        }
-    }
-}
-
-/// A window over few channels, whose taps along a line are taken as one: they are contiguous when pixels are dense.
-pub(crate) struct Lines<'a>(pub(crate) Window<'a>);
-
-impl Lines<'_> {
-    /// Whether a window can be taken so, and it helps: as it does in the first layer of a network of images. Padding is
-    /// copied, so that there must not be much.
-    pub(crate) fn fits(window: &Window<'_>, groups: usize) -> bool {
-        let is_contiguous = groups == 1 && window.pixel == window.channels && window.dilation[2] == 1;
-        let is_small = window.channels <= 8 && window.taps() * window.channels <= MAX_COPIES / 16;
-        is_contiguous && is_small && window.kernel[2] > 1
-    }
-}
-
-impl Rows for Lines<'_> {
-    fn taps(&self) -> usize {
-        self.0.kernel[0] * self.0.kernel[1]
-    }
-
-    fn depth(&self) -> usize {
-        self.0.kernel[2] * self.0.channels
-    }
-
-    fn copies(&self) -> usize {
-        self.taps() * self.depth()
-    }
-
-    #[inline]
-    fn point(
-        &self,
-        _: usize,
-        first: usize,
-        count: usize,
-        (first_tap, taps): (usize, usize),
-        offset: usize,
-        to: &mut Pointers,
-    ) {
-        let Self(window) = self;
-        let [_, kernel_h, kernel_w] = window.kernel;
-        let (in_w, channels, stride) = (window.in_size[2], window.channels, window.stride[2]);
-        let zeros = MaybeUninit::new(ZEROS.as_ptr());
-        let mut copies = &mut to.copies[..];
-        for (tap, to) in to.pointers.chunks_exact_mut(count).take(taps).enumerate() {
-            let tap = first_tap + tap;
-            window.lines(first, [tap / kernel_h, tap % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(zeros) };
-                let line = &window.input[pixel * channels..][..in_w * channels];
-                let start = (w * stride) as isize + window.shift[2];
-                // Those of the piece whose windows are inside the line.
-                let first = ((-start).max(0) as usize).div_ceil(stride).min(piece.len());
-                let room = (in_w as isize - kernel_w as isize - start).max(-1);
-                let end = ((room + stride as isize) as usize / stride).clamp(first, piece.len());
-                let from = line.as_ptr().wrapping_offset(start * channels as isize).wrapping_add(offset);
-                for (i, pointer) in piece[first..end].iter_mut().enumerate() {
-                    *pointer = MaybeUninit::new(from.wrapping_add((first + i) * stride * channels));
-                }
-                for i in (0..first).chain(end..piece.len()) {
-                    let x = start + (i * stride) as isize;
-                    let (copy, rest) = core::mem::take(&mut copies).split_at_mut(kernel_w * channels);
-                    copies = rest;
-                    for (at, value) in copy.iter_mut().enumerate() {
-                        let from = x * channels as isize + at as isize;
-                        value.write(usize::try_from(from).ok().and_then(|from| line.get(from)).copied().unwrap_or(0.0));
-                    }
-                    piece[i] = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
                 }
             });
         }

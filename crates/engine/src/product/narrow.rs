@@ -7,9 +7,9 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::tile::{Factors, Upcoming};
-use super::{Blocks, ByPointers, MOST_K, Operands, Panels, Part, Pointers, Product, Right, Rows};
+use super::{Blocks, ByPointers, MOST_K, MOST_PAIRS, Operands, Panels, Part, Pointers, Product, Right, Rows};
 use crate::arch::{Job, LANES, Simd};
-use crate::weights::Widen;
+use crate::weights::{Bf16 as Halves, Lines, Widen};
 use crate::{Half, Weights};
 
 /// The most panels of a register tile.
@@ -103,6 +103,12 @@ impl<R: Rows> Job for Dotting<'_, R> {
     )]
     fn run<S: Simd>(self, s: S) {
         let Self(Narrow { part, product, blocks, panels, pointers, .. }, packed) = self;
+        if const { R::IS_BF16 } && !part.depth.is_multiple_of(2) {
+            let panels_of = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_PAIRS * LANES];
+            let mut operands = Spaced { pointers, packed, pairs: panels_of };
+            part.run(s, product, blocks, panels, &mut operands);
+            return;
+        }
         if const { R::IS_BF16 } {
             let mut operands = Pairs { pointers, first: 0, taps: part.taps, pairs: part.depth / 2, packed };
             part.run(s, product, blocks, panels, &mut operands);
@@ -170,9 +176,65 @@ impl Operands for Pairs<'_> {
             pointer_stride: part.count,
             taps: self.taps,
             pairs: self.pairs,
+            has_single: false,
             panel,
             panel_stride: panels.stride,
             upcoming: Upcoming { from, stride: panels.stride / 2, lines, ..panels.upcoming },
+        }
+    }
+}
+
+/// Rows of bf16 whose taps have an odd number of elements, and panels in which each tap begins with a pair: its last element
+/// makes a pair with itself, and so does half of its weight.
+struct Spaced<'a> {
+    pointers: &'a Pointers,
+    packed: &'a [u16],
+    pairs: [MaybeUninit<f32>; MOST_PANELS * MOST_PAIRS * LANES],
+}
+
+/// Pairs of an odd number of elements, the last of which has one alone.
+fn spaced(depth: usize) -> usize {
+    depth.div_ceil(2)
+}
+
+impl Operands for Spaced<'_> {
+    type Factors = Bf16;
+
+    #[inline(always)]
+    fn place<S: Simd>(&mut self, s: S, part: &Part, panels: &Panels) {
+        let half = s.splat(0.5);
+        for panel in 0..panels.count.min(MOST_PANELS) {
+            let weights = Halves(self.packed.as_ptr().wrapping_add(panels.first + panel * panels.stride));
+            let pairs = self.pairs[panel * part.taps * spaced(part.depth) * LANES..].chunks_exact_mut(LANES);
+            for (at, to) in pairs.take(part.taps * spaced(part.depth)).enumerate() {
+                let (tap, pair) = (at / spaced(part.depth), at % spaced(part.depth));
+                let k = tap * part.depth + 2 * pair;
+                // SAFETY: `Product::run` asks for all weights; a panel has a line of 16 for each of K.
+                let first = unsafe { weights.line(s, k * LANES) };
+                let pair = if 2 * pair + 1 < part.depth {
+                    // SAFETY: likewise.
+                    s.pair_bf16(first, unsafe { weights.line(s, (k + 1) * LANES) })
+                } else {
+                    let first = s.mul(first, half);
+                    s.pair_bf16(first, first)
+                };
+                // SAFETY: these are 16 floats.
+                unsafe { s.store(to.as_mut_ptr().cast(), pair) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn factors(&self, part: &Part, _: &Panels, row: usize, _: usize) -> Bf16 {
+        Bf16 {
+            pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(row),
+            pointer_stride: part.count,
+            taps: part.taps,
+            pairs: part.depth / 2,
+            has_single: true,
+            panel: self.pairs.as_ptr().cast(),
+            panel_stride: part.taps * spaced(part.depth) * 2 * LANES,
+            upcoming: Upcoming::NOTHING,
         }
     }
 }
@@ -186,6 +248,8 @@ struct Bf16 {
     taps: usize,
     /// Pairs of a row and tap.
     pairs: usize,
+    /// Whether another element follows them, which makes a pair with itself.
+    has_single: bool,
     panel: *const u16,
     panel_stride: usize,
     upcoming: Upcoming,
@@ -217,6 +281,22 @@ impl Factors for Bf16 {
                 for r in 0..R {
                     // SAFETY: each row and tap has so many pairs, at any address.
                     let x = s.splat(f32::from_bits(unsafe { left[r].wrapping_add(pair).read_unaligned() }));
+                    for p in 0..P {
+                        sums[r][p] = s.dot(x, right[p], sums[r][p]);
+                    }
+                }
+                panel = panel.wrapping_add(2 * LANES);
+            }
+            if self.has_single {
+                let mut right = [s.splat(0.0); P];
+                for p in 0..P {
+                    // SAFETY: each panel has 16 pairs for it.
+                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
+                }
+                for r in 0..R {
+                    // SAFETY: each row and tap has one element more than pairs.
+                    let single = unsafe { left[r].wrapping_add(self.pairs).cast::<u16>().read() };
+                    let x = s.splat(f32::from_bits(u32::from(single) << 16 | u32::from(single)));
                     for p in 0..P {
                         sums[r][p] = s.dot(x, right[p], sums[r][p]);
                     }
