@@ -3,12 +3,13 @@
 
 mod task;
 
-use crate::Engine;
 use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
+use crate::numbers::Number;
 use crate::split::Output;
+use crate::{Engine, Numbers, NumbersMut};
 
-use task::{BLOCK, Room, Task};
+use task::{BLOCK, Results, Room, Task};
 
 /// `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
@@ -59,39 +60,71 @@ impl Attention {
     }
 }
 
+/// Whether queries, keys and values of so many numbers each may be bf16, all three: pairs of them are multiplied, and
+/// probabilities are rounded for that.
+pub fn attends_bf16(depth: usize) -> bool {
+    depth.is_multiple_of(2)
+}
+
+/// Whether results for so many keys may be bf16, where what they are computed from is.
+pub fn attends_to_bf16(keys: usize) -> bool {
+    keys <= BLOCK
+}
+
 /// Computes attention. A query all of whose scores are -inf, or that sees no key, gives zeros.
 ///
 /// # Errors
-/// When a slice is too short, the heads are not a multiple of the groups, or rows of the result would overlap.
-pub fn attention(
+/// When a slice is too short, the heads are not a multiple of the groups, rows of the result would overlap, or there are bf16
+/// that [`attends_bf16`] and [`attends_to_bf16`] do not allow.
+pub fn attention<'a>(
     engine: &Engine,
     attention: &Attention,
-    q: &[f32],
-    k: &[f32],
-    v: &[f32],
+    q: impl Into<Numbers<'a>>,
+    k: impl Into<Numbers<'a>>,
+    v: impl Into<Numbers<'a>>,
     mask: Option<&[f32]>,
-    y: &mut [f32],
+    y: impl Into<NumbersMut<'a>>,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
-    let a = attention;
-    if !a.check(engine, q, k, v, mask, y, scratch)? {
+    let (q, k, v, y) = (q.into(), k.into(), v.into(), y.into());
+    if !attention.check(engine, [q, k, v], mask, &y, scratch)? {
         return Ok(());
     }
+    let y = match y {
+        NumbersMut::F32(y) => Results::Floats(Output::new(y)),
+        NumbersMut::Bf16(y) => Results::Bf16(Output::new(y)),
+    };
+    match (q, k, v) {
+        (Numbers::F32(q), Numbers::F32(k), Numbers::F32(v)) => run(engine, attention, [q, k, v], mask, y, scratch),
+        (Numbers::Bf16(q), Numbers::Bf16(k), Numbers::Bf16(v)) => run(engine, attention, [q, k, v], mask, y, scratch),
+        _ => return Err(Error::Type { what: "q, k and v" }),
+    }
+    Ok(())
+}
+
+/// Attention of numbers of one type. All was checked.
+fn run<T: Number>(
+    engine: &Engine,
+    a: &Attention,
+    [q, k, v]: [&[T]; 3],
+    mask: Option<&[f32]>,
+    y: Results<'_>,
+    scratch: &mut [f32],
+) {
     let room = Room::new(a);
     let pairs = a.batch * a.groups;
     // With fewer pairs of batch and group than threads like, their rows are shared.
     let most = a.rows.div_ceil(LEAST_ROWS);
     let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(most) };
-    let (y, scratch) = (Output::new(y), Output::new(scratch));
+    let scratch = Output::new(scratch);
     engine.pool.run_with_slot(pairs * parts, |slot, task| {
         let (pair, part) = (task / parts, task % parts);
         let rows = part * a.rows / parts..(part + 1) * a.rows / parts;
         // SAFETY: no two tasks have a slot at the same time.
         let scratch = unsafe { scratch.slice(slot * room.len()..(slot + 1) * room.len()) };
         let (batch, group) = (pair / a.groups, pair % a.groups);
-        engine.level.run(Task { attention: a, q, k, v, mask, y, room, scratch, batch, group, rows });
+        engine.level.run_on::<T, _>(Task { attention: a, q, k, v, mask, y, room, scratch, batch, group, rows });
     });
-    Ok(())
 }
 
 /// Rows for which a task is worth packing the keys and values again.
@@ -102,13 +135,20 @@ impl Attention {
     fn check(
         &self,
         engine: &Engine,
-        q: &[f32],
-        k: &[f32],
-        v: &[f32],
+        [q, k, v]: [Numbers<'_>; 3],
         mask: Option<&[f32]>,
-        y: &[f32],
+        y: &NumbersMut<'_>,
         scratch: &[f32],
     ) -> Result<bool, Error> {
+        let inputs = [q, k, v];
+        let are_bf16 = inputs.iter().all(Numbers::is_bf16);
+        engine.check_numbers(y.is_bf16() || inputs.iter().any(Numbers::is_bf16))?;
+        if inputs.iter().any(Numbers::is_bf16) && !(are_bf16 && attends_bf16(self.depth)) {
+            return Err(Error::Type { what: "q, k and v" });
+        }
+        if y.is_bf16() && !(are_bf16 && attends_to_bf16(self.keys)) {
+            return Err(Error::Type { what: "y" });
+        }
         if self.batch == 0 || self.heads == 0 || self.rows == 0 || self.value_depth == 0 {
             return Ok(false);
         }

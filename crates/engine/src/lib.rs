@@ -44,7 +44,7 @@ mod tail;
 mod tests;
 mod weights;
 
-pub use attention::{Attention, MaskStrides, Strides, attention, attention_scratch};
+pub use attention::{Attention, MaskStrides, Strides, attends_bf16, attends_to_bf16, attention, attention_scratch};
 pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
     conv3d, depthwise2d,

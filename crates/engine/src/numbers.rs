@@ -118,6 +118,9 @@ pub(crate) trait Number: Copy + Send + Sync {
     /// # Safety
     /// `n` numbers, at most 16, are writable at `to`; the processor takes them.
     unsafe fn store<S: Simd>(s: S, to: *mut Self, n: usize, v: S::V);
+
+    /// The bits of as many numbers as 32 bits have, of which there may be fewer.
+    fn bits(numbers: &[Self]) -> f32;
 }
 
 impl Number for f32 {
@@ -143,6 +146,11 @@ impl Number for f32 {
             // SAFETY: the caller vouches for `n` floats.
             unsafe { s.store_part(to, n, v) };
         }
+    }
+
+    #[inline(always)]
+    fn bits(numbers: &[f32]) -> f32 {
+        numbers.first().copied().unwrap_or(0.0)
     }
 }
 
@@ -191,6 +199,12 @@ impl Number for u16 {
     unsafe fn store<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
         // SAFETY: the caller vouches for `n` numbers.
         unsafe { s.store_bf16(to, n, v) };
+    }
+
+    #[inline(always)]
+    fn bits(numbers: &[u16]) -> f32 {
+        let number = |at: usize| numbers.get(at).copied().map_or(0, u32::from);
+        f32::from_bits(number(1) << 16 | number(0))
     }
 }
 
@@ -271,8 +285,6 @@ impl Readable {
 }
 
 impl Writable {
-    pub(crate) const NOWHERE: Writable = Writable::floats(core::ptr::null_mut());
-
     pub(crate) const fn floats(at: *mut f32) -> Self {
         Self { at: at.cast(), is_bf16: false }
     }

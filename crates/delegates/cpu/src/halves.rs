@@ -6,9 +6,11 @@
 //!
 //! A result takes the place that it would have as floats.
 
-use rushlight_engine::{FEW_ROWS, gives_bf16, takes_bf16, takes_bf16_residual};
+use rushlight_engine::{FEW_ROWS, attends_bf16, attends_to_bf16, gives_bf16, takes_bf16, takes_bf16_residual};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId};
+use rushlight_format::cpu::{
+    Attention, Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId,
+};
 
 use crate::prepared::activation;
 
@@ -64,6 +66,7 @@ impl<'p> Choice<'p> {
             Step::Matmul(Matmul { a, b, y, packed: true, tail, .. }) if tail.integers.is_none() && self.is_bf16(*b) => {
                 self.product(*a, *y, tail, 1, self.last(*a))
             }
+            Step::Attention(step) => self.attention(step),
             Step::Elementwise(step) => {
                 let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
                 read | self.only_for_products(step.y)
@@ -102,6 +105,23 @@ impl<'p> Choice<'p> {
             if !depth.is_some_and(|depth| takes_bf16_residual(taps, depth)) {
                 changed |= self.refuse(residual);
             }
+        }
+        changed
+    }
+
+    /// Queries, keys and values are of one type, which is multiplied as it is.
+    fn attention(&mut self, step: &Attention) -> bool {
+        let inputs = [step.q, step.k, step.v];
+        let size = |size: Size| match size {
+            Size::Fixed(size) => usize::try_from(size).ok(),
+            Size::Computed(_) => None,
+        };
+        let mut changed = step.mask.is_some_and(|mask| self.refuse(mask));
+        if !size(step.depth).is_some_and(attends_bf16) || !inputs.iter().all(|input| self.may(*input)) {
+            changed |= inputs.iter().fold(false, |changed, input| self.refuse(*input) | changed);
+        }
+        if !size(step.keys).is_some_and(attends_to_bf16) || !self.may(step.q) {
+            changed |= self.refuse(step.y);
         }
         changed
     }

@@ -324,7 +324,7 @@ fn batched(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>)
 }
 
 fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let (y, reader, scratch) = site.split_numbers(step.y)?;
     let size = |size: Size| reader.shapes.size(size);
     let strides = |[batch, head, row]: [Size; 3]| -> Result<Strides> {
         Ok(Strides { batch: size(batch)?, head: size(head)?, row: size(row)? })
@@ -359,7 +359,7 @@ fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_,
         y: strides(y_strides)?,
         mask,
     };
-    let (q, k, v) = (reader.floats(step.q)?, reader.floats(step.k)?, reader.floats(step.v)?);
+    let (q, k, v) = (reader.numbers(step.q)?, reader.numbers(step.k)?, reader.numbers(step.v)?);
     done(rushlight_engine::attention(engine, &attention, q, k, v, reader.optional(step.mask)?, y, scratch))
 }
 

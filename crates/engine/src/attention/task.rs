@@ -11,8 +11,8 @@ use super::{Attention, Strides};
 use crate::Tail;
 use crate::arch::{Job, LANES, Simd, math};
 use crate::fold;
-use crate::numbers::{Readable, Writable};
-use crate::product::tile::{Floats, Tile, Upcoming};
+use crate::numbers::{Number, Readable, Writable};
+use crate::product::tile::{Bf16, Factors, Floats, Tile, Upcoming};
 use crate::split::Output;
 use crate::tail::Steps;
 
@@ -66,13 +66,21 @@ impl Room {
     }
 }
 
-pub(super) struct Task<'a> {
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(super) enum Results<'a> {
+    Floats(Output<'a>),
+    /// Of all keys in one block.
+    Bf16(Output<'a, u16>),
+}
+
+pub(super) struct Task<'a, T> {
     pub(super) attention: &'a Attention,
-    pub(super) q: &'a [f32],
-    pub(super) k: &'a [f32],
-    pub(super) v: &'a [f32],
+    pub(super) q: &'a [T],
+    pub(super) k: &'a [T],
+    pub(super) v: &'a [T],
     pub(super) mask: Option<&'a [f32]>,
-    pub(super) y: Output<'a>,
+    pub(super) y: Results<'a>,
     pub(super) room: Room,
     pub(super) scratch: &'a mut [f32],
     pub(super) batch: usize,
@@ -81,7 +89,7 @@ pub(super) struct Task<'a> {
     pub(super) rows: Range<usize>,
 }
 
-impl Job for Task<'_> {
+impl<T: Number> Job for Task<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -92,7 +100,7 @@ impl Job for Task<'_> {
         let (scores, states) = scratch.split_at_mut(room.scores);
         let (greatest, sums) = states.split_at_mut(room.rows);
         let heads = attention.heads / attention.groups;
-        let is_packed = attention.rows * heads >= PACKED_ROWS;
+        let is_packed = T::IS_BF16 || attention.rows * heads >= PACKED_ROWS;
         let steps = Tail::default().steps();
         let inputs = Inputs { attention, q, k, v, mask, y, batch, group };
         for first in (0..attention.keys.max(1)).step_by(room.block) {
@@ -116,10 +124,11 @@ impl Job for Task<'_> {
                 }
             }
         }
+        let Results::Floats(y) = y else { return };
         for head in 0..heads {
             for row in rows.clone() {
                 let sum = sums[head * attention.rows + row];
-                let y = inputs.result(group * heads + head, row);
+                let y = inputs.result(y, group * heads + head, row);
                 if attention.keys == 0 || sum == 0.0 {
                     y.fill(0.0);
                 } else {
@@ -132,55 +141,62 @@ impl Job for Task<'_> {
 
 /// What a task reads and writes.
 #[derive(Clone, Copy)]
-struct Inputs<'a> {
+struct Inputs<'a, T> {
     attention: &'a Attention,
-    q: &'a [f32],
-    k: &'a [f32],
-    v: &'a [f32],
+    q: &'a [T],
+    k: &'a [T],
+    v: &'a [T],
     mask: Option<&'a [f32]>,
-    y: Output<'a>,
+    y: Results<'a>,
     batch: usize,
     group: usize,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a, T: Number> Inputs<'a, T> {
     #[inline(always)]
     fn at(&self, strides: Strides, head: usize, row: usize) -> usize {
         self.batch * strides.batch + head * strides.head + row * strides.row
     }
 
     #[inline(always)]
-    fn query(&self, head: usize, row: usize) -> &'a [f32] {
+    fn query(&self, head: usize, row: usize) -> &'a [T] {
         &self.q[self.at(self.attention.q, head, row)..][..self.attention.depth]
     }
 
     #[inline(always)]
-    fn key(&self, key: usize) -> &'a [f32] {
+    fn key(&self, key: usize) -> &'a [T] {
         &self.k[self.at(self.attention.k, self.group, key)..][..self.attention.depth]
     }
 
     #[inline(always)]
-    fn value(&self, key: usize) -> &'a [f32] {
+    fn value(&self, key: usize) -> &'a [T] {
         &self.v[self.at(self.attention.v, self.group, key)..][..self.attention.value_depth]
     }
 
     #[inline(always)]
-    fn result(&self, head: usize, row: usize) -> &'a mut [f32] {
+    fn result<U>(&self, y: Output<'a, U>, head: usize, row: usize) -> &'a mut [U] {
         let at = self.at(self.attention.y, head, row);
         // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds one
         // such slice at a time.
-        unsafe { self.y.slice(at..at + self.attention.value_depth) }
+        unsafe { y.slice(at..at + self.attention.value_depth) }
+    }
+
+    fn zero(&self, head: usize, row: usize) {
+        match self.y {
+            Results::Floats(y) => self.result(y, head, row).fill(0.0),
+            Results::Bf16(y) => self.result(y, head, row).fill(0),
+        }
     }
 }
 
 /// Some keys and values.
-struct Block<'a> {
-    inputs: Inputs<'a>,
+struct Block<'a, T> {
+    inputs: Inputs<'a, T>,
     first: usize,
     count: usize,
-    /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`.
+    /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`; of pairs in depth, if they are bf16.
     keys: &'a mut [f32],
-    /// Panels of 16 columns, `[ceil(value_depth / 16)][count][16]`.
+    /// Panels of 16 columns, `[ceil(value_depth / 16)][count][16]`; of pairs of keys, if they are bf16.
     values: &'a mut [f32],
     /// `[ROWS][stride]`.
     scores: &'a mut [f32],
@@ -188,42 +204,68 @@ struct Block<'a> {
     steps: &'a Steps,
 }
 
-impl Block<'_> {
+/// Lines of 16 that so many numbers of a panel take: pairs of bf16 lie in one.
+const fn lines<T: Number>(numbers: usize) -> usize {
+    if T::IS_BF16 { numbers.div_ceil(2) } else { numbers }
+}
+
+impl<T: Number> Block<'_, T> {
     #[inline(always)]
     fn pack<S: Simd>(&mut self, s: S) {
         let &Attention { depth, value_depth, k, .. } = self.inputs.attention;
+        let lines_of_key = lines::<T>(depth);
+        // Keys are transposed by numbers of 32 bits, or pairs, of which neighbouring keys are a whole number apart.
+        let numbers = if T::IS_BF16 { 2 } else { 1 };
+        let is_whole = k.row.is_multiple_of(numbers);
         if depth > 0 {
-            for (panel, to) in self.keys.chunks_exact_mut(depth * LANES).take(self.count.div_ceil(LANES)).enumerate() {
+            let panels = self.keys.chunks_exact_mut(lines_of_key * LANES).take(self.count.div_ceil(LANES));
+            for (panel, to) in panels.enumerate() {
                 if (panel + 1) * LANES > self.count {
                     to.fill(0.0);
                 }
                 for half in [0, 8] {
                     let first = panel * LANES + half;
                     let keys = self.count.saturating_sub(first).min(8);
-                    let whole = if keys == 8 { depth / 8 * 8 } else { 0 };
-                    for d in (0..whole).step_by(8) {
-                        let from = self.inputs.key(self.first + first)[d..].as_ptr();
-                        let to = to[d * LANES + half..].as_mut_ptr();
-                        // SAFETY: there are 8 more keys of 8 more floats, and 8 rows of 16 floats in the panel.
-                        unsafe { s.transpose8(from, k.row, to, LANES) };
+                    let whole = if keys == 8 && is_whole { lines_of_key / 8 * 8 } else { 0 };
+                    for line in (0..whole).step_by(8) {
+                        let from = self.inputs.key(self.first + first)[line * numbers..].as_ptr().cast::<f32>();
+                        let to = to[line * LANES + half..].as_mut_ptr();
+                        // SAFETY: there are 8 more keys of 8 more such numbers, and 8 rows of 16 in the panel.
+                        unsafe { s.transpose8(from, k.row / numbers, to, LANES) };
                     }
                     for lane in 0..keys {
                         let key = self.inputs.key(self.first + first + lane);
-                        for d in whole..depth {
-                            to[d * LANES + half + lane] = key[d];
+                        for line in whole..lines_of_key {
+                            to[line * LANES + half + lane] = T::bits(&key[line * numbers..][..numbers]);
                         }
                     }
                 }
             }
         }
-        for key in 0..self.count {
-            let value = self.inputs.value(self.first + key);
-            for (panel, value) in value.chunks(LANES).enumerate() {
-                let to = &mut self.values[(panel * self.count + key) * LANES..][..LANES];
-                s.write(to, s.read(value));
+        let lines_of_values = lines::<T>(self.count);
+        for line in 0..lines_of_values {
+            let first = self.inputs.value(self.first + line * numbers);
+            let second = if T::IS_BF16 && line * numbers + 1 < self.count {
+                Some(self.inputs.value(self.first + line * numbers + 1))
+            } else {
+                None
+            };
+            for column in (0..value_depth).step_by(LANES) {
+                let n = (value_depth - column).min(LANES);
+                let to = &mut self.values[(column / LANES * lines_of_values + line) * LANES..][..LANES];
+                // SAFETY: a value has so many numbers from there on.
+                let mut v = unsafe { T::load(s, first[column..].as_ptr(), n) };
+                if T::IS_BF16 {
+                    let second = match second {
+                        // SAFETY: likewise.
+                        Some(second) => unsafe { T::load(s, second[column..].as_ptr(), n) },
+                        None => s.splat(0.0),
+                    };
+                    v = s.pair_bf16(v, second);
+                }
+                s.write(to, v);
             }
         }
-        debug_assert!(value_depth.div_ceil(LANES) * self.count * LANES <= self.values.len());
     }
 
     /// How many of the block's keys a row sees.
@@ -244,7 +286,7 @@ impl Block<'_> {
         }
         if seen == 0 {
             if self.first == 0 {
-                (row..row + rows).for_each(|row| self.inputs.result(head, row).fill(0.0));
+                (row..row + rows).for_each(|row| self.inputs.zero(head, row));
             }
             return;
         }
@@ -259,11 +301,9 @@ impl Block<'_> {
         }
         for i in 0..rows {
             let visible = self.seen(row + i).min(seen);
-            let (scores, hidden) =
-                self.scores[i * self.stride..][..self.stride].split_at_mut(visible.next_multiple_of(LANES));
-            // A row's result must not show how far the others of its tile see.
-            hidden[..seen.saturating_sub(scores.len())].fill(0.0);
-            let (scores, _) = scores.as_chunks_mut::<LANES>();
+            let scores = &mut self.scores[i * self.stride..][..self.stride];
+            let weights = scores.as_mut_ptr().cast::<T>();
+            let (scores, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
             let mask = self
                 .inputs
                 .attention
@@ -273,20 +313,27 @@ impl Block<'_> {
             let max = weigh(s, scores, visible, self.inputs.attention.scale, mask);
             let max = max.max(greatest[i]);
             // Where all scores are -inf, their powers shall be 0.
-            let sum = powers(s, scores, if max == f32::NEG_INFINITY { 0.0 } else { max });
+            let sum = powers::<T, S>(s, scores, if max == f32::NEG_INFINITY { 0.0 } else { max });
+            // A row's result must not show how far the others of its tile see.
+            for hidden in (visible.next_multiple_of(LANES)..seen).step_by(LANES) {
+                // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
+                unsafe { T::store(s, weights.wrapping_add(hidden), LANES, s.splat(0.0)) };
+            }
             if greatest[i] == max || self.first == 0 {
                 sums[i] += sum;
             } else {
                 let less = s.lanes(math::exp(s, s.splat(greatest[i] - max)))[0];
                 sums[i] = sums[i] * less + sum;
-                fold::scale(s, self.inputs.result(head, row + i), less);
+                if let Results::Floats(y) = self.inputs.y {
+                    fold::scale(s, self.inputs.result(y, head, row + i), less);
+                }
             }
             greatest[i] = max;
         }
         if is_packed {
-            self.apply(s, head, row, rows, seen);
-        } else {
-            let y = self.inputs.result(head, row);
+            self.apply(s, head, row, sums, seen);
+        } else if let Results::Floats(y) = self.inputs.y {
+            let y = self.inputs.result(y, head, row);
             if self.first == 0 {
                 y.fill(0.0);
             }
@@ -294,7 +341,9 @@ impl Block<'_> {
                 let factor = s.splat(self.scores[key]);
                 let value = self.inputs.value(self.first + key);
                 for (y, value) in y.chunks_mut(LANES).zip(value.chunks(LANES)) {
-                    let sum = s.fma(factor, s.read(value), s.read(y));
+                    // SAFETY: the slice has so many.
+                    let value = unsafe { T::load(s, value.as_ptr(), value.len()) };
+                    let sum = s.fma(factor, value, s.read(y));
                     s.write(y, sum);
                 }
             }
@@ -307,91 +356,147 @@ impl Block<'_> {
         let depth = self.inputs.attention.depth;
         let mut pointers = [core::ptr::null(); ROWS];
         for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
-            *pointer = self.inputs.query(head, row + i).as_ptr();
+            *pointer = self.inputs.query(head, row + i).as_ptr().cast();
         }
-        let keys = Floats { depth, panel: self.keys.as_ptr(), panel_stride: depth * LANES, ..factors(&pointers, rows) };
-        let tile = Tile {
-            out: Writable::floats(self.scores.as_mut_ptr()),
-            out_stride: self.stride,
-            is_first: true,
-            ..self.tile(keys, rows)
-        };
-        // SAFETY: the pointers are to `depth` floats, `pack` has written the panels, and the scores have as many columns as a
-        // block has keys.
-        unsafe { by_panels(s, tile, columns) };
+        let (stride, out) = (self.stride, Writable::floats(self.scores.as_mut_ptr()));
+        let product = Products { left: &pointers, rows, k: depth, right: self.keys.as_ptr(), steps: self.steps };
+        // SAFETY: the pointers are to `depth` numbers, `pack` has written the panels, and the scores have as many columns as
+        // a block has keys.
+        unsafe { product.run::<T, S>(s, lines::<T>(depth) * LANES, columns, out, stride, true) };
     }
 
     /// `results += scores times values`.
     #[inline(always)]
-    fn apply<S: Simd>(&mut self, s: S, head: usize, row: usize, rows: usize, keys: usize) {
+    fn apply<S: Simd>(&mut self, s: S, head: usize, row: usize, sums: &[f32], keys: usize) {
         let mut pointers = [core::ptr::null(); ROWS];
-        for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
+        for (i, pointer) in pointers.iter_mut().enumerate().take(sums.len()) {
             *pointer = self.scores[i * self.stride..].as_ptr();
         }
-        let strides = self.inputs.attention.y;
-        let values = Floats {
-            depth: keys,
-            panel: self.values.as_ptr(),
-            panel_stride: self.count * LANES,
-            ..factors(&pointers, rows)
-        };
-        let tile = Tile {
-            out: Writable::floats(self.inputs.y.at(self.inputs.at(strides, head, row))),
-            out_stride: strides.row,
-            is_first: self.first == 0,
-            ..self.tile(values, rows)
-        };
-        // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this task's.
-        unsafe { by_panels(s, tile, self.inputs.attention.value_depth) };
-    }
-
-    fn tile(&self, factors: Floats, rows: usize) -> Tile<'_, Floats> {
-        Tile {
-            factors,
-            rows,
-            repeat: 1,
-            panels: 0,
-            columns: 0,
-            out: Writable::NOWHERE,
-            out_stride: 0,
-            bias: core::ptr::null(),
-            residual: Readable::NOWHERE,
-            residual_stride: 0,
-            is_first: true,
-            is_last: true,
-            steps: self.steps,
+        let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
+        let whole = lines::<T>(self.count) * LANES;
+        let mut product =
+            Products { left: &pointers, rows: sums.len(), k: keys, right: self.values.as_ptr(), steps: self.steps };
+        match self.inputs.y {
+            Results::Floats(y) => {
+                let out = Writable::floats(y.at(self.inputs.at(strides, head, row)));
+                // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this
+                // task's.
+                unsafe { product.run::<T, S>(s, whole, value_depth, out, strides.row, self.first == 0) };
+            }
+            Results::Bf16(y) => {
+                let mut floats = [[0.0f32; 2 * LANES]; ROWS];
+                for first in (0..value_depth).step_by(2 * LANES) {
+                    let columns = (value_depth - first).min(2 * LANES);
+                    product.right = self.values.as_ptr().wrapping_add(first / LANES * whole);
+                    let out = Writable::floats(floats.as_mut_ptr().cast());
+                    // SAFETY: likewise, and there are so many floats.
+                    unsafe { product.run::<T, S>(s, whole, columns, out, 2 * LANES, true) };
+                    for (i, (floats, sum)) in floats.iter().zip(sums).enumerate() {
+                        let to = &mut self.inputs.result(y, head, row + i)[first..][..columns];
+                        if *sum == 0.0 {
+                            to.fill(0);
+                            continue;
+                        }
+                        let factor = s.splat(1.0 / sum);
+                        for (to, floats) in to.chunks_mut(LANES).zip(floats.chunks(LANES)) {
+                            // SAFETY: the slice has so many.
+                            unsafe { s.store_bf16(to.as_mut_ptr(), to.len(), s.mul(s.read(floats), factor)) };
+                        }
+                    }
+                }
+            }
         }
     }
 }
 
-/// A row for each pointer, without panels.
-fn factors(pointers: &[*const f32; ROWS], rows: usize) -> Floats {
-    Floats {
-        pointers: pointers.as_ptr(),
-        pointer_stride: rows,
-        taps: 1,
-        depth: 0,
-        panel: core::ptr::null(),
-        panel_stride: 0,
-        upcoming: Upcoming::NOTHING,
+/// A few rows times panels.
+struct Products<'a> {
+    left: &'a [*const f32; ROWS],
+    rows: usize,
+    /// Numbers of a row, as of `T`.
+    k: usize,
+    right: *const f32,
+    steps: &'a Steps,
+}
+
+impl Products<'_> {
+    /// Panels begin `panel` floats apart. What `out` has is added unless this comes first.
+    ///
+    /// # Safety
+    /// The pointers are to `k` numbers for each row, and to so many lines in the panel of each 16 columns; nobody else has
+    /// the output's columns.
+    #[inline(always)]
+    unsafe fn run<T: Number, S: Simd>(
+        &self,
+        s: S,
+        panel: usize,
+        columns: usize,
+        out: Writable,
+        out_stride: usize,
+        is_first: bool,
+    ) {
+        let &Self { left, rows, k, right, steps } = self;
+        let (pointers, panel_stride) = (left.as_ptr(), panel);
+        if const { T::IS_BF16 } {
+            let factors = Bf16 {
+                pointers: pointers.cast(),
+                pointer_stride: rows,
+                taps: 1,
+                pairs: lines::<T>(k),
+                has_single: false,
+                panel: right.cast(),
+                panel_stride: 2 * panel_stride,
+                upcoming: Upcoming::NOTHING,
+            };
+            // SAFETY: the caller vouches for all of it.
+            unsafe { by_panels(s, factors, rows, columns, out, out_stride, is_first, steps) };
+        } else {
+            let factors = Floats {
+                pointers,
+                pointer_stride: rows,
+                taps: 1,
+                depth: k,
+                panel: right,
+                panel_stride,
+                upcoming: Upcoming::NOTHING,
+            };
+            // SAFETY: likewise.
+            unsafe { by_panels(s, factors, rows, columns, out, out_stride, is_first, steps) };
+        }
     }
 }
 
-/// All of `columns`, from a tile that has all but them.
+/// All of `columns`, from the factors of the first.
 ///
 /// # Safety
 /// As for [`Tile::run_on`].
 #[inline(always)]
-unsafe fn by_panels<S: Simd>(s: S, tile: Tile<'_, Floats>, columns: usize) {
+unsafe fn by_panels<S: Simd, F: Factors>(
+    s: S,
+    factors: F,
+    rows: usize,
+    columns: usize,
+    out: Writable,
+    out_stride: usize,
+    is_first: bool,
+    steps: &Steps,
+) {
     for first in (0..columns).step_by(S::PANELS * LANES) {
         let columns = (columns - first).min(S::PANELS * LANES);
-        let panel = tile.factors.panel.wrapping_add(first / LANES * tile.factors.panel_stride);
         let tile = Tile {
-            factors: Floats { panel, ..tile.factors },
+            factors: factors.beside(first / LANES),
+            rows,
+            repeat: 1,
             panels: columns.div_ceil(LANES),
             columns,
-            out: tile.out.plus(s, first),
-            ..tile
+            out: out.plus(s, first),
+            out_stride,
+            bias: core::ptr::null(),
+            residual: Readable::NOWHERE,
+            residual_stride: 0,
+            is_first,
+            is_last: true,
+            steps,
         };
         // SAFETY: the caller vouches for it.
         unsafe { tile.run_on(s) };
@@ -423,23 +528,28 @@ fn weigh<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32,
     s.greatest(greatest)
 }
 
-/// Replaces scores by e to the power of what is between them and `shift`, and returns the sum.
+/// Replaces scores by e to the power of what is between them and `shift`, as numbers from the same place on, and returns the
+/// sum.
 #[inline(always)]
-fn powers<S: Simd>(s: S, scores: &mut [[f32; LANES]], shift: f32) -> f32 {
+fn powers<T: Number, S: Simd>(s: S, scores: &mut [[f32; LANES]], shift: f32) -> f32 {
     let (mut sum, shift) = (s.splat(0.0), s.splat(shift));
-    for scores in scores {
-        let power = math::exp(s, s.sub(s.read(scores), shift));
-        s.write(scores, power);
+    let to = scores.as_mut_ptr().cast::<T>();
+    for i in 0..scores.len() {
+        let power = math::exp(s, s.sub(s.read(&scores[i]), shift));
+        // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have been read.
+        unsafe { T::store(s, to.wrapping_add(i * LANES), LANES, power) };
         sum = s.add(sum, power);
     }
     s.sum(sum)
 }
 
 #[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+fn dot<T: Number, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
     let mut sum = s.splat(0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        sum = s.fma(s.read(a), s.read(b), sum);
+        // SAFETY: the slices have so many.
+        let (a, b) = unsafe { (T::load(s, a.as_ptr(), a.len()), T::load(s, b.as_ptr(), b.len())) };
+        sum = s.fma(a, b, sum);
     }
     s.sum(sum)
 }

@@ -6,7 +6,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::tile::{Factors, Upcoming};
+use super::tile::{Bf16, Upcoming};
 use super::{Blocks, ByPointers, MOST_K, MOST_PAIRS, Operands, Panels, Part, Pointers, Product, Right, Rows};
 use crate::arch::{Job, LANES, Simd};
 use crate::weights::{Bf16 as Halves, Lines, Widen};
@@ -236,83 +236,5 @@ impl Operands for Spaced<'_> {
             panel_stride: part.taps * spaced(part.depth) * 2 * LANES,
             upcoming: Upcoming::NOTHING,
         }
-    }
-}
-
-/// Pairs of bf16 on both sides.
-#[derive(Clone, Copy)]
-struct Bf16 {
-    /// Where the rows' pairs are: `[taps][pointer_stride]`, beginning with the first tile's.
-    pointers: *const *const u32,
-    pointer_stride: usize,
-    taps: usize,
-    /// Pairs of a row and tap.
-    pairs: usize,
-    /// Whether another element follows them, which makes a pair with itself.
-    has_single: bool,
-    panel: *const u16,
-    panel_stride: usize,
-    upcoming: Upcoming,
-}
-
-impl Factors for Bf16 {
-    #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
-        let mut panel = self.panel;
-        let (mut ahead, step) = self.upcoming.spread(panel.cast());
-        for tap in 0..self.taps {
-            let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
-            let mut left = [core::ptr::null::<u32>(); R];
-            for r in 0..R {
-                // SAFETY: there is a pointer for each row and tap.
-                left[r] = unsafe { *pointers.wrapping_add(r) };
-            }
-            for pair in 0..self.pairs {
-                let mut right = [s.splat(0.0); P];
-                for p in 0..P {
-                    // SAFETY: each panel has 16 pairs for each two of K.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
-                }
-                s.prefetch(ahead);
-                if const { P == 2 } {
-                    s.prefetch(ahead.wrapping_add(self.upcoming.stride));
-                }
-                ahead = ahead.wrapping_add(step);
-                for r in 0..R {
-                    // SAFETY: each row and tap has so many pairs, at any address.
-                    let x = s.splat(f32::from_bits(unsafe { left[r].wrapping_add(pair).read_unaligned() }));
-                    for p in 0..P {
-                        sums[r][p] = s.dot(x, right[p], sums[r][p]);
-                    }
-                }
-                panel = panel.wrapping_add(2 * LANES);
-            }
-            if self.has_single {
-                let mut right = [s.splat(0.0); P];
-                for p in 0..P {
-                    // SAFETY: each panel has 16 pairs for it.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
-                }
-                for r in 0..R {
-                    // SAFETY: each row and tap has one element more than pairs.
-                    let single = unsafe { left[r].wrapping_add(self.pairs).cast::<u16>().read() };
-                    let x = s.splat(f32::from_bits(u32::from(single) << 16 | u32::from(single)));
-                    for p in 0..P {
-                        sums[r][p] = s.dot(x, right[p], sums[r][p]);
-                    }
-                }
-                panel = panel.wrapping_add(2 * LANES);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn upcoming(&self) -> Upcoming {
-        self.upcoming
-    }
-
-    #[inline(always)]
-    fn below(&self, rows: usize) -> Self {
-        Self { pointers: self.pointers.wrapping_add(rows), upcoming: self.upcoming.next(), ..*self }
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Attention, Error, Strides, attention, attention_scratch};
+use crate::convert::{from_bf16, to_bf16};
+use crate::{Attention, Error, Numbers as Side, NumbersMut, Strides, attends_to_bf16, attention, attention_scratch};
 
 struct Tensors {
     q: Vec<f32>,
@@ -128,6 +129,84 @@ fn agrees_with_f64() {
                 y
             },
         );
+    }
+}
+
+/// All that is bf16 is so exactly; probabilities and, if they are bf16 too, results are rounded.
+#[test]
+fn bf16_agrees_with_f64() {
+    let mut numbers = Numbers(13);
+    let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
+    cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
+    for _ in 0..60 {
+        let heads = numbers.one_of(&[1, 2, 4]);
+        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(&[2, 8, 14, 16, 32, 64, 80]));
+        a.rows = numbers.one_of(&[1, 2, 13, 15, 17, 33]);
+        a.keys = numbers.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
+        a.groups = if heads.is_multiple_of(2) && numbers.below(2) == 0 { heads / 2 } else { heads };
+        a.causal = numbers.below(3) == 0;
+        if numbers.below(3) == 0 {
+            a.value_depth = numbers.one_of(&[1, 16, 33]);
+        }
+        cases.push(a);
+    }
+    for mut a in cases {
+        let mut tensors = random(&mut numbers, &mut a);
+        for side in [&mut tensors.q, &mut tensors.k, &mut tensors.v] {
+            side.iter_mut().for_each(|x| *x = from_bf16(to_bf16(*x)));
+        }
+        let [q, k, v] =
+            [&tensors.q, &tensors.k, &tensors.v].map(|side| side.iter().copied().map(to_bf16).collect::<Vec<u16>>());
+        let sides = [Side::Bf16(&q), Side::Bf16(&k), Side::Bf16(&v)];
+        let expected = exact(&a, &tensors);
+        let engines = || engines().filter(Engine::takes_bf16);
+        for to_bf16_too in [false, true] {
+            let run = |engine: &Engine| {
+                let (mut floats, mut out) = (vec![f32::NAN; tensors.y], vec![to_bf16(f32::NAN); tensors.y]);
+                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
+                let y = if to_bf16_too { NumbersMut::Bf16(&mut out) } else { NumbersMut::F32(&mut floats) };
+                let [q, k, v] = sides;
+                let done = attention(engine, &a, q, k, v, tensors.mask.as_deref(), y, &mut scratch);
+                if to_bf16_too && !attends_to_bf16(a.keys) {
+                    assert_eq!(done, Err(Error::Type { what: "y" }));
+                    return None;
+                }
+                done.unwrap();
+                Some(if to_bf16_too { out.into_iter().map(from_bf16).collect() } else { floats })
+            };
+            // Each of the probabilities, whose sum is 1, and the result are off by half a last place of 8 bits.
+            let bound = if to_bf16_too { 1.0 / 256.0 } else { 1.0 / 512.0 };
+            for engine in engines() {
+                let Some(got) = run(&engine) else { continue };
+                let whole: Vec<f32> = run(&Engine::with_level(engine.level, 1)).unwrap();
+                assert!(got.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {a:?}");
+                for (got, expected) in got.iter().zip(&expected) {
+                    let is_close = (f64::from(*got) - expected).abs() <= bound * 1.01 + 5e-6;
+                    assert!(is_close || got.is_nan() && expected.is_nan(), "{engine:?} {a:?}: {got} for {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn refuses_bf16_in_part_or_of_odd_depth() {
+    let halves = [0u16; 64];
+    for engine in engines() {
+        let refused = |a: &Attention, [q, k, v]: [Side<'_>; 3]| {
+            let mut scratch = vec![0.0; attention_scratch(&engine, a)];
+            attention(&engine, a, q, k, v, None, &mut [0.0; 64], &mut scratch).unwrap_err()
+        };
+        let mut a = plain(1, 1, 4, 4, 4);
+        let dense = |depth| Strides { batch: 0, head: 0, row: depth };
+        (a.q, a.k, a.v, a.y) = (dense(4), dense(4), dense(4), dense(4));
+        let (half, float) = (Side::Bf16(&halves), Side::F32(&[0.0; 64]));
+        let mut odd = Attention { depth: 3, value_depth: 3, ..a };
+        (odd.q, odd.k, odd.v, odd.y) = (dense(3), dense(3), dense(3), dense(3));
+        let expected =
+            if engine.takes_bf16() { Error::Type { what: "q, k and v" } } else { Error::Unavailable(Isa::Avx512Bf16) };
+        assert_eq!(refused(&a, [half, float, half]), expected);
+        assert_eq!(refused(&odd, [half; 3]), expected);
     }
 }
 
