@@ -16,6 +16,7 @@ mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod quarters;
 mod scalar;
+mod several;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -23,6 +24,7 @@ mod wasm;
 
 use crate::Isa;
 use crate::convert::{from_bf16, from_f16, to_bf16};
+pub(crate) use several::Several;
 
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -53,13 +55,64 @@ impl ByteLevels {
     }
 }
 
-/// An instruction set: a token that exists only where the processor has it.
+/// Arithmetic with vectors, one or several at a time.
 ///
 /// Rounding is to nearest. Operations follow IEEE 754 except where they say otherwise.
-pub(crate) trait Simd: Copy + Send + Sync + 'static {
+pub(crate) trait Arithmetic: Copy {
     /// Sixteen f32.
     type V: Copy;
 
+    fn splat(self, x: f32) -> Self::V;
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the instruction set has it.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The greater; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
+    fn max(self, bound: Self::V, v: Self::V) -> Self::V;
+    /// The lesser; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
+    fn min(self, bound: Self::V, v: Self::V) -> Self::V;
+    fn abs(self, v: Self::V) -> Self::V;
+    /// The magnitude of `v` with the sign of `sign`.
+    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V;
+    /// `yes` where `a < b`, else `no`, which includes NaN.
+    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    /// `yes` where `a == b`, else `no`, which includes NaN.
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    fn sqrt(self, v: Self::V) -> Self::V;
+    fn floor(self, v: Self::V) -> Self::V;
+    fn ceil(self, v: Self::V) -> Self::V;
+    fn trunc(self, v: Self::V) -> Self::V;
+    /// The nearest integer, ties to even.
+    fn round(self, v: Self::V) -> Self::V;
+    /// `v * 2^n` for integral `n`, if both `v` and the result are normal numbers.
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V;
+    /// `v * 2^n` for `v` from 1/2 to 2 and integral `n` from -200 to 0; what is no normal number may be 0.
+    #[inline(always)]
+    fn ldexp_down(self, v: Self::V, n: Self::V) -> Self::V {
+        let least = self.splat(-126.0);
+        self.select_less(n, least, self.splat(0.0), self.ldexp(v, self.max(least, n)))
+    }
+
+    /// A positive normal number as (m, n) with `v = m * 2^n`, `n` integral and `m` from sqrt(1/2) to sqrt(2).
+    fn split(self, v: Self::V) -> (Self::V, Self::V);
+
+    /// The greater; NaN where either is.
+    #[inline(always)]
+    fn maximum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.max(a, b), a)
+    }
+
+    /// The lesser; NaN where either is.
+    #[inline(always)]
+    fn minimum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.min(a, b), a)
+    }
+}
+
+/// An instruction set: a token that exists only where the processor has it.
+pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// Rows of the largest register tile of a product.
     const ROWS: usize;
     /// Panels, each of 16 columns, of the largest register tile: 1 or 2.
@@ -71,6 +124,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     /// Rows of the largest register tile of a product of bytes.
     const QUAD_ROWS: usize;
+
+    /// Vectors of which [`Several`] are taken at a time: 1, 2 or 4.
+    const SIDE_BY_SIDE: usize = 1;
 
     /// What [`dots`](Self::dots) gives, or nothing of interest.
     type Dots: Simd;
@@ -94,12 +150,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         false
     }
 
-    fn splat(self, x: f32) -> Self::V;
-
     /// # Safety
     /// 16 floats are readable at `from`.
     unsafe fn load(self, from: *const f32) -> Self::V;
-
     /// # Safety
     /// 16 floats are writable at `to`.
     unsafe fn store(self, to: *mut f32, v: Self::V);
@@ -309,34 +362,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         self.read(&lanes)
     }
 
-    fn add(self, a: Self::V, b: Self::V) -> Self::V;
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once where the instruction set has it.
-    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The greater; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
-    fn max(self, bound: Self::V, v: Self::V) -> Self::V;
-    /// The lesser; `v` where they are equal (zeros of both signs too) or `v` is NaN. `bound` is not NaN.
-    fn min(self, bound: Self::V, v: Self::V) -> Self::V;
-    fn abs(self, v: Self::V) -> Self::V;
-    /// The magnitude of `v` with the sign of `sign`.
-    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V;
-    /// `yes` where `a < b`, else `no`, which includes NaN.
-    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
-    /// `yes` where `a == b`, else `no`, which includes NaN.
-    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
-    fn sqrt(self, v: Self::V) -> Self::V;
-    fn floor(self, v: Self::V) -> Self::V;
-    fn ceil(self, v: Self::V) -> Self::V;
-    fn trunc(self, v: Self::V) -> Self::V;
-    /// The nearest integer, ties to even.
-    fn round(self, v: Self::V) -> Self::V;
-    /// `v * 2^n` for integral `n`, if both `v` and the result are normal numbers.
-    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V;
-    /// A positive normal number as (m, n) with `v = m * 2^n`, `n` integral and `m` from sqrt(1/2) to sqrt(2).
-    fn split(self, v: Self::V) -> (Self::V, Self::V);
-
     /// The first 16 floats, or fewer and zeros.
     #[inline(always)]
     fn read(self, from: &[f32]) -> Self::V {
@@ -359,18 +384,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             // SAFETY: there are as many floats as the slice has.
             unsafe { self.store_part(to.as_mut_ptr(), to.len(), v) };
         }
-    }
-
-    /// The greater; NaN where either is.
-    #[inline(always)]
-    fn maximum(self, a: Self::V, b: Self::V) -> Self::V {
-        self.select_equal(a, a, self.max(a, b), a)
-    }
-
-    /// The lesser; NaN where either is.
-    #[inline(always)]
-    fn minimum(self, a: Self::V, b: Self::V) -> Self::V {
-        self.select_equal(a, a, self.min(a, b), a)
     }
 
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! What is done to a product's results while they are in registers or in the first-level cache.
 
 use crate::arch::math;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Arithmetic, Job, LANES, Several, Simd};
 use crate::error::{Error, at_least, span};
-use crate::numbers::Readable;
+use crate::numbers::{Number, Readable};
 use crate::{Engine, Numbers};
 
 /// The steps after a product, in this order: add the bias, add the residual if `residual_first`, apply the activation, add
@@ -71,8 +71,14 @@ impl Activation {
         matches!(self, Self::None | Self::Clamp { .. } | Self::HardSwish)
     }
 
+    /// [`apply`](Self::apply) for results that are rounded to bf16.
     #[inline(always)]
-    pub(crate) fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
+    fn apply_for_bf16<S: Arithmetic>(self, s: S, x: S::V) -> S::V {
+        if self == Activation::GeluErf { math::gelu_for_bf16(s, x) } else { self.apply(s, x) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn apply<S: Arithmetic>(self, s: S, x: S::V) -> S::V {
         let zero = s.splat(0.0);
         match self {
             Activation::None => x,
@@ -99,7 +105,7 @@ impl Activation {
 }
 
 #[inline(always)]
-fn hard_sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+fn hard_sigmoid<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let shifted = s.add(x, s.splat(3.0));
     s.mul(s.min(s.splat(6.0), s.max(s.splat(0.0), shifted)), s.splat(1.0 / 6.0))
 }
@@ -181,21 +187,17 @@ impl Steps {
         s.min(s.splat(self.max), s.max(s.splat(self.min), x))
     }
 
-    /// All steps but the bias, for the sums of `n` neighbouring columns whose residual, if there is one, is at `residual`.
-    ///
-    /// # Safety
-    /// If there is a residual, `n` numbers of it are readable.
+    /// All steps but the bias. Results are for bf16 where that is said.
     #[inline(always)]
-    pub(crate) unsafe fn apply<S: Simd>(&self, s: S, sum: S::V, residual: Readable, n: usize) -> S::V {
-        if self.residual.is_null() {
-            return self.activation.apply(s, sum);
-        }
-        // SAFETY: the caller vouches for it.
-        let residual = unsafe { residual.load(s, n) };
-        if self.residual_first {
-            self.activation.apply(s, s.add(sum, residual))
-        } else {
-            s.add(self.activation.apply(s, sum), residual)
+    fn apply<S: Arithmetic>(&self, s: S, sums: S::V, residual: Option<S::V>, for_bf16: bool) -> S::V {
+        let sums = match residual {
+            Some(residual) if self.residual_first => s.add(sums, residual),
+            _ => sums,
+        };
+        let y = if for_bf16 { self.activation.apply_for_bf16(s, sums) } else { self.activation.apply(s, sums) };
+        match residual {
+            Some(residual) if !self.residual_first => s.add(y, residual),
+            _ => y,
         }
     }
 }
@@ -203,9 +205,12 @@ impl Steps {
 /// The steps after the bias, applied to sums that were just stored.
 pub(crate) struct Finish<'a> {
     pub(crate) steps: &'a Steps,
-    pub(crate) out: *mut f32,
-    pub(crate) out_stride: usize,
-    /// The residual's element for the first of `out`; not read without a residual.
+    pub(crate) sums: *mut f32,
+    /// Floats between rows.
+    pub(crate) stride: usize,
+    /// Where results go as bf16, and the numbers between rows; otherwise they take the place of the sums.
+    pub(crate) rounded: Option<(*mut u16, usize)>,
+    /// The residual's element for the first of the sums; not read without a residual.
     pub(crate) residual: Readable,
     /// Numbers between the residual's rows.
     pub(crate) residual_stride: usize,
@@ -215,10 +220,60 @@ pub(crate) struct Finish<'a> {
 
 impl Finish<'_> {
     /// # Safety
-    /// `rows` rows of `columns` floats are writable at `out` and, if there is a residual, readable at `residual`.
+    /// `rows` rows of `columns` floats are writable at `sums`, and so many numbers where results go and, if there is a
+    /// residual, readable at `residual`; numbers are bf16 only where `S` takes them.
     #[inline(always)]
     pub(crate) unsafe fn run_on<S: Simd>(self, simd: S) {
         simd.vectorize(self);
+    }
+
+    #[inline(always)]
+    fn side_by_side<S: Simd, const N: usize>(self, s: S) {
+        // A copy, as what is behind a reference would be read again after every store.
+        let steps = *self.steps;
+        let (several, panels) = (Several::<S, N>(s), self.columns.div_ceil(LANES));
+        let (mut row, mut panel) = (0, 0);
+        while row < self.rows && panels > 0 {
+            // Row, column and number of columns of each vector; the last one again where there are no more.
+            let mut places = [(row, panel * LANES, 0); N];
+            for i in 0..N {
+                let column = panel * LANES;
+                places[i] = (row, column, (self.columns - column).min(LANES));
+                let is_last = panel + 1 == panels;
+                if is_last && row + 1 == self.rows && i + 1 < N {
+                    continue;
+                }
+                (row, panel) = if is_last { (row + 1, 0) } else { (row, panel + 1) };
+            }
+            let mut sums = [s.splat(0.0); N];
+            let mut residuals = [s.splat(0.0); N];
+            for i in 0..N {
+                let (row, column, n) = places[i];
+                // SAFETY: `run_on` asks for these floats.
+                sums[i] = unsafe { <f32 as Number>::load(s, self.sums.wrapping_add(row * self.stride + column), n) };
+                if !steps.residual.is_null() {
+                    let residual = self.residual.plus(s, row * self.residual_stride + column);
+                    // SAFETY: likewise.
+                    residuals[i] = unsafe { residual.load(s, n) };
+                }
+            }
+            let residuals = (!steps.residual.is_null()).then_some(residuals);
+            let results = steps.apply(several, sums, residuals, S::TAKES_BF16 && self.rounded.is_some());
+            for i in 0..N {
+                let (row, column, n) = places[i];
+                match self.rounded {
+                    Some((to, stride)) if const { S::TAKES_BF16 } => {
+                        // SAFETY: likewise.
+                        unsafe { s.store_bf16(to.wrapping_add(row * stride + column), n, results[i]) };
+                    }
+                    _ => {
+                        let to = self.sums.wrapping_add(row * self.stride + column);
+                        // SAFETY: likewise.
+                        unsafe { <f32 as Number>::store(s, to, n, results[i]) };
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -227,21 +282,10 @@ impl Job for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // A copy, as what is behind a reference would be read again after every store.
-        let steps = *self.steps;
-        for row in 0..self.rows {
-            let out = self.out.wrapping_add(row * self.out_stride);
-            let residual = self.residual.plus(s, row * self.residual_stride);
-            for column in (0..self.columns).step_by(LANES) {
-                let n = (self.columns - column).min(LANES);
-                let (out, residual) = (out.wrapping_add(column), residual.plus(s, column));
-                // SAFETY: `run_on` asks for these floats.
-                let v = unsafe { s.load_part(out, n) };
-                // SAFETY: likewise.
-                let v = unsafe { steps.apply(s, v, residual, n) };
-                // SAFETY: likewise.
-                unsafe { s.store_part(out, n, v) };
-            }
+        match const { S::SIDE_BY_SIDE } {
+            4 => self.side_by_side::<S, 4>(s),
+            2 => self.side_by_side::<S, 2>(s),
+            _ => self.side_by_side::<S, 1>(s),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// AVX2, and FMA and F16C, which every processor with AVX2 has too. With `VNNI`, its code may use AVX-VNNI, products of four
 /// bytes, too.
@@ -103,8 +103,141 @@ unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
     }
 }
 
-impl<const VNNI: bool> Simd for Avx2<VNNI> {
+impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
     type V = [__m256; 2];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        // SAFETY: as for `vectorize`.
+        let half = unsafe { _mm256_set1_ps(x) };
+        [half, half]
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        halves!(_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1]))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        halves!(_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1]))
+    }
+
+    #[inline(always)]
+    fn max(self, bound: Self::V, v: Self::V) -> Self::V {
+        // The instruction returns its second operand when one is NaN.
+        halves!(_mm256_max_ps(bound[0], v[0]), _mm256_max_ps(bound[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn min(self, bound: Self::V, v: Self::V) -> Self::V {
+        halves!(_mm256_min_ps(bound[0], v[0]), _mm256_min_ps(bound[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn abs(self, v: Self::V) -> Self::V {
+        let sign = self.splat(-0.0);
+        halves!(_mm256_andnot_ps(sign[0], v[0]), _mm256_andnot_ps(sign[1], v[1]))
+    }
+
+    #[inline(always)]
+    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V {
+        let mask = self.splat(-0.0);
+        let magnitude = self.abs(v);
+        halves!(
+            _mm256_or_ps(magnitude[0], _mm256_and_ps(mask[0], sign[0])),
+            _mm256_or_ps(magnitude[1], _mm256_and_ps(mask[1], sign[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        halves!(
+            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
+            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
+        halves!(
+            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[0], b[0])),
+            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[1], b[1]))
+        )
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: Self::V) -> Self::V {
+        halves!(_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1]))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn round(self, v: Self::V) -> Self::V {
+        const MODE: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn half(v: __m256, n: __m256) -> __m256 {
+            let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponent))
+        }
+        halves!(half(v[0], n[0]), half(v[1], n[1]))
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn half(v: __m256) -> (__m256, __m256) {
+            let sqrt_half = _mm256_set1_epi32(SQRT_HALF.cast_signed());
+            let steps = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
+            let mantissa = _mm256_and_si256(steps, _mm256_set1_epi32(MANTISSA.cast_signed()));
+            let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(mantissa, sqrt_half));
+            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(steps)))
+        }
+        let [low, high] = halves!(half(v[0]), half(v[1]));
+        ([low.0, high.0], [low.1, high.1])
+    }
+}
+
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type Dots = Self;
 
     const ROWS: usize = 6;
@@ -112,6 +245,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const PIXELS: usize = 6;
     const VECTORS: usize = 8;
     const QUAD_ROWS: usize = if VNNI { 6 } else { 4 };
+    const SIDE_BY_SIDE: usize = 2;
 
     #[inline(always)]
     fn vectorize<J: Job>(self, job: J) -> J::Out {
@@ -244,13 +378,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn splat(self, x: f32) -> Self::V {
-        // SAFETY: as for `vectorize`.
-        let half = unsafe { _mm256_set1_ps(x) };
-        [half, half]
-    }
-
-    #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
         halves!(_mm256_loadu_ps(from), _mm256_loadu_ps(from.wrapping_add(8)))
     }
@@ -296,129 +423,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     unsafe fn widen_f16(self, from: *const u16) -> Self::V {
         let second = from.wrapping_add(8);
         halves!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
-    }
-
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1]))
-    }
-
-    #[inline(always)]
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1]))
-    }
-
-    #[inline(always)]
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1]))
-    }
-
-    #[inline(always)]
-    fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1]))
-    }
-
-    #[inline(always)]
-    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        halves!(_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1]))
-    }
-
-    #[inline(always)]
-    fn max(self, bound: Self::V, v: Self::V) -> Self::V {
-        // The instruction returns its second operand when one is NaN.
-        halves!(_mm256_max_ps(bound[0], v[0]), _mm256_max_ps(bound[1], v[1]))
-    }
-
-    #[inline(always)]
-    fn min(self, bound: Self::V, v: Self::V) -> Self::V {
-        halves!(_mm256_min_ps(bound[0], v[0]), _mm256_min_ps(bound[1], v[1]))
-    }
-
-    #[inline(always)]
-    fn abs(self, v: Self::V) -> Self::V {
-        let sign = self.splat(-0.0);
-        halves!(_mm256_andnot_ps(sign[0], v[0]), _mm256_andnot_ps(sign[1], v[1]))
-    }
-
-    #[inline(always)]
-    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V {
-        let mask = self.splat(-0.0);
-        let magnitude = self.abs(v);
-        halves!(
-            _mm256_or_ps(magnitude[0], _mm256_and_ps(mask[0], sign[0])),
-            _mm256_or_ps(magnitude[1], _mm256_and_ps(mask[1], sign[1]))
-        )
-    }
-
-    #[inline(always)]
-    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        halves!(
-            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
-            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1]))
-        )
-    }
-
-    #[inline(always)]
-    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        halves!(
-            _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[0], b[0])),
-            _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[1], b[1]))
-        )
-    }
-
-    #[inline(always)]
-    fn sqrt(self, v: Self::V) -> Self::V {
-        halves!(_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1]))
-    }
-
-    #[inline(always)]
-    fn floor(self, v: Self::V) -> Self::V {
-        const MODE: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
-    }
-
-    #[inline(always)]
-    fn ceil(self, v: Self::V) -> Self::V {
-        const MODE: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
-    }
-
-    #[inline(always)]
-    fn trunc(self, v: Self::V) -> Self::V {
-        const MODE: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
-    }
-
-    #[inline(always)]
-    fn round(self, v: Self::V) -> Self::V {
-        const MODE: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
-    }
-
-    #[inline(always)]
-    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V {
-        #[target_feature(enable = "avx2")]
-        #[inline]
-        fn half(v: __m256, n: __m256) -> __m256 {
-            let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
-            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponent))
-        }
-        halves!(half(v[0], n[0]), half(v[1], n[1]))
-    }
-
-    #[inline(always)]
-    fn split(self, v: Self::V) -> (Self::V, Self::V) {
-        #[target_feature(enable = "avx2")]
-        #[inline]
-        fn half(v: __m256) -> (__m256, __m256) {
-            let sqrt_half = _mm256_set1_epi32(SQRT_HALF.cast_signed());
-            let steps = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
-            let mantissa = _mm256_and_si256(steps, _mm256_set1_epi32(MANTISSA.cast_signed()));
-            let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(steps)))
-        }
-        let [low, high] = halves!(half(v[0]), half(v[1]));
-        ([low.0, high.0], [low.1, high.1])
     }
 
     #[inline(always)]

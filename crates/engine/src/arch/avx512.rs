@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{ByteLevels, Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, ByteLevels, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. Code for [`BF16`] or [`VNNI`] may use that
 /// extension too.
@@ -94,8 +94,122 @@ macro_rules! with {
     };
 }
 
-impl<const WITH: u8> Simd for Avx512<WITH> {
+impl<const WITH: u8> Arithmetic for Avx512<WITH> {
     type V = __m512;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        with!(_mm512_set1_ps(x))
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        with!(_mm512_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        with!(_mm512_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, bound: __m512, v: __m512) -> __m512 {
+        // The instruction returns its second operand when one is NaN.
+        with!(_mm512_max_ps(bound, v))
+    }
+
+    #[inline(always)]
+    fn min(self, bound: __m512, v: __m512) -> __m512 {
+        with!(_mm512_min_ps(bound, v))
+    }
+
+    #[inline(always)]
+    fn abs(self, v: __m512) -> __m512 {
+        with!(_mm512_abs_ps(v))
+    }
+
+    #[inline(always)]
+    fn copysign(self, v: __m512, sign: __m512) -> __m512 {
+        let mask = self.splat(-0.0);
+        with!(_mm512_or_ps(_mm512_abs_ps(v), _mm512_and_ps(mask, sign)))
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn select_equal(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: __m512) -> __m512 {
+        with!(_mm512_sqrt_ps(v))
+    }
+
+    #[inline(always)]
+    fn floor(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn ceil(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn trunc(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn round(self, v: __m512) -> __m512 {
+        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
+    }
+
+    #[inline(always)]
+    fn ldexp(self, v: __m512, n: __m512) -> __m512 {
+        with!(_mm512_scalef_ps(v, n))
+    }
+
+    #[inline(always)]
+    fn ldexp_down(self, v: __m512, n: __m512) -> __m512 {
+        self.ldexp(v, n)
+    }
+
+    #[inline(always)]
+    fn split(self, v: __m512) -> (__m512, __m512) {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn split(v: __m512) -> (__m512, __m512) {
+            let sqrt_half = _mm512_set1_epi32(SQRT_HALF.cast_signed());
+            let steps = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
+            let mantissa = _mm512_and_si512(steps, _mm512_set1_epi32(MANTISSA.cast_signed()));
+            let mantissa = _mm512_castsi512_ps(_mm512_add_epi32(mantissa, sqrt_half));
+            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(steps)))
+        }
+        with!(split(v))
+    }
+}
+
+impl<const WITH: u8> Simd for Avx512<WITH> {
     type Dots = Avx512<BF16>;
 
     const ROWS: usize = 14;
@@ -103,6 +217,7 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     const PIXELS: usize = 6;
     const VECTORS: usize = 32;
     const QUAD_ROWS: usize = if WITH == VNNI { 14 } else { 12 };
+    const SIDE_BY_SIDE: usize = 4;
     const MAY_DOT: bool = true;
     const TAKES_BF16: bool = WITH == BF16;
 
@@ -117,11 +232,6 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
             // SAFETY: an `Avx512` exists only where the processor has AVX-512.
             _ => unsafe { enter(Avx512 { dots, quads }, job) },
         }
-    }
-
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m512 {
-        with!(_mm512_set1_ps(x))
     }
 
     #[inline(always)]
@@ -368,113 +478,6 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
         } else {
             super::dot_portably(self, a, b, sum)
         }
-    }
-
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_add_ps(a, b))
-    }
-
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_sub_ps(a, b))
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_mul_ps(a, b))
-    }
-
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_div_ps(a, b))
-    }
-
-    #[inline(always)]
-    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        with!(_mm512_fmadd_ps(a, b, c))
-    }
-
-    #[inline(always)]
-    fn max(self, bound: __m512, v: __m512) -> __m512 {
-        // The instruction returns its second operand when one is NaN.
-        with!(_mm512_max_ps(bound, v))
-    }
-
-    #[inline(always)]
-    fn min(self, bound: __m512, v: __m512) -> __m512 {
-        with!(_mm512_min_ps(bound, v))
-    }
-
-    #[inline(always)]
-    fn abs(self, v: __m512) -> __m512 {
-        with!(_mm512_abs_ps(v))
-    }
-
-    #[inline(always)]
-    fn copysign(self, v: __m512, sign: __m512) -> __m512 {
-        let mask = self.splat(-0.0);
-        with!(_mm512_or_ps(_mm512_abs_ps(v), _mm512_and_ps(mask, sign)))
-    }
-
-    #[inline(always)]
-    fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
-        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
-    }
-
-    #[inline(always)]
-    fn select_equal(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
-        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), no, yes))
-    }
-
-    #[inline(always)]
-    fn sqrt(self, v: __m512) -> __m512 {
-        with!(_mm512_sqrt_ps(v))
-    }
-
-    #[inline(always)]
-    fn floor(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(v))
-    }
-
-    #[inline(always)]
-    fn ceil(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(v))
-    }
-
-    #[inline(always)]
-    fn trunc(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(v))
-    }
-
-    #[inline(always)]
-    fn round(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
-    }
-
-    #[inline(always)]
-    fn ldexp(self, v: __m512, n: __m512) -> __m512 {
-        #[target_feature(enable = "avx512f")]
-        #[inline]
-        fn ldexp(v: __m512, n: __m512) -> __m512 {
-            let exponent = _mm512_slli_epi32::<23>(_mm512_cvtps_epi32(n));
-            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), exponent))
-        }
-        with!(ldexp(v, n))
-    }
-
-    #[inline(always)]
-    fn split(self, v: __m512) -> (__m512, __m512) {
-        #[target_feature(enable = "avx512f")]
-        #[inline]
-        fn split(v: __m512) -> (__m512, __m512) {
-            let sqrt_half = _mm512_set1_epi32(SQRT_HALF.cast_signed());
-            let steps = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
-            let mantissa = _mm512_and_si512(steps, _mm512_set1_epi32(MANTISSA.cast_signed()));
-            let mantissa = _mm512_castsi512_ps(_mm512_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(steps)))
-        }
-        with!(split(v))
     }
 
     #[inline(always)]

@@ -3,11 +3,11 @@
 //!
 //! NaN gives NaN everywhere.
 
-use super::{LANES, Simd};
+use super::{Arithmetic, LANES, Simd};
 
 /// Horner's rule: `c[0] + x * (c[1] + x * …)`.
 #[inline(always)]
-fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
+fn polynomial<S: Arithmetic, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
     let mut sum = s.splat(c[N - 1]);
     for i in (0..N - 1).rev() {
         sum = s.fma(sum, x, s.splat(c[i]));
@@ -17,7 +17,7 @@ fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, c: [f32; N]) -> S::V {
 
 /// The integer nearest to `x`, ties to even, for |x| below 2^22.
 #[inline(always)]
-fn round<S: Simd>(s: S, x: S::V) -> S::V {
+fn round<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let shift = s.splat(12_582_912.0); // 1.5 * 2^23: the sum has no bits left for fractions.
     s.sub(s.add(x, shift), shift)
 }
@@ -32,7 +32,7 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 
 /// (n, r) with `x = n ln 2 + r`, n integral and r of half of ln 2 at most.
 #[inline(always)]
-fn reduce<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
+fn reduce<S: Arithmetic>(s: S, x: S::V) -> (S::V, S::V) {
     let n = round(s, s.mul(x, s.splat(core::f32::consts::LOG2_E)));
     let r = s.fma(n, s.splat(-LN_2_HIGH), x);
     (n, s.fma(n, s.splat(-LN_2_LOW), r))
@@ -40,7 +40,7 @@ fn reduce<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
 
 /// e to the power of `x`, from [`LEAST`] to [`GREATEST`].
 #[inline(always)]
-fn power<S: Simd>(s: S, x: S::V) -> S::V {
+fn power<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let (n, r) = reduce(s, x);
     let p = polynomial(s, r, [EXP_0, EXP_1, EXP_2, EXP_3, EXP_4]);
     s.ldexp(s.add(s.fma(s.mul(r, r), p, r), s.splat(1.0)), n)
@@ -48,7 +48,7 @@ fn power<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// e to the power of `x`. Error: 2 ULP. Results below the least normal number are 0.
 #[inline(always)]
-pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn exp<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let scaled = power(s, s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x)));
     let scaled = s.select_less(x, s.splat(LEAST), s.splat(0.0), scaled);
     s.select_less(s.splat(GREATEST), x, s.splat(f32::INFINITY), scaled)
@@ -56,14 +56,14 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// 1 / (1 + exp(-x)). Error: 4 ULP; 0 where the exact result is below 2^-126.
 #[inline(always)]
-pub(crate) fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn sigmoid<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let one = s.splat(1.0);
     s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x))))
 }
 
 /// The hyperbolic tangent. Error: 2 ULP.
 #[inline(always)]
-pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn tanh<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let magnitude = s.abs(x);
     let square = s.mul(x, x);
     let p = polynomial(s, square, [TANH_0, TANH_1, TANH_2, TANH_3, TANH_4]);
@@ -77,7 +77,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// The error function. Error: 2 ULP.
 #[inline(always)]
-pub(crate) fn erf<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn erf<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let magnitude = s.abs(x);
     let p = polynomial(s, s.mul(x, x), [ERF_0, ERF_1, ERF_2, ERF_3, ERF_4, ERF_5]);
     let small = s.fma(p, x, x);
@@ -91,19 +91,43 @@ pub(crate) fn erf<S: Simd>(s: S, x: S::V) -> S::V {
 /// `x` times the probability that a normally distributed number is below it. Error: 2^-23 (2 |y| + 1). Of -inf it is NaN,
 /// as with PyTorch.
 #[inline(always)]
-pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
-    // Beyond a magnitude t are exp(t P(t)) / 2 of the numbers, and none to speak of beyond 8.
-    let (zero, most) = (s.splat(0.0), s.splat(8.0));
+pub(crate) fn gelu<S: Arithmetic>(s: S, x: S::V) -> S::V {
+    gelu_by(s, x, GELU, EXP2)
+}
+
+/// [`gelu`] for results that are rounded to bf16. Error: 2^-12 |y| + 2^-23.
+#[inline(always)]
+pub(crate) fn gelu_for_bf16<S: Arithmetic>(s: S, x: S::V) -> S::V {
+    gelu_by(s, x, GELU_FOR_BF16, EXP2_FOR_BF16)
+}
+
+/// Of the numbers, 2^(t P(t) - 1) are beyond a magnitude t, and none to speak of beyond 8.
+#[inline(always)]
+fn gelu_by<S: Arithmetic, const P: usize, const E: usize>(s: S, x: S::V, p: [f32; P], exp2: [f32; E]) -> S::V {
+    let (zero, one, most) = (s.splat(0.0), s.splat(1.0), s.splat(8.0));
     let t = s.min(most, s.abs(x));
-    let p = polynomial(s, t, [GELU_0, GELU_1, GELU_2, GELU_3, GELU_4, GELU_5, GELU_6, GELU_7, GELU_8]);
-    let beyond = s.mul(power(s, s.mul(t, p)), s.splat(0.5));
-    let beyond = s.select_less(t, most, beyond, zero);
-    s.mul(x, s.select_less(x, zero, beyond, s.sub(s.splat(1.0), beyond)))
+    let exponent = s.fma(t, polynomial(s, t, p), s.splat(-1.0));
+    let beyond = s.select_less(t, most, power_of_two(s, exponent, exp2), zero);
+    s.mul(x, s.select_less(x, zero, beyond, s.sub(one, beyond)))
+}
+
+/// 2 to the power of `x`, from -200 to 0.
+#[inline(always)]
+fn power_of_two<S: Arithmetic, const E: usize>(s: S, x: S::V, coefficients: [f32; E]) -> S::V {
+    let n = round(s, x);
+    let r = s.sub(x, n);
+    s.ldexp_down(s.fma(r, polynomial(s, r, coefficients), s.splat(1.0)), n)
+}
+
+/// 2 to the power of `x`, 0 at most. Error: 2 ULP; 0 where the result is below the least normal number.
+#[inline(always)]
+pub(crate) fn exp2_down<S: Arithmetic>(s: S, x: S::V) -> S::V {
+    power_of_two(s, s.max(s.splat(-200.0), x), EXP2)
 }
 
 /// exp(x) - 1. Error: 3 ULP; -1 where exp(x) is below 2^-126.
 #[inline(always)]
-pub(crate) fn expm1<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn expm1<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let bounded = s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x));
     let (n, r) = reduce(s, bounded);
     // exp(r) - 1, which 2^n - 1 completes to 2^n exp(r) - 1. As n may be 128, half of all that.
@@ -116,7 +140,7 @@ pub(crate) fn expm1<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// The natural logarithm. Error: 2 ULP. Of 0 it is -inf, of negative numbers NaN.
 #[inline(always)]
-pub(crate) fn log<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn log<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let (zero, infinity) = (s.splat(0.0), s.splat(f32::INFINITY));
     let least = s.splat(f32::MIN_POSITIVE);
     let normal = s.select_less(x, least, s.mul(x, s.splat(8_388_608.0)), x);
@@ -136,7 +160,7 @@ pub(crate) fn log<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// log(1 + x). Error: 3 ULP.
 #[inline(always)]
-pub(crate) fn log1p<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn log1p<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let one = s.splat(1.0);
     let u = s.add(one, x);
     // What rounding took from 1 + x, to the first order.
@@ -167,7 +191,7 @@ const MOST_RADIANS: f32 = 8192.0;
 
 /// sin(x + quarters * pi / 2) for |x| up to [`MOST_RADIANS`].
 #[inline(always)]
-fn wave<S: Simd>(s: S, x: S::V, quarters: S::V) -> S::V {
+fn wave<S: Arithmetic>(s: S, x: S::V, quarters: S::V) -> S::V {
     let n = round(s, s.mul(x, s.splat(core::f32::consts::FRAC_2_PI)));
     // pi / 2 in four parts, the first three of 11 bits, so that their products with n are exact.
     let r = s.fma(n, s.splat(-1.570_312_5), x);
@@ -233,15 +257,21 @@ const ERFC_3: f32 = 2.3762075e-2;
 const ERFC_4: f32 = -3.642465e-3;
 const ERFC_5: f32 = 3.228054e-4;
 const ERFC_6: f32 = -1.1231466e-5;
-const GELU_0: f32 = -7.978896e-1;
-const GELU_1: f32 = -3.1826663e-1;
-const GELU_2: f32 = -3.6474958e-2;
-const GELU_3: f32 = 5.0081066e-3;
-const GELU_4: f32 = -1.6819952e-4;
-const GELU_5: f32 = -1.0618367e-4;
-const GELU_6: f32 = 2.540876e-5;
-const GELU_7: f32 = -2.5196284e-6;
-const GELU_8: f32 = 9.637401e-8;
+/// (2^r - 1) / r for |r| up to 1/2.
+const EXP2: [f32; 5] = [6.9314688e-1, 2.4022223e-1, 5.5507999e-2, 9.6723679e-3, 1.3253463e-3];
+const EXP2_FOR_BF16: [f32; 3] = [6.9328272e-1, 2.4221104e-1, 5.5009697e-2];
+const GELU: [f32; 9] = [
+    -1.1511114e+0,
+    -4.5916170e-1,
+    -5.2622240e-2,
+    7.2251707e-3,
+    -2.4266061e-4,
+    -1.5319066e-4,
+    3.6657093e-5,
+    -3.6350555e-6,
+    1.3903831e-7,
+];
+const GELU_FOR_BF16: [f32; 5] = [-1.1503266e+0, -4.6181750e-1, -4.9911488e-2, 6.3258526e-3, -3.7222751e-4];
 const LOG_0: f32 = 3.333333e-1;
 const LOG_1: f32 = -2.5000823e-1;
 const LOG_2: f32 = 2.0001227e-1;
@@ -270,6 +300,8 @@ mod tests {
         Tanh,
         Erf,
         Gelu,
+        GeluForBf16,
+        Exp2Down,
     }
 
     struct Apply<'a>(Function, &'a mut [f32; LANES]);
@@ -287,6 +319,8 @@ mod tests {
                 Function::Tanh => super::tanh(s, x),
                 Function::Erf => super::erf(s, x),
                 Function::Gelu => super::gelu(s, x),
+                Function::GeluForBf16 => super::gelu_for_bf16(s, x),
+                Function::Exp2Down => super::exp2_down(s, x),
             };
             // SAFETY: as above.
             unsafe { s.store(self.1.as_mut_ptr(), y) };
@@ -307,11 +341,12 @@ mod tests {
 
     #[test]
     fn functions_keep_their_bounds() {
-        let cases: [(Function, fn(f64) -> f64, f64); 4] = [
+        let cases: [(Function, fn(f64) -> f64, f64); 5] = [
             (Function::Exp, f64::exp, 2.0),
             (Function::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 4.0),
             (Function::Tanh, f64::tanh, 2.0),
             (Function::Erf, libm::erf, 2.0),
+            (Function::Exp2Down, |x| if x <= 0.0 { x.exp2() } else { f64::NAN }, 2.0),
         ];
         for level in Isa::available().filter_map(Level::of) {
             for (function, exact, bound) in cases {
@@ -322,10 +357,12 @@ mod tests {
                     let mut lanes = inputs;
                     level.run(Apply(function, &mut lanes));
                     for (x, got) in inputs.into_iter().zip(lanes) {
-                        let error = if x.is_nan() {
-                            f64::from(u8::from(!got.is_nan())) * 1e9
-                        } else {
-                            ulp(got, exact(f64::from(x)))
+                        let exact = exact(f64::from(x));
+                        let error = match (x.is_nan(), exact.is_nan()) {
+                            (true, _) => f64::from(u8::from(!got.is_nan())) * 1e9,
+                            // Not a number that the function is for.
+                            (false, true) => 0.0,
+                            (false, false) => ulp(got, exact),
                         };
                         if error > worst.0 {
                             worst = (error, x);
@@ -345,20 +382,26 @@ mod tests {
                 let inputs: [f32; LANES] = core::array::from_fn(|lane| (start + lane as i32) as f32 / 16_000.0);
                 let mut lanes = inputs;
                 level.run(Apply(Function::Gelu, &mut lanes));
-                for (x, got) in inputs.into_iter().zip(lanes) {
+                let mut brief = inputs;
+                level.run(Apply(Function::GeluForBf16, &mut brief));
+                for ((x, got), brief) in inputs.into_iter().zip(lanes).zip(brief) {
                     let x = f64::from(x);
                     let exact = 0.5 * x * libm::erfc(-x * core::f64::consts::FRAC_1_SQRT_2);
                     let bound = 2f64.powi(-23) * (2.0 * exact.abs() + 1.0);
                     assert!((f64::from(got) - exact).abs() <= bound, "{level:?}: gelu({x}) is {exact}, not {got}");
+                    let bound = 2f64.powi(-12) * exact.abs() + 2f64.powi(-23);
+                    assert!((f64::from(brief) - exact).abs() <= bound, "{level:?}: gelu({x}) is {exact}, not {brief}");
                 }
             }
-            let mut special = [0.0; LANES];
-            special[..3].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN]);
-            level.run(Apply(Function::Gelu, &mut special));
-            assert!(
-                special[0].is_nan() && special[1] == f32::INFINITY && special[2].is_nan(),
-                "{level:?}: {special:?}"
-            );
+            for function in [Function::Gelu, Function::GeluForBf16] {
+                let mut special = [0.0; LANES];
+                special[..3].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN]);
+                level.run(Apply(function, &mut special));
+                assert!(
+                    special[0].is_nan() && special[1] == f32::INFINITY && special[2].is_nan(),
+                    "{level:?}: {special:?}"
+                );
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use core::arch::aarch64::*;
 
 use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// Advanced SIMD, part of every 64-bit Arm target with floating point. Code for [`DOT`] or [`I8MM`] may use that extension
 /// too.
@@ -180,8 +180,55 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
     columns.map(|v| vreinterpretq_f32_f64(v))
 }
 
-impl<const WITH: u8> Simd for Neon<WITH> {
+impl<const WITH: u8> Arithmetic for Neon<WITH> {
     type V = [float32x4_t; 4];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        quarters!(|_i| vdupq_n_f32(x))
+    }
+
+    by_quarters! {
+        add(a, b) => vaddq_f32(a, b);
+        sub(a, b) => vsubq_f32(a, b);
+        mul(a, b) => vmulq_f32(a, b);
+        div(a, b) => vdivq_f32(a, b);
+        fma(a, b, c) => vfmaq_f32(c, a, b);
+        // FMAX takes zero for greater than minus zero, where the other instruction sets return `v`.
+        max(bound, v) => vbslq_f32(vcltq_f32(v, bound), bound, v);
+        min(bound, v) => vbslq_f32(vcgtq_f32(v, bound), bound, v);
+        abs(v) => vabsq_f32(v);
+        copysign(v, sign) => vbslq_f32(vdupq_n_u32(1 << 31), sign, v);
+        select_less(a, b, yes, no) => vbslq_f32(vcltq_f32(a, b), yes, no);
+        select_equal(a, b, yes, no) => vbslq_f32(vceqq_f32(a, b), yes, no);
+        sqrt(v) => vsqrtq_f32(v);
+        floor(v) => vrndmq_f32(v);
+        ceil(v) => vrndpq_f32(v);
+        trunc(v) => vrndq_f32(v);
+        round(v) => vrndnq_f32(v);
+        ldexp(v, n) => {
+            let exponent = vshlq_n_s32::<23>(vcvtnq_s32_f32(n));
+            vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(v), exponent))
+        };
+    }
+
+    #[inline(always)]
+    fn split(self, v: Self::V) -> (Self::V, Self::V) {
+        #[target_feature(enable = "neon")]
+        #[inline]
+        fn quarter(v: float32x4_t) -> (float32x4_t, float32x4_t) {
+            let sqrt_half = vdupq_n_s32(SQRT_HALF.cast_signed());
+            let steps = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
+            let mantissa = vandq_s32(steps, vdupq_n_s32(MANTISSA.cast_signed()));
+            let mantissa = vreinterpretq_f32_s32(vaddq_s32(mantissa, sqrt_half));
+            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(steps)))
+        }
+        let parts = quarters!(|i| quarter(v[i]));
+        (parts.map(|part| part.0), parts.map(|part| part.1))
+    }
+}
+
+impl<const WITH: u8> Simd for Neon<WITH> {
     type Dots = Self;
 
     const ROWS: usize = 6;
@@ -228,11 +275,6 @@ impl<const WITH: u8> Simd for Neon<WITH> {
     nibbles_by_quarters!(low_nibbles, high_nibbles);
 
     #[inline(always)]
-    fn splat(self, x: f32) -> Self::V {
-        quarters!(|_i| vdupq_n_f32(x))
-    }
-
-    #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
         quarters!(|i| vld1q_f32(from.wrapping_add(4 * i)))
     }
@@ -253,42 +295,6 @@ impl<const WITH: u8> Simd for Neon<WITH> {
             let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above));
             vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below)))
         };
-        add(a, b) => vaddq_f32(a, b);
-        sub(a, b) => vsubq_f32(a, b);
-        mul(a, b) => vmulq_f32(a, b);
-        div(a, b) => vdivq_f32(a, b);
-        fma(a, b, c) => vfmaq_f32(c, a, b);
-        // FMAX takes zero for greater than minus zero, where the other instruction sets return `v`.
-        max(bound, v) => vbslq_f32(vcltq_f32(v, bound), bound, v);
-        min(bound, v) => vbslq_f32(vcgtq_f32(v, bound), bound, v);
-        abs(v) => vabsq_f32(v);
-        copysign(v, sign) => vbslq_f32(vdupq_n_u32(1 << 31), sign, v);
-        select_less(a, b, yes, no) => vbslq_f32(vcltq_f32(a, b), yes, no);
-        select_equal(a, b, yes, no) => vbslq_f32(vceqq_f32(a, b), yes, no);
-        sqrt(v) => vsqrtq_f32(v);
-        floor(v) => vrndmq_f32(v);
-        ceil(v) => vrndpq_f32(v);
-        trunc(v) => vrndq_f32(v);
-        round(v) => vrndnq_f32(v);
-        ldexp(v, n) => {
-            let exponent = vshlq_n_s32::<23>(vcvtnq_s32_f32(n));
-            vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(v), exponent))
-        };
-    }
-
-    #[inline(always)]
-    fn split(self, v: Self::V) -> (Self::V, Self::V) {
-        #[target_feature(enable = "neon")]
-        #[inline]
-        fn quarter(v: float32x4_t) -> (float32x4_t, float32x4_t) {
-            let sqrt_half = vdupq_n_s32(SQRT_HALF.cast_signed());
-            let steps = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
-            let mantissa = vandq_s32(steps, vdupq_n_s32(MANTISSA.cast_signed()));
-            let mantissa = vreinterpretq_f32_s32(vaddq_s32(mantissa, sqrt_half));
-            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(steps)))
-        }
-        let parts = quarters!(|i| quarter(v[i]));
-        (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Portable code, which the compiler vectorises as far as the target's baseline allows.
 
-use super::{Job, LANES, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Job, LANES, MANTISSA, SQRT_HALF, Simd};
 
 /// Portable code.
 #[derive(Clone, Copy)]
@@ -35,35 +35,12 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     lanes
 }
 
-impl Simd for Scalar {
+impl Arithmetic for Scalar {
     type V = [f32; LANES];
-    type Dots = Self;
-
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
-
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        enter(self, job)
-    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         [x; LANES]
-    }
-
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for 16 floats.
-        unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for 16 floats.
-        unsafe { to.cast::<[f32; LANES]>().write_unaligned(v) };
     }
 
     #[inline(always)]
@@ -158,6 +135,32 @@ impl Simd for Scalar {
     }
 }
 
+impl Simd for Scalar {
+    type Dots = Self;
+
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
+    const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
+
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        enter(self, job)
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for 16 floats.
+        unsafe { to.cast::<[f32; LANES]>().write_unaligned(v) };
+    }
+}
+
 /// The tile of AVX-512 in portable code, for tests on machines without AVX-512.
 #[cfg(test)]
 #[derive(Clone, Copy)]
@@ -182,37 +185,11 @@ macro_rules! forward {
 }
 
 #[cfg(test)]
-impl Simd for WideScalar {
+impl Arithmetic for WideScalar {
     type V = [f32; LANES];
-    type Dots = Self;
-
-    const ROWS: usize = 14;
-    const PANELS: usize = 2;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
-    const MAY_DOT: bool = true;
-
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        enter(self, job)
-    }
-
-    fn dots(self) -> Option<Self> {
-        Some(self)
-    }
 
     fn splat(self, x: f32) -> Self::V {
         self.0.splat(x)
-    }
-
-    unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for it.
-        unsafe { self.0.load(from) }
-    }
-
-    unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for it.
-        unsafe { self.0.store(to, v) };
     }
 
     forward! {
@@ -237,5 +214,35 @@ impl Simd for WideScalar {
 
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
         self.0.split(v)
+    }
+}
+
+#[cfg(test)]
+impl Simd for WideScalar {
+    type Dots = Self;
+
+    const ROWS: usize = 14;
+    const PANELS: usize = 2;
+    const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
+    const MAY_DOT: bool = true;
+
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        enter(self, job)
+    }
+
+    fn dots(self) -> Option<Self> {
+        Some(self)
+    }
+
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.load(from) }
+    }
+
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.0.store(to, v) };
     }
 }

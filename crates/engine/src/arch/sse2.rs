@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// SSE2, part of every x86-64 target.
 #[derive(Clone, Copy)]
@@ -127,46 +127,15 @@ fn high_nibbles(v: __m128) -> __m128 {
     low_nibbles(_mm_castsi128_ps(_mm_srli_epi16::<4>(_mm_castps_si128(v))))
 }
 
-impl Simd for Sse2 {
+impl Arithmetic for Sse2 {
     type V = [__m128; 4];
-    type Dots = Self;
-
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
-
-    #[inline(always)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        // SAFETY: an `Sse2` exists only where the target has SSE2.
-        unsafe { enter(self, job) }
-    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         quarters!(|_i| _mm_set1_ps(x))
     }
 
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> Self::V {
-        quarters!(|i| _mm_loadu_ps(from.wrapping_add(4 * i)))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: Self::V) {
-        quarters!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
-    }
-
-    bytes_by_quarters!(widen, narrow);
-    nibbles_by_quarters!(low_nibbles, high_nibbles);
-
     by_quarters! {
-        dot4(a, b, sum) => dot4(a, b, sum);
-        floats(v) => _mm_cvtepi32_ps(_mm_castps_si128(v));
-        push_byte(above, below) => {
-            _mm_or_ps(_mm_castsi128_ps(_mm_slli_epi32::<8>(_mm_castps_si128(above))), below)
-        };
         add(a, b) => _mm_add_ps(a, b);
         sub(a, b) => _mm_sub_ps(a, b);
         mul(a, b) => _mm_mul_ps(a, b);
@@ -203,6 +172,43 @@ impl Simd for Sse2 {
         }
         let parts = quarters!(|i| quarter(v[i]));
         (parts.map(|part| part.0), parts.map(|part| part.1))
+    }
+}
+
+impl Simd for Sse2 {
+    type Dots = Self;
+
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
+    const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
+
+    #[inline(always)]
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        // SAFETY: an `Sse2` exists only where the target has SSE2.
+        unsafe { enter(self, job) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        quarters!(|i| _mm_loadu_ps(from.wrapping_add(4 * i)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        quarters!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
+    }
+
+    bytes_by_quarters!(widen, narrow);
+    nibbles_by_quarters!(low_nibbles, high_nibbles);
+
+    by_quarters! {
+        dot4(a, b, sum) => dot4(a, b, sum);
+        floats(v) => _mm_cvtepi32_ps(_mm_castps_si128(v));
+        push_byte(above, below) => {
+            _mm_or_ps(_mm_castsi128_ps(_mm_slli_epi32::<8>(_mm_castps_si128(above))), below)
+        };
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 use core::arch::wasm32::*;
 
 use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
 
 /// `simd128`; if `RELAXED`, `relaxed-simd` too.
 #[derive(Clone, Copy)]
@@ -98,43 +98,15 @@ fn high_nibbles(v: v128) -> v128 {
     i8x16_sub(u8x16_shr(v, 4), u8x16_splat(8))
 }
 
-impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
+impl<const RELAXED: bool> Arithmetic for Wasm<RELAXED> {
     type V = [v128; 4];
-    type Dots = Self;
-
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
-
-    #[inline(never)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        job.run(self)
-    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         quarters!(|_i| f32x4_splat(x))
     }
 
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> Self::V {
-        quarters!(|i| load4(from.wrapping_add(4 * i)))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: Self::V) {
-        quarters!(|i| store4(to.wrapping_add(4 * i), v[i]));
-    }
-
-    bytes_by_quarters!(widen, narrow);
-    nibbles_by_quarters!(low_nibbles, high_nibbles);
-
     by_quarters! {
-        dot4(a, b, sum) => dot4(a, b, sum);
-        floats(v) => f32x4_convert_i32x4(v);
-        push_byte(above, below) => v128_or(i32x4_shl(above, 8), below);
         add(a, b) => f32x4_add(a, b);
         sub(a, b) => f32x4_sub(a, b);
         mul(a, b) => f32x4_mul(a, b);
@@ -168,6 +140,40 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
         };
         let parts = v.map(quarter);
         (parts.map(|part| part.0), parts.map(|part| part.1))
+    }
+}
+
+impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
+    type Dots = Self;
+
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
+    const PIXELS: usize = 4;
+    const VECTORS: usize = 4;
+    const QUAD_ROWS: usize = Self::ROWS;
+
+    #[inline(never)]
+    fn vectorize<J: Job>(self, job: J) -> J::Out {
+        job.run(self)
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        quarters!(|i| load4(from.wrapping_add(4 * i)))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Self::V) {
+        quarters!(|i| store4(to.wrapping_add(4 * i), v[i]));
+    }
+
+    bytes_by_quarters!(widen, narrow);
+    nibbles_by_quarters!(low_nibbles, high_nibbles);
+
+    by_quarters! {
+        dot4(a, b, sum) => dot4(a, b, sum);
+        floats(v) => f32x4_convert_i32x4(v);
+        push_byte(above, below) => v128_or(i32x4_shl(above, 8), below);
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::{Attention, Strides};
 use crate::Tail;
-use crate::arch::{Job, LANES, Simd, math};
+use crate::arch::{Arithmetic, Job, LANES, Several, Simd, math};
 use crate::fold;
 use crate::numbers::{Number, Readable, Writable};
 use crate::product::tile::{Bf16, Factors, Floats, Tile, Upcoming};
@@ -313,7 +313,13 @@ impl<T: Number> Block<'_, T> {
             let max = weigh(s, scores, visible, self.inputs.attention.scale, mask);
             let max = max.max(greatest[i]);
             // Where all scores are -inf, their powers shall be 0.
-            let sum = powers::<T, S>(s, scores, if max == f32::NEG_INFINITY { 0.0 } else { max });
+            let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let powers = Powers { scores, shift, to: weights };
+            let sum = match const { S::SIDE_BY_SIDE } {
+                4 => powers.run::<S, 4>(s),
+                2 => powers.run::<S, 2>(s),
+                _ => powers.run::<S, 1>(s),
+            };
             // A row's result must not show how far the others of its tile see.
             for hidden in (visible.next_multiple_of(LANES)..seen).step_by(LANES) {
                 // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
@@ -528,19 +534,54 @@ fn weigh<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32,
     s.greatest(greatest)
 }
 
-/// Replaces scores by e to the power of what is between them and `shift`, as numbers from the same place on, and returns the
-/// sum.
-#[inline(always)]
-fn powers<T: Number, S: Simd>(s: S, scores: &mut [[f32; LANES]], shift: f32) -> f32 {
-    let (mut sum, shift) = (s.splat(0.0), s.splat(shift));
-    let to = scores.as_mut_ptr().cast::<T>();
-    for i in 0..scores.len() {
-        let power = math::exp(s, s.sub(s.read(&scores[i]), shift));
-        // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have been read.
-        unsafe { T::store(s, to.wrapping_add(i * LANES), LANES, power) };
-        sum = s.add(sum, power);
+/// Replaces scores by e to the power of what is between them and `shift`, the greatest.
+struct Powers<'a, T> {
+    scores: &'a mut [[f32; LANES]],
+    shift: f32,
+    /// Where scores begin; powers are no larger.
+    to: *mut T,
+}
+
+impl<T: Number> Powers<'_, T> {
+    /// Returns the sum.
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, s: S) -> f32 {
+        let Self { scores, shift, to } = self;
+        let mut sums = [s.splat(0.0); N];
+        let (blocks, rest) = scores.as_chunks::<N>();
+        for (i, block) in blocks.iter().enumerate() {
+            let mut powers = sums;
+            for i in 0..N {
+                powers[i] = s.read(&block[i]);
+            }
+            let powers = power(Several::<S, N>(s), powers, shift);
+            for (j, power) in powers.into_iter().enumerate() {
+                // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have
+                // been read.
+                unsafe { T::store(s, to.wrapping_add((i * N + j) * LANES), LANES, power) };
+            }
+            for i in 0..N {
+                sums[i] = s.add(sums[i], powers[i]);
+            }
+        }
+        for (i, rest) in rest.iter().enumerate() {
+            let power = power(s, s.read(rest), shift);
+            // SAFETY: likewise.
+            unsafe { T::store(s, to.wrapping_add((blocks.len() * N + i) * LANES), LANES, power) };
+            sums[0] = s.add(sums[0], power);
+        }
+        let mut sum = sums[0];
+        for i in 1..N {
+            sum = s.add(sum, sums[i]);
+        }
+        s.sum(sum)
     }
-    s.sum(sum)
+}
+
+/// exp(x - shift), where `x` is no greater.
+#[inline(always)]
+fn power<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
+    math::exp2_down(s, s.mul(s.sub(x, s.splat(shift)), s.splat(core::f32::consts::LOG2_E)))
 }
 
 #[inline(always)]

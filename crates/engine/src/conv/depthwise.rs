@@ -174,8 +174,9 @@ impl<T: Number> Block<'_, T> {
                 let at = line * out_w;
                 let finish = Finish {
                     steps,
-                    out: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
-                    out_stride: conv.out_stride,
+                    sums: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
+                    stride: conv.out_stride,
+                    rounded: None,
                     residual: steps.residual.plus(s, at * steps.residual_stride + self.channels.start),
                     residual_stride: steps.residual_stride,
                     rows: out_w,

@@ -517,10 +517,16 @@ impl<F: Form> Job for Outward<'_, F> {
                 continue;
             }
             for y in 0..rows {
-                let (out, residual) = (out.wrapping_add(y * out_line), residual.plus(s, y * residual_line));
-                let (out_stride, residual_stride) = (conv.out_stride, steps.residual_stride);
-                let (rows, columns) = (columns, conv.out_c);
-                let finish = Finish { steps: &steps, out, out_stride, residual, residual_stride, rows, columns };
+                let finish = Finish {
+                    steps: &steps,
+                    sums: out.wrapping_add(y * out_line),
+                    stride: conv.out_stride,
+                    rounded: None,
+                    residual: residual.plus(s, y * residual_line),
+                    residual_stride: steps.residual_stride,
+                    rows: columns,
+                    columns: conv.out_c,
+                };
                 // SAFETY: likewise.
                 unsafe { finish.run_on(s) };
             }

@@ -124,8 +124,9 @@ impl FewRows<'_> {
         let (column, end) = (panels.start * LANES, gemm.n.min(panels.end * LANES));
         let finish = Finish {
             steps,
-            out: c.wrapping_add(column),
-            out_stride: gemm.c_stride,
+            sums: c.wrapping_add(column),
+            stride: gemm.c_stride,
+            rounded: None,
             residual: steps.residual.plus(s, column),
             residual_stride: steps.residual_stride,
             rows: gemm.m,

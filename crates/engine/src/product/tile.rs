@@ -265,8 +265,9 @@ impl<F: Factors> Tile<'_, F> {
         if self.is_last && !self.steps.is_plain && !self.out.is_bf16() {
             let finish = Finish {
                 steps: self.steps,
-                out: self.out.as_floats(),
-                out_stride: self.out_stride,
+                sums: self.out.as_floats(),
+                stride: self.out_stride,
+                rounded: None,
                 residual: self.residual,
                 residual_stride: self.residual_stride,
                 rows: self.rows * self.repeat,
@@ -352,18 +353,18 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
             for (floats, sums) in floats.as_flattened_mut().iter_mut().zip(copy.as_flattened()) {
                 s.write(floats, *sums);
             }
-            let apart = Apart {
+            let finish = Finish {
                 steps: tile.steps,
                 sums: floats.as_mut_ptr().cast(),
-                panels: P,
-                rows: R,
-                columns: tile.columns,
-                out: tile.out,
-                out_stride: tile.out_stride,
+                stride: P * LANES,
+                rounded: Some((tile.out.as_bf16(), tile.out_stride)),
                 residual: tile.residual,
                 residual_stride: tile.residual_stride,
+                rows: R,
+                columns: tile.columns,
             };
-            return s.vectorize(apart);
+            // SAFETY: the tile has so many sums; `run_on` asks for the tile's part of the output and for the residual.
+            return unsafe { finish.run_on(s) };
         }
         let is_plain = tile.is_last && tile.steps.is_plain;
         let has_residual = is_plain && !tile.steps.residual.is_null();
@@ -434,42 +435,6 @@ impl<F: Factors, const R: usize, const P: usize> Fixed<'_, F, R, P> {
             for p in 0..P {
                 // SAFETY: `run_on` asks for the tile's part of the output.
                 unsafe { s.store(out.wrapping_add(r * tile.out_stride + p * LANES), sums[r][p]) };
-            }
-        }
-    }
-}
-
-/// The sums of a tile in memory of its own, which become bf16 after the steps.
-struct Apart<'a> {
-    steps: &'a Steps,
-    /// `[rows][panels][16]`
-    sums: *mut f32,
-    panels: usize,
-    rows: usize,
-    columns: usize,
-    out: Writable,
-    out_stride: usize,
-    residual: Readable,
-    residual_stride: usize,
-}
-
-impl Job for Apart<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { steps, sums, panels, rows, columns, out, out_stride, residual, residual_stride } = self;
-        let stride = panels * LANES;
-        let finish = Finish { steps, out: sums, out_stride: stride, residual, residual_stride, rows, columns };
-        // SAFETY: the tile has so many sums; `Tile::run_on` asks for the residual.
-        unsafe { finish.run_on(s) };
-        for row in 0..rows {
-            for column in (0..columns).step_by(LANES) {
-                // SAFETY: likewise.
-                let v = unsafe { s.load(sums.wrapping_add(row * stride + column)) };
-                let out = out.plus(s, row * out_stride + column);
-                // SAFETY: `Tile::run_on` asks for the tile's part of the output.
-                unsafe { out.store(s, (columns - column).min(LANES), v) };
             }
         }
     }
