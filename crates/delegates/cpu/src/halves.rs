@@ -109,14 +109,16 @@ impl<'p> Choice<'p> {
         changed
     }
 
-    /// Queries, keys and values are of one type, which is multiplied as it is.
+    /// Queries, keys and values are of one type, which is multiplied as it is: it has no weights of bf16 that would say that
+    /// floats may be rounded.
     fn attention(&mut self, step: &Attention) -> bool {
         let inputs = [step.q, step.k, step.v];
         let size = |size: Size| match size {
             Size::Fixed(size) => usize::try_from(size).ok(),
             Size::Computed(_) => None,
         };
-        let mut changed = step.mask.is_some_and(|mask| self.refuse(mask));
+        let mut changed = inputs.iter().fold(false, |changed, input| self.read(*input) | changed);
+        changed |= step.mask.is_some_and(|mask| self.refuse(mask));
         if !size(step.depth).is_some_and(attends_bf16) || !inputs.iter().all(|input| self.may(*input)) {
             changed |= inputs.iter().fold(false, |changed, input| self.refuse(*input) | changed);
         }
@@ -254,6 +256,37 @@ mod tests {
     fn what_others_read_is_floats() {
         let softmax = Step::Softmax { x: 2, y: 3, log: false };
         assert_eq!(chosen(4, vec![product(1, 2, None), softmax]), [1]);
+    }
+
+    fn attention(q: TensorId, y: TensorId, keys: u64) -> Step {
+        let (one, none) = (Size::Fixed(1), [Size::Fixed(0); 3]);
+        Step::Attention(Attention {
+            q,
+            k: 1,
+            v: 1,
+            mask: None,
+            y,
+            batch: one,
+            heads: one,
+            groups: one,
+            rows: Size::Fixed(100),
+            keys: Size::Fixed(keys),
+            depth: Size::Fixed(64),
+            value_depth: Size::Fixed(64),
+            scale: 1.0,
+            causal: false,
+            strides: [none; 4],
+        })
+    }
+
+    #[test]
+    fn attention_takes_what_products_give() {
+        let first = |step| chosen(5, vec![product(2, 1, None), step, product(3, 4, None)]);
+        assert_eq!(first(attention(1, 3, 100)), [1, 2, 3, 4]);
+        assert_eq!(first(attention(1, 3, 1000)), [1, 2, 4]);
+        // A query that no product gives.
+        let steps = vec![product(2, 1, None), normalised(2, 3), attention(3, 4, 100)];
+        assert_eq!(chosen(5, steps), []);
     }
 
     #[test]
