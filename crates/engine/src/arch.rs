@@ -24,7 +24,7 @@ mod wasm;
 
 use crate::Isa;
 use crate::convert::{from_bf16, from_f16, to_bf16};
-pub(crate) use several::Several;
+pub(crate) use several::{Function, Several};
 
 /// Lanes of a vector, and columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;

@@ -7,6 +7,12 @@ use super::Arithmetic;
 #[derive(Clone, Copy)]
 pub(crate) struct Several<S, const N: usize>(pub(crate) S);
 
+/// A function of a vector, or of several at a time.
+pub(crate) trait Function: Copy {
+    /// Must be `#[inline(always)]`.
+    fn of<S: Arithmetic>(self, s: S, x: S::V) -> S::V;
+}
+
 /// Methods from vectors to a vector.
 macro_rules! each {
     ($($method:ident($($v:ident),+);)+) => {$(
