@@ -128,7 +128,7 @@ impl<T: Number> Job for Task<'_, T> {
         for head in 0..heads {
             for row in rows.clone() {
                 let sum = sums[head * attention.rows + row];
-                let y = inputs.result(y, group * heads + head, row);
+                let y = inputs.result(&y, group * heads + head, row);
                 if attention.keys == 0 || sum == 0.0 {
                     y.fill(0.0);
                 } else {
@@ -174,7 +174,7 @@ impl<'a, T: Number> Inputs<'a, T> {
     }
 
     #[inline(always)]
-    fn result<U>(&self, y: Output<'a, U>, head: usize, row: usize) -> &'a mut [U] {
+    fn result<U>(&self, y: &Output<'a, U>, head: usize, row: usize) -> &'a mut [U] {
         let at = self.at(self.attention.y, head, row);
         // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds one
         // such slice at a time.
@@ -183,8 +183,8 @@ impl<'a, T: Number> Inputs<'a, T> {
 
     fn zero(&self, head: usize, row: usize) {
         match self.y {
-            Results::Floats(y) => self.result(y, head, row).fill(0.0),
-            Results::Bf16(y) => self.result(y, head, row).fill(0),
+            Results::Floats(y) => self.result(&y, head, row).fill(0.0),
+            Results::Bf16(y) => self.result(&y, head, row).fill(0),
         }
     }
 }
@@ -331,7 +331,7 @@ impl<T: Number> Block<'_, T> {
                 let less = s.lanes(math::exp(s, s.splat(greatest[i] - max)))[0];
                 sums[i] = sums[i] * less + sum;
                 if let Results::Floats(y) = self.inputs.y {
-                    fold::scale(s, self.inputs.result(y, head, row + i), less);
+                    fold::scale(s, self.inputs.result(&y, head, row + i), less);
                 }
             }
             greatest[i] = max;
@@ -339,7 +339,7 @@ impl<T: Number> Block<'_, T> {
         if is_packed {
             self.apply(s, head, row, sums, seen);
         } else if let Results::Floats(y) = self.inputs.y {
-            let y = self.inputs.result(y, head, row);
+            let y = self.inputs.result(&y, head, row);
             if self.first == 0 {
                 y.fill(0.0);
             }
@@ -398,7 +398,7 @@ impl<T: Number> Block<'_, T> {
                     // SAFETY: likewise, and there are so many floats.
                     unsafe { product.run::<T, S>(s, whole, columns, out, 2 * LANES, true) };
                     for (i, (floats, sum)) in floats.iter().zip(sums).enumerate() {
-                        let to = &mut self.inputs.result(y, head, row + i)[first..][..columns];
+                        let to = &mut self.inputs.result(&y, head, row + i)[first..][..columns];
                         if *sum == 0.0 {
                             to.fill(0);
                             continue;
@@ -588,8 +588,10 @@ fn power<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
 fn dot<T: Number, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
     let mut sum = s.splat(0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        // SAFETY: the slices have so many.
-        let (a, b) = unsafe { (T::load(s, a.as_ptr(), a.len()), T::load(s, b.as_ptr(), b.len())) };
+        // SAFETY: the slice has so many.
+        let a = unsafe { T::load(s, a.as_ptr(), a.len()) };
+        // SAFETY: likewise.
+        let b = unsafe { T::load(s, b.as_ptr(), b.len()) };
         sum = s.fma(a, b, sum);
     }
     s.sum(sum)
