@@ -5,6 +5,7 @@
 //! with the values. The results of a row are in proportion to the greatest of its scores so far; when a block has a
 //! greater one, they are scaled down to it.
 
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::{Attention, Strides};
@@ -302,24 +303,24 @@ impl<T: Number> Block<'_, T> {
         for i in 0..rows {
             let visible = self.seen(row + i).min(seen);
             let scores = &mut self.scores[i * self.stride..][..self.stride];
-            let weights = scores.as_mut_ptr().cast::<T>();
-            let (scores, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+            let (vectors, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
             let mask = self
                 .inputs
                 .attention
                 .mask
                 .zip(self.inputs.mask)
                 .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row + i) + self.first..][..visible]);
-            let max = weigh(s, scores, visible, self.inputs.attention.scale, mask);
+            let max = weigh(s, vectors, visible, self.inputs.attention.scale, mask);
             let max = max.max(greatest[i]);
             // Where all scores are -inf, their powers shall be 0.
             let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let powers = Powers { scores, shift, to: weights };
+            let powers = Powers { scores: vectors, shift, to: PhantomData::<T> };
             let sum = match const { S::SIDE_BY_SIDE } {
                 4 => powers.run::<S, 4>(s),
                 2 => powers.run::<S, 2>(s),
                 _ => powers.run::<S, 1>(s),
             };
+            let weights = scores.as_mut_ptr().cast::<T>();
             // A row's result must not show how far the others of its tile see.
             for hidden in (visible.next_multiple_of(LANES)..seen).step_by(LANES) {
                 // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
@@ -534,40 +535,41 @@ fn weigh<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32,
     s.greatest(greatest)
 }
 
-/// Replaces scores by e to the power of what is between them and `shift`, the greatest.
+/// Replaces scores by e to the power of what is between them and `shift`, the greatest, as numbers of type `T` from the same
+/// place on.
 struct Powers<'a, T> {
     scores: &'a mut [[f32; LANES]],
     shift: f32,
-    /// Where scores begin; powers are no larger.
-    to: *mut T,
+    to: PhantomData<T>,
 }
 
 impl<T: Number> Powers<'_, T> {
     /// Returns the sum.
     #[inline(always)]
     fn run<S: Simd, const N: usize>(self, s: S) -> f32 {
-        let Self { scores, shift, to } = self;
+        let (vectors, from) = (self.scores.len(), self.scores.as_mut_ptr().cast::<f32>());
+        let to = from.cast::<T>();
         let mut sums = [s.splat(0.0); N];
-        let (blocks, rest) = scores.as_chunks::<N>();
-        for (i, block) in blocks.iter().enumerate() {
+        let whole = vectors / N * N;
+        for first in (0..whole).step_by(N) {
             let mut powers = sums;
             for i in 0..N {
-                powers[i] = s.read(&block[i]);
+                // SAFETY: there are so many vectors.
+                powers[i] = unsafe { s.load(from.wrapping_add((first + i) * LANES)) };
             }
-            let powers = power(Several::<S, N>(s), powers, shift);
-            for (j, power) in powers.into_iter().enumerate() {
+            let powers = power(Several::<S, N>(s), powers, self.shift);
+            for i in 0..N {
                 // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have
                 // been read.
-                unsafe { T::store(s, to.wrapping_add((i * N + j) * LANES), LANES, power) };
-            }
-            for i in 0..N {
+                unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, powers[i]) };
                 sums[i] = s.add(sums[i], powers[i]);
             }
         }
-        for (i, rest) in rest.iter().enumerate() {
-            let power = power(s, s.read(rest), shift);
-            // SAFETY: likewise.
-            unsafe { T::store(s, to.wrapping_add((blocks.len() * N + i) * LANES), LANES, power) };
+        for i in whole..vectors {
+            // SAFETY: as above.
+            let power = power(s, unsafe { s.load(from.wrapping_add(i * LANES)) }, self.shift);
+            // SAFETY: as above.
+            unsafe { T::store(s, to.wrapping_add(i * LANES), LANES, power) };
             sums[0] = s.add(sums[0], power);
         }
         let mut sum = sums[0];

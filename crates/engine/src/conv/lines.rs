@@ -124,7 +124,7 @@ impl Rows for Strips<'_> {
 
     fn most_rows(&self) -> usize {
         let Self(Lines(window)) = self;
-        let (out_w, stride) = (window.out_size[2], window.stride[2]);
+        let (out_w, stride) = (window.out_size[2].max(1), window.stride[2]);
         // Each output pixel needs as many pixels of a line as windows are apart, and each piece of a line of the output what
         // the last window has beyond that; there are at most two pieces more than whole lines.
         let over = window.kernel[2].saturating_sub(stride);

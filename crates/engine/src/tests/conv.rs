@@ -91,7 +91,7 @@ fn check(
 }
 
 /// Convolutions over images, with so many rows that there are several blocks of them.
-pub(super) fn first_layers() -> [Conv2d; 8] {
+pub(super) fn first_layers() -> [Conv2d; 9] {
     let layer = |size, out_c, kernel: usize, stride, padding| Conv2d {
         stride: [stride; 2],
         padding: [[padding; 2]; 2],
@@ -108,6 +108,8 @@ pub(super) fn first_layers() -> [Conv2d; 8] {
         layer([1, 64, 160, 3], 40, 16, 16, 0),
         layer([1, 64, 66, 3], 20, 4, 4, 0),
         layer([1, 90, 95, 3], 20, 3, 5, 0),
+        // Nothing, for the window does not fit.
+        layer([1, 2, 2, 3], 20, 3, 5, 0),
     ]
 }
 
