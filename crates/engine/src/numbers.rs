@@ -94,7 +94,7 @@ impl NumbersMut<'_> {
 }
 
 impl Engine {
-    /// Whether products and depthwise convolutions take and give bf16: the processor multiplies pairs of them.
+    /// Whether products, attention and depthwise convolutions take and give bf16: the processor multiplies pairs of them.
     pub fn takes_bf16(&self) -> bool {
         self.isa() == Isa::Avx512Bf16
     }

@@ -113,16 +113,12 @@ impl<'p> Choice<'p> {
     /// floats may be rounded.
     fn attention(&mut self, step: &Attention) -> bool {
         let inputs = [step.q, step.k, step.v];
-        let size = |size: Size| match size {
-            Size::Fixed(size) => usize::try_from(size).ok(),
-            Size::Computed(_) => None,
-        };
         let mut changed = inputs.iter().fold(false, |changed, input| self.read(*input) | changed);
         changed |= step.mask.is_some_and(|mask| self.refuse(mask));
-        if !size(step.depth).is_some_and(attends_bf16) || !inputs.iter().all(|input| self.may(*input)) {
+        if !fixed(step.depth).is_some_and(attends_bf16) || !inputs.iter().all(|input| self.may(*input)) {
             changed |= inputs.iter().fold(false, |changed, input| self.refuse(*input) | changed);
         }
-        if !size(step.keys).is_some_and(attends_to_bf16) || !self.may(step.q) {
+        if !fixed(step.keys).is_some_and(attends_to_bf16) || !self.may(step.q) {
             changed |= self.refuse(step.y);
         }
         changed
@@ -197,10 +193,15 @@ impl<'p> Choice<'p> {
 
     /// The innermost size, if it is fixed.
     fn last(&self, tensor: TensorId) -> Option<usize> {
-        match self.program.tensors.get(tensor as usize)?.dims.last()? {
-            Size::Fixed(size) => usize::try_from(*size).ok(),
-            Size::Computed(_) => None,
-        }
+        fixed(*self.program.tensors.get(tensor as usize)?.dims.last()?)
+    }
+}
+
+/// A size that no run changes.
+fn fixed(size: Size) -> Option<usize> {
+    match size {
+        Size::Fixed(size) => usize::try_from(size).ok(),
+        Size::Computed(_) => None,
     }
 }
 

@@ -38,18 +38,12 @@ fn reduce<S: Arithmetic>(s: S, x: S::V) -> (S::V, S::V) {
     (n, s.fma(n, s.splat(-LN_2_LOW), r))
 }
 
-/// e to the power of `x`, from [`LEAST`] to [`GREATEST`].
-#[inline(always)]
-fn power<S: Arithmetic>(s: S, x: S::V) -> S::V {
-    let (n, r) = reduce(s, x);
-    let p = polynomial(s, r, [EXP_0, EXP_1, EXP_2, EXP_3, EXP_4]);
-    s.ldexp(s.add(s.fma(s.mul(r, r), p, r), s.splat(1.0)), n)
-}
-
 /// e to the power of `x`. Error: 2 ULP. Results below the least normal number are 0.
 #[inline(always)]
 pub(crate) fn exp<S: Arithmetic>(s: S, x: S::V) -> S::V {
-    let scaled = power(s, s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x)));
+    let (n, r) = reduce(s, s.min(s.splat(GREATEST), s.max(s.splat(LEAST), x)));
+    let p = polynomial(s, r, [EXP_0, EXP_1, EXP_2, EXP_3, EXP_4]);
+    let scaled = s.ldexp(s.add(s.fma(s.mul(r, r), p, r), s.splat(1.0)), n);
     let scaled = s.select_less(x, s.splat(LEAST), s.splat(0.0), scaled);
     s.select_less(s.splat(GREATEST), x, s.splat(f32::INFINITY), scaled)
 }

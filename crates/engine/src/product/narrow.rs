@@ -104,8 +104,8 @@ impl<R: Rows> Job for Dotting<'_, R> {
     fn run<S: Simd>(self, s: S) {
         let Self(Narrow { part, product, blocks, panels, pointers, .. }, packed) = self;
         if const { R::IS_BF16 } && !part.depth.is_multiple_of(2) {
-            let panels_of = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_PAIRS * LANES];
-            let mut operands = Spaced { pointers, packed, pairs: panels_of };
+            let pairs = [const { MaybeUninit::uninit() }; MOST_PANELS * MOST_PAIRS * LANES];
+            let mut operands = Spaced { pointers, packed, pairs };
             part.run(s, product, blocks, panels, &mut operands);
             return;
         }

@@ -98,14 +98,13 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
     }
 }
 
-#[test]
-fn agrees_with_f64() {
-    let mut numbers = Numbers(12);
+/// Shapes of models, and `count` random ones.
+fn cases(numbers: &mut Numbers, count: usize, depths: &[usize]) -> Vec<Attention> {
     let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
     cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
-    for _ in 0..80 {
+    for _ in 0..count {
         let heads = numbers.one_of(&[1, 2, 4, 6]);
-        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(&[1, 8, 15, 16, 17, 32, 64, 80]));
+        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(depths));
         a.rows = numbers.one_of(&[1, 2, 5, 13, 15, 17, 33]);
         a.keys = numbers.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
         a.groups = if heads.is_multiple_of(2) && numbers.below(2) == 0 { heads / 2 } else { heads };
@@ -115,7 +114,13 @@ fn agrees_with_f64() {
         }
         cases.push(a);
     }
-    for mut a in cases {
+    cases
+}
+
+#[test]
+fn agrees_with_f64() {
+    let mut numbers = Numbers(12);
+    for mut a in cases(&mut numbers, 80, &[1, 8, 15, 16, 17, 32, 64, 80]) {
         let tensors = random(&mut numbers, &mut a);
         assert_agrees(
             &a,
@@ -136,21 +141,7 @@ fn agrees_with_f64() {
 #[test]
 fn bf16_agrees_with_f64() {
     let mut numbers = Numbers(13);
-    let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
-    cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
-    for _ in 0..60 {
-        let heads = numbers.one_of(&[1, 2, 4]);
-        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(&[2, 8, 14, 16, 32, 64, 80]));
-        a.rows = numbers.one_of(&[1, 2, 13, 15, 17, 33]);
-        a.keys = numbers.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
-        a.groups = if heads.is_multiple_of(2) && numbers.below(2) == 0 { heads / 2 } else { heads };
-        a.causal = numbers.below(3) == 0;
-        if numbers.below(3) == 0 {
-            a.value_depth = numbers.one_of(&[1, 16, 33]);
-        }
-        cases.push(a);
-    }
-    for mut a in cases {
+    for mut a in cases(&mut numbers, 60, &[2, 8, 14, 16, 32, 64, 80]) {
         let mut tensors = random(&mut numbers, &mut a);
         for side in [&mut tensors.q, &mut tensors.k, &mut tensors.v] {
             side.iter_mut().for_each(|x| *x = from_bf16(to_bf16(*x)));
