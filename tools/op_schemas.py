@@ -35,6 +35,7 @@ NAMESPACES = {
     "export": (r"", r"$^"),
     "torchao": (r"::(choose_qparams|quantize|dequantize)", r"float8"),
     "torchvision": (r"", r"backward|cuda"),
+    "transformers": (r"::grouped_mm_fallback", r"backward"),
     "aten": (
         r"",
         r"""(?x)
@@ -44,7 +45,7 @@ NAMESPACES = {
         | ::(q_|int_repr|quantized_|quantize_|dequantize|_dequantize|choose_qparams|_choose_qparams|qscheme|_make_per)
         | ::_?empty_(affine|per_channel|quantized) | ::_(dyn_quant|weight_int|convert_weight|wrapped|mixed_dtypes|cslt|dim[IV])
         | ::_(fw_primal|make_dual|unpack_dual|new_zeros_with|spdiags|spsolve|rowwise|validate|copy_from|has_compatible)
-        | ::_(scaled_mm|scaled_addmm|scaled_grouped|grouped_mm|flash|efficient_attention|triton|cast_|saturate|debug)
+        | ::_(scaled_mm|scaled_addmm|scaled_grouped|flash|efficient_attention|triton|cast_|saturate|debug)
         | ::_(backward|resize_output|record_stream|propagate|sync|foobar|print|philox|to_cpu|pack_padded|pad_packed|version)
         | ::(set_?|set_data|data|record_stream|retain_grad|retains_grad|requires_grad_|output_nr|is_leaf|from_file|smm)($|\.)
         | ::_?(pin_memory|is_pinned|to_dense|fused_moving|to_padded|sspaddmm|hspmm|batch_norm_(elemt|gather|stats|update))
@@ -80,7 +81,8 @@ def overloads():
     import torch
     import torchao.quantization.pt2e.quantize_pt2e
     import torchao.quantization.quant_primitives
-    import torchvision  # noqa: F401  all of these register operators
+    import torchvision
+    import transformers_ops  # noqa: F401  all of these register operators
 
     found = {}
     for name in torch._C._dispatch_get_all_op_names():

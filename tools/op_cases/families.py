@@ -18,6 +18,7 @@ FAMILIES = (
     "prim",
     "quantized",
     "llama",
+    "experts",
     "composites_math",
     "composites_structure",
 )

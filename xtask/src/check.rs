@@ -46,7 +46,8 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-benches", 8),
     ("rushlight-example-backend", 7),
     ("rushlight-example-cortex-m", 7),
-    ("rushlight-fuzz", 7),
+    ("rushlight-example-wasm", 7),
+    ("rushlight-fuzz", 8),
     ("rushlight-loom", 7),
     ("xtask", 7),
 ];

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod command;
+mod fuzz;
 mod sanitize;
 mod setup;
 mod size;
@@ -16,8 +17,14 @@ usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
   check          formatting, clippy, docs, the direction of dependencies, licences
-  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm
-  sanitize       the runtime's tests in Miri and the engine's under the address sanitizer, with a nightly compiler
+  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
+                 zoo, which takes hours, only by its name
+  sanitize [what]
+                 with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
+                 the extension's tests under it, beside torch (all by default)
+  fuzz [target] [seconds|minimise]
+                 libFuzzer with the address sanitizer, with a nightly compiler: all targets for 60 seconds each by default;
+                 minimise keeps what was found in fuzz/seeds
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, cpu (all
                  by default); portable <text> only prints the operators whose line contains the text; cpu <table> makes
@@ -34,6 +41,8 @@ fn main() -> Result<()> {
         ["test", stage] => test::one(stage),
         ["bench", ref what @ ..] => bench::measure(what),
         ["sanitize"] => sanitize::all(),
+        ["sanitize", what] => sanitize::one(what),
+        ["fuzz", ref what @ ..] => fuzz::fuzz(what),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -1,13 +1,27 @@
 //! Tests with compilers that watch every access to memory.
 
-use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
 
-use crate::command::{command, output, run};
+use anyhow::{Context, Result, bail};
 
-/// Both crates with unsafe code, by what fits each.
+use crate::command::{command, output, root, run};
+use crate::setup::{self, venv_python};
+
+/// All code that is unsafe, by what fits each.
 pub fn all() -> Result<()> {
     runtime()?;
-    engine()
+    engine()?;
+    python()
+}
+
+pub fn one(what: &str) -> Result<()> {
+    match what {
+        "runtime" => runtime(),
+        "engine" => engine(),
+        "python" => python(),
+        _ => bail!("unknown part `{what}`: runtime, engine, python"),
+    }
 }
 
 /// The runtime's tests and the corpus on it in Miri, which knows the rules of references, not only those of memory.
@@ -24,13 +38,88 @@ fn runtime() -> Result<()> {
 
 /// The engine's tests under the address sanitizer: Miri has no instructions for vectors as wide.
 fn engine() -> Result<()> {
-    let version = output(&mut command("rustc", &["+nightly", "--version", "--verbose"]))
-        .context("the address sanitizer needs a nightly compiler: rustup toolchain install nightly")?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = nightly_host()?;
     // The target is named so that build scripts run without the sanitizer.
     let mut test = command(
         "cargo",
-        &["+nightly", "test", "--profile", "checked", "-p", "rushlight-engine", "--lib", "--target", host],
+        &["+nightly", "test", "--profile", "checked", "-p", "rushlight-engine", "--lib", "--target", &host],
     );
     run(test.env("RUSTFLAGS", "-Zsanitizer=address"))
+}
+
+/// Tests of the extension that take too long under the sanitizer and only compare numbers, which other tests read and write
+/// in the same ways.
+const WITHOUT_SANITIZER: &[&str] = &["test_quantized_accuracy.py", "test_quantizers.py"];
+
+/// The tests of the Python extension under the address sanitizer, beside torch and NumPy, which are not instrumented: what they
+/// allocate is watched, and what Rust does with it. Python's own allocator is replaced, so that its objects are, too.
+fn python() -> Result<()> {
+    setup::one("python")?;
+    let host = nightly_host()?;
+    let target = "target/asan-python";
+    let mut build =
+        command("cargo", &["+nightly", "build", "--locked", "--manifest-path", "bindings/python/Cargo.toml"]);
+    build.args(["--target-dir", target, "--target", &host]).env("RUSTFLAGS", "-Zsanitizer=address");
+    run(build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only"))?;
+
+    let package = root().join(target).join("package");
+    if package.exists() {
+        fs::remove_dir_all(&package)?;
+    }
+    copy_folder(&root().join("bindings/python/python/rushlight"), &package.join("rushlight"))?;
+    let library = root().join(target).join(&host).join("debug/lib_rushlight.so");
+    fs::copy(library, package.join("rushlight/_rushlight.abi3.so"))?;
+
+    let tests = root().join("bindings/python/tests");
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(&tests)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let stem = name.strip_suffix(".py");
+        let is_test = stem.is_some_and(|stem| stem.starts_with("test_") && stem != "test_plain");
+        if is_test && !WITHOUT_SANITIZER.contains(&name.as_str()) {
+            names.push(tests.join(name).to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    println!("NOT RUN under the sanitizer: {}", WITHOUT_SANITIZER.join(", "));
+
+    // The interpreter knows nothing of the sanitizer, whose library must come first. That of C++ must be there when it
+    // looks for what throws.
+    let preload = format!("{} {}", shared_library("libasan.so")?, shared_library("libstdc++.so.6")?);
+    let mut test = command(venv_python(), &["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
+    test.args(&names).env("PYTHONPATH", &package).env("LD_PRELOAD", preload).env("PYTHONMALLOC", "malloc");
+    // The interpreter leaves much behind; a capsule that claims all memory there is must get an error.
+    run(test.env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1"))
+}
+
+/// The host's name, from the nightly compiler.
+fn nightly_host() -> Result<String> {
+    let version = output(&mut command("rustc", &["+nightly", "--version", "--verbose"]))
+        .context("the address sanitizer needs a nightly compiler: rustup toolchain install nightly")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    Ok(host.to_owned())
+}
+
+/// The file of a shared library that comes with GCC.
+fn shared_library(name: &str) -> Result<String> {
+    let path = output(&mut command("gcc", &[&format!("-print-file-name={name}")]))?;
+    let path = Path::new(path.trim());
+    if !path.is_absolute() {
+        bail!("GCC has no {name}, which the address sanitizer needs");
+    }
+    Ok(path.canonicalize()?.to_string_lossy().into_owned())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            fs::copy(entry.path(), copy)?;
+        }
+    }
+    Ok(())
 }

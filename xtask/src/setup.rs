@@ -14,7 +14,13 @@ const SYSTEM: &[(&str, &str)] = &[
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
 ];
 
-const TARGETS: &[&str] = &["thumbv7em-none-eabihf", "thumbv6m-none-eabi", "aarch64-unknown-linux-gnu", "wasm32-wasip1"];
+const TARGETS: &[&str] = &[
+    "thumbv7em-none-eabihf",
+    "thumbv6m-none-eabi",
+    "aarch64-unknown-linux-gnu",
+    "wasm32-wasip1",
+    "wasm32-unknown-unknown",
+];
 
 pub fn all() -> Result<()> {
     one("cross")?;

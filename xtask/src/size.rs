@@ -10,7 +10,7 @@ use crate::setup;
 const TARGET: &str = "thumbv7em-none-eabihf";
 
 /// What the code and read-only data of the runtime without operators may take, in bytes.
-const LIMIT: u32 = 20 * 1024;
+const LIMIT: u32 = 21 * 1024;
 
 /// Prints the sections of the digits firmware, of the same runtime without operators, and the memory that the firmware
 /// reports. Fails if the runtime without operators has grown beyond its limit.

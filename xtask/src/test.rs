@@ -24,6 +24,9 @@ const STAGES: &[Stage] = &[
     ("wasm", wasm),
 ];
 
+/// Stages that take hours, which only run when they are named.
+const LONG_STAGES: &[Stage] = &[("zoo", zoo)];
+
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
@@ -52,10 +55,11 @@ pub fn all() -> Result<()> {
 }
 
 pub fn one(name: &str) -> Result<()> {
-    match STAGES.iter().find(|(stage, _)| *stage == name) {
+    let stages = || STAGES.iter().chain(LONG_STAGES);
+    match stages().find(|(stage, _)| *stage == name) {
         Some((_, stage)) => stage(),
         None => {
-            let names: Vec<&str> = STAGES.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = stages().map(|(name, _)| *name).collect();
             bail!("unknown stage `{name}`: {}", names.join(", "))
         }
     }
@@ -119,6 +123,72 @@ fn python() -> Result<()> {
 const SMALL_XNNPACK_MODELS: &[&str] =
     &["edsr", "feed_forward", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "wav2letter"];
 
+/// Architectures of the zoo that are small and as different as they can be.
+const FEW_ARCHITECTURES: &[&str] = &[
+    "torchvision.shufflenet_v2_x0_5",
+    "transformers.biogpt",
+    "transformers.blenderbot",
+    "transformers.clap_audio",
+    "transformers.codegen",
+    "transformers.convbert",
+    "transformers.data2vec_audio",
+    "transformers.deberta_v2",
+    "transformers.deepseek_v3",
+    "transformers.gpt_neo",
+    "transformers.lilt",
+    "transformers.mamba",
+    "transformers.mixtral",
+    "transformers.mpt",
+    "transformers.qwen2_moe",
+    "transformers.recurrent_gemma",
+    "transformers.speech_to_text",
+    "transformers.xlm",
+    "transformers.xlnet",
+    "transformers.xmod",
+];
+
+/// A few architectures of the zoo, without what PyTorch's quantizers make of them.
+fn few_architectures() -> Result<()> {
+    let names = FEW_ARCHITECTURES.join(",");
+    let generate = ["tools/models/generate.py", "target/zoo", "--zoo", "--stages", "lower", "--only", &names];
+    run(&mut command(venv_python(), &generate))?;
+    let made = |name: &&&str| root().join("target/zoo").join(name).join("cases.json").exists();
+    if let Some(name) = FEW_ARCHITECTURES.iter().find(|name| !made(name)) {
+        bail!("{name} was not exported: target/zoo/refused says why");
+    }
+    run(tests(&["zoo"]).args(["--", "--ignored"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
+}
+
+/// All architectures of the zoo, a few at a time, as they are large together. With UPDATE_DOCS, their section of
+/// `docs/models.md` is written.
+fn zoo() -> Result<()> {
+    const AT_A_TIME: usize = 8;
+    setup::one("python")?;
+    let listed = output(&mut command(venv_python(), &["tools/models/generate.py", "--zoo", "--list"]))?;
+    let names: Vec<&str> = listed.lines().collect();
+    let mut failed = Vec::new();
+    for part in names.chunks(AT_A_TIME) {
+        let only = part.join(",");
+        run(&mut command(venv_python(), &["tools/models/generate.py", "target/zoo", "--zoo", "--only", &only]))?;
+        let mut test = tests(&["zoo"]);
+        test.args(["--", "--ignored", "--nocapture", "architectures"]).env("RUSHLIGHT_ONLY", &only);
+        if run(&mut test).is_err() {
+            failed.push(only);
+        }
+        for name in part {
+            let folder = root().join("target/zoo").join(name);
+            if folder.exists() {
+                std::fs::remove_dir_all(folder)?;
+            }
+        }
+    }
+    run(tests(&["zoo"]).args(["--", "--ignored", "page"]))?;
+    if !failed.is_empty() {
+        bail!("defects among {}: target/zoo-results says which", failed.join("; "));
+    }
+    Ok(())
+}
+
 /// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
 /// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results.
 fn models() -> Result<()> {
@@ -135,17 +205,20 @@ fn models() -> Result<()> {
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
-    ))
+    ))?;
+    few_architectures()
 }
 
 /// Tests that measure the machine, that need other programs of it, or that take too long.
 const NOT_EMULATED: &[&str] = &[
     "a_pipe_gets_a_plain_table",
+    "disks_are_full",
     "every_case_can_be_computed",
     "limits_and_kernels_are_measured",
     "own_work_does_not_count_as_that_of_others",
     "processes_share_a_folder",
     "steps_are_shown_beside_the_limits",
+    "writers_are_killed_at_any_time",
 ];
 
 /// The Rust tests again, for aarch64: in an emulator where this machine is another one. Tests that start a program read the
@@ -176,13 +249,15 @@ const WASM: &[(&str, &[&str])] = &[
     ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
 ];
 
-/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js.
+/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js; and the whole facade
+/// without a system interface, where programs are loaded, lowered and run.
 fn wasm() -> Result<()> {
     setup::one("cross")?;
     if !exists("node") {
         println!("NOT RUN: all of this stage, which needs Node.js");
         return Ok(());
     }
+    bare_wasm()?;
     // The tests have one thread: while those of one build run, the next is made.
     thread::scope(|scope| {
         let builds: Vec<_> = WASM.iter().map(|build| scope.spawn(|| wasm_tests(build))).collect();
@@ -194,6 +269,18 @@ fn wasm() -> Result<()> {
             Err(_) => bail!("the thread that waits for a build panicked"),
         })
     })
+}
+
+/// Programs that run where there are no files, threads and clock.
+const BARE_WASM: &[&str] = &["add", "mlp", "conv", "softmax"];
+
+fn bare_wasm() -> Result<()> {
+    let target = "wasm32-unknown-unknown";
+    run(&mut command("cargo", &["build", "--quiet", "-p", "rushlight-example-wasm", "--target", target]))?;
+    let module = root().join(format!("target/{target}/debug/rushlight_example_wasm.wasm"));
+    let mut host = command("node", &["tools/wasm.mjs"]);
+    host.arg(module);
+    run(host.args(BARE_WASM.iter().map(|name| format!("tests/corpus/1.5.1/{name}.json"))))
 }
 
 fn wasm_tests((flags, packages): &(&str, &[&str])) -> Result<String> {

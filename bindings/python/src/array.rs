@@ -2,16 +2,19 @@
 
 use std::sync::Mutex;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
 use rushlight::{Input, Value};
 
 use crate::error;
-use crate::ffi::{Array, Exchange};
+use crate::ffi::{Array, Exchange, call};
+use crate::interpreter::in_python;
+use crate::refusal::Refusal;
 use crate::tensor::Tensor;
+use crate::torch;
+use crate::turns::locked;
 
 /// What results are given back as.
 #[derive(Clone)]
@@ -35,28 +38,44 @@ pub enum Argument<'py> {
     None,
 }
 
-/// The last type that offered an exchange API: nearly always the only one.
-static EXCHANGE: Mutex<Option<(Py<PyAny>, Exchange)>> = Mutex::new(None);
+/// A type that offers an exchange API.
+struct Known {
+    class: Py<PyAny>,
+    offered: Offered,
+}
 
-fn exchange_of(class: &Bound<'_, PyAny>) -> Option<Exchange> {
-    let mut known = EXCHANGE.lock().ok()?;
-    if let Some((known_class, api)) = &*known
-        && known_class.as_ptr() == class.as_ptr()
-    {
-        return Some(*api);
-    }
-    let api = Exchange::of_type(class)?;
-    *known = Some((class.clone().unbind(), api));
-    Some(api)
+#[derive(Clone, Copy)]
+struct Offered {
+    api: Exchange,
+    /// True for PyTorch's tensor type and its subclasses.
+    is_torch: bool,
+}
+
+/// The last type that offered an exchange API: nearly always the only one.
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+/// Returns the exchange API of a type if it is the last one that offered one.
+fn known(class: &Bound<'_, PyAny>) -> Option<Offered> {
+    locked(&KNOWN).as_ref().filter(|known| known.class.as_ptr() == class.as_ptr()).map(|known| known.offered)
+}
+
+/// Looks up the exchange API of a type and remembers it. The type's metaclass may run any Python code meanwhile.
+fn offered(class: &Bound<'_, PyAny>) -> PyResult<Option<Offered>> {
+    let Some(api) = Exchange::of_type(class)? else { return Ok(None) };
+    let offered = Offered { api, is_torch: torch::is_tensor_type(class)? };
+    let known = Known { class: class.clone().unbind(), offered };
+    let before = locked(&KNOWN).replace(known);
+    // Dropped without the lock: the type's end may run Python code.
+    drop(before);
+    Ok(Some(offered))
 }
 
 impl<'py> Argument<'py> {
     /// Reads an argument. Sets `kind` if it is an array of a library and the kind is not known yet.
-    pub fn of(object: &Bound<'py, PyAny>, kind: &mut Option<Kind>) -> PyResult<Self> {
-        let py = object.py();
-        if let Some(api) = exchange_of(object.get_type().as_any()) {
-            kind.get_or_insert(Kind::Exchange(api));
-            return Ok(Self::Array(Array::from_exchange(object, api)?));
+    pub fn of(object: &Bound<'py, PyAny>, kind: &mut Option<Kind>) -> Result<Self, Refusal> {
+        let class = object.get_type();
+        if let Some(offered) = known(class.as_any()) {
+            return Self::exchanged(object, offered, kind);
         }
         if let Ok(tensor) = object.cast::<Tensor>() {
             return Ok(Self::Own(tensor.borrow()));
@@ -68,7 +87,8 @@ impl<'py> Argument<'py> {
             return Ok(Self::Bool(value.is_true()));
         }
         if object.cast::<PyInt>().is_ok() {
-            return Ok(Self::Int(object.extract()?));
+            let outside = |_| Refusal::Value("it is outside of the range of 64-bit integers".into());
+            return object.extract().map(Self::Int).map_err(outside);
         }
         if object.cast::<PyFloat>().is_ok() {
             return Ok(Self::Double(object.extract()?));
@@ -76,23 +96,40 @@ impl<'py> Argument<'py> {
         if let Ok(value) = object.cast::<PyString>() {
             return Ok(Self::String(value.to_str()?.to_owned()));
         }
-        if object.get_type().module().is_ok_and(|module| module == "numpy") {
-            kind.get_or_insert(Kind::Numpy);
+        if let Some(offered) = offered(class.as_any())? {
+            return Self::exchanged(object, offered, kind);
         }
-        let buffer = Array::from_buffer(object);
-        if buffer.is_err() && object.hasattr(intern!(py, "__dlpack__"))? {
-            return Ok(Self::Array(Array::from_dlpack(object)?));
+        match class.module() {
+            Ok(module) if module == "numpy" => {
+                kind.get_or_insert(Kind::Numpy);
+            }
+            Ok(module) if module.to_str().is_ok_and(|module| module.starts_with("numpy.ma")) => {
+                return Err(Refusal::Value("its mask would be ignored; call filled(value)".into()));
+            }
+            _ => {}
         }
-        buffer.map(Self::Array).map_err(|reason| {
-            let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
-            let text = format!(
-                "cannot use a {name} as an input: expected a tensor, an array, a buffer, an int, a float, a bool, \
-                 a str or None"
-            );
-            let error = PyTypeError::new_err(text);
-            error.set_cause(py, Some(reason));
-            error
-        })
+        let buffer = match Array::from_buffer(object) {
+            Ok(array) => return Ok(Self::Array(array)),
+            Err(raised @ Refusal::Raised(_)) => return Err(raised),
+            Err(reason) => reason,
+        };
+        if !in_python(|| object.hasattr(intern!(object.py(), "__dlpack__")))? {
+            let text = "expected a tensor, an array, a buffer, an int, a float, a bool, a str or None";
+            return Err(if buffer.is_of_protocol() { Refusal::Type(text.into()) } else { buffer });
+        }
+        match Array::from_dlpack(object) {
+            Ok(array) => Ok(Self::Array(array)),
+            // The buffer's error says more than why another protocol failed, too.
+            Err(Refusal::Protocol(..)) if !buffer.is_of_protocol() => Err(buffer),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    fn exchanged(object: &Bound<'py, PyAny>, offered: Offered, kind: &mut Option<Kind>) -> Result<Self, Refusal> {
+        let Offered { api, is_torch } = offered;
+        kind.get_or_insert(Kind::Exchange(api));
+        let array = if is_torch { torch::borrow(object, api) } else { Array::from_exchange(object, api) };
+        array.map(Self::Array)
     }
 
     /// The argument as an input.
@@ -133,7 +170,7 @@ fn tensor_to_python<'py>(py: Python<'py>, tensor: rushlight::Tensor, kind: &Kind
             // NumPy has no bfloat16; such a result stays a rushlight.Tensor.
             let is_numpy = tensor.dtype() != rushlight::ScalarType::BFloat16;
             let own = Bound::new(py, Tensor { inner: tensor })?.into_any();
-            if is_numpy { Ok(from_dlpack.bind(py).call1((own,))?) } else { Ok(own) }
+            if is_numpy { call(from_dlpack.bind(py), &PyTuple::new(py, [own])?, None) } else { Ok(own) }
         }
     }
 }

@@ -14,7 +14,10 @@ use rushlight::compiler::{Bytes, Error, ErrorKind};
 
 use crate::array::own;
 use crate::callback;
+use crate::ffi;
+use crate::interpreter::attached;
 use crate::tensor::{Tensor, dtype_name};
+use crate::turns::locked;
 
 /// A backend in Python, for one compilation.
 #[derive(Debug)]
@@ -32,12 +35,26 @@ pub struct Failure(Mutex<Option<(Error, PyErr)>>);
 impl Failure {
     /// The exception, if there was one: a `rushlight.Error` that says where, with the backend's own as its cause.
     pub fn take(&self, py: Python<'_>) -> Option<PyErr> {
-        let (error, cause) = self.0.lock().ok()?.take()?;
+        let taken = locked(&self.0).take();
+        let (error, cause) = taken?;
         Some(callback::caused(py, crate::error::to_python(py, &error.into()), cause))
     }
 
     fn is_set(&self) -> bool {
-        self.0.lock().is_ok_and(|failure| failure.is_some())
+        locked(&self.0).is_some()
+    }
+
+    /// Keeps what was raised, if it is the first.
+    fn keep(&self, error: Error, cause: PyErr) {
+        let mut kept = Some((error, cause));
+        {
+            let mut failure = locked(&self.0);
+            if failure.is_none() {
+                *failure = kept.take();
+            }
+        }
+        // Dropped without the lock: the exception's end may run Python code.
+        drop(kept);
     }
 }
 
@@ -53,9 +70,7 @@ impl PythonBackend {
     fn fail(&self, py: Python<'_>, function: &str, cause: PyErr, locate: impl FnOnce(Error) -> Error) -> Error {
         let text = format!("`{function}` of the backend `{}` failed: {}", self.name, cause.value(py));
         let error = locate(Error::new(ErrorKind::Backend, text));
-        if let Ok(mut failure) = self.failure.0.lock() {
-            failure.get_or_insert((error.clone(), cause));
-        }
+        self.failure.keep(error.clone(), cause);
         error
     }
 }
@@ -66,8 +81,8 @@ impl Backend for PythonBackend {
     }
 
     fn keeps_whole(&self, op: &str) -> bool {
-        Python::attach(|py| {
-            let keeps = self.adapter.bind(py).call_method1("keeps_whole", (op,)).and_then(|keeps| keeps.extract());
+        attached(|py| {
+            let keeps = method(self.adapter.bind(py), "keeps_whole", (op,)).and_then(|keeps| keeps.extract());
             keeps.unwrap_or_else(|cause| {
                 self.fail(py, "keeps_whole", cause, |error| error);
                 false
@@ -75,13 +90,19 @@ impl Backend for PythonBackend {
         })
     }
 
+    fn knows_precision(&self, precision: &str) -> bool {
+        let known =
+            || -> PyResult<Vec<String>> { Python::attach(|py| self.adapter.bind(py).getattr("precisions")?.extract()) };
+        precision == "f32" || known().is_ok_and(|known| known.iter().any(|known| known == precision))
+    }
+
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
         if self.failure.is_set() {
             return Offer::Leave("the backend failed before".into());
         }
-        let reason = Python::attach(|py| -> Result<Option<String>, Error> {
+        let reason = attached(|py| -> Result<Option<String>, Error> {
             let objects = Objects::of(graph, self.adapter.bind(py));
-            let offered = objects.node(node).and_then(|node| self.adapter.bind(py).call_method1("partition", (node,)));
+            let offered = objects.node(node).and_then(|node| method(self.adapter.bind(py), "partition", (node,)));
             let reason = offered.and_then(|reason| reason.extract());
             reason.map_err(|cause| self.fail(py, "partition", cause, |error| graph.locate(error, node)))
         });
@@ -95,13 +116,27 @@ impl Backend for PythonBackend {
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let graph = part.graph()?;
         let (text, _) = part.model.to_text(Detail::Review)?;
-        Python::attach(|py| {
+        attached(|py| {
             let adapter = self.adapter.bind(py);
             let payload = Objects::of(graph, adapter).part(part, &text);
-            let payload = payload.and_then(|part| adapter.call_method1("preprocess", (part,))).and_then(payload_of);
+            let payload = payload.and_then(|part| method(adapter, "preprocess", (part,))).and_then(payload_of);
             payload.map_err(|cause| self.fail(py, "preprocess", cause, |error| error))
         })
     }
+}
+
+/// Values that convert to a tuple of arguments.
+trait Arguments<'py>: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr> {}
+
+impl<'py, T> Arguments<'py> for T where
+    T: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>
+{
+}
+
+/// Calls a method of an object.
+fn method<'py>(object: &Bound<'py, PyAny>, name: &str, arguments: impl Arguments<'py>) -> PyResult<Bound<'py, PyAny>> {
+    let function = object.getattr(name)?;
+    ffi::call(&function, &arguments.into_pyobject(object.py())?, None)
 }
 
 type Blobs = Vec<(String, PyBackedBytes)>;
@@ -144,8 +179,8 @@ impl<'a, 'py> Objects<'a, 'py> {
         Self { graph, adapter }
     }
 
-    fn make(&self, class: &str, fields: impl pyo3::call::PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.adapter.call_method1(class, fields)
+    fn make(&self, class: &str, fields: impl Arguments<'py>) -> PyResult<Bound<'py, PyAny>> {
+        method(self.adapter, class, fields)
     }
 
     fn part(&self, part: &Part, text: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -1,25 +1,26 @@
 //! Calls from the runtime into Python: what operators and delegates written in Python have in common.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
-use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use rushlight::runtime::{self, Code, Detail, Error, TensorMut};
 use rushlight::{Input, TensorView};
 
 use crate::array::{Argument, own};
+use crate::ffi;
+use crate::interpreter::attached;
 
 thread_local! {
     /// What the last function raised, until the call of the model that it failed reports it.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// How many of the functions this thread is in.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread is in one of the functions.
-pub fn is_running() -> bool {
-    DEPTH.get() > 0
+/// Forgets what a function raised before: an error that nobody reported, such as one while a model was lowered, is not the
+/// cause of a later one.
+pub fn forget() {
+    drop(RAISED.take());
 }
 
 /// The error of a call of the model, with what a function raised on this thread since the last question as its cause.
@@ -41,16 +42,26 @@ pub fn caused(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
 }
 
 /// Calls a function that belongs to a model that is being loaded or run.
-pub fn call<'py>(function: &Bound<'py, PyAny>, arguments: impl PyCallArgs<'py>) -> runtime::Result<Bound<'py, PyAny>> {
-    DEPTH.set(DEPTH.get() + 1);
-    let result = function.call1(arguments);
-    DEPTH.set(DEPTH.get() - 1);
-    result.map_err(failed)
+pub fn call<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> runtime::Result<Bound<'py, PyAny>> {
+    let arguments = arguments.into_pyobject(function.py()).map_err(failed)?;
+    call_with(function, &arguments)
+}
+
+/// As [`call`], with a tuple of the arguments.
+pub fn call_with<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> runtime::Result<Bound<'py, PyAny>> {
+    ffi::call(function, arguments, None).map_err(failed)
 }
 
 /// Keeps the exception for whoever called the model.
 pub fn failed(error: PyErr) -> Error {
-    RAISED.set(Some(error));
+    // Dropped when the place is free again: the end of an exception may run Python code, which may fail here, too.
+    drop(RAISED.replace(Some(error)));
     Error::new(Code::Internal, Detail::Text("the Python function behind it failed"))
 }
 
@@ -63,11 +74,12 @@ pub fn copy<'py>(py: Python<'py>, tensor: &runtime::Tensor<'_>) -> PyResult<Boun
 
 /// Copies a function's result to `out`, which is argument `index`.
 pub fn write(result: &Bound<'_, PyAny>, mut out: TensorMut<'_>, index: usize) -> runtime::Result<()> {
-    let result = Argument::of(result, &mut None).map_err(failed)?;
-    let view = match result.input() {
+    let read = Argument::of(result, &mut None);
+    let argument = read.map_err(|refusal| failed(refusal.at(result.py(), "the function's result", result)))?;
+    let view = match argument.input() {
         Ok(Input::Tensor(view)) => view,
         Ok(_) => return Err(failed(PyTypeError::new_err("the function has to return a tensor or an array"))),
-        Err(error) => return Err(Python::attach(|py| failed(crate::error::to_python(py, &error)))),
+        Err(error) => return Err(attached(|py| failed(crate::error::to_python(py, &error)))),
     };
     if out.dtype() != view.dtype() {
         let detail = Detail::Dtype { expected: out.dtype().name(), got: view.dtype() };

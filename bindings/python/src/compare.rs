@@ -25,15 +25,16 @@ pub fn compare<'py>(
     seed: u64,
 ) -> PyResult<(Vec<Bound<'py, PyDict>>, usize)> {
     let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
-    let loader = builder().lower(rushlight::Lower::Off);
+    let loader = builder(py).lower(rushlight::Lower::Off);
     let candidate = match Source::of(candidate)? {
         Source::Path(path) => loader.load(path),
         Source::Bytes(bytes) => loader.load_bytes(bytes_of(py, &bytes)?.as_ref()),
     };
     let mut candidate = error::map(py, candidate)?;
     let mut arguments = Vec::new();
-    for input in inputs.iter().flatten() {
-        arguments.push(Argument::of(input, &mut None)?);
+    for (index, input) in inputs.iter().flatten().enumerate() {
+        let argument = Argument::of(input, &mut None);
+        arguments.push(argument.map_err(|refusal| refusal.at(py, format_args!("input {index}"), input))?);
     }
     let mut given = Vec::with_capacity(arguments.len());
     for argument in &arguments {
@@ -49,8 +50,10 @@ pub fn compare<'py>(
     for value in &made_up {
         given.push(error::map(py, value.try_into())?);
     }
+    let of_reference = builder(py);
+    callback::forget();
     let comparison = py.detach(|| -> Result<Comparison, Incomparable> {
-        Reference::new(compiler, builder())?.compare(&mut candidate, method, &given)
+        Reference::new(compiler, of_reference)?.compare(&mut candidate, method, &given)
     });
     let Comparison { rows, only_in_reference } = comparison.map_err(|error| match error {
         Incomparable::Failed(failure) => callback::explained(py, &failure),
@@ -71,5 +74,6 @@ fn row_to_python<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>
     dict.set_item("relative", row.relative())?;
     dict.set_item("snr_db", row.snr_db)?;
     dict.set_item("shapes", row.shapes.clone())?;
+    dict.set_item("unseen", row.unseen)?;
     Ok(dict)
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
@@ -90,10 +89,8 @@ impl QuantizationRequest<'_> {
         let scheme = error::map(py, self.scheme.parse().map_err(rushlight::Error::from))?;
         let observer = error::map(py, self.observer.parse().map_err(rushlight::Error::from))?;
         let rounding = error::map(py, self.weights.parse().map_err(rushlight::Error::from))?;
-        let mut quantization = Quantization::new(scheme)
-            .observer(observer)
-            .rounding(rounding)
-            .bias_correction(self.bias_correction);
+        let mut quantization =
+            Quantization::new(scheme).observer(observer).rounding(rounding).bias_correction(self.bias_correction);
         quantization = self.keep.into_iter().fold(quantization, Quantization::keep);
         if let Some(least) = self.min_snr {
             quantization = quantization.min_snr(least);
@@ -102,9 +99,16 @@ impl QuantizationRequest<'_> {
             quantization = quantization.embeddings(bits);
         }
         for (method, calls) in self.samples {
-            let value = |argument: &Bound<'_, PyAny>| copied(py, &Argument::of(argument, &mut None)?);
-            let call = |arguments: Vec<Bound<'_, PyAny>>| arguments.iter().map(value).collect::<PyResult<Vec<_>>>();
-            quantization = quantization.calibrate(method, calls.into_iter().map(call).collect::<PyResult<_>>()?);
+            let value = |call: usize, (index, argument): (usize, &Bound<'_, PyAny>)| {
+                let place = format_args!("calibration of `{method}`, call {call}, input {index}");
+                let read = Argument::of(argument, &mut None).map_err(|refusal| refusal.at(py, place, argument))?;
+                copied(py, &read)
+            };
+            let call = |(call, arguments): (usize, Vec<Bound<'_, PyAny>>)| {
+                arguments.iter().enumerate().map(|argument| value(call, argument)).collect::<PyResult<Vec<_>>>()
+            };
+            let calls = calls.into_iter().enumerate().map(call).collect::<PyResult<_>>()?;
+            quantization = quantization.calibrate(method, calls);
         }
         Ok(quantization)
     }
@@ -242,16 +246,8 @@ pub fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>>
 
 /// What a constant method returns for a Python value.
 fn constant(py: Python<'_>, method: &str, value: &Bound<'_, PyAny>) -> PyResult<ConstantResult> {
-    let argument = Argument::of(value, &mut None).map_err(|reason| {
-        let class = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        let text = format!(
-            "constant method `{method}` cannot return a {class}: expected an int, a float, a bool, a str, None, a tensor \
-             or an array"
-        );
-        let error = PyTypeError::new_err(text);
-        error.set_cause(py, Some(reason));
-        error
-    })?;
+    let place = format_args!("constant method `{method}`");
+    let argument = Argument::of(value, &mut None).map_err(|refusal| refusal.at(py, place, value))?;
     let literal = match error::map(py, argument.input())? {
         Input::Tensor(view) => return error::map(py, tensor(method, &view)).map(ConstantResult::Tensor),
         Input::Int(v) => Literal::Int(v),

@@ -4,6 +4,7 @@
 //! function that its slot holds at that moment.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -13,6 +14,8 @@ use rushlight::runtime::{self, Code, Detail, Error, Kernel, KernelContext};
 use rushlight::{Op, OpSet, Scalar};
 
 use crate::callback;
+use crate::interpreter::attached;
+use crate::turns::locked;
 
 /// How many operators a process can register.
 const SLOTS: usize = 64;
@@ -35,13 +38,16 @@ struct Slot {
 
 static REGISTERED: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 
+/// Number of registered operators.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
 /// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before the result.
 #[pyfunction]
 pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<()> {
     let out_variant = out_variant(name)?;
     let arity = u8::try_from(inputs.saturating_add(1)).ok().filter(|arity| *arity <= 32);
     let arity = arity.ok_or_else(|| PyValueError::new_err(format!("{inputs} inputs are more than 31")))?;
-    let mut registered = REGISTERED.lock().map_err(|_| PyRuntimeError::new_err("the registry is damaged"))?;
+    let mut registered = locked(&REGISTERED);
     if let Some(slot) = registered.iter_mut().find(|slot| slot.op.name == out_variant && slot.op.arity == arity) {
         let old = std::mem::replace(&mut slot.function, function);
         // Dropped without the lock: the object's end may run Python code that registers.
@@ -60,12 +66,18 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<(
     let groups = std::slice::from_ref(Box::leak(Box::new(groups)));
     let set: &'static OpSet = Box::leak(Box::new(OpSet { name: "PYTHON", groups }));
     registered.push(Slot { op, set, function });
+    COUNT.store(registered.len(), Ordering::Relaxed);
     Ok(())
 }
 
-/// The registered operators, the latest first.
-pub fn sets() -> Vec<&'static OpSet> {
-    REGISTERED.lock().map(|registered| registered.iter().rev().map(|slot| slot.set).collect()).unwrap_or_default()
+/// Returns the number of registered operators. A module that has that many needs no update.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// The operators that were registered after the first `known`, the earliest first.
+pub fn sets_after(known: usize) -> Vec<&'static OpSet> {
+    locked(&REGISTERED).iter().skip(known).map(|slot| slot.set).collect()
 }
 
 /// The name of the variant that writes its result to memory that it is given, as the compiler calls it.
@@ -89,11 +101,8 @@ pub fn functional_name(out_variant: &str) -> &str {
 }
 
 fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()> {
-    Python::attach(|py| {
-        let slot = REGISTERED
-            .lock()
-            .ok()
-            .and_then(|registered| registered.get(SLOT).map(|slot| (slot.op.arity, slot.function.clone_ref(py))));
+    attached(|py| {
+        let slot = locked(&REGISTERED).get(SLOT).map(|slot| (slot.op.arity, slot.function.clone_ref(py)));
         let Some((arity, function)) = slot else {
             return Err(Error::new(Code::OperatorMissing, Detail::Text("no function is registered")));
         };
@@ -109,7 +118,7 @@ fn compute(context: &KernelContext<'_>, inputs: usize, function: &Bound<'_, PyAn
         arguments.push(argument(py, context, index)?);
     }
     let arguments = PyTuple::new(py, arguments).map_err(callback::failed)?;
-    let result = callback::call(function, arguments)?;
+    let result = callback::call_with(function, &arguments)?;
     callback::write(&result, context.out(inputs)?, inputs)
 }
 

@@ -1,9 +1,9 @@
 //! The run-time half of backends that are written in Python.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
@@ -12,6 +12,8 @@ use rushlight::compiler::debug_map::DEBUG_MAP_KEY;
 use rushlight::runtime::{self, Backend, Delegate, DelegateContext, DelegateHandle, InitContext};
 
 use crate::callback;
+use crate::interpreter::attached;
+use crate::turns::locked;
 
 /// A backend for one module.
 struct PythonBackend {
@@ -31,10 +33,13 @@ struct PythonDelegate {
 /// By name, what makes the delegates of a backend.
 static REGISTERED: Mutex<Vec<(String, Py<PyAny>)>> = Mutex::new(Vec::new());
 
+/// Number of registered backends.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
 /// Makes `init` what runs the delegates of the backend `name` in programs that are loaded from now on.
 #[pyfunction]
 pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
-    let mut registered = REGISTERED.lock().map_err(|_| PyRuntimeError::new_err("the registry is damaged"))?;
+    let mut registered = locked(&REGISTERED);
     let old = match registered.iter_mut().find(|(known, _)| *known == name) {
         Some((_, known)) => Some(std::mem::replace(known, init)),
         None => {
@@ -42,22 +47,25 @@ pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
             None
         }
     };
+    COUNT.store(registered.len(), Ordering::Relaxed);
     // Dropped without the lock: the object's end may run Python code that registers.
     drop(registered);
     drop(old);
     Ok(())
 }
 
-/// The registered backends, for a module that is about to be loaded.
-pub fn backends() -> Vec<Arc<dyn Backend + Send>> {
-    Python::attach(|py| {
-        let Ok(registered) = REGISTERED.lock() else { return Vec::new() };
-        let backend = |(name, init): &(String, Py<PyAny>)| -> Arc<dyn Backend + Send> {
-            let named_data = PyOnceLock::new();
-            Arc::new(PythonBackend { name: name.clone(), init: init.clone_ref(py), named_data })
-        };
-        registered.iter().map(backend).collect()
-    })
+/// Returns the number of registered backends. A module that has that many needs no update.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// The backends that were registered after the first `known`, for one module.
+pub fn backends_after(py: Python<'_>, known: usize) -> Vec<Arc<dyn Backend + Send>> {
+    let backend = |(name, init): &(String, Py<PyAny>)| -> Arc<dyn Backend + Send> {
+        let named_data = PyOnceLock::new();
+        Arc::new(PythonBackend { name: name.clone(), init: init.clone_ref(py), named_data })
+    };
+    locked(&REGISTERED).iter().skip(known).map(backend).collect()
 }
 
 impl Backend for PythonBackend {
@@ -66,7 +74,7 @@ impl Backend for PythonBackend {
     }
 
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> runtime::Result<DelegateHandle<'m>> {
-        Python::attach(|py| {
+        attached(|py| {
             let named_data = self.named_data.get_or_try_init(py, || named_data(py, context));
             let named_data = named_data.map_err(callback::failed)?.bind(py);
             let specs: Vec<_> = context.compile_specs().map(|spec| (spec.key, PyBytes::new(py, spec.value))).collect();
@@ -93,7 +101,7 @@ impl Delegate for PythonDelegate {
     }
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> runtime::Result<()> {
-        Python::attach(|py| {
+        attached(|py| {
             let inputs = (0..context.num_inputs()).map(|index| input(py, context, index));
             let inputs: Vec<Bound<'_, PyAny>> = inputs.collect::<runtime::Result<_>>()?;
             let results = callback::call(self.execute.bind(py), (inputs,))?;

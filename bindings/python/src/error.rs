@@ -2,9 +2,10 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::custom::functional_name;
+use crate::ffi;
 
 static ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -24,7 +25,7 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
         let missing: Vec<&str> = error.missing_operators().iter().map(|op| op.name.as_str()).collect();
         fields.set_item("missing_operators", missing)?;
         let text = error.to_text(|op| format!("rushlight.register_op({:?}, function)", functional_name(&op.name)));
-        Ok(PyErr::from_value(class.bind(py).call((text,), Some(&fields))?))
+        Ok(PyErr::from_value(ffi::call(class.bind(py), &PyTuple::new(py, [text])?, Some(&fields))?))
     };
     make().unwrap_or_else(|failure| failure)
 }

@@ -7,13 +7,22 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
 
+use crate::interpreter::in_python;
+use crate::refusal::Refusal;
+
 const CPU: i32 = 1;
+
+/// The major version of DLPack that this code knows. Another one may have another structure.
+const MAJOR: u32 = 1;
+
+/// Maximum rank that is read, as in NumPy and PyTorch. An exporter that claims more is broken.
+const MAX_RANK: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -127,19 +136,22 @@ unsafe impl Sync for Exchange {}
 
 impl Exchange {
     /// The exchange API of a type, if it offers one of a version that this code knows.
-    pub fn of_type(class: &Bound<'_, PyAny>) -> Option<Self> {
-        let capsule = class.getattr(intern!(class.py(), "__dlpack_c_exchange_api__")).ok()?;
-        let capsule = capsule.cast_into::<PyCapsule>().ok()?;
+    ///
+    /// # Errors
+    /// What looking the attribute up raised, other than that there is none.
+    pub fn of_type(class: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let capsule = in_python(|| class.getattr_opt(intern!(class.py(), "__dlpack_c_exchange_api__")))?;
+        let Some(Ok(capsule)) = capsule.map(|capsule| capsule.cast_into::<PyCapsule>()) else { return Ok(None) };
         let name = c"dlpack_exchange_api";
         // SAFETY: the capsule is a live object; a wrong name gives null and an error that is cleared.
         let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
         let Some(api) = NonNull::new(pointer.cast::<ExchangeApi>()) else {
             drop(PyErr::take(class.py()));
-            return None;
+            return Ok(None);
         };
         // SAFETY: a capsule of this name holds the structure, whose header is stable over versions.
         let version = unsafe { api.as_ref().version };
-        (version.major == 1).then_some(Self(api))
+        Ok((version.major == MAJOR).then_some(Self(api)))
     }
 
     /// Makes the exporting library's tensor from one of ours.
@@ -187,11 +199,14 @@ unsafe impl Sync for Array {}
 
 impl Array {
     /// Borrows through the exchange API: no Python call, no reference count of a tensor.
-    pub fn from_exchange(object: &Bound<'_, PyAny>, api: Exchange) -> PyResult<Self> {
+    pub fn from_exchange(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Self, Refusal> {
         // SAFETY: the table outlives the type, and `object` keeps its type alive.
         let table = unsafe { api.0.as_ref() };
         let py = object.py();
-        let refused = || PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("the tensor cannot be exported"));
+        let refused = || {
+            let error = PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("the tensor cannot be exported"));
+            Refusal::of_protocol(py, object, error)
+        };
         if let Some(view) = table.view_of_object {
             let mut tensor = DlTensor {
                 data: ptr::null_mut(),
@@ -217,17 +232,31 @@ impl Array {
         if unsafe { export(object.as_ptr().cast(), &raw mut managed) } != 0 || managed.is_null() {
             return Err(refused());
         }
-        // SAFETY: a valid managed tensor, just exported.
-        let tensor = unsafe { (*managed).tensor };
+        // SAFETY: a valid managed tensor, just exported, which is ours.
+        unsafe { Self::from_versioned(managed) }
+    }
+
+    /// # Safety
+    /// `managed` is a managed tensor that is the callee's to delete. The header and the deleter, which come before the
+    /// tensor, are the same in all versions.
+    unsafe fn from_versioned(managed: *mut ManagedTensorVersioned) -> Result<Self, Refusal> {
         let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
+        // SAFETY: as the caller promises.
+        let Version { major, minor } = unsafe { (*managed).version };
+        if major != MAJOR {
+            return Err(Refusal::Value(format!("DLPack {major}.{minor} is not known: expected version {MAJOR}")));
+        }
+        // SAFETY: of this version, the structure has a tensor.
+        let tensor = unsafe { (*managed).tensor };
         // SAFETY: valid until the managed tensor is deleted, which the owner does.
         unsafe { Self::from_dl(&tensor, owner) }
     }
 
     /// Borrows through `__dlpack__`.
-    pub fn from_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
         let py = object.py();
-        let capsule = object.call_method0(intern!(py, "__dlpack__"))?;
+        let capsule = call_method(object, intern!(py, "__dlpack__"));
+        let capsule = capsule.map_err(|error| Refusal::of_protocol(py, object, error))?;
         let take = |name: &CStr, used: &'static CStr| {
             // SAFETY: `capsule` is a live object; both functions check what it is.
             unsafe {
@@ -241,12 +270,8 @@ impl Array {
             }
         };
         if let Some(managed) = take(c"dltensor_versioned", c"used_dltensor_versioned") {
-            let managed = managed.cast::<ManagedTensorVersioned>().as_ptr();
-            // SAFETY: a capsule of this name holds this structure.
-            let tensor = unsafe { (*managed).tensor };
-            let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
-            // SAFETY: valid until the managed tensor is deleted, which the owner does.
-            return unsafe { Self::from_dl(&tensor, owner) };
+            // SAFETY: a capsule of this name holds this structure, and its consumer deletes it.
+            return unsafe { Self::from_versioned(managed.cast::<ManagedTensorVersioned>().as_ptr()) };
         }
         if let Some(managed) = take(c"dltensor", c"used_dltensor") {
             let managed = managed.cast::<ManagedTensor>().as_ptr();
@@ -256,37 +281,46 @@ impl Array {
             // SAFETY: valid until the managed tensor is deleted, which the owner does.
             return unsafe { Self::from_dl(&tensor, owner) };
         }
-        Err(PyTypeError::new_err("__dlpack__ did not return a DLPack capsule"))
+        Err(Refusal::Type("__dlpack__ returned no DLPack capsule, or one that was used before".into()))
     }
 
     /// # Safety
     /// `tensor` describes memory that stays valid and unchanged while `owner` lives.
-    unsafe fn from_dl(tensor: &DlTensor, owner: Owner) -> PyResult<Self> {
+    unsafe fn from_dl(tensor: &DlTensor, owner: Owner) -> Result<Self, Refusal> {
         if tensor.device_type != CPU {
-            let text = format!("the tensor is on device type {}, move it to the CPU first", tensor.device_type);
-            return Err(PyValueError::new_err(text));
+            let text = format!("it is on DLPack's device type {}; move it to the CPU first", tensor.device_type);
+            return Err(Refusal::Value(text));
         }
         let Some(dtype) = dtype_of(tensor.dtype) else {
             let DataType { code, bits, lanes } = tensor.dtype;
-            let text = format!("DLPack type code {code} of {bits} bits and {lanes} lanes is not supported");
-            return Err(PyTypeError::new_err(text));
+            let text = format!("DLPack's type code {code} of {bits} bits and {lanes} lanes is not supported");
+            return Err(Refusal::Type(text));
         };
-        let rank = usize::try_from(tensor.ndim).unwrap_or(0);
+        let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_RANK) else {
+            return Err(Refusal::Value(format!("its rank is {}: expected 0 to {MAX_RANK}", tensor.ndim)));
+        };
         let list = |pointer: *mut i64| -> Option<&[i64]> {
             // SAFETY: DLPack: shape, and strides unless null, have `ndim` entries.
             (!pointer.is_null()).then(|| unsafe { slice::from_raw_parts(pointer, rank) })
         };
-        let shape = if rank == 0 { &[][..] } else { list(tensor.shape).unwrap_or_default() };
+        let shape = if rank == 0 { Some(&[][..]) } else { list(tensor.shape) };
+        let shape = shape.ok_or_else(|| Refusal::Value(format!("it has rank {rank} and no shape")))?;
         let strides = if rank == 0 { Some(&[][..]) } else { list(tensor.strides) };
-        let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
-        let data = tensor.data.cast::<u8>().wrapping_add(offset);
+        let data = tensor.data.cast::<u8>();
+        // An offset from nothing is nothing.
+        let data = match usize::try_from(tensor.byte_offset) {
+            _ if data.is_null() => data,
+            Ok(offset) if data.addr().checked_add(offset).is_some() => data.wrapping_add(offset),
+            _ => return Err(Refusal::Value(format!("its offset of {} bytes is too large", tensor.byte_offset))),
+        };
         let strides = strides.map(|s| s.iter().copied());
         Self::new(dtype, shape.iter().copied(), strides, data, owner)
     }
 
     /// Borrows through the buffer protocol.
-    pub fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = Buffer::of(object)?;
+    pub fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
+        let py = object.py();
+        let buffer = Buffer::of(object).map_err(|error| Refusal::of_protocol(py, object, error))?;
         let raw = &*buffer.raw;
         let rank = usize::try_from(raw.ndim).unwrap_or(0);
         let width = i64::try_from(raw.itemsize).unwrap_or(1).max(1);
@@ -297,7 +331,9 @@ impl Array {
             unsafe { CStr::from_ptr(raw.format) }.to_str().unwrap_or("")
         };
         let Some(dtype) = dtype_of_format(format, raw.itemsize as usize) else {
-            return Err(PyTypeError::new_err(format!("buffers of format {format:?} are not supported")));
+            return Err(Refusal::Type(format!(
+                "elements of the buffer format {format:?} are not supported; convert the array first"
+            )));
         };
         let list = |pointer: *mut ffi::Py_ssize_t| -> Vec<i64> {
             if pointer.is_null() || rank == 0 {
@@ -308,7 +344,7 @@ impl Array {
         };
         let (shape, strides) = (list(raw.shape), list(raw.strides));
         if strides.iter().any(|stride| stride % width != 0) {
-            return Err(PyValueError::new_err("the buffer's strides are not whole elements"));
+            return Err(Refusal::Value("its strides are not whole elements; copy the array first".into()));
         }
         let strides: Vec<i64> = strides.iter().map(|stride| stride / width).collect();
         let data = raw.buf.cast::<u8>();
@@ -322,12 +358,16 @@ impl Array {
         strides: Option<impl ExactSizeIterator<Item = i64>>,
         data: *mut u8,
         owner: Owner,
-    ) -> PyResult<Self> {
+    ) -> Result<Self, Refusal> {
         let whole = |v: i64| usize::try_from(v).ok();
         let sizes: Option<Vec<usize>> = shape.map(whole).collect();
-        let sizes = sizes.ok_or_else(|| PyValueError::new_err("the array has a negative size"))?;
+        let sizes = sizes.ok_or_else(|| Refusal::Value("it has a negative size".into()))?;
+        let is_empty = sizes.contains(&0);
         let strides: Option<Vec<usize>> = match strides {
-            Some(strides) => strides.zip(&sizes).map(|(v, &size)| if size <= 1 { Some(1) } else { whole(v) }).collect(),
+            Some(strides) => {
+                let stride = |(v, &size): (i64, &usize)| if size <= 1 || is_empty { Some(1) } else { whole(v) };
+                strides.zip(&sizes).map(stride).collect()
+            }
             None => {
                 let mut stride = 1usize;
                 let mut row_major: Vec<usize> = sizes
@@ -343,22 +383,41 @@ impl Array {
                 Some(row_major)
             }
         };
-        let text = "arrays with negative strides are not supported; copy the array first";
-        let strides = strides.ok_or_else(|| PyValueError::new_err(text))?;
+        let negative = || Refusal::Value("it has negative strides; copy the array first".into());
+        let strides = strides.ok_or_else(negative)?;
         let last = sizes
             .iter()
             .zip(&strides)
-            .try_fold(0usize, |at, (&size, &stride)| at.checked_add(size.checked_sub(1)?.checked_mul(stride)?));
-        // An empty array has no last element.
-        let len = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size())).unwrap_or(0);
-        let data = NonNull::new(data).filter(|_| len > 0).unwrap_or(NonNull::<u128>::dangling().cast());
+            .try_fold(0usize, |at, (&size, &stride)| at.checked_add(size.saturating_sub(1).checked_mul(stride)?));
+        let len = if is_empty { Some(0) } else { last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size())) };
+        let fits = |len: &usize| isize::try_from(*len).is_ok() && data.addr().checked_add(*len).is_some();
+        let too_large =
+            || Refusal::Value(format!("no memory has room for the shape {sizes:?} with strides {strides:?}"));
+        let len = len.filter(fits).ok_or_else(too_large)?;
+        let data = match NonNull::new(data) {
+            _ if len == 0 => NonNull::<u128>::dangling().cast(),
+            Some(data) => data,
+            None => return Err(Refusal::Value(format!("it says that it has {len} bytes, and has no memory"))),
+        };
         Ok(Self { dtype, sizes, strides, data, len, _owner: owner })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    /// Addresses of the memory that elements are in; `None` for an array without elements.
+    pub fn addresses(&self) -> Option<std::ops::Range<usize>> {
+        let start = self.data.as_ptr().addr();
+        (self.len > 0).then(|| start..start + self.len)
     }
 
     /// The array as an input.
     pub fn view(&self) -> Result<TensorView<'_>, rushlight::Error> {
         // SAFETY: the exporter promises that every element of the shape is inside its memory, so the `len` bytes up to
-        // the last one are; the owner keeps them valid.
+        // the last one are; the owner keeps them valid. An exporter that has no memory is refused before; one whose memory is
+        // smaller than it says cannot be told from others.
         let data = unsafe { slice::from_raw_parts(self.data.as_ptr(), self.len) };
         Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, data)?)
     }
@@ -408,6 +467,28 @@ fn format_of(dtype: ScalarType) -> Option<&'static CStr> {
     })
 }
 
+/// Calls an object. Whatever Python code does there to this thread, nothing of Rust is dropped.
+pub fn call<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+    keywords: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let keywords = keywords.map_or(ptr::null_mut(), Bound::as_ptr);
+    // SAFETY: all are live objects, of the types that the function takes.
+    let result = in_python(|| unsafe { ffi::PyObject_Call(function.as_ptr(), arguments.as_ptr(), keywords) });
+    // SAFETY: a new reference, or null with an error that is set.
+    unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+}
+
+/// Calls a method without arguments, and without making an object of the method first.
+pub fn call_method<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+    let end = ptr::null_mut::<ffi::PyObject>();
+    // SAFETY: both are live objects, and null ends the list of arguments.
+    let result = in_python(|| unsafe { ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), end) });
+    // SAFETY: a new reference, or null with an error that is set.
+    unsafe { Bound::from_owned_ptr_or_err(object.py(), result) }
+}
+
 /// A buffer of the buffer protocol, released when it is dropped.
 struct Buffer {
     raw: Box<ffi::Py_buffer>,
@@ -417,7 +498,8 @@ impl Buffer {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut raw = Box::new(ffi::Py_buffer::new());
         // SAFETY: `object` is alive and `raw` is valid for writes.
-        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) };
+        let status =
+            in_python(|| unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) });
         if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
     }
 }

@@ -9,8 +9,12 @@ mod custom;
 mod delegate;
 mod error;
 mod ffi;
+mod interpreter;
 mod module;
+mod refusal;
 mod tensor;
+mod torch;
+mod turns;
 
 use pyo3::prelude::*;
 

@@ -1,9 +1,10 @@
 //! Programs and methods.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rushlight::format::bundled::{BundledProgram, BundledValue};
@@ -13,64 +14,51 @@ use crate::array::{Argument, Kind, own, to_python};
 use crate::compiler::node;
 use crate::ffi::Array;
 use crate::tensor::{Tensor, dtype_name};
+use crate::turns::Turns;
 use crate::{callback, custom, delegate, error};
 
 /// A program whose methods are loaded when they are first used.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Module {
-    inner: Mutex<rushlight::Module>,
+    inner: Turns<rushlight::Module>,
+    /// How many of the registered operators and backends the module knows of.
+    operators: AtomicUsize,
+    backends: AtomicUsize,
 }
 
 /// A method with memory and state of its own.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Instance {
-    inner: Mutex<MethodInstance>,
+    inner: Turns<MethodInstance>,
 }
 
-/// What loads programs: with the operators and backends that are registered.
-pub fn builder() -> rushlight::ModuleBuilder {
-    let builder = custom::sets().into_iter().fold(rushlight::Module::builder(), |builder, set| builder.ops(set));
-    delegate::backends().into_iter().fold(builder, |builder, backend| builder.backend(backend))
+/// Returns a builder with the registered operators and backends, the latest first.
+pub fn builder(py: Python<'_>) -> rushlight::ModuleBuilder {
+    let sets = custom::sets_after(0);
+    let builder = sets.into_iter().rev().fold(rushlight::Module::builder(), |builder, set| builder.ops(set));
+    delegate::backends_after(py, 0).into_iter().fold(builder, |builder, backend| builder.backend(backend))
 }
 
-fn poisoned<T>(_: T) -> PyErr {
-    PyRuntimeError::new_err("an earlier call failed in the middle; load the model again")
-}
-
-/// Uses a model without the interpreter's lock: whoever has the model may wait for that one, in an
-/// operator or a delegate in Python.
-fn locked<T: Send, R: Send>(py: Python<'_>, model: &Mutex<T>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
-    py.detach(|| {
-        // A function in Python that waited for the model that it is part of would wait for ever.
-        let guard = if callback::is_running() { model.try_lock() } else { model.lock().map_err(Into::into) };
-        match guard {
-            Ok(mut model) => Ok(act(&mut model)),
-            Err(TryLockError::Poisoned(error)) => Err(poisoned(error)),
-            Err(TryLockError::WouldBlock) => {
-                Err(PyRuntimeError::new_err("the model is in use while it calls a Python function"))
-            }
-        }
-    })
-}
-
-/// Reads the arguments, runs without the interpreter's lock, and gives the results back as what came in.
+/// Reads the arguments, runs detached from the interpreter, and gives the results back as what came in.
 fn call<'py, T: Send>(
     py: Python<'py>,
-    model: &Mutex<T>,
+    model: &Turns<T>,
     arguments: &[Bound<'py, PyAny>],
     run: impl Send + FnOnce(&mut T, &[Input<'_>]) -> Result<Vec<Value>, rushlight::Error>,
 ) -> PyResult<Bound<'py, PyList>> {
     let mut kind = None;
     let mut borrowed = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        borrowed.push(Argument::of(argument, &mut kind)?);
+    for (index, argument) in arguments.iter().enumerate() {
+        let read = Argument::of(argument, &mut kind);
+        borrowed.push(read.map_err(|refusal| refusal.at(py, format_args!("input {index}"), argument))?);
     }
     let mut inputs = Vec::with_capacity(borrowed.len());
-    for argument in &borrowed {
-        inputs.push(error::map(py, argument.input())?);
+    for (index, argument) in borrowed.iter().enumerate() {
+        let described = |error| PyValueError::new_err(format!("input {index}: {error}"));
+        inputs.push(argument.input().map_err(described)?);
     }
-    let values =
-        locked(py, model, |model| run(model, &inputs))?.map_err(|failure| callback::explained(py, &failure))?;
+    callback::forget();
+    let values = model.with(py, |model| run(model, &inputs))?.map_err(|failure| callback::explained(py, &failure))?;
     let kind = kind.unwrap_or(Kind::Own);
     let outputs = PyList::empty(py);
     for value in values {
@@ -79,11 +67,40 @@ fn call<'py, T: Send>(
     Ok(outputs)
 }
 
+impl Module {
+    /// Uses the module, which first learns of what was registered since it was last used.
+    fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut rushlight::Module) -> R) -> PyResult<R> {
+        self.learn(py)?;
+        self.inner.with(py, act)
+    }
+
+    /// Tells the module of operators and backends that were registered since it was last used.
+    fn learn(&self, py: Python<'_>) -> PyResult<()> {
+        let (operators, backends) = (self.operators.load(Ordering::Relaxed), self.backends.load(Ordering::Relaxed));
+        let (all_operators, all_backends) = (custom::count(), delegate::count());
+        if operators >= all_operators && backends >= all_backends {
+            return Ok(());
+        }
+        let sets = custom::sets_after(operators);
+        let new_backends = delegate::backends_after(py, backends);
+        self.inner.with(py, |module| {
+            sets.into_iter().for_each(|set| module.add_ops(set));
+            new_backends.into_iter().for_each(|backend| module.add_backend(backend));
+        })?;
+        self.operators.fetch_max(all_operators, Ordering::Relaxed);
+        self.backends.fetch_max(all_backends, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
     #[new]
-    #[pyo3(signature = (source, data = None, threads = None, lower = "auto", cache = None))]
+    #[pyo3(signature = (
+        source, data = None, threads = None, lower = "auto", cache = None, memory_limit = None, time_limit = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
@@ -91,10 +108,21 @@ impl Module {
         threads: Option<usize>,
         lower: &str,
         cache: Option<PathBuf>,
+        memory_limit: Option<usize>,
+        time_limit: Option<f64>,
     ) -> PyResult<Self> {
-        let mut builder = builder().lower(error::map(py, rushlight::Lower::from_name(lower))?);
+        let (operators, backends) = (AtomicUsize::new(custom::count()), AtomicUsize::new(delegate::count()));
+        let mut builder = builder(py).lower(error::map(py, rushlight::Lower::from_name(lower))?);
         if let Some(threads) = threads {
             builder = builder.threads(threads);
+        }
+        if let Some(bytes) = memory_limit {
+            builder = builder.memory_limit(bytes);
+        }
+        if let Some(seconds) = time_limit {
+            let limit =
+                Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            builder = builder.time_limit(limit);
         }
         if let Some(folder) = cache {
             builder = builder.cache(folder);
@@ -109,22 +137,22 @@ impl Module {
             Source::Path(path) => builder.load(path),
             Source::Bytes(bytes) => builder.load_bytes(bytes_of(py, &bytes)?.as_ref()),
         };
-        Ok(Self { inner: Mutex::new(error::map(py, module)?) })
+        Ok(Self { inner: Turns::new(error::map(py, module)?), operators, backends })
     }
 
     fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        locked(py, &self.inner, |module| module.method_names().map(str::to_owned).collect())
+        self.inner.with(py, |module| module.method_names().map(str::to_owned).collect())
     }
 
     /// A method's description as nested dictionaries.
     fn meta<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        let meta = locked(py, &self.inner, |module| module.meta(method))?;
+        let meta = self.inner.with(py, |module| module.meta(method))?;
         meta_to_python(py, &error::map(py, meta)?)
     }
 
     /// For each node of a lowered program who took it; otherwise the reason why it was not lowered. Then what the cache did.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, Option<String>, Option<String>)> {
-        let (report, cache) = locked(py, &self.inner, |module| {
+        let (report, cache) = self.with(py, |module| {
             let report = module.report().map(|report| report.entries.clone()).map_err(ToString::to_string);
             (report, module.cache_use().map(ToString::to_string))
         })?;
@@ -138,6 +166,7 @@ impl Module {
     #[pyo3(signature = (method, *inputs))]
     fn run<'py>(&self, py: Python<'py>, method: &str, inputs: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
         let arguments: Vec<_> = inputs.iter().collect();
+        self.learn(py)?;
         call(py, &self.inner, &arguments, |module, inputs| module.run(method, inputs))
     }
 
@@ -148,19 +177,22 @@ impl Module {
         method: &str,
         inputs: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
+        self.learn(py)?;
         call(py, &self.inner, &inputs, |module, inputs| module.run(method, inputs))
     }
 
     /// Loads a method with memory of its own.
     fn load_method(&self, py: Python<'_>, method: &str) -> PyResult<Instance> {
-        let instance = locked(py, &self.inner, |module| module.instantiate(method))?;
+        callback::forget();
+        let instance = self.with(py, |module| module.instantiate(method))?;
         let instance = instance.map_err(|failure| callback::explained(py, &failure))?;
-        Ok(Instance { inner: Mutex::new(instance) })
+        Ok(Instance { inner: Turns::new(instance) })
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.
     fn attribute<'py>(&self, py: Python<'py>, method: &str, name: &str) -> PyResult<Bound<'py, Tensor>> {
-        let result = locked(py, &self.inner, |module| module.attribute(method, name))?;
+        callback::forget();
+        let result = self.with(py, |module| module.attribute(method, name))?;
         own(py, Ok(result.map_err(|failure| callback::explained(py, &failure))?))
     }
 }
@@ -174,7 +206,7 @@ impl Instance {
 
     /// A copy of a parameter or buffer by its name in the exported module.
     fn attribute<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Tensor>> {
-        let result = locked(py, &self.inner, |instance| instance.attribute(name))?;
+        let result = self.inner.with(py, |instance| instance.attribute(name))?;
         own(py, result)
     }
 }
@@ -272,11 +304,8 @@ impl AsRef<[u8]> for Bytes {
 }
 
 pub fn bytes_of(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let array = Array::from_buffer(object).map_err(|reason| {
-        let error = PyTypeError::new_err("expected a path, bytes, or another object with a buffer");
-        error.set_cause(py, Some(reason));
-        error
-    })?;
+    let place = "expected a path, bytes, or another object with a buffer";
+    let array = Array::from_buffer(object).map_err(|reason| reason.at(py, place, object))?;
     if error::map(py, array.view())?.dtype() != ScalarType::Byte {
         return Err(PyTypeError::new_err("expected a buffer of bytes"));
     }
@@ -327,5 +356,7 @@ fn info_to_python<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<Bound<'py
     dict.set_item("is_memory_planned", info.is_memory_planned)?;
     dict.set_item("nbytes", info.nbytes)?;
     dict.set_item("name", &info.name)?;
+    let ranges: Vec<String> = info.ranges.iter().map(ToString::to_string).collect();
+    dict.set_item("ranges", PyTuple::new(py, ranges)?)?;
     Ok(dict)
 }

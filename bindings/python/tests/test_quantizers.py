@@ -272,6 +272,16 @@ def test_scopes():
     agree(quantized(model, only, calibration), calibration[0], 0.05)
 
 
+def test_rules_for_what_a_model_does_not_have():
+    model, calibration = block(), batches()
+    with pytest.raises(ValueError, match="'gat'.*gate"):
+        quantized(model, CpuQuantizer().set_module_name("gat", None), calibration)
+    with pytest.warns(UserWarning, match="no LSTM"):
+        quantized(model, CpuQuantizer().set_module_type(nn.LSTM, None), calibration)
+    with pytest.warns(UserWarning, match="does not call aten.bmm"):
+        quantized(model, CpuQuantizer().set_operator_type(torch.ops.aten.bmm.default, None), calibration)
+
+
 def test_quantizers_compose():
     model, calibration = block(), batches()
     static = CpuQuantizer().set_module_name("classifier", None)

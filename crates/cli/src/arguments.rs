@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use rushlight::{LoadMode, Lower, Module, ModuleBuilder, Steps};
 
 use crate::failure::Failure;
@@ -28,7 +29,7 @@ pub struct Model {
 #[derive(Args)]
 pub struct Running {
     /// How many threads a call may use; as many as the machine runs at once by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
     /// Compile a portable program when it is loaded: auto where that pays, off never, or for a backend
@@ -37,6 +38,95 @@ pub struct Running {
 
     #[command(flatten)]
     pub caching: Caching,
+
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// What a program may take at most.
+#[derive(Args)]
+pub struct Limits {
+    #[command(flatten)]
+    memory: MemoryLimit,
+
+    /// The longest that a call may take: a number with ms, s, min or h, such as 500ms; without, seconds. It ends one step
+    /// later at most
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    time_limit: Option<Duration>,
+}
+
+/// What a method may take at most.
+#[derive(Args)]
+pub struct MemoryLimit {
+    /// The most memory that a method may take, besides the file: bytes, or a number with kB, MB, GB, KiB, MiB or GiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory_limit: Option<usize>,
+}
+
+impl Limits {
+    /// Adds the limits to a builder.
+    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
+        let builder = self.memory.add_to(builder);
+        match self.time_limit {
+            Some(limit) => builder.time_limit(limit),
+            None => builder,
+        }
+    }
+}
+
+impl MemoryLimit {
+    /// Adds the limit to a builder.
+    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
+        match self.memory_limit {
+            Some(limit) => builder.memory_limit(limit),
+            None => builder,
+        }
+    }
+}
+
+/// Splits a text into a number and the unit behind it, in lower case.
+fn with_unit(text: &str) -> (&str, String) {
+    let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number.trim(), unit.trim().to_ascii_lowercase())
+}
+
+/// Parses a size in bytes.
+fn size(text: &str) -> Result<usize, String> {
+    let (number, unit) = with_unit(text);
+    let factor = match &*unit {
+        "" | "b" => Some(1u64),
+        "kb" => Some(1_000),
+        "mb" => Some(1_000_000),
+        "gb" => Some(1_000_000_000),
+        "tb" => Some(1_000_000_000_000),
+        "kib" => Some(1 << 10),
+        "mib" => Some(1 << 20),
+        "gib" => Some(1 << 30),
+        "tib" => Some(1 << 40),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "expected a size of at least 1 byte, such as 1000000, 64MiB or 2GB".to_owned())
+}
+
+/// Parses a duration.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = with_unit(text);
+    let seconds = match &*unit {
+        "ns" => Some(1e-9),
+        "us" | "µs" => Some(1e-6),
+        "ms" => Some(1e-3),
+        "" | "s" => Some(1.0),
+        "min" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let seconds = number.parse::<f64>().ok().zip(seconds).map(|(number, seconds)| number * seconds);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let duration = duration.filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| "expected a time above 0, such as 10, 500ms, 2s or 5min".to_owned())
 }
 
 /// Where lowered programs are kept.
@@ -44,12 +134,12 @@ pub struct Running {
 pub struct Caching {
     /// Keep large programs that were compiled when they were loaded in this folder, and take them from there [default: the
     /// environment variable RUSHLIGHT_CACHE, or nowhere]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = folder)]
     cache: Option<PathBuf>,
 }
 
 impl Caching {
-    /// Adds it to what loads a program.
+    /// Adds the limit to a builder.
     pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
         match &self.cache {
             Some(folder) => builder.cache(folder),
@@ -64,6 +154,53 @@ where
     T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
+}
+
+/// Maximum number of threads of a call.
+const MAX_THREADS: usize = 1024;
+
+/// Parses a number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=MAX_THREADS) => Ok(threads),
+        _ => Err(format!("expected a number from 1 to {MAX_THREADS}")),
+    }
+}
+
+/// Parses a count of rows to show: at least one.
+pub fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
+}
+
+/// Parses a number that is neither NaN nor infinite.
+pub fn finite(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| "expected a finite number".to_owned())
+}
+
+/// Parses a finite number that is not negative.
+pub fn magnitude(text: &str) -> Result<f64, String> {
+    finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "expected a finite number from 0 on".to_owned())
+}
+
+/// Parses the path of a folder, which is made when it is needed.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match std::fs::metadata(&path) {
+        _ if text.is_empty() => Err("expected the name of a folder".to_owned()),
+        Ok(metadata) if !metadata.is_dir() => Err("expected a folder, and this is none".to_owned()),
+        _ => Ok(path),
+    }
+}
+
+/// Parses the name of a file to write. Refuses `-`: standard output has the command's text.
+pub fn output_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        if path.as_os_str() == "-" {
+            return Err("expected the name of a file: standard output takes what the command prints, and no files; \
+                        `./-` is a file of that name");
+        }
+        Ok(path)
+    })
 }
 
 fn lower() -> impl TypedValueParser<Value = Lower> {
@@ -81,14 +218,24 @@ pub enum Mode {
 }
 
 impl Model {
+    /// Returns the files that are read.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        std::iter::once(&self.model).chain(&self.data).cloned()
+    }
+
     /// Loads the program to look at it, as it is.
     pub fn load(&self) -> Result<Module, Failure> {
-        Ok(self.builder().lower(Lower::Off).load(&self.model)?)
+        self.load_with(|builder| builder.lower(Lower::Off))
+    }
+
+    /// Loads the program with options.
+    pub fn load_with(&self, options: impl FnOnce(ModuleBuilder) -> ModuleBuilder) -> Result<Module, Failure> {
+        Ok(options(self.builder()).load(&self.model)?)
     }
 
     /// Loads the program to run it, and to record the steps of the CPU back end if that is asked for.
     pub fn load_to_run(&self, running: &Running, steps: Option<Arc<Steps>>) -> Result<Module, Failure> {
-        let mut builder = running.caching.add_to(self.builder().lower(running.lower));
+        let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower)));
         if let Some(threads) = running.threads {
             builder = builder.threads(threads);
         }
@@ -119,14 +266,14 @@ pub struct Method {
 
 impl Method {
     /// The chosen method, or `forward`, or the only one.
-    pub fn choose(&self, module: &Module) -> String {
-        if let Some(method) = &self.method {
-            return method.clone();
-        }
+    pub fn choose(&self, module: &Module) -> Result<String, Failure> {
         let names: Vec<&str> = module.method_names().collect();
-        match names[..] {
-            [only] => only.to_owned(),
-            _ => "forward".to_owned(),
-        }
+        let method = match (&self.method, &names[..]) {
+            (Some(method), _) => &**method,
+            (None, [only]) => only,
+            (None, _) => "forward",
+        };
+        module.meta(method).map_err(Failure::Usage)?;
+        Ok(method.to_owned())
     }
 }

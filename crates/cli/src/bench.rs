@@ -44,19 +44,20 @@ pub struct Bench {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
+        output::check_outputs(self.model.files().chain(self.inputs.files()), &self.profile.trace)?;
         let mut open = Vec::new();
         let mut load = Vec::new();
         for _ in 0..5 {
             let start = Instant::now();
             let mut module = self.model.load_to_run(&self.running, None)?;
             let opened = Instant::now();
-            let method = self.method.choose(&module);
+            let method = self.method.choose(&module)?;
             module.load_method(&method)?;
             open.push(opened - start);
             load.push(opened.elapsed());
         }
         let mut module = self.model.load_to_run(&self.running, None)?;
-        let method = self.method.choose(&module);
+        let method = self.method.choose(&module)?;
         let values = self.inputs.values(&module.meta(&method)?)?;
         let inputs = borrow(&values)?;
         let progress = self.progress();
@@ -78,7 +79,7 @@ impl Bench {
             let stage = |(name, spread): &(&str, Spread)| ((*name).replace(' ', "_"), spread.json());
             let mut json = stages.iter().map(stage).collect::<serde_json::Map<_, _>>();
             if let Some((measured, module)) = &mut measured {
-                json.insert("profile".to_owned(), measured.json(module, &method)?);
+                json.insert("profile".to_owned(), measured.json(&self.profile, module, &method)?);
             }
             output::print_json(&json.into());
         } else {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::{Compiler, Module};
+use rushlight::{Compiler, Lower, Module, open_exported};
 use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
 use serde_json::json;
 
-use crate::arguments::{Method, Model};
+use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
@@ -17,7 +17,11 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   rushlight compare model.pt2 model.pte                   random inputs of the declared shapes
-  rushlight compare model.pt2 model.pte -i x.npy --worst 20")]
+  rushlight compare model.pt2 model.pte -i x.npy --worst 20
+  rushlight compare model.pt2 quantized.pte --fail-below 20    for scripts
+
+Exit code 7 says that the numbers part: a result differs by more than the tolerance, or, with --fail-below, has a lower
+signal-to-noise. What is quantized or rounded to 16 bits differs by more than the default tolerance: use --fail-below.")]
 pub struct Compare {
     /// The .pt2 file: every node of it is run by the reference operators
     reference: PathBuf,
@@ -27,42 +31,87 @@ pub struct Compare {
     method: Method,
     #[command(flatten)]
     inputs: Inputs,
+    #[command(flatten)]
+    limits: Limits,
 
-    /// How many of the results that differ most to show
-    #[arg(long, default_value_t = 5, value_name = "N")]
-    worst: usize,
+    /// How many of the results that differ most to show [default: 5, and with --json all, in order]
+    #[arg(long, value_name = "N", value_parser = count)]
+    worst: Option<usize>,
 
     /// The difference, relative to a result's largest element, that counts
-    #[arg(long, default_value_t = 1e-4)]
+    #[arg(long, default_value = "1e-4", value_parser = magnitude)]
     tolerance: f64,
 
-    /// Print all results as JSON
+    /// Fail only if a result has a signal-to-noise below this, in dB
+    #[arg(long, value_name = "DB", value_parser = finite, allow_negative_numbers = true)]
+    fail_below: Option<f64>,
+
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Compare {
     pub fn run(self) -> Result<(), Failure> {
-        let mut candidate = self.model.load()?;
-        let method = self.method.choose(&candidate);
+        let mut candidate = self.model.load_with(|builder| self.limits.add_to(builder.lower(Lower::Off)))?;
+        let method = self.method.choose(&candidate)?;
         let values = self.inputs.values(&candidate.meta(&method)?)?;
         let inputs = borrow(&values)?;
-        let mut reference = Reference::new(Compiler::new().method(&method, &self.reference), Module::builder())?;
+        let compiler = Compiler::new().method_bytes(&method, open_exported(&self.reference)?);
+        let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder()))?;
         let comparison = reference.compare(&mut candidate, &method, &inputs).map_err(|error| match error {
             Incomparable::Failed(error) => error.into(),
-            Incomparable::NoDebugMap { .. } => Failure::Other(format!("`{}`: {error}", self.model.model.display())),
+            Incomparable::NoDebugMap { .. } => Failure::Other(format!(
+                "`{}`: {error}; compile `{}` again with `rushlight compile`, without --no-debug-map",
+                self.model.model.display(),
+                self.reference.display()
+            )),
         })?;
+        if comparison.rows.is_empty() {
+            let count = comparison.only_in_reference;
+            return Err(Failure::Other(format!(
+                "nothing was compared: none of the {count} results of `{}` is in `{}`",
+                self.reference.display(),
+                self.model.model.display()
+            )));
+        }
         self.print(&comparison);
-        Ok(())
+        self.judge(&comparison)
+    }
+
+    /// Fails if the numbers part.
+    fn judge(&self, comparison: &Comparison) -> Result<(), Failure> {
+        let differs = match self.fail_below {
+            Some(least) => {
+                let ratio = comparison.min_snr();
+                (ratio < least).then(|| format!("a signal-to-noise of {ratio:.1} dB is below {least} dB"))
+            }
+            None => {
+                let differs = comparison.first_difference(self.tolerance).is_some();
+                differs.then(|| format!("a result differs by more than {:e} of its scale", self.tolerance))
+            }
+        };
+        differs.map_or(Ok(()), |text| Err(Failure::Differs(text)))
     }
 
     fn print(&self, comparison: &Comparison) {
+        let first = comparison.first_difference(self.tolerance);
         if self.json {
-            let rows: Vec<_> = comparison.rows.iter().map(json_row).collect();
-            output::print_json(&json!({ "results": rows, "only_in_reference": comparison.only_in_reference }));
+            let rows: Vec<_> = match self.worst {
+                Some(worst) => comparison.worst(worst).into_iter().map(json_row).collect(),
+                None => comparison.rows.iter().map(json_row).collect(),
+            };
+            output::print_json(&json!({
+                "results": rows,
+                "compared": comparison.rows.len(),
+                "only_in_reference": comparison.only_in_reference,
+                "tolerance": self.tolerance,
+                "first_difference": first.map(json_row),
+                "min_snr_db": comparison.min_snr(),
+            }));
             return;
         }
-        let rows = comparison.worst(self.worst).into_iter().map(|row| {
+        let rows = comparison.worst(self.worst.unwrap_or(WORST)).into_iter().map(|row| {
             vec![
                 row.result.clone(),
                 row.op.clone(),
@@ -75,23 +124,23 @@ impl Compare {
         output::print(&output::table(&["result", "operator", "largest ", "relative ", "snr ", "source"], rows));
         let (compared, only) = (comparison.rows.len(), comparison.only_in_reference);
         output::print(&format!(
-            "\n{compared} results compared; {only} are only in the reference, folded or fused away"
+            "\n{compared} of {} results compared; {only} are only in the reference, folded, fused or delegated away",
+            compared + only
         ));
-        match comparison.first_difference(self.tolerance) {
-            None => output::print(&format!("no result differs by more than {:e} of its scale", self.tolerance)),
-            Some(row) => {
-                let source = row.source.as_deref().unwrap_or("an unknown line");
-                let module = if row.module.is_empty() { "the model itself" } else { &row.module };
-                output::print(&format!(
-                    "the numbers part at `{}` ({}), relative {:.2e}\n  module  {module}\n  source  {source}",
-                    row.result,
-                    row.op,
-                    row.relative()
-                ));
-            }
-        }
+        let Some((row, parting)) = first.zip(comparison.parting(self.tolerance)) else {
+            output::print(&format!("no result differs by more than {:e} of its scale", self.tolerance));
+            return;
+        };
+        let source = row.source.as_deref().unwrap_or("an unknown line");
+        let module = if row.module.is_empty() { "the model itself" } else { &row.module };
+        // Where results were not seen, the line is only that of the first difference.
+        let of = if row.unseen == 0 { "" } else { " of the result" };
+        output::print(&format!("{parting}\n  module{of}  {module}\n  source{of}  {source}"));
     }
 }
+
+/// How many results are shown unless it is said.
+const WORST: usize = 5;
 
 fn json_row(row: &Row) -> serde_json::Value {
     json!({
@@ -104,5 +153,6 @@ fn json_row(row: &Row) -> serde_json::Value {
         "relative": row.relative(),
         "snr_db": row.snr_db,
         "shapes": row.shapes,
+        "unseen_before": row.unseen,
     })
 }

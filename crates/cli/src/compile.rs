@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::Literal;
 use rushlight::compiler::partition::Report;
 use rushlight::compiler::{Compiled, ConstantResult};
-use rushlight::{Compiler, Precision};
+use rushlight::{Compiler, Precision, open_exported};
 use rushlight_devtools::describe;
 use serde_json::json;
 
-use crate::arguments::named;
+use crate::arguments::{named, output_file};
 use crate::failure::Failure;
 use crate::inputs::extension;
 use crate::output;
@@ -30,11 +31,11 @@ Examples:
   rushlight compile model.pt2 --backend portable --report report.json")]
 pub struct Compile {
     /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
-    #[arg(required = true, value_name = "[NAME=]FILE.pt2")]
+    #[arg(required = true, value_name = "[NAME=]FILE.pt2", value_parser = NonEmptyStringValueParser::new())]
     models: Vec<String>,
 
     /// The file to write; by default the first input with the ending .pte
-    #[arg(short, long, value_name = "FILE.pte")]
+    #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: Option<PathBuf>,
 
     /// Buffers of the same name in several methods are one
@@ -68,7 +69,7 @@ pub struct Compile {
     no_plan_outputs: bool,
 
     /// Bytes that planned tensors start at multiples of
-    #[arg(long, default_value_t = 16, value_name = "BYTES")]
+    #[arg(long, default_value_t = 16, value_name = "BYTES", value_parser = alignment)]
     alignment: u64,
 
     /// Keep the Python stack of every instruction in the file
@@ -92,7 +93,7 @@ pub struct Compile {
     external_weights: Vec<String>,
 
     /// Divide weights into several .ptd files of at most this many bytes each; a larger tensor has one of its own
-    #[arg(long, value_name = "BYTES", requires = "external_weights")]
+    #[arg(long, value_name = "BYTES", requires = "external_weights", value_parser = clap::value_parser!(u64).range(1..))]
     external_weights_max_bytes: Option<u64>,
 
     /// Print the result as JSON
@@ -104,12 +105,17 @@ impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
         let mut compiler = Compiler::new().share_state(self.share_state);
-        let mut first = None;
+        let mut paths = Vec::with_capacity(self.models.len());
         for model in &self.models {
             let (name, path) = model.split_once('=').unwrap_or(("forward", model));
-            first.get_or_insert(path);
+            open_exported(path)?;
+            paths.push(path);
             compiler = compiler.method(name, path);
         }
+        let output = self.output.unwrap_or_else(|| Path::new(paths.first().unwrap_or(&"model")).with_extension("pte"));
+        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
+        let report = self.report.as_ref().filter(|_| !to_stdout);
+        output::check_outputs(&paths, std::iter::once(&output).chain(report))?;
         for backend in &self.backends {
             compiler = compiler.backend_named(backend)?;
         }
@@ -117,11 +123,8 @@ impl Compile {
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')
-                .ok_or_else(|| Failure::Other(format!("`--constant {constant}` has no value; write NAME=VALUE")))?;
+                .ok_or_else(|| Failure::Arguments(format!("`--constant {constant}` has no value; write NAME=VALUE")))?;
             compiler = compiler.constant(name, ConstantResult::Literal(literal(value)));
-        }
-        if !self.alignment.is_power_of_two() {
-            return Err(Failure::Other(format!("`--alignment {}` is not a power of two", self.alignment)));
         }
         let emit = &mut compiler.options().emit;
         emit.plan_inputs = !self.no_plan_inputs;
@@ -133,13 +136,11 @@ impl Compile {
             rules: self.external_weights.iter().map(|rule| external_rule(rule)).collect(),
             max_bytes: self.external_weights_max_bytes,
         });
-        let output = self.output.unwrap_or_else(|| Path::new(first.unwrap_or("model")).with_extension("pte"));
-        let compiled = compiler.compile()?;
-        let size = compiled.save(&output)?;
+        let compiled = compiler.compile().map_err(Failure::of_arguments)?;
+        let size = compiled.save(&output).map_err(Failure::of_arguments)?;
         let external = compiled.external_files(&output)?;
         let elapsed = start.elapsed();
         let Compiled { program, report, .. } = compiled.compiled();
-        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
         match &self.report {
             Some(_) if to_stdout && !self.json => output::print(report.to_string().trim_end()),
             Some(path) if !to_stdout => write_report(report, path)?,
@@ -184,6 +185,15 @@ impl Compile {
             output::print(&format!("{}  {} · weights", path.display(), output::bytes(bytes)));
         }
         Ok(())
+    }
+}
+
+/// Parses an alignment of tensors in bytes.
+fn alignment(text: &str) -> Result<u64, String> {
+    const MAX: u64 = 1 << 16;
+    match text.parse() {
+        Ok(bytes @ 1u64..=MAX) if bytes.is_power_of_two() => Ok(bytes),
+        _ => Err(format!("expected a power of two from 1 to {MAX}")),
     }
 }
 

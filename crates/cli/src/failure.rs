@@ -10,6 +10,12 @@ use rushlight::{Code, Error};
 pub enum Failure {
     /// An error of the library, with the code it stands for.
     Model(Error),
+    /// An error of the library about the arguments of the command.
+    Usage(Error),
+    /// Arguments that contradict each other or mean nothing.
+    Arguments(String),
+    /// The numbers of two programs part.
+    Differs(String),
     /// A file could not be read or written: what was tried.
     File { what: String, error: io::Error },
     /// An input does not fit the model.
@@ -20,10 +26,10 @@ pub enum Failure {
 
 impl Failure {
     /// Writes the failure for a person, or plainly into a pipe.
-    pub fn print(&self) {
+    pub fn report(&self) {
         let (bold, red, plain) = ("\x1b[1m", "\x1b[1;31m", "\x1b[0m");
         let text = match self {
-            Self::Model(error) => {
+            Self::Model(error) | Self::Usage(error) => {
                 let text = error.to_string();
                 let (head, tail) = text.split_once('\n').map_or((text.as_str(), None), |(h, t)| (h, Some(t)));
                 let (code, head) = head.split_once("] ").map_or(("", head), |(code, head)| (code, head));
@@ -32,7 +38,7 @@ impl Failure {
                 return;
             }
             Self::File { what, error } => format!("{what}: {error}"),
-            Self::Input(text) | Self::Other(text) => text.clone(),
+            Self::Input(text) | Self::Other(text) | Self::Arguments(text) | Self::Differs(text) => text.clone(),
         };
         anstream::eprintln!("{red}error{plain}: {bold}{text}{plain}");
     }
@@ -40,6 +46,8 @@ impl Failure {
     /// The exit code that `rushlight --help` documents.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Self::Usage(_) | Self::Arguments(_) => 2,
+            Self::Differs(_) => 7,
             Self::File { .. } => 3,
             Self::Input(_) => 6,
             Self::Other(_) => 1,
@@ -49,6 +57,7 @@ impl Failure {
                 Code::InvalidProgram | Code::InvalidExternalData => 4,
                 Code::OperatorMissing | Code::NotFound => 5,
                 Code::InvalidArgument | Code::InvalidType => 6,
+                Code::MemoryAllocationFailed | Code::OutOfResources => 8,
                 _ => 1,
             },
         })
@@ -59,9 +68,19 @@ impl Failure {
         Self::File { what: format!("cannot read `{}`", path.display()), error }
     }
 
-    /// A file that could not be written.
-    pub fn write(path: &Path, error: io::Error) -> Self {
-        Self::File { what: format!("cannot write `{}`", path.display()), error }
+    /// A folder that could not be made.
+    pub fn make(folder: &Path, error: io::Error) -> Self {
+        Self::File { what: format!("cannot make the folder `{}`", folder.display()), error }
+    }
+
+    /// Standard output could not be written.
+    pub fn print(error: io::Error) -> Self {
+        Self::File { what: "cannot write to standard output".to_owned(), error }
+    }
+
+    /// An error of the library that, unless it is about files, is one of the arguments.
+    pub fn of_arguments(error: Error) -> Self {
+        if error.code() == Code::InvalidArgument { Self::Usage(error) } else { Self::Model(error) }
     }
 }
 

@@ -12,6 +12,7 @@ use rushlight::engine::{self, Engine, Isa};
 use rushlight_devtools::steps::{add_share, limits_json};
 use serde_json::{Value as Json, json};
 
+use crate::arguments::threads;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output;
@@ -38,7 +39,7 @@ pub struct Hwbench {
     all: bool,
 
     /// How many threads to use; as many as the machine runs at once by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
 
     /// Print JSON
@@ -48,7 +49,7 @@ pub struct Hwbench {
 
 impl Hwbench {
     pub fn run(self) -> Result<(), Failure> {
-        let threads = self.threads.unwrap_or_else(rushlight::default_threads).max(1);
+        let threads = self.threads.unwrap_or_else(rushlight::default_threads);
         let chosen = rushlight::chosen_isa()?;
         let machine = Machine::here();
         if !self.json {

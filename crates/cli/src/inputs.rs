@@ -1,10 +1,11 @@
 //! Inputs from files, literals, or the method's metadata.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rushlight::{Input, MethodMeta, Tensor, TensorInfo, Value, ValueInfo};
+use rushlight_devtools::images;
 use rushlight_devtools::inputs::{Fill, generate, tensor};
 use rushlight_devtools::npy;
 
@@ -41,7 +42,7 @@ pub enum FillKind {
     Zeros,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Normalize {
     /// Leave them in 0..1
     None,
@@ -49,10 +50,21 @@ pub enum Normalize {
     Imagenet,
 }
 
-/// torchvision's mean and standard deviation of the three channels.
-const IMAGENET: [(f32, f32); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)];
+impl From<Normalize> for images::Normalize {
+    fn from(normalize: Normalize) -> Self {
+        match normalize {
+            Normalize::None => Self::None,
+            Normalize::Imagenet => Self::Imagenet,
+        }
+    }
+}
 
 impl Inputs {
+    /// The files that values come from.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.inputs.iter().map(PathBuf::from)
+    }
+
     /// The values for a method's inputs.
     pub fn values(&self, meta: &MethodMeta) -> Result<Vec<Value>, Failure> {
         let mut values = Vec::new();
@@ -69,6 +81,16 @@ impl Inputs {
             FillKind::Zeros => Fill::Zeros,
         };
         let shapes = self.shapes()?;
+        for ((index, _), text) in shapes.iter().zip(&self.shape) {
+            let (name, count) = (&meta.name, meta.inputs.len());
+            let wrong = |what: String| Err(Failure::Input(format!("--shape {text}: {what}")));
+            match meta.inputs.get(*index) {
+                _ if *index < values.len() => return wrong(format!("input {index} of `{name}` is given by --input")),
+                Some(ValueInfo::Tensor(_)) => {}
+                Some(_) => return wrong(format!("input {index} of `{name}` is not a tensor")),
+                None => return wrong(format!("`{name}` has {count} inputs, counted from 0")),
+            }
+        }
         for (index, info) in meta.inputs.iter().enumerate().skip(values.len()) {
             let shape = shapes.iter().find(|(i, _)| *i == index).map(|(_, shape)| shape);
             values.push(match (info, shape) {
@@ -114,6 +136,9 @@ impl Inputs {
             _ if is_image(path) => {
                 values.push(Value::Tensor(image(path, &bytes()?, declared()?, self.normalize)?));
             }
+            _ if path.is_dir() => {
+                return Err(Failure::Input(format!("cannot read the input `{text}`: it is a folder")));
+            }
             "bin" | "raw" => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
             _ => values.push(literal(text)?),
         }
@@ -131,42 +156,10 @@ pub fn is_image(path: &Path) -> bool {
     matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
 }
 
-/// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, scaled to the input's size.
+/// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size.
 pub fn image(path: &Path, bytes: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, Failure> {
-    let unfit = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
-    let picture = image::load_from_memory(bytes).map_err(|e| unfit(e.to_string()))?;
-    let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
-    else {
-        return Err(unfit(format!("an image cannot be the input {info}")));
-    };
-    if !matches!(channels, 1 | 3) || info.dtype != rushlight::ScalarType::Float {
-        return Err(unfit(format!("an image cannot be the input {info}; expected f32 with 1 or 3 channels")));
-    }
-    let (width, height) = (width as u32, height as u32);
-    let picture = if (picture.width(), picture.height()) == (width, height) {
-        picture
-    } else {
-        picture.resize_exact(width, height, image::imageops::FilterType::Triangle)
-    };
-    let interleaved = if channels == 1 { luminance(&picture) } else { picture.to_rgb32f().into_raw() };
-    let mut planar = Vec::with_capacity(interleaved.len());
-    for channel in 0..channels {
-        let (mean, deviation) = match normalize {
-            Normalize::Imagenet => IMAGENET[channel.min(2)],
-            Normalize::None => (0.0, 1.0),
-        };
-        planar.extend(interleaved.iter().skip(channel).step_by(channels).map(|v| (v - mean) / deviation));
-    }
-    let shape: Vec<usize> = match info.sizes[..] {
-        [_, c, h, w] => vec![1, c, h, w],
-        _ => info.sizes.clone(),
-    };
-    Ok(Tensor::of(&shape, &planar)?)
-}
-
-/// Luminance in 0..1.
-fn luminance(picture: &image::DynamicImage) -> Vec<f32> {
-    picture.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+    images::tensor(bytes, info, normalize.into())
+        .map_err(|error| Failure::Input(format!("`{}`: {error}", path.display())))
 }
 
 /// bfloat16 is stored as `uint16` in NumPy's files; gives it its type back where the method wants bfloat16.

@@ -13,7 +13,7 @@ use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
 use serde_json::json;
 
-use crate::arguments::Model;
+use crate::arguments::{Model, output_file};
 use crate::failure::Failure;
 use crate::output;
 
@@ -48,7 +48,7 @@ pub struct Inspect {
     stage: Option<GraphStage>,
 
     /// Write the drawing of the memory or of the graph as a web page
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json", value_parser = output_file())]
     html: Option<PathBuf>,
 }
 
@@ -77,6 +77,7 @@ const WIDTH: usize = 66;
 
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
+        output::check_outputs(self.model.files(), &self.html)?;
         let bytes = open_shared(&self.model.model)?;
         // Archives of torch.export are zip files.
         let is_exported = bytes.starts_with(b"PK\x03\x04");

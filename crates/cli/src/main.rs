@@ -26,6 +26,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use failure::Failure;
+
 /// Compiles PyTorch models to ExecuTorch's .pte format, and runs them.
 #[derive(Parser)]
 #[command(name = "rushlight", version, propagate_version = true, arg_required_else_help = true)]
@@ -43,7 +45,8 @@ Examples:
 Exit codes:
   0 success   1 other failures   2 wrong usage   3 a file cannot be read or written
   4 the model file is invalid    5 operators, backends or external data are missing
-  6 the inputs do not fit the model")]
+  6 the inputs do not fit the model                 7 compare: the numbers part
+  8 there is not enough memory, or a limit on memory or time was reached")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -80,7 +83,26 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        // It has an exit code of its own.
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => {
+            output::print(help.render().ansi().to_string().trim_end());
+            Ok(())
+        }
+    };
+    match result.and_then(|()| output::printed()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Compile(compile) => compile.run(),
         Command::Quantize(quantize) => quantize.run(),
         Command::Compare(compare) => compare.run(),
@@ -94,12 +116,5 @@ fn main() -> ExitCode {
         Command::Hwbench(hwbench) => hwbench.run(),
         Command::Demo(_) => demo::Demo::run(),
         Command::Completions(completions) => completions.run(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.print();
-            failure.exit_code()
-        }
     }
 }

@@ -107,6 +107,7 @@ pub const PATHS: &[(&str, &str)] = &[
     ("aten::gt.Scalar_out", "kernels::elementwise::compare::GT_SCALAR_OUT"),
     ("aten::gt.Tensor_out", "kernels::elementwise::compare::GT_TENSOR_OUT"),
     ("aten::hardtanh.out", "kernels::elementwise::bounds::HARDTANH_OUT"),
+    ("aten::histc.out", "kernels::reduce::histc::HISTC_OUT"),
     ("aten::index.Tensor_out", "kernels::index::advanced::INDEX_TENSOR_OUT"),
     ("aten::index_put.out", "kernels::index::advanced::INDEX_PUT_OUT"),
     ("aten::index_put_", "kernels::index::advanced::INDEX_PUT_"),
@@ -301,4 +302,5 @@ pub const PATHS: &[(&str, &str)] = &[
     ("quantized_decomposed::quantize_per_tensor.Tensor_out", "kernels::quantized::quantize::QUANTIZE_PER_TENSOR_TENSOR_OUT"),
     ("quantized_decomposed::quantize_per_tensor.out", "kernels::quantized::quantize::QUANTIZE_PER_TENSOR_OUT"),
     ("quantized_decomposed::quantize_per_token.out", "kernels::quantized::quantize::QUANTIZE_PER_TOKEN_OUT"),
+    ("transformers::grouped_mm_fallback.out", "kernels::linear::grouped::GROUPED_MM_OUT"),
 ];

@@ -72,7 +72,7 @@ impl Ops {
             return Ok(());
         }
         if self.rust {
-            return Err(Failure::Other("--rust needs the programs whose operators to select".to_owned()));
+            return Err(Failure::Arguments("--rust needs the programs whose operators to select".to_owned()));
         }
         for set in ALL {
             for name in names(set) {

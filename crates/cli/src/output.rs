@@ -1,27 +1,54 @@
 //! Printing: tables, tensors, sizes, and results a script can read.
 
 use std::cmp::Reverse;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use rushlight::compiler::partition::Report;
 use rushlight::engine::hwbench::{Bound, Limits};
 use rushlight::runtime::{Bool8, Element};
-use rushlight::{ScalarType, Tensor, Value};
+use rushlight::{InputFiles, ScalarType, Tensor, Value};
 use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::bytes;
 use serde_json::json;
 
 use crate::failure::Failure;
 
-/// Writes text to standard output. A reader that has gone away, as `head` does, ends the program quietly.
+/// The first error of standard output.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// Writes text to standard output. The first error is remembered and becomes the command's failure: see [`printed`].
 pub fn print(text: &str) {
-    let mut out = anstream::stdout();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    if FAILED.get().is_some() {
+        return;
     }
+    let mut out = anstream::stdout();
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // Only the first failure counts.
+        drop(FAILED.set(error));
+    }
+}
+
+/// Fails if standard output could not be written. A closed pipe is no error: a reader such as `head` has seen all that it
+/// wanted.
+pub fn printed() -> Result<(), Failure> {
+    match FAILED.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Errors of the system cannot be cloned.
+            let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            Err(Failure::print(copy))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a warning to standard error, so that results on standard output stay what they are.
+pub fn warn(text: &str) {
+    // There is nobody to tell that nobody can be told.
+    drop(writeln!(anstream::stderr(), "warning: {text}"));
 }
 
 /// Prints a JSON value, indented.
@@ -84,26 +111,19 @@ pub fn limits(limits: &Limits) -> String {
     format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({isa}, threads: {threads})")
 }
 
-/// Writes a file beside its name and renames it, so that a failure leaves no broken file.
-pub fn write_file(path: &Path, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
-    let mut bytes = Vec::new();
-    write(&mut bytes)?;
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".partial");
-    let temporary = Path::new(&temporary);
-    let result = std::fs::write(temporary, bytes).and_then(|()| std::fs::rename(temporary, path));
-    result.map_err(|error| {
-        let _ = std::fs::remove_file(temporary);
-        Failure::write(path, error)
-    })
+/// Refuses outputs that are inputs, and outputs that are one file. Called before anything is computed.
+pub fn check_outputs<P: AsRef<Path>, Q: AsRef<Path>>(
+    inputs: impl IntoIterator<Item = P>,
+    outputs: impl IntoIterator<Item = Q>,
+) -> Result<(), Failure> {
+    let mut files = InputFiles::new();
+    inputs.into_iter().for_each(|input| files.add(input));
+    files.check_outputs(outputs).map_err(Failure::Usage)
 }
 
-/// As [`write_file`], of text.
+/// Writes a file whole, or leaves what was there: see [`rushlight::write_file`].
 pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
-    write_file(path, |bytes| {
-        bytes.extend_from_slice(text.as_bytes());
-        Ok(())
-    })
+    Ok(rushlight::write_file(path, text.as_bytes())?)
 }
 
 /// An output on one or a few lines; at most `limit` elements of a tensor.
@@ -111,7 +131,11 @@ pub fn value(value: &Value, limit: usize) -> String {
     match value {
         Value::Tensor(tensor) => {
             let shown = elements(tensor, limit);
-            let more = if shown.len() < numel(tensor) { ", …" } else { "" };
+            let more = match (shown.len() < numel(tensor), shown.is_empty()) {
+                (false, _) => "",
+                (true, false) => ", …",
+                (true, true) => "…",
+            };
             format!("{} {:?}  [{}{more}]", tensor.dtype(), tensor.shape(), shown.join(", "))
         }
         Value::Int(v) => format!("int {v}"),
@@ -122,15 +146,30 @@ pub fn value(value: &Value, limit: usize) -> String {
     }
 }
 
-/// An output as JSON; at most `limit` elements of a tensor, numbers that JSON lacks as null.
-pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
+/// The largest elements of a tensor with their indices, the largest first.
+pub fn largest(tensor: &Tensor, count: usize) -> Vec<(usize, f64)> {
+    let mut ranked: Vec<(usize, f64)> = doubles(tensor).into_iter().enumerate().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    ranked.truncate(count);
+    ranked
+}
+
+/// An output as JSON; at most `limit` elements of a tensor, and the `top` largest ones, numbers that JSON lacks as null.
+pub fn value_json(value: &Value, limit: usize, top: Option<usize>) -> serde_json::Value {
     match value {
-        Value::Tensor(tensor) => json!({
-            "kind": "tensor",
-            "dtype": tensor.dtype().name(),
-            "shape": tensor.shape(),
-            "elements": elements_json(tensor, limit),
-        }),
+        Value::Tensor(tensor) => {
+            let mut json = json!({
+                "kind": "tensor",
+                "dtype": tensor.dtype().name(),
+                "shape": tensor.shape(),
+                "elements": elements_json(tensor, limit),
+            });
+            if let Some(top) = top {
+                let ranked = largest(tensor, top).into_iter();
+                json["top"] = ranked.map(|(index, value)| json!({ "index": index, "value": value })).collect();
+            }
+            json
+        }
         Value::Int(v) => json!({ "kind": "int", "value": v }),
         Value::Double(v) => json!({ "kind": "double", "value": v }),
         Value::Bool(v) => json!({ "kind": "bool", "value": v }),
@@ -154,6 +193,30 @@ fn elements_json(tensor: &Tensor, limit: usize) -> serde_json::Value {
     }
 }
 
+/// Formats a number with at least six significant digits, without trailing zeros: `0.125`, `1e-10`.
+pub fn number(value: f64) -> String {
+    let trim = |digits: &str| match digits.split_once('.') {
+        Some(_) => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        None => digits.to_owned(),
+    };
+    let magnitude = value.abs();
+    if !value.is_finite() || magnitude == 0.0 {
+        return format!("{value}");
+    }
+    if (1e-1..1e15).contains(&magnitude) {
+        return trim(&format!("{value:.6}"));
+    }
+    // One more decimal for each zero behind the point.
+    if (1e-4..1e-1).contains(&magnitude) {
+        let zeros = (-magnitude.log10()).floor().max(0.0) as usize;
+        return trim(&format!("{value:.*}", 6 + zeros));
+    }
+    match format!("{value:.6e}").split_once('e') {
+        Some((digits, exponent)) => format!("{}e{exponent}", trim(digits)),
+        None => format!("{value}"),
+    }
+}
+
 fn numel(tensor: &Tensor) -> usize {
     tensor.shape().iter().product()
 }
@@ -163,7 +226,6 @@ fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
     fn of<T: Element>(tensor: &Tensor, limit: usize, show: impl Fn(T) -> String) -> Vec<String> {
         tensor.as_slice::<T>().unwrap_or_default().iter().take(limit).map(|&v| show(v)).collect()
     }
-    let float = |v: f64| format!("{v:.6}").trim_end_matches('0').trim_end_matches('.').to_owned();
     match tensor.dtype() {
         ScalarType::Bool => of::<Bool8>(tensor, limit, |v| v.get().to_string()),
         ScalarType::Byte => of::<u8>(tensor, limit, |v| v.to_string()),
@@ -171,6 +233,34 @@ fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
         ScalarType::Short => of::<i16>(tensor, limit, |v| v.to_string()),
         ScalarType::Int => of::<i32>(tensor, limit, |v| v.to_string()),
         ScalarType::Long => of::<i64>(tensor, limit, |v| v.to_string()),
-        _ => doubles(tensor).into_iter().take(limit).map(float).collect(),
+        _ => doubles(tensor).into_iter().take(limit).map(number).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1e-10, "1e-10"),
+            (-1.234_567_8e-7, "-1.234568e-7"),
+            (0.000_123_456_78, "0.000123457"),
+            (0.012_345_678, "0.0123457"),
+            (0.1, "0.1"),
+            (0.5, "0.5"),
+            (100.0, "100"),
+            (-123.456_789_1, "-123.456789"),
+            (16_777_216.0, "16777216"),
+            (1e30, "1e30"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
     }
 }

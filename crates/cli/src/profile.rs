@@ -11,8 +11,12 @@ use rushlight_devtools::profile::Profiler;
 use rushlight_devtools::steps::{self, StepRow};
 use rushlight_devtools::trace;
 
+use crate::arguments::{count, output_file};
 use crate::failure::Failure;
 use crate::output;
+
+/// How many instructions and steps are listed unless it is said.
+const SLOWEST: usize = 10;
 
 #[derive(Args)]
 pub struct Profile {
@@ -22,12 +26,12 @@ pub struct Profile {
     #[arg(long)]
     pub profile: bool,
 
-    /// With --profile: how many of the slowest instructions to list
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    slowest: usize,
+    /// With --profile: how many of the slowest instructions and steps to list [default: 10, and all with --json]
+    #[arg(long, value_name = "N", value_parser = count, requires = "profile")]
+    slowest: Option<usize>,
 
     /// Write when each instruction and step ran to this file, which Perfetto (ui.perfetto.dev) and Chrome show
-    #[arg(long, value_name = "FILE.json")]
+    #[arg(long, value_name = "FILE.json", value_parser = output_file())]
     pub trace: Option<PathBuf>,
 }
 
@@ -49,9 +53,15 @@ impl Measurement {
     }
 
     /// The times as JSON: those of instructions, and of the steps of the CPU back end.
-    pub fn json(&self, module: &mut Module, method: &str) -> Result<serde_json::Value, Failure> {
-        let mut json = Breakdown::of(&self.profiler, map_of(module, method).as_ref()).json();
-        let rows = self.rows(module, method);
+    pub fn json(&self, profile: &Profile, module: &mut Module, method: &str) -> Result<serde_json::Value, Failure> {
+        let mut breakdown = Breakdown::of(&self.profiler, map_of(module, method).as_ref());
+        let mut rows = self.rows(module, method);
+        if let Some(slowest) = profile.slowest {
+            breakdown.instructions = breakdown.slowest(slowest).into_iter().cloned().collect();
+            rows.sort_by_key(|row| std::cmp::Reverse(row.time));
+            rows.truncate(slowest);
+        }
+        let mut json = breakdown.json();
         let limits = limits(&rows, module)?;
         json["steps"] = steps::json(&rows, limits.as_ref());
         if let Some(limits) = &limits {
@@ -83,16 +93,14 @@ impl Profile {
     pub fn write_trace(&self, measured: &Measurement) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
         let trace = trace::chrome(measured.profiler.spans(), &measured.steps.times(), &measured.steps.runs());
-        output::write_file(path, |bytes| {
-            serde_json::to_writer(bytes, &trace).map_err(|e| Failure::Other(e.to_string()))
-        })
+        output::write_text(path, &trace.to_string())
     }
 
     /// Prints the fused steps that take longest, with what they compute and move per second beside the machine's limits.
     fn print_steps(&self, rows: &[StepRow], limits: &Limits) {
         let mut rows: Vec<&StepRow> = rows.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time));
-        rows.truncate(self.slowest);
+        rows.truncate(self.slowest.unwrap_or(SLOWEST));
         let row = |row: &&StepRow| {
             let source = row.source.as_deref().unwrap_or_default();
             vec![
@@ -140,7 +148,7 @@ impl Profile {
             vec![part.name.clone(), part.calls.to_string(), output::duration(part.time), share(part.share)]
         });
         output::print(&format!("\n{}", output::table(&["operator", "calls ", "time ", "share "], rows)));
-        let slowest = breakdown.slowest(self.slowest);
+        let slowest = breakdown.slowest(self.slowest.unwrap_or(SLOWEST));
         if !slowest.is_empty() {
             let row = |row: &&InstructionTime| {
                 let origin = row.origin.as_ref();

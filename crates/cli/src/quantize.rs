@@ -7,13 +7,13 @@ use std::time::Instant;
 use clap::Args;
 use rushlight::{
     CompiledProgram, Compiler, Decibels, Observer, Quantization, QuantizationReport, Rounding, Scheme, Tensor, Value,
-    ValueInfo, exported_inputs, open_shared,
+    ValueInfo, exported_inputs, open_exported,
 };
 use rushlight_devtools::samples::samples;
 use rushlight_devtools::{describe, npy, quantization};
 use serde_json::json;
 
-use crate::arguments::named;
+use crate::arguments::{finite, named, output_file};
 use crate::failure::Failure;
 use crate::inputs::{self, Normalize, extension, is_image};
 use crate::output;
@@ -27,6 +27,9 @@ Schemes:
   8da4w          linear layers likewise, with weights of 4 bits in groups of 32
   int4           linear layers: weights of 4 bits in groups of 32, activations in floats
   int8-weight    linear layers: weights of 8 bits, activations in floats
+
+Outputs are compared with those in floats: on the inputs of --calibrate, or else on those that the model was exported with,
+if the file has them. Where their signal-to-noise is below 10 dB, a warning says what to do.
 
 Examples:
   rushlight quantize model.pt2 --calibrate inputs.npz -o model.pte
@@ -65,12 +68,12 @@ pub struct Quantize {
     #[arg(long, value_name = "BITS")]
     embeddings: Option<u32>,
 
-    /// Modules that stay floats, by name; `*` is any text. May be repeated
+    /// Modules that stay floats, by name; `*` is any text. A pattern that no module fits is an error. May be repeated
     #[arg(long, value_name = "PATTERN")]
     keep: Vec<String>,
 
     /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached
-    #[arg(long, value_name = "DB")]
+    #[arg(long, value_name = "DB", value_parser = finite, allow_negative_numbers = true)]
     min_snr: Option<f64>,
 
     /// Leave the biases of convolutions as they are, instead of having them make up for what rounding adds to the means of
@@ -83,7 +86,7 @@ pub struct Quantize {
     backends: Vec<String>,
 
     /// The file to write; by default the model's name with the ending .pte
-    #[arg(short, long, value_name = "FILE.pte")]
+    #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: Option<PathBuf>,
 
     /// Write what became of each layer, the worst first: JSON or a web page if the name ends in .json or .html, else text; `-`
@@ -102,14 +105,20 @@ const WORST: usize = 5;
 impl Quantize {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let bytes = open_shared(&self.model)?;
+        let bytes = open_exported(&self.model)?;
+        let output = self.output.clone().unwrap_or_else(|| self.model.with_extension("pte"));
+        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
+        let report = self.report.as_ref().filter(|_| !to_stdout);
+        let calibration = self.calibration_files()?;
+        let inputs = calibration.iter().chain([&self.model]);
+        output::check_outputs(inputs, std::iter::once(&output).chain(report))?;
         let before = bytes.len() as u64;
         let inputs = exported_inputs(bytes.clone())?;
         let mut quantization = Quantization::new(self.scheme)
             .observer(self.observer)
             .rounding(self.weights)
             .bias_correction(!self.no_bias_correction)
-            .calibrate("forward", self.samples(&inputs)?);
+            .calibrate("forward", self.samples(&calibration, &inputs)?);
         if let Some(bits) = self.embeddings {
             quantization = quantization.embeddings(bits);
         }
@@ -122,12 +131,13 @@ impl Quantize {
             compiler = compiler.backend_named(backend)?;
         }
         let program = compiler.compile()?;
-        let output = self.output.clone().unwrap_or_else(|| self.model.with_extension("pte"));
-        let size = program.save(&output)?;
+        let size = program.save(&output).map_err(Failure::of_arguments)?;
         let Some(report) = program.quantization() else { return Ok(()) };
-        let to_stdout = self.report.as_deref() == Some(Path::new("-"));
         if let Some(path) = self.report.as_deref().filter(|_| !to_stdout) {
             write_report(report, &self.model, path)?;
+        }
+        for warning in &report.warnings {
+            output::warn(warning);
         }
         if self.json {
             let mut result = json!({
@@ -151,23 +161,37 @@ impl Quantize {
         Ok(())
     }
 
-    /// The inputs of each call of the calibration.
-    fn samples(&self, inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, Failure> {
+    /// Returns the files of the calibration, with the images of folders.
+    fn calibration_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut all = Vec::new();
         for path in &self.calibrate {
-            let mut files = vec![path.clone()];
-            if path.is_dir() {
-                let entries = fs::read_dir(path).map_err(|error| Failure::read(path, error))?;
-                files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|file| is_image(file)).collect();
-                files.sort();
-                if files.is_empty() {
-                    let what = format!("`{}` has no images: files that end in .png, .jpg or .jpeg", path.display());
-                    return Err(Failure::Input(what));
-                }
+            if !path.is_dir() {
+                all.push(path.clone());
+                continue;
             }
-            for file in files {
-                all.extend(self.read(&file, inputs)?);
+            let entries = fs::read_dir(path).map_err(|error| Failure::read(path, error))?;
+            let images = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            let mut images: Vec<PathBuf> = images.filter(|file| is_image(file)).collect();
+            images.sort();
+            if images.is_empty() {
+                let what = format!("`{}` has no images: files that end in .png, .jpg or .jpeg", path.display());
+                return Err(Failure::Input(what));
             }
+            // A pipe or device of that name may never end.
+            if let Some(file) = images.iter().find(|file| !file.is_file()) {
+                let what = format!("`{}` is no regular file: move it out of the folder", file.display());
+                return Err(Failure::Input(what));
+            }
+            all.append(&mut images);
+        }
+        Ok(all)
+    }
+
+    /// The inputs of each call of the calibration.
+    fn samples(&self, files: &[PathBuf], inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, Failure> {
+        let mut all = Vec::new();
+        for file in files {
+            all.extend(self.read(file, inputs)?);
         }
         Ok(all)
     }
@@ -198,9 +222,12 @@ fn summary(
     report: &QuantizationReport,
     start: Instant,
 ) -> String {
-    let outputs = report.output_snr.map_or_else(String::new, |ratio| format!(" · outputs {}", Decibels(Some(ratio))));
+    let outputs = match report.output_snr {
+        Some(ratio) => Decibels(Some(ratio)).to_string(),
+        None => "not compared".to_owned(),
+    };
     format!(
-        "{}  {} of {} exported · {} · {} of {} layers{outputs} · {} · {}",
+        "{}  {} of {} exported · {} · {} of {} layers · outputs {outputs} · {} · {}",
         output.display(),
         output::bytes(size),
         output::bytes(before),
@@ -213,6 +240,9 @@ fn summary(
 }
 
 fn print_worst(report: &QuantizationReport) {
+    if let Some(reason) = &report.not_compared {
+        output::print(&format!("  outputs not compared: {reason}"));
+    }
     let worst = report.layers.iter().filter(|layer| layer.kept.is_none()).take(WORST);
     for layer in worst {
         if let Some(ratio) = layer.quality().filter(|ratio| ratio.is_finite()) {

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::{Tensor, Value};
+use rushlight::{MethodMeta, Tensor, Value, ValueInfo};
 use rushlight_devtools::npy;
-use rushlight_devtools::numbers::doubles;
 use serde_json::json;
 
-use crate::arguments::{Method, Model, Running};
+use crate::arguments::{Method, Model, Running, count, output_file};
 use crate::failure::Failure;
-use crate::inputs::{Inputs, borrow};
+use crate::inputs::{Inputs, borrow, extension};
 use crate::output;
 use crate::profile::{Measurement, Profile};
 
@@ -20,6 +19,7 @@ use crate::profile::{Measurement, Profile};
 Examples:
   rushlight run model.pte                                  random inputs of the declared shapes
   rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
+  rushlight run model.pte -i x.npy -o y.npy                its only output to a file
   rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
   rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes
   rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python
@@ -34,12 +34,12 @@ pub struct Run {
     #[command(flatten)]
     inputs: Inputs,
 
-    /// Write tensor outputs to this folder as output_0.npy and so on
-    #[arg(long, short, value_name = "FOLDER")]
+    /// Write tensor outputs to this folder as output_0.npy and so on, or the only one to a file that ends in .npy
+    #[arg(long, short, value_name = "FOLDER|FILE.npy", value_parser = output_file())]
     output: Option<PathBuf>,
 
     /// Print the largest N elements of each output with their indices
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     top: Option<usize>,
 
     /// Elements of each output to print
@@ -63,8 +63,11 @@ impl Run {
         let mut measured = self.profile.measurement();
         let steps = measured.as_ref().map(Measurement::steps);
         let mut module = self.model.load_to_run(&self.running, steps)?;
-        let method = self.method.choose(&module);
+        let method = self.method.choose(&module)?;
         let meta = module.meta(&method)?;
+        let files = self.files(&meta)?;
+        let written = files.iter().flatten().chain(&self.profile.trace);
+        output::check_outputs(self.model.files().chain(self.inputs.files()), written)?;
         let values = self.inputs.values(&meta)?;
         let inputs = borrow(&values)?;
         let mut outputs = Vec::new();
@@ -74,57 +77,99 @@ impl Run {
                 None => module.run(&method, &inputs)?,
             };
         }
-        if let Some(folder) = &self.output {
-            write(folder, &outputs, self.json)?;
-        } else if !self.json {
-            self.print(&outputs);
-        }
+        let files = match &self.output {
+            Some(_) => self.write(&outputs, &files)?,
+            None => vec![None; outputs.len()],
+        };
         if self.json {
-            let outputs: Vec<_> = outputs.iter().map(|value| output::value_json(value, self.limit)).collect();
+            let json = |(value, file): (&Value, &Option<PathBuf>)| {
+                let mut json = output::value_json(value, self.limit, self.top);
+                if let Some(file) = file {
+                    json["file"] = file.display().to_string().into();
+                }
+                json
+            };
+            let outputs: Vec<_> = outputs.iter().zip(&files).map(json).collect();
             let mut json = json!({ "method": method, "outputs": outputs });
             if let Some(measured) = &measured {
-                json["profile"] = measured.json(&mut module, &method)?;
+                json["profile"] = measured.json(&self.profile, &mut module, &method)?;
             }
             output::print_json(&json);
-        } else if let Some(measured) = &measured {
-            self.profile.print(measured, &mut module, &method)?;
+        } else {
+            self.print(&outputs, &files);
+            if let Some(measured) = &measured {
+                self.profile.print(measured, &mut module, &method)?;
+            }
         }
         measured.map_or(Ok(()), |measured| self.profile.write_trace(&measured))
     }
 
-    fn print(&self, outputs: &[Value]) {
+    /// Returns the files of the outputs, if they are written: `None` for outputs that are not tensors.
+    fn files(&self, meta: &MethodMeta) -> Result<Vec<Option<PathBuf>>, Failure> {
+        let Some(path) = &self.output else { return Ok(Vec::new()) };
+        let is_tensor = |info: &ValueInfo| matches!(info, ValueInfo::Tensor(_));
+        let folder = path.display();
+        if path.is_dir() || !path.exists() && !FILES.contains(&&*extension(path)) {
+            let file = |(i, info)| is_tensor(info).then(|| path.join(format!("output_{i}.npy")));
+            return Ok(meta.outputs.iter().enumerate().map(file).collect());
+        }
+        let tensors = meta.outputs.iter().filter(|info| is_tensor(info)).count();
+        if extension(path) != "npy" {
+            return Err(Failure::Arguments(format!(
+                "--output {folder}: expected a folder, or a file that ends in .npy"
+            )));
+        }
+        if tensors != 1 {
+            let name = &meta.name;
+            return Err(Failure::Arguments(format!(
+                "--output {folder}: `{name}` has {tensors} tensors as outputs; a .npy file holds one, name a folder"
+            )));
+        }
+        Ok(meta.outputs.iter().map(|info| is_tensor(info).then(|| path.clone())).collect())
+    }
+
+    /// Writes tensors to their files. Returns those that were written.
+    fn write(&self, outputs: &[Value], files: &[Option<PathBuf>]) -> Result<Vec<Option<PathBuf>>, Failure> {
+        if let Some(folder) = &self.output
+            && files.iter().flatten().any(|file| file != folder)
+        {
+            std::fs::create_dir_all(folder).map_err(|e| Failure::make(folder, e))?;
+        }
+        let mut written = Vec::with_capacity(outputs.len());
         for (i, value) in outputs.iter().enumerate() {
+            let file = files.get(i).cloned().flatten();
+            let (Value::Tensor(tensor), Some(path)) = (value, file) else {
+                written.push(None);
+                continue;
+            };
+            let mut bytes = Vec::new();
+            npy::write(tensor, &mut bytes).map_err(|e| Failure::Other(format!("output {i}: {e}")))?;
+            rushlight::write_file(&path, &bytes)?;
+            written.push(Some(path));
+        }
+        Ok(written)
+    }
+
+    /// Prints where a tensor was written, its largest elements or its first ones.
+    fn print(&self, outputs: &[Value], files: &[Option<PathBuf>]) {
+        for (i, (value, file)) in outputs.iter().zip(files).enumerate() {
+            if let (Value::Tensor(tensor), Some(file)) = (value, file) {
+                output::print(&format!("{}  {} {:?}", file.display(), tensor.dtype(), tensor.shape()));
+            }
             match (value, self.top) {
                 (Value::Tensor(tensor), Some(top)) => output::print(&format!("output {i}\n{}", largest(tensor, top))),
+                _ if file.is_some() => {}
                 _ => output::print(&format!("output {i}  {}", output::value(value, self.limit))),
             }
         }
     }
 }
 
-fn write(folder: &std::path::Path, outputs: &[Value], quiet: bool) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|e| Failure::write(folder, e))?;
-    for (i, value) in outputs.iter().enumerate() {
-        let Value::Tensor(tensor) = value else {
-            if !quiet {
-                output::print(&format!("output {i}  {}", output::value(value, 1)));
-            }
-            continue;
-        };
-        let path = folder.join(format!("output_{i}.npy"));
-        output::write_file(&path, |bytes| {
-            npy::write(tensor, bytes).map_err(|e| Failure::Other(format!("output {i}: {e}")))
-        })?;
-        if !quiet {
-            output::print(&format!("{}  {} {:?}", path.display(), tensor.dtype(), tensor.shape()));
-        }
-    }
-    Ok(())
-}
+/// File extensions; an output path with one of them is not taken for a folder.
+const FILES: [&str; 14] =
+    ["npy", "npz", "bin", "raw", "json", "txt", "csv", "png", "jpg", "jpeg", "pt", "pt2", "pte", "ptd"];
 
 fn largest(tensor: &Tensor, count: usize) -> String {
-    let mut ranked: Vec<(usize, f64)> = doubles(tensor).into_iter().enumerate().collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let lines: Vec<String> = ranked.iter().take(count).map(|(i, v)| format!("  {i:>6}  {v:.6}")).collect();
-    lines.join("\n")
+    let lines = output::largest(tensor, count).into_iter();
+    lines.map(|(i, v)| format!("  {i:>6}  {}", output::number(v))).collect::<Vec<_>>().join("\n")
 }

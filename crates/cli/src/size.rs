@@ -1,10 +1,11 @@
 //! `rushlight size`.
 
 use clap::Args;
+use rushlight::Lower;
 use rushlight::runtime::MemoryUse;
 use serde_json::json;
 
-use crate::arguments::{Method, Model};
+use crate::arguments::{MemoryLimit, Method, Model};
 use crate::failure::Failure;
 use crate::output;
 
@@ -15,6 +16,8 @@ pub struct Size {
     model: Model,
     #[command(flatten)]
     method: Method,
+    #[command(flatten)]
+    limit: MemoryLimit,
 
     /// Print JSON
     #[arg(long)]
@@ -23,8 +26,8 @@ pub struct Size {
 
 impl Size {
     pub fn run(self) -> Result<(), Failure> {
-        let mut module = self.model.load()?;
-        let method = self.method.choose(&module);
+        let mut module = self.model.load_with(|builder| self.limit.add_to(builder.lower(Lower::Off)))?;
+        let method = self.method.choose(&module)?;
         let host = module.method(&method)?.memory_use();
         let small = module.method(&method)?.memory_use_on_32_bit();
         let file = module.program().parsed().bytes().len() as u64;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::arguments::Model;
+use crate::arguments::{MemoryLimit, Model};
 use crate::failure::Failure;
 use crate::output;
 
@@ -11,6 +11,8 @@ use crate::output;
 pub struct Validate {
     #[command(flatten)]
     model: Model,
+    #[command(flatten)]
+    limit: MemoryLimit,
 
     /// Check the structure only; do not load the methods
     #[arg(long)]
@@ -19,7 +21,12 @@ pub struct Validate {
 
 impl Validate {
     pub fn run(self) -> Result<(), Failure> {
-        let mut module = self.model.load()?;
+        // Delegates of another backend load once they are translated, as when the program runs.
+        let mut module = if self.structure {
+            self.model.load()?
+        } else {
+            self.model.load_with(|builder| self.limit.add_to(builder))?
+        };
         let names: Vec<String> = module.method_names().map(str::to_owned).collect();
         if !self.structure {
             for name in &names {

@@ -74,6 +74,7 @@ fn errors_say_what_to_give() {
     fails(&["--calibrate", &model], 6, "expected a .npz");
     fails(&["--calibrate", folder.to_str().expect("a name")], 6, "has no images");
     fails(&["--scheme", "8da4w", "--keep", "classifier"], 1, "nothing in this model");
+    fails(&["--scheme", "8da4w", "--keep", "clasifier*"], 6, "a name such as `classifier`");
     fails(&["--scheme", "int8-dynamic", "--embeddings", "5"], 1, "4 or 8");
     assert!(!output.exists());
 }

@@ -11,7 +11,8 @@ pub const DEBUG_MAP_KEY: &str = "rushlight.debug_map";
 pub fn to_bytes(maps: &[MethodMap]) -> Vec<u8> {
     let mut maps = maps.to_vec();
     for origin in maps.iter_mut().flat_map(|map| &mut map.instructions).flatten() {
-        if let Some(source) = &mut origin.source {
+        let nodes = origin.nodes.iter_mut().map(|node| &mut node.source);
+        for source in nodes.chain([&mut origin.source]).flatten() {
             *source = without_folder(source).to_owned();
         }
     }
@@ -48,6 +49,7 @@ mod tests {
             module: "net.0".into(),
             source: Some("/home/me/net.py:7 in forward: return a / b".into()),
             results: vec!["relu_1".into()],
+            nodes: Vec::new(),
         };
         let map = MethodMap { method: "forward".into(), instructions: vec![None, Some(origin.clone())] };
         let read: Vec<MethodMap> = serde_json::from_slice(&to_bytes(&[map])).unwrap();

@@ -38,11 +38,11 @@ impl ErrorKind {
 }
 
 /// An error with its place and, where known, what was expected and a hint. `Display` writes a headline and a line for
-/// each of these.
-#[derive(Clone, Debug)]
+/// each of these; `Debug` is the same text, since that is what a `main` that returns an error prints.
+#[derive(Clone)]
 pub struct Error(Box<Parts>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Parts {
     kind: ErrorKind,
     message: String,
@@ -166,6 +166,12 @@ impl fmt::Display for Error {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

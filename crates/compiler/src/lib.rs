@@ -13,6 +13,7 @@ pub mod front;
 pub mod graph;
 pub mod interpret;
 pub mod memory;
+mod once;
 pub mod ops;
 mod parallel;
 pub mod partition;
@@ -25,5 +26,6 @@ pub use bytes::Bytes;
 pub use error::{Error, ErrorKind};
 pub use parallel::parallel_map;
 pub use pipeline::{
-    CompileOptions, Compiled, ConstantResult, Stage, advance, compile, compile_pt2, compile_pte, import_pt2,
+    CompileOptions, Compiled, ConstantResult, Stage, advance, check_method_names, compile, compile_pt2, compile_pte,
+    import_pt2,
 };

@@ -6,7 +6,7 @@ use rushlight_format::pte::ProgramModel;
 
 use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
 use crate::graph::{Constant, Literal, Model};
@@ -16,6 +16,7 @@ use crate::passes::{
     AssignDimOrders, CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise,
     LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass, ReorderNodes,
 };
+use crate::quant::RaiseLinear;
 
 /// What to compile, and how.
 #[derive(Debug, Default)]
@@ -77,6 +78,7 @@ pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Resu
 /// # Errors
 /// What [`import`] finds.
 pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<Model, Error> {
+    check_method_names(programs.iter().map(|(method, _)| *method))?;
     let mut archives = Vec::with_capacity(programs.len());
     for (method, bytes) in programs {
         archives.push((*method, Archive::parse(bytes.clone()).map_err(Error::from)?));
@@ -112,6 +114,10 @@ pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, E
 /// # Errors
 /// What the passes and backends find.
 pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Result<Report, Error> {
+    if !options.constant_methods.is_empty() {
+        let constants = options.constant_methods.iter().map(|(name, _)| name);
+        check_method_names(model.methods.keys().chain(constants).map(String::as_str))?;
+    }
     for (name, values) in &options.constant_methods {
         let literals = values.iter().map(|value| value.literal(model)).collect();
         model.constant_methods.insert(name.clone(), literals);
@@ -138,6 +144,26 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     Ok(report)
 }
 
+/// Refuses duplicate and empty names of methods.
+///
+/// # Errors
+/// `Output`, with the name.
+pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+    let mut before = HashSet::new();
+    for name in names {
+        if name.is_empty() {
+            return Err(Error::new(ErrorKind::Output, "a method without a name")
+                .help("give it one: `NAME=FILE.pt2` or `--constant NAME=VALUE` on the command line"));
+        }
+        if !before.insert(name) {
+            return Err(Error::new(ErrorKind::Output, format!("two methods are called `{name}`"))
+                .expected("a name of its own for each method, those that return constants among them")
+                .help("name the methods: `NAME=FILE.pt2` on the command line, keys of a dict in Python"));
+        }
+    }
+    Ok(())
+}
+
 /// What a quantization finds whole: layers, and functions that become tables or ends of sums.
 const WHOLE: [&str; 8] = [
     "aten::linear",
@@ -153,7 +179,8 @@ const WHOLE: [&str; 8] = [
 /// As [`advance`] to [`Stage::Canonical`], but with layers as one node each.
 pub(crate) fn prepare_layers(model: &mut Model) -> Result<(), Error> {
     run(&functional(WHOLE.map(ToOwned::to_owned).into()), model)?;
-    run(&simplifying(), model)
+    run(&simplifying(), model)?;
+    run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
 }
 
 fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {

@@ -149,6 +149,7 @@ mod tests {
             module: "block.act".into(),
             source: Some("model.py:7 in forward: return x.exp()".into()),
             results: vec!["exp_1".into()],
+            nodes: Vec::new(),
         };
         let map = MethodMap { method: "forward".into(), instructions: vec![None, None, Some(origin.clone())] };
         let breakdown = Breakdown::of(&profiler, Some(&map));

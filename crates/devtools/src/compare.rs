@@ -64,6 +64,9 @@ pub struct Row {
     pub snr_db: f64,
     /// Shapes, where they differ; nothing else is compared then.
     pub shapes: Option<(Vec<usize>, Vec<usize>)>,
+    /// Number of results between the previous row and this one that only the reference has: a difference that shows here may
+    /// begin in any of them.
+    pub unseen: usize,
 }
 
 /// The results that both programs have.
@@ -200,10 +203,14 @@ impl Comparison {
     /// Compares the results that two traces have in common.
     pub fn of(reference: &Trace, candidate: &Trace) -> Self {
         let mut comparison = Self::default();
+        let mut unseen = 0;
         for TracedResult { name, origin, value } in &reference.results {
-            match candidate.get(name) {
-                Some(other) => comparison.rows.push(row(name, origin, value, other)),
-                None => comparison.only_in_reference += 1,
+            if let Some(other) = candidate.get(name) {
+                comparison.rows.push(Row { unseen, ..row(name, origin, value, other) });
+                unseen = 0;
+            } else {
+                comparison.only_in_reference += 1;
+                unseen += 1;
             }
         }
         comparison
@@ -212,6 +219,33 @@ impl Comparison {
     /// The first result that differs by more than `tolerance` of the reference's scale.
     pub fn first_difference(&self, tolerance: f64) -> Option<&Row> {
         self.rows.iter().find(|row| row.relative() > tolerance)
+    }
+
+    /// Describes where the numbers part: at the first result that differs by more than `tolerance`, or between that
+    /// one and the last that agrees, if results in between are only in the reference. `None` if none differs.
+    pub fn parting(&self, tolerance: f64) -> Option<String> {
+        let at = self.rows.iter().position(|row| row.relative() > tolerance)?;
+        let row = self.rows.get(at)?;
+        let Row { result, op, unseen, .. } = row;
+        let relative = row.relative();
+        if *unseen == 0 {
+            return Some(format!("the numbers part at `{result}` ({op}), relative {relative:.2e}"));
+        }
+        let from = match at.checked_sub(1).and_then(|before| self.rows.get(before)) {
+            Some(before) => format!("after `{}`, which agrees,", before.result),
+            None => "after the inputs".to_owned(),
+        };
+        let results = if *unseen == 1 { "1 result" } else { &format!("{unseen} results") };
+        Some(format!(
+            "the numbers part {from} and not after `{result}` ({op}), relative {relative:.2e}: of the {results} in between \
+             the compiled program shows none"
+        ))
+    }
+
+    /// The least signal-to-noise of a result, in dB; negative infinity where shapes differ, and infinity where nothing does.
+    pub fn min_snr(&self) -> f64 {
+        let ratio = |row: &Row| if row.shapes.is_some() { f64::NEG_INFINITY } else { row.snr_db };
+        self.rows.iter().map(ratio).fold(f64::INFINITY, f64::min)
     }
 
     /// The results that differ most, relative to their scale, the worst first.
@@ -245,6 +279,7 @@ fn row(name: &str, origin: &InstructionOrigin, reference: &Tensor, candidate: &T
         scale: 0.0,
         snr_db: f64::INFINITY,
         shapes: None,
+        unseen: 0,
     };
     if reference.shape() != candidate.shape() {
         row.shapes = Some((reference.shape().to_vec(), candidate.shape().to_vec()));
@@ -265,4 +300,38 @@ fn row(name: &str, origin: &InstructionOrigin, reference: &Tensor, candidate: &T
         row.snr_db = 10.0 * (energy / noise).log10();
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(result: &str, relative: f64, unseen: usize) -> Row {
+        Row {
+            result: result.to_owned(),
+            node: result.to_owned(),
+            op: "aten::add".to_owned(),
+            module: String::new(),
+            source: None,
+            max_abs: relative,
+            scale: 1.0,
+            snr_db: 20.0,
+            shapes: None,
+            unseen,
+        }
+    }
+
+    #[test]
+    fn where_numbers_part_is_said_as_far_as_it_was_seen() {
+        let part = |rows: &[Row]| Comparison { rows: rows.to_vec(), only_in_reference: 0 }.parting(1e-4);
+        assert_eq!(part(&[row("a", 0.0, 0), row("b", 1e-5, 7)]), None);
+        let at = part(&[row("a", 0.0, 3), row("b", 0.5, 0)]).expect("they differ");
+        assert!(at.starts_with("the numbers part at `b`"), "{at}");
+        let between = part(&[row("a", 0.0, 0), row("b", 0.5, 1)]).expect("they differ");
+        assert!(between.starts_with("the numbers part after `a`, which agrees, and not after `b`"), "{between}");
+        assert!(between.contains("of the 1 result in between"), "{between}");
+        let anywhere = part(&[row("b", 0.5, 299)]).expect("they differ");
+        assert!(anywhere.starts_with("the numbers part after the inputs and not after `b`"), "{anywhere}");
+        assert!(anywhere.contains("299 results"), "{anywhere}");
+    }
 }

@@ -3,7 +3,7 @@
 
 use rushlight::compiler::partition::{Entry, Report};
 use rushlight::format::Program;
-use rushlight::{MethodMeta, QuantizationReport, TensorInfo, ValueInfo};
+use rushlight::{MethodMeta, QuantizationReport, SizeRange, TensorInfo, ValueInfo};
 use serde_json::{Value as Json, json};
 
 /// Methods, inputs, outputs, operators, delegates, memory plan and segments of a program.
@@ -77,6 +77,11 @@ fn value(info: &ValueInfo) -> Json {
     }
 }
 
+fn range(range: &SizeRange) -> Json {
+    let SizeRange { min, max, step, expression } = range;
+    json!({ "min": min, "max": max, "step": [step.0, step.1], "expression": expression })
+}
+
 fn tensor(info: &TensorInfo) -> Json {
     json!({
         "kind": "tensor",
@@ -84,6 +89,7 @@ fn tensor(info: &TensorInfo) -> Json {
         "sizes": info.sizes,
         "dim_order": info.dim_order,
         "dynamic": info.is_dynamic,
+        "ranges": info.ranges.iter().map(range).collect::<Vec<_>>(),
         "planned": info.is_memory_planned,
         "bytes": info.nbytes,
         "name": info.name,

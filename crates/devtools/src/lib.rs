@@ -6,6 +6,7 @@ pub mod breakdown;
 pub mod compare;
 pub mod describe;
 pub mod graph;
+pub mod images;
 pub mod inputs;
 mod markup;
 pub mod memory;

@@ -41,8 +41,13 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
     fact("Layers in integers", format!("{} of {}", report.quantized(), report.layers.len()));
     let share = 100.0 * after as f64 / before.max(1) as f64;
     fact("Weights of layers", format!("{} → {} ({share:.1} %)", bytes(before), bytes(after)));
-    if let Some(ratio) = report.output_snr {
-        fact("Outputs", decibels(Some(ratio)));
+    match (&report.not_compared, report.output_snr) {
+        (Some(reason), _) => fact("Outputs", format!("not compared: {reason}")),
+        (None, Some(ratio)) => fact("Outputs", decibels(Some(ratio))),
+        (None, None) => {}
+    }
+    for warning in &report.warnings {
+        fact("Warning", warning.clone());
     }
     page.push_str(
         "</table>\n<h2>Layers, the worst first</h2>\n<table>\n<tr><th>Layer</th><th>Results</th><th></th>\
@@ -65,7 +70,7 @@ fn row(layer: &LayerReport) -> String {
     } else {
         String::new()
     };
-    let range = layer.range.map_or_else(String::new, |(low, high)| format!("{low:.4} to {high:.4}"));
+    let range = layer.range.map_or_else(String::new, |(low, high)| format!("{low:.3e} to {high:.3e}"));
     format!(
         "<tr{class}><td>{}{reason}<br><code>{} [{}]</code></td><td class=\"n\">{}</td><td class=\"bar\">{bar}</td>\
          <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{range}</td>\

@@ -49,15 +49,15 @@ pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<
 }
 
 fn bytes(array: &Tensor, shape: &[usize]) -> usize {
-    shape.iter().product::<usize>() * array.dtype().size()
+    // An array without elements may be of any shape.
+    shape.iter().fold(array.dtype().size(), |bytes, size| bytes.saturating_mul(*size))
 }
 
 /// The shape of one input of those in an array; `None` if they do not fit.
 fn sample_shape(array: &Tensor, info: &TensorInfo) -> Option<Vec<usize>> {
     let shape = array.shape();
     let fits = |shape: &[usize]| {
-        let within = |(got, declared): (&usize, &usize)| got == declared || info.is_dynamic;
-        shape.len() == info.sizes.len() && shape.iter().zip(&info.sizes).all(within)
+        shape.len() == info.sizes.len() && shape.iter().enumerate().all(|(dim, &size)| info.allows(dim, size))
     };
     if array.dtype() != info.dtype {
         return None;
@@ -84,6 +84,7 @@ mod tests {
             sizes: sizes.to_vec(),
             dim_order: (0..sizes.len() as u8).collect(),
             is_dynamic,
+            ranges: Vec::new(),
             is_memory_planned: false,
             nbytes: 0,
             name: None,
@@ -115,6 +116,19 @@ mod tests {
         assert_eq!((two.len(), two[1].len()), (4, 3));
         assert_eq!(two[1][2].as_slice::<f32>().unwrap(), [2.0, 3.0]);
         assert!(matches!(two[1][1], Value::Int(7)));
+    }
+
+    #[test]
+    fn arrays_without_elements_hold_no_inputs() {
+        let of = |shape: &[usize], sizes: &[usize]| {
+            let empty = Tensor::of::<f32>(shape, &[]).unwrap();
+            samples(&[("x".to_owned(), empty)], &[info(sizes, true)])
+        };
+        assert!(of(&[0, 9, 9], &[1, 9, 9]).is_ok_and(|inputs| inputs.is_empty()));
+        // More bytes in one than can be counted.
+        let large = 1 << 40;
+        assert!(of(&[0, large, large], &[1, large, large]).is_ok_and(|inputs| inputs.is_empty()));
+        assert!(of(&[0, large, large], &[1, 9, 9]).is_err());
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
 pub use numbers::{Numbers, NumbersMut};
 pub use pool::Pool;
+#[cfg(feature = "std")]
+pub use pool::fork_generation;
 pub use pooling::{Mean, Pool2d, pool2d};
 pub use product::{gives_bf16, takes_bf16, takes_bf16_residual};
 pub use quantized::{

@@ -96,10 +96,7 @@ pub fn conv3d_f32(conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> f32) 
 
 /// Floats of the packed weights of a transposed convolution; `None` if that does not fit in `usize`.
 pub fn conv_transpose2d_f32_len(conv: &ConvTranspose2d) -> Option<usize> {
-    conv.phase_pairs().try_fold(0usize, |len, [phase_h, phase_w]| {
-        let taps = phase_h.taps.checked_mul(phase_w.taps)?;
-        len.checked_add(grouped_len(conv.groups, taps, conv.in_c, conv.out_c)?)
-    })
+    conv.sum_of_phases(|taps| grouped_len(conv.groups, taps, conv.in_c, conv.out_c))
 }
 
 /// Packs the weights of a transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed by
@@ -112,13 +109,19 @@ pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, u
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
     let mut packed = Vec::with_capacity(conv_transpose2d_f32_len(conv).expect("weights fit in memory"));
-    for phase @ [phase_h, phase_w] in conv.phase_pairs() {
+    for phase @ [phase_h, phase_w] in phases_with_taps(conv) {
         extend_grouped(&mut packed, groups, phase_h.taps * phase_w.taps, conv.in_c, conv.out_c, |o, i, tap| {
             let [h, w] = tap_of_phase(phase, tap);
             get(o / columns * channels + i, o % columns, h, w)
         });
     }
     packed
+}
+
+/// The phases that see taps, in the order in which their weights are packed.
+fn phases_with_taps(conv: &ConvTranspose2d) -> impl Iterator<Item = [Phase; 2]> {
+    let [vertical, horizontal] = conv.phases_with_taps();
+    vertical.into_iter().flat_map(move |h| horizontal.clone().into_iter().map(move |w| [h, w]))
 }
 
 /// The position in the kernel of one of the taps that a phase sees.
@@ -594,9 +597,7 @@ pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usiz
 
 /// Bytes of the packed weights of a transposed convolution of bytes; `None` if that does not fit in `usize`.
 pub fn conv_transpose2d_i8_len(conv: &ConvTranspose2d) -> Option<usize> {
-    conv.phase_pairs().try_fold(0usize, |len, [phase_h, phase_w]| {
-        len.checked_add(phase_i8_len(conv, phase_h.taps.checked_mul(phase_w.taps)?)?)
-    })
+    conv.sum_of_phases(|taps| phase_i8_len(conv, taps))
 }
 
 /// Bytes of the packed weights of a phase with so many taps, of all groups.
@@ -621,7 +622,7 @@ pub fn conv_transpose2d_i8_into(
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
     let mut rest = packed;
-    for phase @ [phase_h, phase_w] in conv.phase_pairs() {
+    for phase @ [phase_h, phase_w] in phases_with_taps(conv) {
         let taps = phase_h.taps * phase_w.taps;
         let (own, others) = rest.split_at_mut(phase_i8_len(conv, taps).unwrap_or(0));
         rest = others;

@@ -2,11 +2,16 @@
 //!
 //! A worker spins for about a millisecond after its last job, then parks. The caller works too and never waits for a
 //! worker that has not begun. Each thread begins with a part of the tasks of its own. [`gate`] has the protocol; here are the
-//! threads, the job, and its tasks.
+//! threads, the job, and its tasks. A child of a `fork` has no workers; [`fork`] tells it, and the pool starts others there.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "std")]
+mod fork;
+#[cfg(feature = "std")]
 mod gate;
+
+#[cfg(feature = "std")]
+pub use fork::fork_generation;
 
 #[cfg(feature = "std")]
 pub use threaded::Pool;
@@ -47,12 +52,17 @@ mod threaded {
     use std::cell::UnsafeCell;
     use std::fmt;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::ptr;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
+    use super::fork::fork_generation;
     use super::gate::{Gate, Sleep};
+
+    /// Maximum threads of a pool: each has a stack and scratch memory.
+    const MAX_THREADS: usize = 1024;
 
     /// How long a worker spins for the next job before it parks.
     const SPIN: Duration = Duration::from_millis(1);
@@ -61,6 +71,10 @@ mod threaded {
     pub struct Pool {
         shared: Arc<Shared>,
         workers: Vec<JoinHandle<()>>,
+        /// The generation of the process that has the workers.
+        generation: usize,
+        /// The pool that runs jobs in a child of that process, or null before the first: a box that is this pool's.
+        in_child: AtomicPtr<Pool>,
     }
 
     struct Shared {
@@ -102,14 +116,15 @@ mod threaded {
     }
 
     impl Pool {
-        /// A pool of `threads` threads, the caller's among them. For 0 or 1 no thread is started. Where the system
-        /// refuses a thread, there are fewer.
+        /// A pool of `threads` threads, the caller's among them, at most 1024. For 0 or 1 no thread is started. Where the
+        /// system refuses a thread, there are fewer.
         pub fn new(threads: usize) -> Self {
-            let wanted = threads.max(1) - 1;
+            let wanted = threads.clamp(1, MAX_THREADS) - 1;
+            let generation = fork_generation();
             let shared = Arc::new(Shared {
                 busy: AtomicBool::new(false),
                 gate: Gate::new(),
-                job: UnsafeCell::new(Job { closure: std::ptr::null(), call: nothing, tasks: 0 }),
+                job: UnsafeCell::new(Job { closure: ptr::null(), call: nothing, tasks: 0 }),
                 next: (0..=wanted).map(|_| Next(AtomicUsize::new(0))).collect(),
                 panicked: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
@@ -120,7 +135,32 @@ mod threaded {
                 thread::Builder::new().name(format!("rushlight-{index}")).spawn(move || shared.work(index))
             };
             let workers = (0..wanted).map_while(|index| start(index).ok()).collect();
-            Self { shared, workers }
+            Self { shared, workers, generation, in_child: AtomicPtr::new(ptr::null_mut()) }
+        }
+
+        /// True if the workers belong to a process that this one was forked from.
+        fn is_foreign(&self) -> bool {
+            self.generation != fork_generation()
+        }
+
+        /// Returns the pool for a child of the process that made this one, of at most as many threads. Reads nothing of this
+        /// pool's shared state, which a fork may leave in any condition.
+        #[cold]
+        fn in_child(&self) -> &Self {
+            let mut pool = self.in_child.load(Ordering::Acquire);
+            if pool.is_null() {
+                let made = Box::into_raw(Box::new(Self::new(self.threads())));
+                match self.in_child.compare_exchange(pool, made, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => pool = made,
+                    Err(other) => {
+                        // SAFETY: `made` was just made by `Box::into_raw`, and nobody else has it.
+                        drop(unsafe { Box::from_raw(made) });
+                        pool = other;
+                    }
+                }
+            }
+            // SAFETY: `in_child` is set once, from a box that lives until `self` is dropped.
+            unsafe { &*pool }
         }
 
         /// How many threads there are, the caller's among them.
@@ -143,12 +183,15 @@ mod threaded {
         /// two tasks have at the same time.
         pub(crate) fn run_with_slot<F: Fn(usize, usize) + Sync>(&self, tasks: usize, task: F) {
             let alone = tasks <= 1 || self.workers.is_empty();
+            if !alone && self.is_foreign() {
+                return self.in_child().run_with_slot(tasks, task);
+            }
             if alone || self.shared.busy.swap(true, Ordering::Acquire) {
                 // Nobody shares the slots: the other job has scratch of its own.
                 (0..tasks).for_each(|index| task(0, index));
                 return;
             }
-            let job = Job { closure: std::ptr::from_ref(&task).cast(), call: call::<F>, tasks };
+            let job = Job { closure: ptr::from_ref(&task).cast(), call: call::<F>, tasks };
             // SAFETY: this thread set `busy`, and the gate is closed and empty: whoever set `busy` before cleared it
             // after that.
             unsafe { *self.shared.job.get() = job };
@@ -248,6 +291,16 @@ mod threaded {
 
     impl Drop for Pool {
         fn drop(&mut self) {
+            let in_child = *self.in_child.get_mut();
+            if !in_child.is_null() {
+                // SAFETY: it was made by `Box::into_raw`, and nobody uses it any more.
+                drop(unsafe { Box::from_raw(in_child) });
+            }
+            if self.is_foreign() {
+                // Threads that this process does not have can be neither joined nor detached.
+                self.workers.drain(..).for_each(std::mem::forget);
+                return;
+            }
             self.shared.stop.store(true, Ordering::SeqCst);
             for worker in &self.workers {
                 worker.thread().unpark();

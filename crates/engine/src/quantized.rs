@@ -109,6 +109,14 @@ pub fn conv2d_u8(
         unsafe { product(conv, &rows, zero, pixels, packed, &mut out, tail).run(engine) };
         return Ok(());
     }
+    if conv.in_c == 0 {
+        // K is 0, however large the kernel is.
+        let conv = &Conv3d { groups: 1, ..*conv };
+        let rows = ByteMatrix { data: input, stride: 0, columns: 0 };
+        // SAFETY: the sizes were checked above.
+        unsafe { product(conv, &rows, zero, pixels, packed, &mut out, tail).run(engine) };
+        return Ok(());
+    }
     let window = conv.window(input);
     if layout.by_lines {
         // SAFETY: the sizes were checked above.

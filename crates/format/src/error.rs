@@ -42,6 +42,8 @@ pub enum ErrorKind {
     BadVtable,
     /// A required field is absent.
     Missing,
+    /// A method has the name of an earlier one.
+    Duplicate,
     /// The dim order is not a permutation of the tensor's dimensions.
     InvalidDimOrder,
     /// Legal by the schema, but no runtime executes it.
@@ -138,6 +140,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownTag { tag } => write!(f, "{tag} is not a known code"),
             Self::BadVtable => f.write_str("malformed table"),
             Self::Missing => f.write_str("required, but absent"),
+            Self::Duplicate => f.write_str("another method has the same name"),
             Self::InvalidDimOrder => f.write_str("expected a permutation of the tensor's dimensions"),
             Self::Unsupported { what } => write!(f, "{what} is not supported"),
             Self::Conflict => f.write_str("must be empty when constant_segment is present"),

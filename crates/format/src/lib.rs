@@ -37,6 +37,7 @@ pub mod bundled;
 pub mod cpu;
 pub mod ptd;
 pub mod pte;
+pub mod shapes;
 #[cfg(feature = "xnnpack")]
 pub mod xnnpack;
 
@@ -47,6 +48,7 @@ mod flatbuf;
 mod header;
 #[cfg(feature = "alloc")]
 mod image;
+mod kind;
 mod layout;
 mod scalar_type;
 mod schema;
@@ -59,6 +61,7 @@ pub use error::{ErrorKind, Feature, FormatError};
 pub use flatbuf::{Element, Vector, VectorIter};
 #[cfg(feature = "alloc")]
 pub use image::{Image, Part, SEGMENT_ALIGNMENT};
+pub use kind::FileKind;
 pub use layout::{MAX_RANK, TensorLayout};
 pub use ptd::FlatTensor;
 pub use pte::Program;

@@ -23,4 +23,4 @@ pub mod reduce;
 pub mod sets;
 pub mod shape;
 
-pub use sets::{ALL, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED};
+pub use sets::{ALL, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};

@@ -47,5 +47,8 @@ pub const PRIM: OpSet = OpSet { name: "PRIM", groups: &[prim::GROUPS] };
 /// ExecuTorch's custom operators for language models, and `preprocess`.
 pub const LLAMA: OpSet = OpSet { name: "LLAMA", groups: &[llama::GROUPS] };
 
+/// Operators that Hugging Face's transformers defines, and its mixtures of experts are exported with.
+pub const TRANSFORMERS: OpSet = OpSet { name: "TRANSFORMERS", groups: &[linear::TRANSFORMERS] };
+
 /// Every operator of this crate.
-pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &QUANTIZED, &LLAMA];
+pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &QUANTIZED, &LLAMA, &TRANSFORMERS];

@@ -10,7 +10,7 @@ use core::slice;
 
 use crate::error::Role;
 use crate::fault::{Checked, Fault, Report};
-use crate::load::{LoadedDelegate, Step};
+use crate::load::{Delegates, Step};
 use crate::memory::Bump;
 use crate::tensor::Access;
 use crate::value::{ABSENT, Value, Values, tensor, value};
@@ -22,7 +22,7 @@ pub(crate) fn check<'m>(
     scratch: &mut Bump<'_>,
     values: Values<'m>,
     steps: &mut [Step<'m>],
-    delegates: &[Option<LoadedDelegate<'m>>],
+    delegates: &Delegates<'m>,
     inputs: &[u32],
     input_written: &mut [bool],
     report: &mut Report,
@@ -40,7 +40,7 @@ pub(crate) fn check<'m>(
                 (call, Some(op.name))
             }
             Step::Delegate { delegate, arguments } => {
-                let outputs = delegates.get(delegate as usize).and_then(Option::as_ref).map_or(0, |d| d.outputs);
+                let outputs = delegates.outputs(delegate);
                 (Call { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
             }
             _ => continue,
@@ -220,7 +220,7 @@ impl<'m> Checker<'m, '_, '_> {
     #[inline(never)]
     fn check(&mut self, call: &Call<'m>) -> Checked<Verdict> {
         let arguments = call.arguments;
-        if call.outputs > arguments.len().min(128) {
+        if call.outputs > arguments.len() {
             return Err(self.budget.report.fault(Fault::DelegateOutputs, arguments.len(), call.outputs));
         }
         for (w, argument) in arguments.iter().enumerate().filter(|(w, _)| call.writes(*w)) {
@@ -228,6 +228,8 @@ impl<'m> Checker<'m, '_, '_> {
                 if written == ABSENT {
                     continue;
                 }
+                // A delegate may write any number of them, and arguments that are no tensors cost something too.
+                self.budget.spend(arguments.len())?;
                 // A view does not write its base's memory, but makes its output a handle on it.
                 if !call.is_view {
                     self.mark_written(written)?;

@@ -504,13 +504,15 @@ pub struct DelegateContext<'m> {
     values: Values<'m>,
     arguments: &'m [u32],
     outputs: usize,
-    taken: Cell<u128>,
+    /// A bit for each output.
+    taken: &'m [Cell<usize>],
 }
 
 impl<'m> DelegateContext<'m> {
-    /// `outputs` is at most 128 and at most the number of arguments; the load checked it.
-    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], outputs: usize) -> Self {
-        Self { values, arguments, outputs, taken: Cell::new(0) }
+    /// `outputs` is at most the number of arguments; the load checked it, and made room for as many bits in `taken`.
+    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], outputs: usize, taken: &'m [Cell<usize>]) -> Self {
+        taken.iter().for_each(|word| word.set(0));
+        Self { values, arguments, outputs, taken }
     }
 
     pub fn num_inputs(&self) -> usize {
@@ -551,12 +553,13 @@ impl<'m> DelegateContext<'m> {
 
     /// The tensor at output `index`. Can be taken once a call.
     pub fn output(&self, index: usize) -> Result<TensorMut<'_>> {
-        let argument = self.num_inputs() + index;
-        let bit = 1u128.checked_shl(index as u32).unwrap_or(0);
-        if index >= self.outputs || self.taken.get() & bit != 0 {
+        let argument = self.num_inputs().saturating_add(index);
+        let bit = 1 << (index % usize::BITS as usize);
+        let word = self.taken.get(index / usize::BITS as usize).filter(|_| index < self.outputs);
+        let Some(word) = word.filter(|word| word.get() & bit == 0) else {
             return Err(Error::program("the delegate has no such output, or took it before").arg(argument));
-        }
-        self.taken.set(self.taken.get() | bit);
+        };
+        word.set(word.get() | bit);
         match self.value(argument)? {
             Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(argument)),
             other => KernelContext::kind(argument, Kind::Tensor, other),

@@ -8,6 +8,7 @@ use rushlight_format::pte::CompileSpec;
 use crate::context::DelegateContext;
 use crate::data::NamedData;
 use crate::error::Result;
+use crate::interrupt::Interrupts;
 use crate::memory::Bump;
 
 /// The run-time half of a backend: makes a [`Delegate`] from the payload that its ahead-of-time half wrote.
@@ -26,6 +27,12 @@ pub trait Delegate: Send {
 
     /// Reads the inputs and writes the outputs.
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()>;
+
+    /// As [`execute`](Self::execute), which it calls unless a delegate has many steps and checks `interrupts` before each.
+    fn execute_until(&mut self, context: &DelegateContext<'_>, interrupts: Interrupts<'_>) -> Result<()> {
+        let _ = interrupts;
+        self.execute(context)
+    }
 }
 
 /// A delegate in the method's memory, or on the heap.
@@ -75,7 +82,8 @@ pub struct InitContext<'a, 'm> {
     pub method: &'m str,
     /// The compiled payload. Valid as long as the method, aligned as in the file.
     pub payload: &'m [u8],
-    /// The method's memory; what is allocated here lives as long as the method.
+    /// The method's memory; what is allocated here lives as long as the method. What a delegate takes of the heap is
+    /// counted with [`Bump::charge`] first.
     pub memory: &'a mut Bump<'m>,
     pub(crate) spec: rushlight_format::pte::DelegateSpec<'m>,
     pub(crate) options: &'a [BackendOption<'a>],

@@ -5,6 +5,7 @@ use core::fmt;
 use rushlight_format::{FormatError, ScalarType};
 
 use crate::fault::{Fault, Kind, Numbers};
+use crate::interrupt::Stop;
 
 /// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +38,8 @@ pub struct Site {
     pub instruction: Option<u32>,
     /// Full operator name, such as `aten::add.out`.
     pub operator: Option<&'static str>,
+    /// Index of the step of the delegate that the instruction calls.
+    pub step: Option<u32>,
     /// What `index` counts: an argument, an input, an output, a value.
     pub role: Role,
     /// Index of the argument, input, output or value; meaningless when `role` is `None`.
@@ -87,8 +90,20 @@ pub enum Detail {
     Index { index: i64, size: usize },
     /// A count that does not match.
     Count { what: &'static str, expected: usize, got: usize },
+    /// The execution was stopped before step `step` of `steps`, counted from 1: an instruction of the method, or a step
+    /// of a delegate.
+    Stopped { stop: Stop, step: u32, steps: u32 },
     /// The bytes are not a well-formed file.
     Format(FormatError),
+    /// The bytes are not a well-formed payload of the CPU back end.
+    #[cfg(feature = "alloc")]
+    Payload(rushlight_format::cpu::PayloadError),
+    /// A size, or several together, that a kernel does not support: zero, beyond memory, or beyond its limits.
+    Impossible { what: &'static str },
+    /// An argument of an element type that a kernel does not support in its place.
+    Untaken { what: &'static str },
+    /// A step would do more operations than its tensors have elements for; both numbers saturate.
+    Work { operations: u64, limit: u64 },
 }
 
 /// An error of the runtime. `Display` writes one sentence: code, site, expected, got.
@@ -105,7 +120,7 @@ pub type Result<T> = core::result::Result<T, Error>;
 impl Error {
     #[cold]
     pub const fn new(code: Code, detail: Detail) -> Self {
-        Self { code, site: Site { instruction: None, operator: None, role: Role::None, index: 0 }, detail }
+        Self { code, site: Site { instruction: None, operator: None, step: None, role: Role::None, index: 0 }, detail }
     }
 
     /// What the runtime itself finds wrong; see [`Detail::Fault`] for the numbers.
@@ -142,6 +157,13 @@ impl Error {
         self.at(Role::Argument, index)
     }
 
+    /// Adds the step of a delegate that failed.
+    #[must_use]
+    pub const fn step(mut self, step: usize) -> Self {
+        self.site.step = Some(step as u32);
+        self
+    }
+
     pub(crate) const fn instruction(mut self, index: usize, operator: Option<&'static str>) -> Self {
         self.site.instruction = Some(index as u32);
         self.site.operator = operator;
@@ -151,13 +173,15 @@ impl Error {
 
 impl From<Detail> for Error {
     /// Faults have their own codes. Details about a kind or element type are `InvalidType`, about the file
-    /// `InvalidProgram`; all others are `InvalidArgument`.
+    /// `InvalidProgram`, about a stopped execution `OutOfResources` or `InvalidState`; all others are `InvalidArgument`.
     #[cold]
     fn from(detail: Detail) -> Self {
         let code = match detail {
             Detail::Fault(fault, ..) => fault.code(),
             Detail::Dtype { .. } | Detail::ElementType { .. } | Detail::Kind { .. } => Code::InvalidType,
             Detail::Format(_) => Code::InvalidProgram,
+            Detail::Stopped { stop: Stop::TimeLimit { .. }, .. } => Code::OutOfResources,
+            Detail::Stopped { stop: Stop::Cancelled, .. } => Code::InvalidState,
             _ => Code::InvalidArgument,
         };
         Self::new(code, detail)
@@ -189,6 +213,10 @@ impl fmt::Display for Site {
             write!(f, "{separator}{operator}")?;
             separator = " at ";
         }
+        if let Some(step) = self.step {
+            write!(f, "{separator}step {step}")?;
+            separator = " of ";
+        }
         if let Some(instruction) = self.instruction {
             write!(f, "{separator}instruction {instruction}")?;
         }
@@ -217,7 +245,15 @@ impl fmt::Display for Detail {
             Self::Number { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
             Self::Index { index, size } => write!(f, "index {index} is outside of a dimension of size {size}"),
             Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
+            Self::Stopped { stop, step, steps } => write!(f, "{stop} in step {step} of {steps}"),
             Self::Format(error) => error.fmt(f),
+            #[cfg(feature = "alloc")]
+            Self::Payload(error) => error.fmt(f),
+            Self::Impossible { what } => write!(f, "{what}: not a size that can be computed with"),
+            Self::Untaken { what } => write!(f, "{what}: not of an element type that is taken here"),
+            Self::Work { operations, limit } => {
+                write!(f, "{operations} operations on tensors whose elements allow {limit}")
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Watching a method run.
 
+use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
 
 /// What a method is doing.
@@ -30,7 +31,8 @@ pub enum Event<'a> {
     },
 }
 
-/// Receives the events of one execution. The default methods ignore everything; `()` is the tracer that costs nothing.
+/// Receives the events of one execution, and may stop it. The default methods ignore everything; `()` is the tracer that
+/// costs nothing.
 pub trait EventTracer {
     fn begin(&mut self, _event: Event<'_>) {}
 
@@ -43,6 +45,11 @@ pub trait EventTracer {
 
     /// A tensor that the instruction wrote, as its argument `argument`.
     fn tensor(&mut self, _instruction: usize, _argument: usize, _tensor: Tensor<'_>) {}
+
+    /// Returns the interrupt that is polled before each instruction, and by delegates before each of their steps.
+    fn interrupt(&self) -> Option<&dyn Interrupt> {
+        None
+    }
 }
 
 impl EventTracer for () {}

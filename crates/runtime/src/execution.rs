@@ -5,11 +5,13 @@ use core::ptr::NonNull;
 
 use rushlight_format::ScalarType;
 use rushlight_format::pte::ShapeDynamism;
+use rushlight_format::shapes::{Rule, Shapes};
 
 use crate::context::{DelegateContext, KernelContext};
 use crate::error::{Detail, Error, Result, Role};
 use crate::events::{Event, EventTracer};
 use crate::fault::{Checked, Fault, Kind, Report, Reported, Shortage};
+use crate::interrupt::Interrupts;
 use crate::io::{Input, Output, OutputBuffer, TensorView};
 use crate::load::{Loaded, Step};
 use crate::memory::{Hold, bind_borrowed};
@@ -75,6 +77,11 @@ impl<'r, 'm> Execution<'r, 'm> {
             if self.bind_input(i, input, report).is_err() {
                 return Err(report.at(Role::Input, i));
             }
+        }
+        if !cfg!(target_os = "none")
+            && let Some(shapes) = self.loaded.shapes
+        {
+            check_shapes(shapes, inputs, report)?;
         }
         for output in outputs {
             if self.bind_output(output, report).is_err() {
@@ -176,6 +183,9 @@ impl<'r, 'm> Execution<'r, 'm> {
         if self.executed == MAX_INSTRUCTIONS {
             return Err(Error::from(Fault::EndlessLoop).instruction(index, None));
         }
+        if let Err(error) = Interrupts(tracer.interrupt()).check(index, self.loaded.steps.len()) {
+            return Err(self.stopped(index, error));
+        }
         self.executed += 1;
         let values = self.loaded.values;
         self.next = index + 1;
@@ -221,6 +231,17 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(true)
     }
 
+    /// Adds the instruction before which an execution stopped to the error.
+    #[cold]
+    #[inline(never)]
+    fn stopped(&self, index: usize, error: Error) -> Error {
+        let operator = match self.loaded.steps.get(index) {
+            Some(Step::Kernel { op, .. }) => Some(op.name),
+            _ => None,
+        };
+        error.instruction(index, operator)
+    }
+
     #[inline(never)]
     fn run_delegate(
         &mut self,
@@ -229,14 +250,15 @@ impl<'r, 'm> Execution<'r, 'm> {
         arguments: &'m [u32],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<()> {
-        let values = self.loaded.values;
-        let Some(Some(delegate)) = self.loaded.delegates.get_mut(delegate as usize) else {
+        let (values, taken) = (self.loaded.values, self.loaded.taken);
+        let Some(delegate) = self.loaded.delegates.get_mut(delegate) else {
             return Err(Fault::UnknownDelegate.into());
         };
         let event = Event::Delegate { instruction: index, id: delegate.id };
         tracer.begin(event);
-        let context = DelegateContext::new(values, arguments, delegate.outputs);
-        delegate.handle.get().execute(&context).map_err(|e| e.instruction(index, None))?;
+        let context = DelegateContext::new(values, arguments, delegate.outputs, taken);
+        let interrupts = Interrupts(tracer.interrupt());
+        delegate.handle.get().execute_until(&context, interrupts).map_err(|e| e.instruction(index, None))?;
         tracer.end(event);
         if tracer.wants_tensors() {
             let first = arguments.len() - delegate.outputs;
@@ -387,6 +409,27 @@ fn is_true(value: Value<'_>) -> Result<bool> {
         }
         other => Err(Detail::Kind { expected: Kind::Condition, got: other.kind() }.into()),
     }
+}
+
+/// Checks the program's rules about the sizes of its inputs.
+#[inline(never)]
+fn check_shapes(shapes: Shapes<'_>, inputs: &[Input<'_>], report: &mut Report) -> Checked<()> {
+    let size = |input: u16, dim: u8| {
+        let (view, _) = inputs.get(usize::from(input))?.tensor()?;
+        view.sizes.get(usize::from(dim)).map(|&size| size as u64)
+    };
+    let Some((index, rule)) = shapes.broken(&size) else { return Ok(()) };
+    let got = rule.place().and_then(|place| size(place.input, place.dim)).unwrap_or(0) as usize;
+    match rule {
+        Rule::Fixed { place, size } => {
+            report.detail(Detail::Size { dim: usize::from(place.dim), expected: size as usize, got })
+        }
+        _ => report.fault(Fault::SizeRule, index, got),
+    };
+    Err(match rule.place() {
+        Some(place) => report.at(Role::Input, usize::from(place.input)),
+        None => Reported,
+    })
 }
 
 /// Checks type, rank and bounds, and gives the tensor the input's sizes.

@@ -52,6 +52,7 @@ faults! {
     UnknownInput: InvalidProgram, "the input names a value that does not exist";
     Arguments: InvalidProgram, "arguments of the operator: expected {a}, got {b}", a, b;
     DelegateOutputs: InvalidProgram, "outputs of the delegate: expected {a}, got {b}", a, b;
+    DamagedShapes: InvalidProgram, "what the program says of the sizes of its inputs is damaged";
     Changed: InvalidProgram, "the program changed while it was read";
 
     NegativeSize: InvalidProgram, "a size is negative";
@@ -75,6 +76,7 @@ faults! {
 
     MethodMemory: MemoryAllocationFailed, "method memory: {a} bytes are needed, {b} are available", a, b;
     HeapMemory: MemoryAllocationFailed, "heap memory: {a} bytes are needed, {b} are available", a, b;
+    LimitedMemory: MemoryAllocationFailed, "memory of the method: {a} bytes more are needed, its limit leaves {b}", a, b;
     PlannedMemory: MemoryAllocationFailed, "planned buffer: {a} bytes are needed, {b} are available", a, b;
     TempMemory: MemoryAllocationFailed, "temporary memory of the operator: {a} bytes are needed, {b} are available", a, b;
     OutputMemory: MemoryAllocationFailed, "memory for the output: {a} bytes are needed, {b} are available", a, b;
@@ -84,6 +86,7 @@ faults! {
 
     Inputs: InvalidArgument, "inputs: expected {a}, got {b}", a, b;
     InputRank: InvalidArgument, "rank of the input: expected {a}, got {b}", a, b;
+    SizeRule: InvalidArgument, "the sizes of the inputs, here {b}, break rule {a} of the program", a, b;
     FixedInput: InvalidArgument, "a value that was fixed when the program was exported has changed";
     WrittenInput: InvalidArgument, "the program writes to this input: it needs a mutable tensor";
     InputStrides: InvalidArgument, "the strides of this unplanned input differ from the program's dim order; copy it first";

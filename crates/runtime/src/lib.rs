@@ -18,6 +18,7 @@ mod events;
 mod execution;
 mod fault;
 mod footprint;
+mod interrupt;
 mod io;
 mod load;
 mod memory;
@@ -37,6 +38,7 @@ pub use error::{Code, Detail, Error, Result, Role, Site};
 pub use events::{Event, EventTracer};
 pub use execution::{Execution, MAX_INSTRUCTIONS, Outputs};
 pub use fault::{Fault, Kind};
+pub use interrupt::{Interrupt, Interrupts, Stop};
 pub use io::{Input, Output, OutputBuffer, TensorView, TensorViewMut};
 pub use load::{LoadOptions, MemoryUse};
 #[cfg(target_has_atomic = "8")]

@@ -3,6 +3,7 @@
 use core::cell::Cell;
 
 use rushlight_format::pte::{self, Instruction, Plan, ShapeDynamism, TensorSpec, TensorStorage};
+use rushlight_format::shapes::Shapes;
 
 use crate::alias;
 use crate::context::KernelContext;
@@ -71,17 +72,41 @@ pub(crate) struct LoadedDelegate<'m> {
     pub(crate) handle: DelegateHandle<'m>,
 }
 
+/// The delegates of a method. The method's memory drops nothing by itself, but delegates may own heap memory, so they are
+/// dropped here, whether a method goes or its loading fails.
+pub(crate) struct Delegates<'m>(&'m mut [Option<LoadedDelegate<'m>>]);
+
+impl<'m> Delegates<'m> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut LoadedDelegate<'m>> {
+        self.0.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Returns the number of arguments that a delegate writes.
+    pub(crate) fn outputs(&self, index: u32) -> usize {
+        self.0.get(index as usize).and_then(Option::as_ref).map_or(0, |delegate| delegate.outputs)
+    }
+}
+
+impl Drop for Delegates<'_> {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|delegate| *delegate = None);
+    }
+}
+
 /// Everything of a method that lives in its memory.
 pub(crate) struct Loaded<'m> {
     pub(crate) plan: Plan<'m>,
     pub(crate) values: Values<'m>,
     pub(crate) inputs: &'m [u32],
     pub(crate) outputs: &'m [u32],
+    /// Rules about the sizes of the inputs, if the program has any beyond the bounds of its tensors.
+    pub(crate) shapes: Option<Shapes<'m>>,
     /// For each input: true if an instruction writes it.
     pub(crate) input_written: &'m [bool],
     pub(crate) steps: &'m [Step<'m>],
-    /// `None` only after the method was dropped.
-    pub(crate) delegates: &'m mut [Option<LoadedDelegate<'m>>],
+    pub(crate) delegates: Delegates<'m>,
+    /// A bit for each output of the delegate with the most outputs, set if it was taken in the present call.
+    pub(crate) taken: &'m [Cell<usize>],
     pub(crate) rebound: &'m [Rebound<'m>],
     pub(crate) temp: &'m Temp<'m>,
     pub(crate) sizes: MemoryUse,
@@ -124,14 +149,15 @@ fn load_plan<'m>(
     if !named_data.is_unique() {
         return Err(report.plain(Fault::DuplicateKey));
     }
+    // Bare-metal callers know the sizes that they give, and the rules would take a fifth of the runtime's code there.
+    let shapes = if cfg!(target_os = "none") { Ok(None) } else { plan.input_shapes() };
+    let Ok(shapes) = shapes else { return Err(report.plain(Fault::DamagedShapes)) };
     let operators = operators(&mut memory.bump, &plan, &options.registry, report)?;
     let planned = memory.plan(&plan, report)?;
     let bump = &mut memory.bump;
     // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
     // programs stay below their own size.
-    let rest = bump.set_budget(usize::MAX);
-    let structures = named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024);
-    bump.set_budget(rest.min(structures));
+    bump.set_budget(named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024));
 
     let inputs = indices(bump, &mut plan.inputs().iter())?;
     let outputs = indices(bump, &mut plan.outputs().iter())?;
@@ -142,11 +168,12 @@ fn load_plan<'m>(
     let Loader { bump, report, .. } = loader;
     let rebound = rebound(bump, values, steps)?;
     let input_written = bump.zeros(inputs.len())?;
-    bump.scratch(|scratch| alias::check(scratch, values, steps, delegates, inputs, input_written, report))?;
+    bump.scratch(|scratch| alias::check(scratch, values, steps, &delegates, inputs, input_written, report))?;
+    // Their number is known to be at most that of the arguments now.
+    let taken = bump.zeros(most_outputs(steps, &delegates).div_ceil(usize::BITS as usize))?;
     let temp: &'m Temp<'m> = bump.one(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp, report)?;
-    let unused = bump.set_budget(usize::MAX);
-    bump.set_budget(rest.saturating_sub(rest.min(structures) - unused));
+    bump.set_budget(usize::MAX);
     let (mut in_block, mut planned_bytes) = (0, 0);
     for buffer in planned {
         in_block += buffer.in_block;
@@ -155,7 +182,7 @@ fn load_plan<'m>(
     let method = bump.used() - in_block;
     temp.set_block(bump.raw(temp_bytes, ALIGNMENT)?);
     let sizes = MemoryUse { method, planned: planned_bytes, temp: temp_bytes, total: bump.peak() };
-    Ok(Loaded { plan, values, inputs, outputs, input_written, steps, delegates, rebound, temp, sizes })
+    Ok(Loaded { plan, values, inputs, outputs, shapes, input_written, steps, delegates, taken, rebound, temp, sizes })
 }
 
 /// The operators of the plan, which must all be in the registry.
@@ -274,15 +301,18 @@ impl<'m> Loader<'m, '_> {
         Ok(state)
     }
 
-    fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<&'m mut [Option<LoadedDelegate<'m>>]> {
-        let mut slots = self.bump.room(self.plan.num_delegates())?;
-        for i in 0..self.plan.num_delegates() {
+    fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<Delegates<'m>> {
+        let count = self.plan.num_delegates();
+        let mut slots = self.bump.room(count)?;
+        (0..count).for_each(|_| slots.push(None));
+        let delegates = Delegates(slots.finish());
+        for (i, slot) in delegates.0.iter_mut().enumerate() {
             match self.delegate(options, i) {
-                Ok(delegate) => slots.push(Some(delegate)),
+                Ok(delegate) => *slot = Some(delegate),
                 Err(Reported) => return Err(self.report.at(Role::Delegate, i)),
             }
         }
-        Ok(slots.finish())
+        Ok(delegates)
     }
 
     fn delegate(&mut self, options: &LoadOptions<'_, 'm>, index: usize) -> Checked<LoadedDelegate<'m>> {
@@ -331,6 +361,15 @@ impl<'m> Loader<'m, '_> {
         }
         Ok(steps.finish())
     }
+}
+
+/// Returns the maximum number of outputs of the delegates that are called.
+pub(crate) fn most_outputs(steps: &[Step<'_>], delegates: &Delegates<'_>) -> usize {
+    let outputs = steps.iter().map(|step| match step {
+        Step::Delegate { delegate, .. } => delegates.outputs(*delegate),
+        _ => 0,
+    });
+    outputs.max().unwrap_or(0)
 }
 
 /// The tensors whose memory is bound for each execution or changes during it: unplanned inputs and outputs, outputs of

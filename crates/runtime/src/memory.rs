@@ -26,8 +26,10 @@ pub struct Bump<'m> {
     retired: usize,
     /// The most that was ever in use, scratch memory included.
     peak: usize,
-    /// What may still be handed out, whatever the memory holds.
+    /// Bytes that may still be handed out in the present phase of loading, whatever the memory holds.
     budget: usize,
+    /// Bytes that the method may still take in all, with those that are allocated elsewhere for it.
+    limit: usize,
     pub(crate) shortage: Shortage,
     #[cfg(feature = "alloc")]
     heap: Option<alloc::vec::Vec<Allocation>>,
@@ -43,6 +45,7 @@ impl<'m> Bump<'m> {
             retired: 0,
             peak: 0,
             budget: usize::MAX,
+            limit: usize::MAX,
             shortage: Shortage { needed: 0, available: 0 },
             #[cfg(feature = "alloc")]
             heap: None,
@@ -60,9 +63,21 @@ impl<'m> Bump<'m> {
         self.peak.max(self.used())
     }
 
-    /// From now on hands out at most this many bytes, and returns what was left of the former budget.
-    pub(crate) fn set_budget(&mut self, bytes: usize) -> usize {
-        core::mem::replace(&mut self.budget, bytes)
+    /// From now on hands out at most this many bytes, within the limit of the method.
+    pub(crate) fn set_budget(&mut self, bytes: usize) {
+        self.budget = bytes;
+    }
+
+    /// Counts memory that is allocated elsewhere for the method against the limit of what it may take, as delegates must
+    /// do before they allocate on the heap.
+    pub fn charge(&mut self, bytes: usize) -> Result<()> {
+        match self.limit.checked_sub(bytes) {
+            Some(rest) => {
+                self.limit = rest;
+                Ok(())
+            }
+            None => Err(Error::fault(Fault::LimitedMemory, bytes, self.limit)),
+        }
     }
 
     /// Lends the free memory to `work`, and takes all of it back afterwards.
@@ -75,6 +90,7 @@ impl<'m> Bump<'m> {
             retired: 0,
             peak: 0,
             budget: self.budget,
+            limit: self.limit,
             shortage: Shortage { needed: 0, available: 0 },
             #[cfg(feature = "alloc")]
             heap: self.heap.as_ref().map(|_| alloc::vec::Vec::new()),
@@ -152,18 +168,20 @@ impl<'m> Bump<'m> {
     /// Room for `len` elements of `size` bytes, aligned to `align`, that is handed out only once.
     #[inline(never)]
     fn reserve(&mut self, len: usize, size: usize, align: usize) -> Checked<NonNull<u8>> {
+        let budget = self.budget.min(self.limit);
         let Some(bytes) = len.checked_mul(size).filter(|&bytes| bytes <= isize::MAX as usize - align) else {
-            return Err(self.lacks(usize::MAX, self.budget.min(self.capacity)));
+            return Err(self.lacks(usize::MAX, budget.min(self.capacity)));
         };
         if bytes == 0 {
             return Ok(NonNull::without_provenance(
                 core::num::NonZeroUsize::new(align).unwrap_or(core::num::NonZeroUsize::MIN),
             ));
         }
-        if bytes > self.budget {
-            return Err(self.lacks(bytes, self.budget.min(self.capacity)));
+        if bytes > budget {
+            return Err(self.lacks(bytes, budget));
         }
         self.budget -= bytes;
+        self.limit -= bytes;
         #[cfg(feature = "alloc")]
         if bytes > HEAP_CHUNK
             && let Some(heap) = &mut self.heap
@@ -525,10 +543,11 @@ impl<'m> Memory<'m> {
         self
     }
 
-    /// Fails if the method would take more than `bytes` in all. For files from strangers, which may ask for any amount.
+    /// Fails if the method would take more than `bytes` in all, with what its delegates allocate. For files from strangers,
+    /// which may ask for any amount.
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
-        self.bump.set_budget(bytes);
+        self.bump.limit = bytes;
         self
     }
 
@@ -764,6 +783,11 @@ impl SharedArenas<'static> {
         let mut arenas = Self::new(blocks.iter_mut().map(HeapBlock::lend));
         arenas.blocks = blocks;
         Ok(arenas)
+    }
+
+    /// Bytes of all buffers.
+    pub fn size(&self) -> usize {
+        self.buffers.iter().fold(0, |total, (_, size)| total.saturating_add(*size))
     }
 }
 

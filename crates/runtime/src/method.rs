@@ -178,15 +178,6 @@ impl<'m> Method<'m> {
     }
 }
 
-impl Drop for Method<'_> {
-    fn drop(&mut self) {
-        // The method's memory drops nothing by itself; delegates may own heap memory.
-        for delegate in self.loaded.0.delegates.iter_mut() {
-            *delegate = None;
-        }
-    }
-}
-
 impl core::fmt::Debug for Method<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Method").field("name", &self.name()).finish_non_exhaustive()

@@ -1,7 +1,8 @@
-//! Writing files so that a failure leaves what was there before.
+//! Atomic writes of files. A failure leaves the old content, links are followed, files keep their modes, pipes and devices
+//! are written through, and outputs that are inputs are refused.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,117 @@ use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-/// Files written beside their names, which they get when all are complete.
+/// Writes a file as [`CompiledProgram::save`](crate::CompiledProgram::save) does: beside its name, which it gets when it is
+/// complete.
+///
+/// # Errors
+/// `AccessFailed` when it cannot be written; what was there before stays.
+pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
+    let mut files = Files::default();
+    files.write_by(path.as_ref(), |file| Ok(file.write_all(bytes)?))?;
+    files.finish()
+}
+
+/// The files that something reads, so that it does not write over them.
+#[derive(Clone, Debug, Default)]
+pub struct InputFiles {
+    files: Vec<(PathBuf, Identity)>,
+}
+
+impl InputFiles {
+    /// Returns an empty set of files.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file. Missing files and those that are not regular cannot be written over, and are ignored.
+    pub fn add(&mut self, path: impl AsRef<Path>) {
+        let path = path.as_ref();
+        if let Some(identity) = Identity::of(path) {
+            self.files.push((path.to_owned(), identity));
+        }
+    }
+
+    /// Refuses outputs that are one of these files, under whatever name, and outputs that are one file.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, which names both.
+    pub fn check_outputs<P: AsRef<Path>>(&self, outputs: impl IntoIterator<Item = P>) -> Result<(), Error> {
+        let mut before: Vec<(PathBuf, Identity)> = Vec::new();
+        for output in outputs {
+            let path = output.as_ref();
+            let Some(identity) = Identity::of(path).or_else(|| Identity::of_new(path)) else { continue };
+            let same = |files: &[(PathBuf, Identity)]| {
+                files.iter().find(|(_, known)| *known == identity).map(|(path, _)| path.display().to_string())
+            };
+            let output = path.display();
+            if let Some(input) = same(&self.files) {
+                return Err(Error::invalid(format!("the output `{output}` would replace an input"))
+                    .got(format!("the same file as the input `{input}`"))
+                    .help("give the output a name of its own"));
+            }
+            if let Some(other) = same(&before) {
+                return Err(Error::invalid(format!("two outputs would both be written to `{output}`"))
+                    .got(format!("`{other}` and `{output}`"))
+                    .help("give each output a name of its own"));
+            }
+            before.push((path.to_owned(), identity));
+        }
+        Ok(())
+    }
+}
+
+/// Identity of a file, equal for all of its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity {
+    #[cfg(unix)]
+    Node { device: u64, number: u64 },
+    /// The canonical path.
+    Path(PathBuf),
+}
+
+impl Identity {
+    /// Returns the identity of a regular file.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            Some(Self::Node { device: metadata.dev(), number: metadata.ino() })
+        }
+        #[cfg(not(unix))]
+        {
+            drop(metadata);
+            fs::canonicalize(path).ok().map(Self::Path)
+        }
+    }
+
+    /// Returns the identity of a file that does not exist yet, in a folder that does.
+    fn of_new(path: &Path) -> Option<Self> {
+        if fs::metadata(path).is_ok() {
+            return None;
+        }
+        let path = follow(path).ok()?;
+        Some(Self::Path(fs::canonicalize(folder_of(&path)).ok()?.join(path.file_name()?)))
+    }
+}
+
+/// Files written beside their names, which they get when all are complete. Links lead to the files that are written, and
+/// pipes and devices are written through at once.
 #[derive(Default)]
 pub(crate) struct Files {
     /// The name that each has, and the one that it gets.
     written: VecDeque<(PathBuf, PathBuf)>,
+    replaces_all: bool,
 }
 
 impl Files {
+    /// Files in a folder of our own: whatever has the name of one, a link too, is replaced.
+    #[cfg(feature = "lower")]
+    pub fn replacing() -> Self {
+        Self { written: VecDeque::new(), replaces_all: true }
+    }
+
     /// Writes a file under another name, piece by piece.
     pub fn write(&mut self, path: &Path, image: &Image<'_>) -> Result<(), Error> {
         self.write_by(path, |file| write_image(image, file))
@@ -34,9 +138,7 @@ impl Files {
         write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Unwritten>,
     ) -> Result<(), Error> {
         let write = || -> Result<(), Unwritten> {
-            let (file, beside) = create_beside(path)?;
-            self.written.push_back((beside, path.to_owned()));
-            let mut file = BufWriter::with_capacity(1 << 20, file);
+            let mut file = BufWriter::with_capacity(1 << 20, self.open(path)?);
             write(&mut file)?;
             file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
             Ok(())
@@ -47,10 +149,44 @@ impl Files {
         })
     }
 
+    /// Opens what a file is written to, and notes the name that it is to get.
+    fn open(&mut self, path: &Path) -> io::Result<File> {
+        if self.replaces_all {
+            let (file, beside) = create_beside(path)?;
+            self.written.push_back((beside, path.to_owned()));
+            return Ok(file);
+        }
+        let before = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            // Even a new file of this name would be a folder's.
+            Err(_) if path.as_os_str().to_string_lossy().ends_with(std::path::is_separator) => {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            // A descriptor's name, such as `/dev/stdout`, is in no folder in which a file could be renamed.
+            Ok(metadata) if !metadata.is_file() || is_descriptor(path) => {
+                return OpenOptions::new().write(true).truncate(metadata.is_file()).open(path);
+            }
+            Ok(metadata) => {
+                // A file that may not be written may not be replaced.
+                OpenOptions::new().write(true).open(path)?;
+                Some(metadata)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let path = follow(path)?;
+        let (file, beside) = create_beside(&path)?;
+        self.written.push_back((beside, path));
+        if let Some(before) = before {
+            keep_mode(&file, &before);
+        }
+        Ok(file)
+    }
+
     /// Gives the files their names, in the order in which they were written.
     pub fn finish(mut self) -> Result<(), Error> {
         while let Some((beside, path)) = self.written.front() {
-            std::fs::rename(beside, path).map_err(|error| inaccessible(path, &error))?;
+            fs::rename(beside, path).map_err(|error| inaccessible(path, &error))?;
             self.written.pop_front();
         }
         Ok(())
@@ -62,21 +198,69 @@ impl Drop for Files {
     fn drop(&mut self) {
         for (beside, _) in &self.written {
             // It is of no use; that it cannot be removed changes nothing.
-            drop(std::fs::remove_file(beside));
+            drop(fs::remove_file(beside));
         }
     }
 }
 
+/// Resolves links, of which the last may be dangling.
+fn follow(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        path => return path,
+    }
+    let mut path = path.to_owned();
+    // The limit of Linux.
+    for _ in 0..40 {
+        match fs::read_link(&path) {
+            Ok(link) => path = folder_of(&path).join(link),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many links"))
+}
+
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        None => Path::new("."),
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+    }
+}
+
+/// True for names of files that this process has open, such as `/dev/stdout`.
+fn is_descriptor(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Gives a new file the owner and mode of the one that it replaces, as far as the system lets it: not all file systems
+/// have modes, and only root gives files away.
+fn keep_mode(file: &File, before: &fs::Metadata) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt, fchown};
+        let is_ours = file.metadata().is_ok_and(|new| (new.uid(), new.gid()) == (before.uid(), before.gid()));
+        if !is_ours {
+            drop(fchown(file, Some(before.uid()), Some(before.gid())));
+        }
+    }
+    drop(file.set_permissions(before.permissions()));
+}
+
 /// What the names of files end with that are not complete.
 pub(crate) const PARTIAL: &str = ".partial";
+
+/// Maximum bytes of a name that a temporary name begins with: systems allow 255 for the whole.
+const MAX_PREFIX: usize = 200;
 
 /// Creates a file beside another, under a name that no other thread or process has.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let mut tries = 0;
     loop {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.{}{PARTIAL}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let mut name = path.file_name().filter(|name| name.len() <= MAX_PREFIX).unwrap_or_default().to_owned();
+        name.push(format!(".{}.{}{PARTIAL}", process(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let beside = path.with_file_name(name);
         match File::create_new(&beside) {
             // A process that had the same number, here or in another container, left it.
@@ -84,6 +268,11 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
             created => return Ok((created?, beside)),
         }
     }
+}
+
+/// The number of this process; 0 where the system has none.
+fn process() -> u32 {
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
 /// Writes all of a file, large ones by two threads.
@@ -171,7 +360,18 @@ impl From<FormatError> for Unwritten {
 }
 
 fn inaccessible(path: &Path, error: &io::Error) -> Error {
-    Error::new(Code::AccessFailed, format!("cannot write `{}`", path.display())).got(error.to_string())
+    let failed = Error::new(Code::AccessFailed, format!("cannot write `{}`", path.display()));
+    let folder = folder_of(path);
+    match error.kind() {
+        io::ErrorKind::IsADirectory => failed.expected("the name of a file".into()).got("a folder".into()),
+        io::ErrorKind::NotFound if path.as_os_str().is_empty() => {
+            failed.expected("the name of a file".into()).got("nothing".into())
+        }
+        io::ErrorKind::NotFound if !folder.exists() => {
+            failed.got(format!("there is no folder `{}`", folder.display())).help("make the folder first")
+        }
+        _ => failed.got(error.to_string()),
+    }
 }
 
 pub(crate) fn unwritable(error: FormatError) -> Error {

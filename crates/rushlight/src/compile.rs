@@ -8,14 +8,19 @@ use rushlight_compiler::back::cpu::Precision;
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::partition::{Backend, PORTABLE};
-use rushlight_compiler::{Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, compile, import_pt2};
+use rushlight_compiler::{
+    Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, check_method_names, compile, import_pt2,
+};
+use rushlight_format::cpu::CPU_BACKEND;
 use rushlight_format::pte::WriteOptions;
-use rushlight_format::{Image, SEGMENT_ALIGNMENT};
+use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
 use rushlight_runtime::Code;
 
-use crate::atomic::{Files, unwritable};
+use crate::atomic::{Files, InputFiles, unwritable};
 use crate::backends::{self, Make};
 use crate::error::Error;
+use crate::kinds::{Wanted, mistaken};
+use crate::module::Module;
 #[cfg(feature = "cpu")]
 use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{self, LoadMode, Shared};
@@ -62,6 +67,7 @@ enum Source {
 #[derive(Debug)]
 pub struct CompiledProgram {
     compiled: Compiled,
+    inputs: InputFiles,
     #[cfg(feature = "cpu")]
     quantization: Option<QuantizationReport>,
 }
@@ -69,6 +75,24 @@ pub struct CompiledProgram {
 /// The bytes of a file, mapped. The file must not be changed while they are in use.
 pub fn open_shared(path: impl AsRef<Path>) -> Result<Bytes, Error> {
     Ok(Bytes::new(Shared(source::open(path.as_ref(), LoadMode::Mmap)?)))
+}
+
+/// As [`open_shared`], of a `.pt2` file.
+///
+/// # Errors
+/// `InvalidProgram` for a file of another kind, which the error names.
+pub fn open_exported(path: impl AsRef<Path>) -> Result<Bytes, Error> {
+    let bytes = open_shared(path.as_ref())?;
+    check_exported(&bytes, Some(path.as_ref()))?;
+    Ok(bytes)
+}
+
+pub(crate) fn check_exported(bytes: &[u8], path: Option<&Path>) -> Result<(), Error> {
+    match mistaken(Wanted::Exported, bytes, path) {
+        // The front end says what an archive lacks that may be meant as one.
+        Some(error) if FileKind::of(bytes) != FileKind::Zip => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Compiler {
@@ -134,7 +158,8 @@ impl Compiler {
         Ok(self)
     }
 
-    /// What the backend `cpu` rounds weights to; `f32` by default.
+    /// Sets the precision of weights for the backend `cpu`; `f32` by default, the only one that other backends know unless
+    /// [`Backend::knows_precision`] says otherwise.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
@@ -155,23 +180,44 @@ impl Compiler {
         &mut self.options
     }
 
+    /// Refuses a precision that a backend does not know, or that no backend would use.
+    fn check_precision(&self) -> Result<(), Error> {
+        let precision = self.precision.name();
+        if self.precision == Precision::F32 {
+            return Ok(());
+        }
+        let does_not_know =
+            |chosen: &&Chosen| matches!(chosen, Chosen::Given(backend) if !backend.knows_precision(precision));
+        if let Some(backend) = self.backends.iter().find(does_not_know) {
+            let message = format!("the backend `{}` does not know the precision {precision}", backend.name());
+            return Err(Error::invalid(message).help(
+                "leave the precision out, or ask no other backend than `cpu`; a backend of your own says what it knows by \
+                 `Backend::knows_precision`",
+            ));
+        }
+        if self.backends.iter().all(|chosen| matches!(chosen, Chosen::Portable)) {
+            let message = format!("the precision {precision} is one of the backend `cpu`, which is not asked");
+            return Err(Error::invalid(message).help("name that backend, too"));
+        }
+        Ok(())
+    }
+
     /// Compiles.
     ///
     /// # Errors
     /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have, `InvalidArgument` for a backend that is given twice or after `portable`, for a precision
-    /// without the backend `cpu`, and for file names that weights cannot have. The error names the node and its line of Python.
+    /// the compiler does not have, `InvalidArgument` for two methods of one name, for a backend that is given twice or after
+    /// `portable`, for a precision that one of the backends does not know, and for file names that weights cannot have. The
+    /// error names the node and its line of Python.
     pub fn compile(mut self) -> Result<CompiledProgram, Error> {
         if self.methods.is_empty() {
             return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
         }
+        let methods = self.methods.iter().map(|(name, _)| name);
+        let constants = self.options.constant_methods.iter().map(|(name, _)| name);
+        check_method_names(methods.chain(constants).map(String::as_str))?;
         backends::check(self.backends.iter().map(Chosen::name))?;
-        let has_precision = self.backends.iter().any(|chosen| matches!(chosen, Chosen::Named(..)));
-        if self.precision != Precision::F32 && !has_precision {
-            let message =
-                format!("the precision {} is one of the backend `cpu`, which is not asked", self.precision.name());
-            return Err(Error::invalid(message).help("name that backend, too"));
-        }
+        self.check_precision()?;
         for chosen in self.backends {
             match chosen {
                 Chosen::Given(backend) => self.options.backends.push(backend),
@@ -180,10 +226,17 @@ impl Compiler {
             }
         }
         let mut programs = Vec::with_capacity(self.methods.len());
+        let mut inputs = InputFiles::new();
         for (name, source) in self.methods {
             let bytes = match source {
-                Source::File(path) => open_shared(path)?,
-                Source::Bytes(bytes) => bytes,
+                Source::File(path) => {
+                    inputs.add(&path);
+                    open_exported(path)?
+                }
+                Source::Bytes(bytes) => {
+                    check_exported(&bytes, None)?;
+                    bytes
+                }
             };
             programs.push((name, bytes));
         }
@@ -192,16 +245,76 @@ impl Compiler {
         #[cfg_attr(not(feature = "cpu"), expect(unused_mut, reason = "what quantizes runs programs"))]
         let mut model = import_pt2(&programs, self.options.import)?;
         #[cfg(feature = "cpu")]
-        let quantization = self.quantization.map(|quantization| quantization.apply(&mut model)).transpose()?;
-        Ok(CompiledProgram {
+        let quantization =
+            self.quantization.map(|quantization| quantization.apply(&mut model, &programs)).transpose()?;
+        let program = CompiledProgram {
             compiled: compile(model, &self.options)?,
+            inputs,
             #[cfg(feature = "cpu")]
             quantization,
-        })
+        };
+        // A program that cannot be loaded shows best where it is made.
+        if cfg!(debug_assertions) {
+            program.verify()?;
+        }
+        Ok(program)
     }
 }
 
+/// Maximum size in bytes of a program that [`CompiledProgram::verify`] loads, so that loading does not determine the memory of
+/// a compilation.
+const MAX_VERIFIED: u64 = 256 << 20;
+
 impl CompiledProgram {
+    /// Loads all methods as a reader of the file would. Custom operators and backends, which only such a reader has, may be
+    /// missing.
+    ///
+    /// # Errors
+    /// `Internal` for a program that contradicts itself.
+    fn verify(&self) -> Result<(), Error> {
+        if self.size()? > MAX_VERIFIED {
+            return Ok(());
+        }
+        let load = || -> Result<(), Error> {
+            let mut builder = Module::builder();
+            #[cfg(feature = "lower")]
+            {
+                builder = builder.lower(crate::Lower::Off);
+            }
+            for (_, data) in self.external_data()? {
+                builder = builder.external_data_bytes(&data)?;
+            }
+            let mut module = builder.load_bytes(&self.to_bytes()?)?;
+            let names: Vec<String> = module.method_names().map(ToOwned::to_owned).collect();
+            names.iter().try_for_each(|name| {
+                let loaded = module.load_method(name);
+                module.unload_method(name);
+                loaded
+            })
+        };
+        match load() {
+            Err(error) if self.contradicts_itself(error.code()) => {
+                let message = format!("the compiled program does not load: {}", error.message());
+                let help = "this is a defect of the compiler; report it with the model";
+                let found = Error::new(Code::Internal, message).help(help);
+                Err(error.location().map_or(found.clone(), |at| found.site(at.to_owned())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True if an error of loading is a defect of the program rather than of the environment.
+    fn contradicts_itself(&self, code: Code) -> bool {
+        let delegates = || self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
+        match code {
+            Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
+            Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
+            // Weights; or a backend, unless all are there.
+            Code::NotFound => cfg!(feature = "cpu") && delegates().all(|delegate| delegate.id == CPU_BACKEND),
+            _ => false,
+        }
+    }
+
     /// What was compiled, for looking at it.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
@@ -252,13 +365,19 @@ impl CompiledProgram {
     /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size. Files
     /// of weights come into its folder, too, and before it.
     ///
+    /// A file that is there keeps its mode, links are followed, and a pipe or a device is written through.
+    ///
     /// # Errors
-    /// `AccessFailed` when a file cannot be written; what was there before stays.
+    /// `InvalidArgument` when a file would replace one that the program was compiled from, `AccessFailed` when it cannot be
+    /// written; what was there before stays.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
         let path = path.as_ref();
+        let external = self.external_of(path)?;
+        let paths = external.iter().map(|(name, _)| path.with_file_name(name));
+        self.inputs.check_outputs(paths.chain([path.to_owned()]))?;
         let program = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
         let mut files = Files::default();
-        for (name, data) in self.external_of(path)? {
+        for (name, data) in external {
             files.write(&path.with_file_name(name), &image(data)?)?;
         }
         files.write(path, &program)?;

@@ -7,14 +7,14 @@ use rushlight_runtime::{self as runtime, Code};
 /// An error with ExecuTorch's code and everything that a person needs to act on it.
 ///
 /// `Display` writes a headline and, where known, lines for what was expected, what came, and a hint. The parts can be
-/// had one by one.
-#[derive(Clone, Debug)]
+/// had one by one. `Debug` is the same text, since that is what a `main` that returns an error prints.
+#[derive(Clone)]
 pub struct Error {
     // Boxed, because results carry it around.
     parts: Box<Parts>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Parts {
     code: Code,
     message: String,
@@ -169,6 +169,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, &|_| "ModuleBuilder::ops(&MY_OPS)".to_owned())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -1,11 +1,12 @@
 //! From the runtime's errors, which carry numbers, to errors that carry names.
 
 use rushlight_format::pte::{Instruction, Plan, TensorStorage, Value};
+use rushlight_format::shapes::Rule;
 use rushlight_kernels as kernels;
-use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role};
+use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role, Stop};
 
 use crate::error::{Error, MissingOperator};
-use crate::meta::{MethodMeta, TensorInfo, ValueInfo, full_name};
+use crate::meta::{MethodMeta, SizeRange, TensorInfo, ValueInfo, full_name};
 
 /// Explains an error from loading or executing the method of `plan`.
 pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Registry<'_>) -> Error {
@@ -23,12 +24,46 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
             Error::new(error.code, error.detail.to_string())
                 .help(format!("keep the file's bytes at an address that is a multiple of {}", needed.max(16)))
         }
+        Detail::Fault(Fault::SizeRule, rule, _) if error.site.role == Role::None => {
+            let message = format!("the sizes of the inputs of `{method}` do not go together");
+            let result = Error::new(error.code, message).help(
+                "these are the sizes for which `torch.export` found the model to hold; export it with other dynamic shapes",
+            );
+            return match size_rule(plan, rule) {
+                Some(Rule::Guard { text, .. }) => result.expected(text.to_owned()),
+                _ => result,
+            };
+        }
+        Detail::Stopped { stop: Stop::TimeLimit { .. }, .. } => Error::new(error.code, error.detail.to_string())
+            .help("allow more time, or give it less to compute; the method can be called again"),
+        Detail::Index { index, size } => Error::new(error.code, error.detail.to_string())
+            .expected(if size == 0 { "no index: the dimension is empty".into() } else { format!("0 to {}", size - 1) })
+            .got(index.to_string()),
+        Detail::Count { what, expected, got } if error.site.step.is_some() => {
+            Error::new(error.code, format!("{what} of a step do not fit"))
+                .expected(expected.to_string())
+                .got(got.to_string())
+        }
+        Detail::Work { operations, limit } => {
+            Error::new(error.code, "a step would do more than its tensors have elements for")
+                .expected(format!("at most {limit} operations"))
+                .got(if operations == u64::MAX { "more than 2^64".into() } else { operations.to_string() })
+        }
         _ => Error::new(error.code, error.detail.to_string()),
+    };
+    let result = match error.code {
+        // Errors of the CPU back end; other back ends have files of their own.
+        Code::DelegateInvalidCompatibility
+            if error.site.step.is_some() || matches!(error.detail, Detail::Payload(_)) =>
+        {
+            result.help("the file was damaged, or written by another version of Rushlight: compile the model again")
+        }
+        _ => result,
     };
     match error.site.role {
         Role::Input => {
             let index = error.site.index as usize;
-            input_error(error, method, index, meta().inputs.get(index))
+            input_error(error, plan, index, meta().inputs.get(index))
         }
         Role::Output => {
             let index = error.site.index;
@@ -58,6 +93,9 @@ pub(crate) fn explain_inputs(
     {
         return result.got(describe(input));
     }
+    if let Detail::Fault(Fault::SizeRule, ..) = error.detail {
+        return result.got(inputs.iter().map(describe).collect::<Vec<_>>().join("; "));
+    }
     if let Detail::Fault(Fault::Inputs, expected, got) = error.detail {
         let meta = MethodMeta::of(plan);
         let inputs: Vec<String> = meta.inputs.iter().map(ToString::to_string).collect();
@@ -81,10 +119,16 @@ fn describe(input: &Input<'_>) -> String {
     }
 }
 
-fn input_error(error: &runtime::Error, method: &str, index: usize, info: Option<&ValueInfo>) -> Error {
+/// Finds a rule about the sizes of the inputs.
+fn size_rule<'a>(plan: &Plan<'a>, index: usize) -> Option<Rule<'a>> {
+    plan.input_shapes().ok()??.rules().nth(index)
+}
+
+fn input_error(error: &runtime::Error, plan: &Plan<'_>, index: usize, info: Option<&ValueInfo>) -> Error {
+    let method = plan.name();
     let what = match error.detail {
         Detail::ElementType { .. } => "has the wrong element type",
-        Detail::Size { .. } | Detail::Bound { .. } => "has the wrong shape",
+        Detail::Size { .. } | Detail::Bound { .. } | Detail::Fault(Fault::SizeRule, ..) => "has the wrong shape",
         Detail::Fault(Fault::InputRank, ..) => "has the wrong rank",
         Detail::Kind { .. } => "is of the wrong kind",
         Detail::Fault(Fault::FixedInput, ..) => "differs from the value that was fixed at export",
@@ -105,18 +149,62 @@ fn input_error(error: &runtime::Error, method: &str, index: usize, info: Option<
         )),
         Detail::Size { dim, .. } => result
             .help(format!("the shape was fixed at export; export with dimension {dim} dynamic to pass other sizes")),
+        Detail::Fault(Fault::SizeRule, rule, got) => match size_rule(plan, rule).and_then(|rule| rule_help(&rule, got))
+        {
+            Some(help) => result.help(help),
+            None => result,
+        },
         Detail::ElementType { expected, .. } => result.help(format!("convert the input to {expected}")),
         Detail::Fault(Fault::WrittenInput | Fault::InputStrides, ..) => result.help(error.detail.to_string()),
         _ => result,
     }
 }
 
+/// Returns the hint for a size that breaks a rule.
+fn rule_help(rule: &Rule<'_>, got: usize) -> Option<String> {
+    let (Rule::Range { place, min, max, .. } | Rule::Computed { place, min, max, .. }) = *rule else { return None };
+    let dim = place.dim;
+    let got = i64::try_from(got).unwrap_or(i64::MAX);
+    Some(match (rule, max) {
+        _ if got < min => format!(
+            "dimension {dim} must be at least {min}; export with a smaller bound, such as Dim(\"dim{dim}\", min={got})"
+        ),
+        (_, Some(max)) if got > max => format!(
+            "dimension {dim} may be at most {max}; export with a larger bound, such as Dim(\"dim{dim}\", max={got})"
+        ),
+        (Rule::Computed { text, .. }, _) => {
+            format!(
+                "dimension {dim} must be {text}, as in the export, where the other sizes of the inputs say what that is"
+            )
+        }
+        (Rule::Range { unit, offset: 0, .. }, _) => format!("dimension {dim} must be a multiple of {unit}"),
+        (Rule::Range { unit, offset, .. }, _) => {
+            format!("dimension {dim} must be {offset} more than a multiple of {unit}")
+        }
+        _ => return None,
+    })
+}
+
 fn expected_tensor(info: &TensorInfo) -> String {
     if !info.is_dynamic {
         return info.to_string();
     }
+    if !info.ranges.is_empty() {
+        let dynamic = info.ranges.iter().enumerate().filter(|(_, range)| range.min != range.max);
+        let described: Vec<String> = dynamic.map(|(dim, range)| describe_range(dim, range)).collect();
+        return format!("{info}   ({})", described.join("; "));
+    }
     let sizes: Vec<String> = info.sizes.iter().map(|size| format!("..={size}")).collect();
     format!("{} [{}]   (the shape is dynamic; these are the upper bounds)", info.dtype, sizes.join(", "))
+}
+
+fn describe_range(dim: usize, range: &SizeRange) -> String {
+    let SizeRange { min, max, .. } = range;
+    if *min > 1 {
+        format!("dimension {dim} is dynamic, from {min} to {max}")
+    } else {
+        format!("dimension {dim} is dynamic, at most {max}")
+    }
 }
 
 fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
@@ -131,6 +219,36 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
             );
     }
     result.site(format!("{site}, backend `{id}`"))
+}
+
+/// The origin of a delegate's step.
+pub(crate) struct StepOrigin {
+    /// The value that it computes.
+    pub name: String,
+    /// The kind of step.
+    pub kind: &'static str,
+    /// The operator, the module and the line of the source, as the debug map has them.
+    pub operator: Option<String>,
+    pub module: Option<String>,
+    pub source: Option<String>,
+}
+
+/// Adds the place in the model to an error in a step of a delegate.
+pub(crate) fn explain_step(result: Error, error: &runtime::Error, step: u32, origin: &StepOrigin) -> Error {
+    let argument = match error.detail {
+        Detail::Index { .. } if origin.kind == "gather" => "`indices` of ",
+        _ => "",
+    };
+    let operator = origin.operator.as_deref().unwrap_or(origin.kind);
+    let mut known: Vec<String> = Vec::new();
+    if !origin.name.is_empty() {
+        known.push(format!("node `{}`", origin.name));
+    }
+    known.extend(origin.module.as_ref().filter(|module| !module.is_empty()).map(|module| format!("module `{module}`")));
+    known.extend(origin.source.clone());
+    let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
+    let rest = result.location().map_or_else(|| format!("step {step}"), str::to_owned);
+    result.site(format!("{argument}{operator}{known}, {rest}"))
 }
 
 fn value_site(plan: &Plan<'_>, index: usize) -> String {

@@ -1,20 +1,73 @@
 //! What an exported program takes.
 
 use rushlight_compiler::front::pt2::ImportOptions;
+#[cfg(feature = "cpu")]
+use rushlight_compiler::front::pt2::pickle;
+#[cfg(feature = "cpu")]
+use rushlight_compiler::front::pt2::{Archive, StorageData};
 use rushlight_compiler::graph::{Arg, Expr, Graph, Input, Type};
 use rushlight_compiler::{Bytes, import_pt2};
+use rushlight_format::shapes::{SHAPES_KEY, Shapes};
 
+use crate::compile::check_exported;
 use crate::error::Error;
-use crate::meta::{TensorInfo, ValueInfo};
+use crate::meta::{TensorInfo, ValueInfo, add_range};
+#[cfg(feature = "cpu")]
+use crate::tensor::{Tensor, Value};
+
+/// Maximum bytes of example inputs that are copied.
+#[cfg(feature = "cpu")]
+const MAX_EXAMPLE: usize = 1 << 30;
 
 /// The inputs of the program that a `.pt2` file holds.
 ///
 /// # Errors
 /// `InvalidProgram` and `NotSupported`, as [`Compiler::compile`](crate::Compiler::compile).
 pub fn exported_inputs(bytes: impl Into<Bytes>) -> Result<Vec<ValueInfo>, Error> {
-    let model = import_pt2(&[("forward", bytes.into())], ImportOptions::default())?;
+    let bytes = bytes.into();
+    check_exported(&bytes, None)?;
+    let model = import_pt2(&[("forward", bytes)], ImportOptions::default())?;
     let graph = model.methods.get("forward");
-    Ok(graph.map_or_else(Vec::new, |graph| graph.inputs.iter().map(|input| info(graph, input)).collect()))
+    let mut infos: Vec<_> =
+        graph.map_or_else(Vec::new, |graph| graph.inputs.iter().map(|input| info(graph, input)).collect());
+    let blob = model.named_data.iter().find(|(key, _)| key == SHAPES_KEY);
+    if let Some(Ok(Some(shapes))) = blob.map(|(_, blob)| Shapes::of(blob, "forward")) {
+        shapes.rules().for_each(|rule| add_range(&mut infos, &rule));
+    }
+    Ok(infos)
+}
+
+/// Returns the inputs that the program of a `.pt2` file was exported with, in the order in which a call takes them. `None` if
+/// the file has none, or they are of unknown classes, without values, or too large.
+#[cfg(feature = "cpu")]
+pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
+    let archive = Archive::parse(bytes.clone()).ok()?;
+    let inputs = archive.model().ok()?.sample_inputs().ok()??;
+    let leaves = inputs.leaves();
+    let tensors =
+        leaves.iter().filter_map(|leaf| if let pickle::Value::Tensor(tensor) = leaf { Some(tensor) } else { None });
+    let size = tensors.fold(0usize, |size, tensor| size.saturating_add(tensor.nbytes()));
+    (size <= MAX_EXAMPLE).then_some(())?;
+    leaves.into_iter().map(example).collect()
+}
+
+#[cfg(feature = "cpu")]
+fn example(leaf: &pickle::Value) -> Option<Value> {
+    Some(match leaf {
+        pickle::Value::Tensor(tensor) => {
+            // Saved without values.
+            if matches!(tensor.storage.data, StorageData::Zeros) && tensor.numel() > 0 {
+                return None;
+            }
+            Value::Tensor(Tensor::from_bytes(tensor.dtype, &tensor.sizes, &tensor.to_contiguous()).ok()?)
+        }
+        pickle::Value::Int(int) => Value::Int(*int),
+        pickle::Value::Float(float) => Value::Double(*float),
+        pickle::Value::Bool(bool) => Value::Bool(*bool),
+        pickle::Value::String(text) => Value::String(text.to_string()),
+        pickle::Value::None => Value::None,
+        _ => return None,
+    })
 }
 
 fn info(graph: &Graph, input: &Input) -> ValueInfo {
@@ -29,6 +82,7 @@ fn info(graph: &Graph, input: &Input) -> ValueInfo {
                     sizes,
                     dim_order: ty.dim_order.clone(),
                     is_dynamic: !ty.shape.iter().all(Expr::is_static),
+                    ranges: Vec::new(),
                     is_memory_planned: false,
                     name: Some(graph.values[*value].name.clone()),
                 })

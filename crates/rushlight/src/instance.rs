@@ -1,14 +1,20 @@
 //! A loaded method with what is needed to run it in one call: copies of outputs, memory for unplanned ones, inputs in
 //! the order that the program expects.
 
+use std::time::Duration;
+
+#[cfg(feature = "lower")]
+use rushlight_compiler::{debug_map, emit::MethodMap};
+use rushlight_format::cpu::CpuProgram;
 use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
     DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Program, Registry, Role, ScalarType,
     Tensor as TensorRef, TensorView, TensorViewMut, dense_strides,
 };
 
+use crate::clock::Timed;
 use crate::error::Error;
-use crate::explain::{explain, explain_inputs};
+use crate::explain::{StepOrigin, explain, explain_inputs, explain_step};
 use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
 use crate::tensor::{Tensor, Value};
 
@@ -21,6 +27,7 @@ pub struct MethodInstance {
     registry: Registry<'static>,
     /// The outputs that need memory from the caller: position, element type, sizes at the upper bound.
     unplanned: Vec<(usize, ScalarType, Vec<usize>)>,
+    time_limit: Option<Duration>,
 }
 
 /// What users see of a program, whatever runs in its place.
@@ -28,6 +35,9 @@ pub(crate) struct Shown {
     /// The program of the file.
     pub program: Program<'static>,
     pub external: Vec<DataMap<'static>>,
+    /// Where the instructions of what the method was lowered to come from.
+    #[cfg(feature = "lower")]
+    pub map: Option<MethodMap>,
 }
 
 impl Shown {
@@ -52,7 +62,37 @@ impl Shown {
         let of_file =
             error.site.instruction.is_none() && matches!(error.site.role, Role::Input | Role::Output | Role::None);
         let program = if of_file { &self.program } else { running };
-        program.parsed().method_named(method).map_or_else(|| (*error).into(), |plan| explain(&plan))
+        let parsed = program.parsed();
+        let Some(plan) = parsed.method_named(method) else { return (*error).into() };
+        let result = explain(&plan);
+        match (error.site.step, error.site.instruction) {
+            (Some(step), Some(instruction)) => match self.step(&parsed, &plan, instruction as usize, step as usize) {
+                Some(origin) => explain_step(result, error, step, &origin),
+                None => result,
+            },
+            _ => result,
+        }
+    }
+
+    /// Returns the origin of a step of the CPU back end's payload.
+    fn step(&self, program: &pte::Program<'_>, plan: &Plan<'_>, instruction: usize, step: usize) -> Option<StepOrigin> {
+        let Some(pte::Instruction::Delegate { delegate, .. }) = plan.instruction(instruction) else { return None };
+        let payload = program.delegate_data(plan.delegate(delegate as usize)?.data)?;
+        let payload = CpuProgram::parse(payload).ok()?;
+        let kind = payload.steps.get(step)?.name();
+        let name = payload.names.get(step).cloned().unwrap_or_default();
+        #[cfg(feature = "lower")]
+        {
+            let maps = if self.map.is_none() { debug_map::of_program(program) } else { Vec::new() };
+            let map = self.map.as_ref().or_else(|| maps.iter().find(|map| map.method == plan.name()));
+            let nodes = map.and_then(|map| map.instructions.get(instruction)?.as_ref()).map(|origin| &origin.nodes);
+            if let Some(node) = nodes.and_then(|nodes| nodes.iter().find(|node| node.node == name)) {
+                let (operator, module, source) =
+                    (Some(node.op.clone()), Some(node.module.clone()), node.source.clone());
+                return Some(StepOrigin { name, kind, operator, module, source });
+            }
+        }
+        Some(StepOrigin { name, kind, operator: None, module: None, source: None })
     }
 
     /// A copy of a parameter or buffer as the file has it.
@@ -106,12 +146,13 @@ impl MethodInstance {
         method: Method<'static>,
         meta: &MethodMeta,
         registry: Registry<'static>,
+        time_limit: Option<Duration>,
     ) -> Self {
         let unplanned = meta.outputs.iter().enumerate().filter_map(|(i, output)| match output {
             ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((i, info.dtype, info.sizes.clone())),
             _ => None,
         });
-        Self { unplanned: unplanned.collect(), method, shown, program, registry }
+        Self { unplanned: unplanned.collect(), method, shown, program, registry, time_limit }
     }
 
     /// Runs the method and copies its outputs.
@@ -128,8 +169,10 @@ impl MethodInstance {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
-        let result =
-            if self.accepts(inputs) { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) };
+        let result = match self.time_limit {
+            None => self.call(inputs, tracer),
+            Some(limit) => self.call(inputs, &mut Timed::new(tracer, limit)),
+        };
         result.map_err(|failure| match failure {
             Failure::Facade(error) => error,
             Failure::Runtime(error) => {
@@ -137,6 +180,10 @@ impl MethodInstance {
                 self.shown.explain_with(&error, &self.program, self.method.name(), explain)
             }
         })
+    }
+
+    fn call(&mut self, inputs: &[Input<'_>], tracer: &mut (impl EventTracer + ?Sized)) -> Result<Vec<Value>, Failure> {
+        if self.accepts(inputs) { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) }
     }
 
     /// Whether the method reads these inputs where they are, without a copy.
@@ -147,7 +194,7 @@ impl MethodInstance {
         })
     }
 
-    /// The method itself: outputs in place, single steps.
+    /// The method itself: outputs in place, single steps. No time limit holds for what it executes.
     pub fn method(&mut self) -> &mut Method<'static> {
         &mut self.method
     }

@@ -29,6 +29,8 @@
 mod atomic;
 #[cfg(feature = "compile")]
 mod backends;
+#[cfg(feature = "std")]
+mod clock;
 #[cfg(feature = "compile")]
 mod compile;
 #[cfg(feature = "cpu")]
@@ -41,6 +43,8 @@ mod explain;
 mod exported;
 #[cfg(feature = "std")]
 mod instance;
+#[cfg(feature = "std")]
+mod kinds;
 #[cfg(feature = "lower")]
 mod lower;
 #[cfg(feature = "std")]
@@ -55,9 +59,11 @@ mod source;
 mod tensor;
 
 #[cfg(feature = "compile")]
+pub use atomic::{InputFiles, write_file};
+#[cfg(feature = "compile")]
 pub use backends::backend_names;
 #[cfg(feature = "compile")]
-pub use compile::{CompiledProgram, Compiler, open_shared};
+pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "cpu")]
 pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads};
 #[cfg(feature = "std")]
@@ -70,11 +76,13 @@ pub use instance::MethodInstance;
 #[cfg(feature = "lower")]
 pub use lower::{Cache, CacheUse, Lower};
 #[cfg(feature = "std")]
-pub use meta::{MethodMeta, OperatorUse, TensorInfo, ValueInfo};
+pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
 #[cfg(all(feature = "compile", feature = "cpu"))]
-pub use quantize::{Decibels, LayerReport, Observer, Quantization, QuantizationReport, Rounding, Scheme};
+pub use quantize::{
+    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
+};
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
 #[cfg(feature = "compile")]

@@ -1,6 +1,7 @@
 //! What a program says about its methods, before anything is loaded.
 
 use rushlight_format::pte::{self, Instruction, Plan, ShapeDynamism, TensorSpec, TensorStorage};
+use rushlight_format::shapes::{Place, Rule};
 use rushlight_runtime::ScalarType;
 
 /// Inputs, outputs and needs of a method.
@@ -45,12 +46,51 @@ pub struct TensorInfo {
     /// Dimensions from the outermost to the innermost in memory.
     pub dim_order: Vec<u8>,
     pub is_dynamic: bool,
+    /// Range of each dimension's size, for dynamic inputs of programs of Rushlight's compiler. Empty otherwise: ExecuTorch's
+    /// programs have upper bounds alone.
+    pub ranges: Vec<SizeRange>,
     /// True if the program planned memory for it.
     pub is_memory_planned: bool,
     /// Bytes at the upper bound.
     pub nbytes: u64,
     /// Its name in the exported module, if the program records it.
     pub name: Option<String>,
+}
+
+/// The sizes that a dimension may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeRange {
+    /// The minimum size. If it is 1, empty tensors are accepted too.
+    pub min: u64,
+    /// The maximum size.
+    pub max: u64,
+    /// `(unit, offset)`: the size minus `offset` is a multiple of `unit`, such as `(2, 1)` for odd sizes.
+    pub step: (u64, u64),
+    /// The expression of other sizes that it must be, such as `2*x.size()[0]`.
+    pub expression: Option<String>,
+}
+
+impl SizeRange {
+    /// True if a size is in the range. Ignores the expression.
+    pub fn allows(&self, size: u64) -> bool {
+        let (unit, offset) = self.step;
+        let is_step = size.checked_sub(offset).is_some_and(|above| above.is_multiple_of(unit.max(1)));
+        (size >= self.min || (size == 0 && self.min == 1)) && size <= self.max && is_step
+    }
+}
+
+impl core::fmt::Display for SizeRange {
+    /// `8`, `1..=8`, `2..=16 step 2`, or `2*x.size()[0]`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(expression) = &self.expression {
+            return f.write_str(expression);
+        }
+        if self.min == self.max {
+            return write!(f, "{}", self.min);
+        }
+        write!(f, "{}..={}", self.min, self.max)?;
+        if self.step.0 > 1 { write!(f, " step {}", self.step.0) } else { Ok(()) }
+    }
 }
 
 /// An operator of a method and how often its instructions call it.
@@ -73,9 +113,13 @@ impl MethodMeta {
             pte::Value::Tensor(spec) if spec.fully_qualified_name.is_some() => Some(TensorInfo::of(&spec)),
             _ => None,
         });
+        let mut inputs = infos(plan.inputs());
+        if let Ok(Some(shapes)) = plan.input_shapes() {
+            shapes.rules().for_each(|rule| add_range(&mut inputs, &rule));
+        }
         Self {
             name: plan.name().to_owned(),
-            inputs: infos(plan.inputs()),
+            inputs,
             outputs: infos(plan.outputs()),
             attributes: attributes.collect(),
             planned_buffers: (1..plan.num_buffers()).map(|id| plan.buffer_size(id as u32)).collect(),
@@ -88,6 +132,42 @@ impl MethodMeta {
             input_encoding: plan.input_encoding().to_owned(),
             output_encoding: plan.output_encoding().to_owned(),
         }
+    }
+}
+
+/// Sets the range of the dimension that a rule constrains.
+pub(crate) fn add_range(inputs: &mut [ValueInfo], rule: &Rule<'_>) {
+    let Some(Place { input, dim }) = rule.place() else { return };
+    let Some(ValueInfo::Tensor(info)) = inputs.get_mut(usize::from(input)) else { return };
+    let rank = info.sizes.len();
+    let Some(bound) = info.sizes.get(usize::from(dim)).map(|size| *size as u64) else { return };
+    let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+    let max = |max: Option<i64>| max.map_or(bound, |max| unsigned(max).min(bound));
+    let range = match *rule {
+        Rule::Fixed { size, .. } => SizeRange { min: size, max: size, step: (1, 0), expression: None },
+        Rule::Range { unit, offset, min, max: most, .. } => {
+            let step = (unsigned(unit).max(1), unsigned(offset));
+            let most = max(most);
+            // The first size from the minimum on, and not 0, that is a step away from the offset.
+            let min = unsigned(min).max(1);
+            let ahead = (i128::from(step.1) - i128::from(min)).rem_euclid(i128::from(step.0));
+            let min = min.saturating_add(u64::try_from(ahead).unwrap_or(0)).min(most);
+            SizeRange { min, max: most, step, expression: None }
+        }
+        Rule::Computed { min, max: most, text, .. } => {
+            let most = max(most);
+            let min = unsigned(min).max(1).min(most);
+            SizeRange { min, max: most, step: (1, 0), expression: Some(text.to_owned()) }
+        }
+        Rule::Guard { .. } => return,
+    };
+    // A dimension without a rule has the bound of the tensor.
+    while info.ranges.len() < rank {
+        let max = info.sizes.get(info.ranges.len()).map_or(0, |size| *size as u64);
+        info.ranges.push(SizeRange { min: max.min(1), max, step: (1, 0), expression: None });
+    }
+    if let Some(slot) = info.ranges.get_mut(usize::from(dim)) {
+        *slot = range;
     }
 }
 
@@ -143,12 +223,22 @@ impl ValueInfo {
 }
 
 impl TensorInfo {
+    /// True if a dimension may have this size, regardless of the others.
+    pub fn allows(&self, dim: usize, size: usize) -> bool {
+        match (self.ranges.get(dim), self.sizes.get(dim)) {
+            (Some(range), _) => range.allows(size as u64),
+            (None, Some(&bound)) => size == bound || (self.is_dynamic && size < bound),
+            (None, None) => false,
+        }
+    }
+
     pub(crate) fn of(spec: &TensorSpec<'_>) -> Self {
         Self {
             dtype: spec.scalar_type,
             sizes: spec.sizes.iter().map(|size| usize::try_from(size).unwrap_or(0)).collect(),
             dim_order: spec.dim_order.to_vec(),
             is_dynamic: spec.shape_dynamism != ShapeDynamism::Static,
+            ranges: Vec::new(),
             is_memory_planned: !matches!(spec.storage, TensorStorage::Unplanned),
             nbytes: spec.nbytes as u64,
             name: spec.fully_qualified_name.map(str::to_owned),
@@ -157,8 +247,12 @@ impl TensorInfo {
 }
 
 impl core::fmt::Display for TensorInfo {
-    /// `f32 [1, 3, 224, 224]`; `up to` where the shape is dynamic.
+    /// `f32 [1, 3, 224, 224]`, or `f32 [1..=8, 3, 224, 224]`; `up to` where only upper bounds of dynamic sizes are known.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if !self.ranges.is_empty() {
+            let ranges: Vec<String> = self.ranges.iter().map(ToString::to_string).collect();
+            return write!(f, "{} [{}]", self.dtype, ranges.join(", "));
+        }
         let bound = if self.is_dynamic { "up to " } else { "" };
         write!(f, "{} {bound}{:?}", self.dtype, self.sizes)
     }

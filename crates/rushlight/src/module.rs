@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use rushlight_format::FlatTensor;
+use rushlight_format::pte::{Plan, TensorStorage, Value as ProgramValue};
 use rushlight_runtime::{
-    Backend, Code, DataMap, EventTracer, Input, LoadOptions, Memory, Method, OpSet, Program, Registry, SharedArenas,
-    StableBytes,
+    Backend, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet, Program, Registry,
+    SharedArenas, StableBytes,
 };
 
+use crate::clock::HAS_CLOCK;
 use crate::error::Error;
 use crate::instance::{MethodInstance, Shown};
+use crate::kinds::{self, Wanted};
 #[cfg(feature = "lower")]
 use crate::lower::{self, Cache, CacheUse, Lower, Lowered};
-use crate::meta::MethodMeta;
+use crate::meta::{MethodMeta, ValueInfo};
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
 
@@ -47,11 +52,16 @@ struct Lowering {
 struct Options {
     #[cfg(feature = "cpu")]
     cpu: crate::cpu::Cpu,
+    /// The file that the program was loaded from, if any.
+    path: Option<PathBuf>,
     external_data: Vec<DataMap<'static>>,
+    /// Sources of the external data, for errors.
+    external_names: Vec<String>,
     registry: &'static [&'static OpSet],
     backends: Vec<Arc<dyn Backend + Send>>,
     share_memory: bool,
     memory_limit: Option<usize>,
+    time_limit: Option<Duration>,
 }
 
 /// How to load a [`Module`].
@@ -69,6 +79,7 @@ pub struct ModuleBuilder {
     backends: Vec<Arc<dyn Backend + Send>>,
     share_memory: bool,
     memory_limit: Option<usize>,
+    time_limit: Option<Duration>,
 }
 
 enum Source {
@@ -189,10 +200,25 @@ impl ModuleBuilder {
         self
     }
 
-    /// The most that one method may take, in bytes: a file may declare buffers of any size. No limit by default.
+    /// Limits the memory of one method, in bytes: a file may declare buffers of any size. No limit by default.
+    ///
+    /// It counts planned buffers, temporary memory, what back ends allocate, the outputs of a call, and what lowering made:
+    /// a program for which that is too much runs on the reference operators. The file itself does not count, nor do the
+    /// caller's inputs and copies of them.
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Limits the duration of one call of a method: the file alone decides what it computes. No limit by default.
+    ///
+    /// The clock is read between steps, in back ends too, so that a call ends one step later at most. It fails with
+    /// `OutOfResources` then, and the method can be called again; states may have been updated or not, as after any
+    /// error. Loading, and lowering with the first call, are not part of a call.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
         self
     }
 
@@ -200,7 +226,7 @@ impl ModuleBuilder {
     pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
         let path = path.as_ref();
         let bytes = source::open(path, self.mode)?;
-        self.build(bytes).map_err(|e| match e.location() {
+        self.build(bytes, Some(path)).map_err(|e| match e.location() {
             None => e.site(format!("file `{}`", path.display())),
             Some(_) => e,
         })
@@ -209,47 +235,55 @@ impl ModuleBuilder {
     /// Loads a program from the bytes of a `.pte` file. They are copied.
     pub fn load_bytes(self, bytes: &[u8]) -> Result<Module, Error> {
         let bytes = source::copy(bytes)?;
-        self.build(bytes)
+        self.build(bytes, None)
     }
 
     /// Loads a program from bytes that it keeps, without a copy. They should be aligned to 16.
     pub fn load_shared(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
-        self.build(bytes)
+        self.build(bytes, None)
     }
 
-    fn build(self, bytes: Arc<dyn StableBytes>) -> Result<Module, Error> {
-        let program = Program::from_owned(bytes.clone()).map_err(|e| not_a_program(&e))?;
-        let mut external_data = Vec::new();
+    fn build(self, bytes: Arc<dyn StableBytes>, path: Option<&Path>) -> Result<Module, Error> {
+        if self.time_limit.is_some() && !HAS_CLOCK {
+            let message = "this system has no clock, so that a time limit cannot be kept";
+            return Err(Error::new(Code::NotSupported, message).help("load the program without one"));
+        }
+        #[cfg(feature = "cpu")]
+        if self.cpu.profile.is_some() && !HAS_CLOCK {
+            return Err(Error::new(Code::NotSupported, "this system has no clock, so that steps cannot be timed"));
+        }
+        let parsed = Program::from_owned(bytes.clone());
+        let program = parsed.map_err(|error| unreadable(Wanted::Program, &error, bytes.bytes(), path))?;
+        let (mut external_data, mut external_names) = (Vec::new(), Vec::new());
         #[cfg(feature = "lower")]
         let mut source = lower::Source { program: bytes, external: Vec::new() };
         for data in self.external_data {
-            let (bytes, site) = match data {
-                Source::File(path) => (source::open(&path, self.mode)?, format!("file `{}`", path.display())),
-                Source::Bytes(bytes) => (bytes, "external data".to_owned()),
+            let (bytes, path) = match data {
+                Source::File(path) => (source::open(&path, self.mode)?, Some(path)),
+                Source::Bytes(bytes) => (bytes, None),
             };
+            let site =
+                path.as_ref().map_or_else(|| "external data".to_owned(), |path| format!("file `{}`", path.display()));
             #[cfg(feature = "lower")]
             source.external.push(bytes.clone());
-            external_data
-                .push(DataMap::from_owned(bytes).map_err(|e| {
-                    Error::new(e.code, format!("not a well-formed .ptd file: {}", e.detail)).site(site)
-                })?);
+            let map = DataMap::from_owned(bytes.clone());
+            let map = map
+                .map_err(|error| unreadable(Wanted::Data, &error, bytes.bytes(), path.as_deref()).site(site.clone()))?;
+            external_data.push(map);
+            external_names.push(site);
         }
-        let registry = if self.registry.is_empty() {
-            rushlight_kernels::ALL
-        } else {
-            let mut sets = self.registry;
-            sets.extend(rushlight_kernels::ALL);
-            // A registry is part of a method's static description; user sets are few and live as long as the process.
-            Vec::leak(sets)
-        };
+        let registry = interned(&self.registry, rushlight_kernels::ALL);
         let options = Options {
             #[cfg(feature = "cpu")]
             cpu: self.cpu,
+            path: path.map(Path::to_owned),
             external_data,
+            external_names,
             registry,
             backends: self.backends,
             share_memory: self.share_memory,
             memory_limit: self.memory_limit,
+            time_limit: self.time_limit,
         };
         Ok(Module {
             program,
@@ -268,18 +302,41 @@ impl ModuleBuilder {
     }
 }
 
+/// Concatenates two lists of sets into one that lives as long as the process: a registry is part of a method's static
+/// description. Equal lists are made once, so that what many modules are loaded with takes memory once.
+fn interned(first: &[&'static OpSet], then: &'static [&'static OpSet]) -> &'static [&'static OpSet] {
+    static KNOWN: Mutex<Vec<&'static [&'static OpSet]>> = Mutex::new(Vec::new());
+    if first.is_empty() {
+        return then;
+    }
+    let is_same = |known: &&&'static [&'static OpSet]| {
+        known.len() == first.len() + then.len()
+            && known.iter().zip(first.iter().chain(then)).all(|(a, b)| core::ptr::eq(*a, *b))
+    };
+    let make = || -> &'static [&'static OpSet] { Vec::leak(first.iter().chain(then).copied().collect()) };
+    // Nobody waits: the child of a fork would wait for ever for a thread that it does not have.
+    let Ok(mut known) = KNOWN.try_lock() else { return make() };
+    if let Some(known) = known.iter().find(is_same) {
+        return known;
+    }
+    let made = make();
+    known.push(made);
+    made
+}
+
 impl core::fmt::Debug for ModuleBuilder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("ModuleBuilder").field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 
-fn not_a_program(error: &rushlight_runtime::Error) -> Error {
-    let message = match error.detail {
-        rushlight_runtime::Detail::Format(detail) => format!("not a well-formed .pte file: {detail}"),
-        detail => detail.to_string(),
-    };
-    Error::new(error.code, message).help("export the model again, or check that the file was copied whole")
+/// Explains why a file cannot be read as the expected kind.
+fn unreadable(wanted: Wanted, error: &rushlight_runtime::Error, bytes: &[u8], path: Option<&Path>) -> Error {
+    match (kinds::mistaken(wanted, bytes, path), error.detail) {
+        (Some(mistaken), _) => mistaken,
+        (None, Detail::Format(fault)) => kinds::damaged(wanted, &fault),
+        (None, detail) => Error::new(error.code, detail.to_string()),
+    }
 }
 
 impl Module {
@@ -312,9 +369,12 @@ impl Module {
     /// to compare the times of its steps with. Takes about a fifth of a second.
     ///
     /// # Errors
-    /// `RUSHLIGHT_ISA` names no instruction set of this machine.
+    /// `RUSHLIGHT_ISA` names no instruction set of this machine, or the system has no clock.
     #[cfg(feature = "cpu")]
     pub fn measure_limits(&self) -> Result<rushlight_engine::hwbench::Limits, Error> {
+        if !HAS_CLOCK {
+            return Err(Error::new(Code::NotSupported, "this system has no clock, so that nothing can be measured"));
+        }
         self.options.cpu.limits()
     }
 
@@ -326,10 +386,10 @@ impl Module {
     }
 
     /// How long lowering took, or loading the lowered program from the cache; `None` for a program that runs as it is, or
-    /// was not used yet.
+    /// was not used yet, and where the system has no clock.
     #[cfg(feature = "lower")]
-    pub fn lowering_time(&self) -> Option<std::time::Duration> {
-        Some(self.lowering.outcome.as_ref()?.as_ref().ok()?.time)
+    pub fn lowering_time(&self) -> Option<Duration> {
+        self.lowering.outcome.as_ref()?.as_ref().ok()?.time
     }
 
     /// Where the instructions that run come from, if the program was lowered; otherwise its own debug map says it.
@@ -357,6 +417,37 @@ impl Module {
             threads: self.options.cpu.threads,
             cache: self.lowering.cache.as_ref(),
             mode: self.lowering.mode,
+            memory_limit: self.options.memory_limit,
+        }
+    }
+
+    /// Adds operators as [`ModuleBuilder::ops`] does, for methods that are loaded from now on: after a method failed to load
+    /// because operators were missing, it can be tried again. Unless a method is loaded, whether the program is lowered is
+    /// decided again, too.
+    pub fn add_ops(&mut self, set: &'static OpSet) {
+        if !self.options.registry.iter().any(|known| core::ptr::eq(*known, set)) {
+            self.options.registry = interned(&[set], self.options.registry);
+            self.reconsider();
+        }
+    }
+
+    /// Adds a backend as [`ModuleBuilder::backend`] does, for methods that are loaded from now on, unless the module has one of
+    /// its name.
+    pub fn add_backend(&mut self, backend: Arc<dyn Backend + Send>) {
+        if !self.options.backends.iter().any(|known| known.id() == backend.id()) {
+            self.options.backends.push(backend);
+            self.reconsider();
+        }
+    }
+
+    /// Resets the decision about lowering, unless a loaded method depends on it.
+    fn reconsider(&mut self) {
+        if self.methods.is_empty() {
+            self.arenas = None;
+            #[cfg(feature = "lower")]
+            {
+                self.lowering.outcome = None;
+            }
         }
     }
 
@@ -414,8 +505,8 @@ impl Module {
         #[cfg(feature = "lower")]
         if let Ok(lowered) = self.lowered() {
             let (program, weights) = (lowered.program.clone(), lowered.weights.clone());
-            let is_from_cache = lowered.is_from_cache();
-            match self.instance(&program, &meta, &weights) {
+            let (is_from_cache, memory) = (lowered.is_from_cache(), lowered.memory);
+            match self.instance(&program, &meta, memory, &weights) {
                 Ok(instance) => return Ok(instance),
                 // The state that methods share would become two.
                 Err(error) if self.options.share_memory && !self.methods.is_empty() => return Err(error),
@@ -428,30 +519,120 @@ impl Module {
                 }
                 Err(error) => {
                     self.arenas = None;
-                    *self.lowered() = Err(error);
+                    let lowered = self.lowered();
+                    let refusal = lowered.as_mut().ok().and_then(|lowered| lowered.refusal.take());
+                    *lowered = Err(refusal.unwrap_or(error));
                 }
             }
         }
         let program = self.program.clone();
-        self.instance(
+        let loaded = self.instance(
             &program,
             &meta,
+            0,
             #[cfg(feature = "cpu")]
             &Arc::default(),
-        )
+        );
+        #[cfg(feature = "lower")]
+        let loaded = loaded.map_err(|error| self.untranslated(error, name));
+        loaded
     }
 
-    /// Loads a method of a program, whose weights for the CPU back end may lie elsewhere. `meta` is the file's.
+    /// Adds why delegates of another backend were not translated: that the backend is missing is only the consequence.
+    #[cfg(feature = "lower")]
+    fn untranslated(&self, error: Error, method: &str) -> Error {
+        let is_left = lower::needs_translation(&self.program, method, &self.options.backends);
+        let (true, Code::NotFound, Some(Err(reason))) = (is_left, error.code(), &self.lowering.outcome) else {
+            return error;
+        };
+        if self.lowering.lower == Lower::Off {
+            return error.help(
+                "it is translated when it is lowered: load it with `--lower auto`, `lower=\"auto\"` in Python, \
+                 `Lower::Auto` in Rust",
+            );
+        }
+        let mut text = reason.message().to_owned();
+        for (name, part) in [("at", reason.location()), ("expected", reason.what_was_expected())] {
+            text.extend(part.map(|part| format!(", {name} {part}")));
+        }
+        text.extend(reason.what_came().map(|part| format!(", got {part}")));
+        let error = error.got(format!("no translation of that part: {text}"));
+        match reason.hint() {
+            Some(hint) => error.help(hint),
+            None => error,
+        }
+    }
+
+    /// Names the weights of a method that are in a data file that was not given, and the files beside the program that have
+    /// them.
+    fn without_data(&self, error: Error, program: &Program<'static>, method: &str) -> Error {
+        let parsed = program.parsed();
+        let given = &self.options.external_data;
+        let is_known =
+            |key: &str| parsed.named(key).is_some() || given.iter().any(|data| data.parsed().get(key).is_some());
+        let plan = parsed.method_named(method);
+        let mut missing: Vec<&str> = plan.iter().flat_map(Plan::values).filter_map(external_key).collect();
+        missing.retain(|key| !is_known(key));
+        missing.sort_unstable();
+        missing.dedup();
+        let Some(first) = missing.first() else { return error };
+        let count = if missing.len() == 1 { "a weight".to_owned() } else { format!("{} weights", missing.len()) };
+        let more = match missing.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let site = error.location().map(ToOwned::to_owned);
+        let message = format!("{count} of `{method}` should come from a data file (.ptd) that was not given");
+        let got = match &self.options.external_names[..] {
+            [] => "no data file".to_owned(),
+            names => format!("{}, without", names.join(", ")),
+        };
+        let mut explained = Error::new(error.code(), message).expected(format!("`{first}`{more}")).got(got);
+        if let Some(site) = site {
+            explained = explained.site(site);
+        }
+        let ways = "`data=` in Python, `ModuleBuilder::external_data` in Rust";
+        let beside = self.options.path.as_deref().map(|path| data_beside(path, first)).unwrap_or_default();
+        explained.help(match &beside[..] {
+            [] => {
+                let path = self.options.path.as_deref().unwrap_or(Path::new("model.pte"));
+                let usual = path.with_extension("ptd");
+                format!(
+                    "give the file that was written with the program, `{}` unless it has a name of its own: \
+                     `--data FILE.ptd`, {ways}",
+                    usual.display()
+                )
+            }
+            files => {
+                let files: Vec<String> = files.iter().map(|file| format!("--data {}", file.display())).collect();
+                format!("beside the program is a file that has it: `{}`, {ways}", files.join("` or `"))
+            }
+        })
+    }
+
+    /// Loads a method of a program, which takes `taken` bytes of memory besides the file's, and whose weights for the CPU back
+    /// end may be in `weights`. `meta` is the file's.
     fn instance(
         &mut self,
         program: &Program<'static>,
         meta: &MethodMeta,
+        taken: usize,
         #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu::Weights>,
     ) -> Result<MethodInstance, Error> {
         let name = &meta.name;
-        let mut memory = Memory::heap().with_limit(self.options.memory_limit.unwrap_or(usize::MAX));
-        if self.options.share_memory {
-            memory = memory.with_shared_arenas(self.shared_arenas(program)?);
+        let shared = if self.options.share_memory { Some(self.shared_arenas(program)?) } else { None };
+        let mut memory = Memory::heap();
+        if let Some(limit) = self.options.memory_limit {
+            let shared = shared.as_ref().map_or(0, |arenas| arenas.size());
+            let outside = output_bytes(meta).saturating_add(taken).saturating_add(shared);
+            memory = memory.with_limit(limit.checked_sub(outside).ok_or_else(|| {
+                Error::new(Code::MemoryAllocationFailed, format!("the memory limit is too small for `{name}`"))
+                    .expected(format!("more than {outside} bytes, which outputs and compiled weights take alone"))
+                    .got(format!("{limit} bytes"))
+            })?);
+        }
+        if let Some(shared) = shared {
+            memory = memory.with_shared_arenas(shared);
         }
         let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
         #[cfg_attr(not(feature = "cpu"), allow(unused_mut, reason = "only the CPU back end is added"))]
@@ -460,16 +641,26 @@ impl Module {
         let cpu;
         #[cfg(feature = "cpu")]
         if uses_cpu(program, name) {
-            let limit = self.options.memory_limit.unwrap_or(usize::MAX);
-            cpu = self.options.cpu.backend()?.memory_limit(limit).weights(weights.clone());
+            cpu = self.options.cpu.backend()?.weights(weights.clone());
             backends.push(&cpu);
         }
         let registry = self.registry();
         let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
-        let shown = Shown { program: self.program.clone(), external: self.options.external_data.clone() };
+        let shown = Shown {
+            program: self.program.clone(),
+            external: self.options.external_data.clone(),
+            #[cfg(feature = "lower")]
+            map: self.lowered_map(name).cloned(),
+        };
         let method = Method::load(program, name, memory, &options);
-        let method = method.map_err(|error| shown.explain(&error, program, name, &registry))?;
-        Ok(MethodInstance::new(shown, program.clone(), method, meta, registry))
+        let method = method.map_err(|error| {
+            let explained = shown.explain(&error, program, name, &registry);
+            match error.detail {
+                Detail::Fault(Fault::NoExternalData, ..) => self.without_data(explained, program, name),
+                _ => explained,
+            }
+        })?;
+        Ok(MethodInstance::new(shown, program.clone(), method, meta, registry, self.options.time_limit))
     }
 
     fn shared_arenas(&mut self, program: &Program<'static>) -> Result<Arc<SharedArenas<'static>>, Error> {
@@ -485,6 +676,13 @@ impl Module {
                     None => sizes.push(size),
                 }
             }
+        }
+        let total = sizes.iter().fold(0usize, |total, size| total.saturating_add(*size));
+        if let Some(limit) = self.options.memory_limit.filter(|&limit| total > limit) {
+            let message = "the planned buffers that the methods share take more memory than the limit";
+            return Err(Error::new(Code::MemoryAllocationFailed, message)
+                .expected(format!("at most {limit} bytes"))
+                .got(format!("{total} bytes")));
         }
         let arenas = Arc::new(SharedArenas::heap(&sizes)?);
         self.arenas = Some(Arc::clone(&arenas));
@@ -520,6 +718,44 @@ impl Module {
     pub fn attribute(&mut self, method: &str, name: &str) -> Result<Tensor, Error> {
         self.loaded(method)?.attribute(name)
     }
+}
+
+/// Upper bound of the memory of a call's outputs: the caller's copies, and buffers for outputs that the program has not
+/// planned.
+fn output_bytes(meta: &MethodMeta) -> usize {
+    meta.outputs.iter().filter_map(ValueInfo::as_tensor).fold(0, |total: usize, info| {
+        let bytes = usize::try_from(info.nbytes).unwrap_or(usize::MAX);
+        total.saturating_add(if info.is_memory_planned { bytes } else { bytes.saturating_mul(2) })
+    })
+}
+
+/// Returns the name by which a tensor is looked up outside of the program.
+fn external_key(value: ProgramValue<'_>) -> Option<&str> {
+    match value {
+        ProgramValue::Tensor(spec) => match spec.storage {
+            TensorStorage::External { name } | TensorStorage::ExternalPlanned { name, .. } => Some(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Finds the data files in a program's folder that have a tensor of this name.
+fn data_beside(program: &Path, key: &str) -> Vec<PathBuf> {
+    /// Maximum number of files that are searched for an error message.
+    const MAX_FILES: usize = 64;
+    let folder = program.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|ending| ending == "ptd")).collect();
+    files.sort();
+    files.truncate(MAX_FILES);
+    files.retain(|file| {
+        let bytes = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file);
+        let bytes = bytes.and_then(|_| source::open(file, LoadMode::Mmap).ok());
+        bytes.is_some_and(|bytes| FlatTensor::parse(bytes.bytes()).is_ok_and(|data| data.get(key).is_some()))
+    });
+    files
 }
 
 #[cfg(feature = "cpu")]

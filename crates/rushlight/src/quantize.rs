@@ -7,7 +7,7 @@ use rushlight_compiler::back::cpu::{Cpu, Keys, Precision};
 use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::graph::Model;
 use rushlight_compiler::quant::{Calibration, See, Seen, Settings, Shown, quantize};
-use rushlight_compiler::{self as compiler, CompileOptions, Stage, advance};
+use rushlight_compiler::{self as compiler, Bytes, CompileOptions, Stage, advance};
 use rushlight_cpu::CpuBackend;
 use rushlight_engine::{Engine, Isa};
 use rushlight_format::ScalarType;
@@ -16,10 +16,13 @@ use rushlight_runtime::{Input, Output, TensorView};
 use crate::atomic::unwritable;
 use crate::cpu;
 use crate::error::Error;
+use crate::exported::example_inputs;
 use crate::module::Module;
 use crate::tensor::{Tensor, Value};
 
-pub use rushlight_compiler::quant::{Decibels, LayerReport, Observer, Report as QuantizationReport, Rounding, Scheme};
+pub use rushlight_compiler::quant::{
+    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding, Scheme,
+};
 
 /// How a model becomes integers, and the inputs that are looked at for it.
 #[derive(Debug, Default)]
@@ -56,7 +59,7 @@ impl Quantization {
         self
     }
 
-    /// Modules whose layers stay floats, by name; `*` stands for any text.
+    /// Modules whose layers stay floats, by name; `*` stands for any text. A name that no module has is an error.
     #[must_use]
     pub fn keep(mut self, pattern: impl Into<String>) -> Self {
         self.settings.keep.push(pattern.into());
@@ -84,34 +87,46 @@ impl Quantization {
         self
     }
 
-    /// Quantizes a model.
-    pub(crate) fn apply(&self, model: &mut Model) -> Result<QuantizationReport, Error> {
+    /// Quantizes a model whose methods were read from these files. Where a method has no inputs of a calibration, its outputs are
+    /// compared on those that it was exported with.
+    pub(crate) fn apply(&self, model: &mut Model, files: &[(&str, Bytes)]) -> Result<QuantizationReport, Error> {
         if let Some((method, _)) = self.samples.iter().find(|(method, _)| !model.methods.contains_key(method)) {
             let names: Vec<String> = model.methods.keys().map(|name| format!("`{name}`")).collect();
             return Err(Error::invalid("inputs of a calibration are for a method that there is not")
                 .expected(names.join(", "))
                 .got(format!("`{method}`")));
         }
-        let mut runs = Runs { samples: &self.samples, engine: cpu::Cpu::default().engine()?, failure: None };
-        let report = quantize(model, &self.settings, &mut runs);
-        match runs.failure {
-            Some(failure) => Err(failure),
-            None => Ok(report?),
-        }
+        let without = files.iter().filter(|(method, _)| Runs::of(&self.samples, method).next().is_none());
+        let example = |(method, bytes): &(&str, Bytes)| Some(((*method).to_owned(), vec![example_inputs(bytes)?]));
+        let examples: Vec<_> = without.filter_map(example).collect();
+        let engine = cpu::Cpu::default().engine()?;
+        let mut runs = Runs { samples: &self.samples, examples: &examples, engine, failure: None };
+        // The error of this crate has more detail than the compiler's.
+        quantize(model, &self.settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
     }
 }
 
-/// Runs programs on samples with what computes fastest here.
+/// Runs programs on samples with the CPU back end.
 struct Runs<'a> {
+    /// By method.
     samples: &'a [(String, Vec<Vec<Value>>)],
+    /// The inputs that methods were exported with.
+    examples: &'a [(String, Vec<Vec<Value>>)],
     engine: Arc<Engine>,
     /// What the compiler only knows as an error of its own.
     failure: Option<Error>,
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
     fn of<'s>(samples: &'s [(String, Vec<Vec<Value>>)], method: &str) -> impl Iterator<Item = &'s Vec<Value>> {
         samples.iter().filter(move |(name, _)| name == method).flat_map(|(_, samples)| samples)
+    }
+
+    fn inputs(&self, of: Inputs) -> &'a [(String, Vec<Vec<Value>>)] {
+        match of {
+            Inputs::Calibration => self.samples,
+            Inputs::Example => self.examples,
+        }
     }
 }
 
@@ -120,8 +135,8 @@ impl Calibration for Runs<'_> {
         self.engine.clone()
     }
 
-    fn samples(&self, method: &str) -> usize {
-        Self::of(self.samples, method).count()
+    fn samples(&self, method: &str, of: Inputs) -> usize {
+        Self::of(self.inputs(of), method).count()
     }
 
     fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), compiler::Error> {
@@ -130,9 +145,13 @@ impl Calibration for Runs<'_> {
         let precision = if is_rough { Precision::Bf16 } else { Precision::F32 };
         let mut module = match load(model, precision, &self.engine) {
             Ok(module) => module,
-            Err(error) => return Err(self.fail(error)),
+            Err(error) => return Err(self.fail(error, shown.inputs)),
         };
-        for (index, sample) in Self::of(self.samples, method).take(shown.limit).enumerate() {
+        let what = match shown.inputs {
+            Inputs::Calibration => "the calibration",
+            Inputs::Example => "the export",
+        };
+        for (index, sample) in Self::of(self.inputs(shown.inputs), method).take(shown.limit).enumerate() {
             let inputs = sample.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>();
             let seen = match inputs {
                 Ok(inputs) => show(&mut module, method, &inputs, see),
@@ -141,9 +160,9 @@ impl Calibration for Runs<'_> {
             match seen {
                 Ok(seen) => seen?,
                 Err(error) => {
-                    let site = format!("input {index} of the calibration");
+                    let site = format!("input {index} of {what}");
                     let site = error.location().map_or_else(|| site.clone(), |at| format!("{site}, {at}"));
-                    return Err(self.fail(error.site(site)));
+                    return Err(self.fail(error.site(site), shown.inputs));
                 }
             }
         }
@@ -152,9 +171,12 @@ impl Calibration for Runs<'_> {
 }
 
 impl Runs<'_> {
-    fn fail(&mut self, error: Error) -> compiler::Error {
+    fn fail(&mut self, error: Error, inputs: Inputs) -> compiler::Error {
         let known = compiler::Error::invalid(error.message());
-        self.failure = Some(error);
+        // Where inputs of the export fail, outputs are not compared, and that is all.
+        if inputs == Inputs::Calibration {
+            self.failure = Some(error);
+        }
         known
     }
 }

@@ -33,8 +33,9 @@ pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, 
     let mut file = File::open(path).map_err(|e| fail("open", &e))?;
     let metadata = file.metadata().map_err(|e| fail("open", &e))?;
     if metadata.is_dir() {
-        return Err(Error::new(Code::AccessFailed, format!("`{}` is a directory", path.display()))
-            .expected("a .pte file".into()));
+        return Err(Error::new(Code::AccessFailed, format!("cannot open `{}`", path.display()))
+            .expected("a file".into())
+            .got("a folder".into()));
     }
     // Pipes and devices have no length to map, and nothing can be mapped of an empty file.
     if mode == LoadMode::File || !metadata.is_file() || metadata.len() == 0 {

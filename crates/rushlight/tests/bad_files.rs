@@ -36,3 +36,48 @@ fn unknown_methods_are_named_with_those_that_exist() {
         limited.load(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/add.pte")).expect("a program");
     assert_eq!(limited.run("forward", &[]).expect_err("16 bytes are not enough").code(), Code::MemoryAllocationFailed);
 }
+
+/// What a `main` that returns an error prints.
+#[test]
+fn debug_is_a_sentence() {
+    let error = Module::load("no/such/model.pte").expect_err("there is no such file");
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(!format!("{error:#?}").contains("Parts"), "{error:#?}");
+}
+
+/// A part that was compiled for XNNPACK and is not understood says why, and not only that nobody has XNNPACK.
+#[cfg(feature = "lower")]
+#[test]
+fn the_reason_why_a_part_is_not_translated_is_told() {
+    use rushlight::Lower;
+    use rushlight::format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
+
+    let program = |backend: &str| {
+        let mut plan = PlanModel::new("forward");
+        let tensor = TensorModel::new(rushlight::ScalarType::Float, &[2]);
+        let x = plan.input(tensor.clone());
+        let y = plan.planned(tensor);
+        let y = plan.output(y);
+        plan.delegates.push(DelegateModel {
+            id: backend.to_owned(),
+            data: b"no payload of XNNPACK".to_vec().into(),
+            compile_specs: Vec::new(),
+        });
+        plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![x, y] });
+        ProgramModel { methods: vec![plan], ..ProgramModel::new() }.to_bytes().expect("a small program")
+    };
+    let load = |backend: &str, lower: Lower| {
+        let mut module = Module::builder().lower(lower).load_bytes(&program(backend)).expect("a program");
+        module.load_method("forward").expect_err("nobody runs it")
+    };
+    for lower in [Lower::Auto, Lower::Cpu] {
+        let error = load("XnnpackBackend", lower);
+        assert_eq!(error.code(), Code::NotFound, "{error}");
+        assert!(error.message().contains("`XnnpackBackend`"), "{error}");
+        assert!(error.what_came().is_some_and(|got| got.contains("no translation") && got.len() > 40), "{error}");
+    }
+    let off = load("XnnpackBackend", Lower::Off);
+    assert!(off.hint().is_some_and(|hint| hint.contains("--lower auto")), "{off}");
+    let other = load("CoreMLBackend", Lower::Auto);
+    assert!(other.what_came().is_none() && other.hint().is_some_and(|hint| hint.contains("register")), "{other}");
+}

@@ -82,6 +82,12 @@ fn a_failure_leaves_nothing_behind() {
     assert_eq!(same.expect_err("two files of one name").code(), Code::InvalidArgument);
     let outside = Compiler::new().method("forward", MODEL).external_weights(named("../weights.ptd")).compile();
     assert_eq!(outside.expect_err("a name with a folder").code(), Code::InvalidArgument);
+    let rules = vec![("embeding.*".into(), None)];
+    let unknown = ExternalWeights { rules, max_bytes: None };
+    let unknown =
+        Compiler::new().method("forward", MODEL).external_weights(unknown).compile().expect_err("no such name");
+    assert_eq!((unknown.code(), unknown.what_came()), (Code::InvalidArgument, Some("`embeding.*`")), "{unknown}");
+    assert!(unknown.to_string().contains("embedding.weight"), "{unknown}");
     // A folder is where the program should go.
     std::fs::create_dir(folder.join("taken.pte")).expect("a folder");
     let taken: Result<u64, Error> = compiled(Some(named("weights.ptd"))).save(folder.join("taken.pte"));

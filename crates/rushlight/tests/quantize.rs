@@ -4,7 +4,8 @@
 use std::fs;
 
 use rushlight::{
-    Code, CompiledProgram, Compiler, Error, Module, Observer, Quantization, Rounding, Scheme, Tensor, TensorView, Value,
+    Code, CompiledProgram, Compiler, Error, Inputs, Module, Observer, Quantization, Rounding, Scheme, Tensor,
+    TensorView, Value,
 };
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/digits.pt2");
@@ -94,9 +95,99 @@ fn schemes_without_inputs_need_none() {
     for (scheme, layers) in [(Scheme::Int8Dynamic, 3), (Scheme::Int8Weight, 1)] {
         let program = compile(Quantization::new(scheme)).expect("a model");
         let report = program.quantization().expect("a report");
-        assert_eq!((report.quantized(), report.output_snr), (layers, None), "{report}");
+        assert_eq!((report.quantized(), report.samples), (layers, 0), "{report}");
+        // The image that the model was exported with.
+        assert_eq!((report.compared_on, &report.not_compared), (Some(Inputs::Example), &None), "{report}");
+        assert!(report.output_snr.is_some_and(|ratio| ratio > 20.0) && report.warnings.is_empty(), "{report}");
+        assert!(report.layers.iter().all(|layer| layer.kept.is_some() || layer.snr.is_some()), "{report}");
         assert!(report.layers[0].weight_snr.is_some_and(|ratio| ratio > 30.0), "{report}");
         assert_eq!(classified(&program.to_bytes().expect("bytes")).0, (0..10).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn scales_follow_inputs_however_small_they_are() {
+    let ratio_of = |factor: f32| {
+        let scaled = |sample: Vec<Value>| {
+            let image = sample[0].as_slice::<f32>().expect("an image");
+            let image: Vec<f32> = image.iter().map(|pixel| pixel * factor).collect();
+            vec![Value::Tensor(Tensor::of(&[1, 1, 8, 8], &image).expect("an image"))]
+        };
+        let samples: Vec<_> = digits().into_iter().map(scaled).collect();
+        let program = compile(Quantization::new(Scheme::Int8).observer(Observer::MinMax).calibrate("forward", samples));
+        let report = program.expect("a model").quantization().expect("a report").clone();
+        report.layers.iter().find(|layer| layer.name == "conv1").and_then(|layer| layer.range).expect("a range").1
+    };
+    let whole = ratio_of(1.0);
+    for factor in [1e-2f32, 1e-4] {
+        let range = ratio_of(factor) / (whole * factor);
+        assert!((range - 1.0).abs() < 1e-3, "pixels up to {factor} are rounded within {range} times that");
+    }
+}
+
+#[test]
+fn outputs_that_are_mostly_noise_are_warned_of() {
+    let fine = compile(Quantization::new(Scheme::Int8).calibrate("forward", digits())).expect("a model");
+    let report = fine.quantization().expect("a report");
+    assert!(report.warnings.is_empty() && report.compared_on == Some(Inputs::Calibration), "{report}");
+    // An average that begins with a dark image cuts off most of the others.
+    let quantization = || {
+        let dark = vec![Value::Tensor(Tensor::of(&[1, 1, 8, 8], &[1e-3f32; 64]).expect("an image"))];
+        let samples = [dark].into_iter().chain(digits()).collect();
+        Quantization::new(Scheme::Int8).observer(Observer::Average).calibrate("forward", samples)
+    };
+    let noisy = compile(quantization()).expect("a model");
+    let report = noisy.quantization().expect("a report");
+    assert!(report.outputs.len() == 1 && report.outputs[0].is_below(rushlight::LOW_SNR), "{report}");
+    let [warning] = report.warnings.as_slice() else { panic!("{report}") };
+    for part in ["below 10 dB", "the inputs of the calibration", "keep the worst layers", "min-snr", "int8-dynamic"] {
+        assert!(warning.contains(part), "{warning}");
+    }
+    assert!(report.to_string().contains(&format!("warning: {warning}")), "{report}");
+    // What the warning advises helps.
+    let better = compile(quantization().min_snr(20.0)).expect("a model");
+    let report = better.quantization().expect("a report");
+    assert!(report.warnings.is_empty() && report.output_snr.is_some_and(|ratio| ratio >= 20.0), "{report}");
+}
+
+#[test]
+fn patterns_that_no_module_fits_are_errors() {
+    let int8 = || Quantization::new(Scheme::Int8Dynamic);
+    for (pattern, near) in [("nothing*", "`"), ("clasifier", "`classifier`"), ("Conv1", "`conv1`")] {
+        let error = compile(int8().keep("conv2").keep(pattern)).unwrap_err();
+        assert_eq!(
+            (error.code(), error.what_came()),
+            (Code::InvalidArgument, Some(&*format!("`{pattern}`"))),
+            "{error}"
+        );
+        assert!(error.to_string().contains(near), "{error}");
+    }
+    let model = compile(int8().keep("classifier")).expect("a model");
+    assert!(model.quantization().is_some_and(|report| report.warnings.is_empty()));
+}
+
+#[test]
+fn no_scheme_makes_a_file_larger() {
+    /// Bytes that steps and their names may take.
+    const MOST: u64 = 512;
+    const TIED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
+    for model in [MODEL, TIED] {
+        // The debug map says more of a quantized program, which has more nodes; it is no part of what runs.
+        let compiler = || {
+            let mut compiler = Compiler::new().method("forward", model).backend_named("cpu").expect("a back end");
+            compiler.options().emit.debug_map = false;
+            compiler
+        };
+        let floats = compiler().compile().and_then(|program| program.size()).expect("a size");
+        for scheme in [Scheme::Int8Dynamic, Scheme::Int8Weight, Scheme::FourBitDynamic, Scheme::Int4] {
+            match compiler().quantize(Quantization::new(scheme)).compile() {
+                Ok(program) => {
+                    let size = program.size().expect("a size");
+                    assert!(size <= floats + MOST, "{scheme:?} of {model}: {size} of {floats} bytes");
+                }
+                Err(error) => assert_eq!(error.code(), Code::NotSupported, "{error}"),
+            }
+        }
     }
 }
 
@@ -152,12 +243,13 @@ fn tables_of_embeddings_become_integers() {
         let quantization = Quantization::new(Scheme::Int8Weight).embeddings(8).min_snr(least);
         let program = compile(Some(quantization.calibrate("forward", vec![sample()])), "cpu").expect("a model");
         let report = program.quantization().expect("a report");
-        let kept = report.layers.iter().filter(|layer| layer.kept.is_some() && layer.op != "aten::convolution").count();
+        let kept =
+            report.layers.iter().filter(|layer| layer.kept.as_deref().is_some_and(|why| why.contains("dB"))).count();
         (kept, ratio(&floats, &run(&program)))
     };
     assert_eq!(budget(20.0).0, 0);
     let (kept, reached) = budget(200.0);
-    assert!(kept == 2 && reached > 100.0, "{kept} {reached}");
+    assert!(kept >= 2 && reached > 100.0, "{kept} {reached}");
     let five = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(5)), "cpu").unwrap_err();
     assert_eq!((five.what_came(), five.code()), (Some("5"), Code::NotSupported), "{five}");
 }

@@ -11,3 +11,4 @@ pub mod recorded;
 pub mod runner;
 pub mod skips;
 pub mod tolerance;
+pub mod zeros;

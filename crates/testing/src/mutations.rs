@@ -1,6 +1,12 @@
-//! Deterministic damage to the programs of the corpus.
+//! Deterministic damage to programs: to their bytes, and to what they say.
 
 use std::path::{Path, PathBuf};
+
+use rushlight_format::ScalarType;
+use rushlight_format::bundled::BundledProgram;
+use rushlight_format::pte::{
+    InstructionModel, PlanModel, Program, ProgramModel, ShapeDynamism, StorageModel, ValueModel,
+};
 
 /// xorshift64* (Vigna, 2016).
 #[derive(Clone, Debug)]
@@ -85,4 +91,94 @@ pub fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
             }
         }
     }
+}
+
+/// Edits instructions and values so that the file still parses.
+fn edit(program: &mut ProgramModel<'_>, random: &mut Random) {
+    for _ in 0..=random.below(3) {
+        let plan = random.below(program.methods.len());
+        if let Some(plan) = program.methods.get_mut(plan) {
+            edit_plan(plan, random);
+        }
+    }
+}
+
+fn edit_plan(plan: &mut PlanModel<'_>, random: &mut Random) {
+    let (values, instructions) = (plan.values.len(), plan.instructions.len());
+    let any = random.below(values) as u32;
+    let at = random.below(instructions);
+    let other = random.below(instructions);
+    match random.below(10) {
+        0..=2 => match plan.instructions.get_mut(at) {
+            Some(InstructionModel::Kernel { args, .. } | InstructionModel::Delegate { args, .. }) => {
+                let at = random.below(args.len());
+                match random.below(4) {
+                    0 => args.truncate(at),
+                    1 => args.insert(at, any),
+                    _ => args.iter_mut().skip(at).take(1).for_each(|arg| *arg = any),
+                }
+            }
+            Some(InstructionModel::JumpFalse { cond, destination }) => {
+                if random.below(2) == 0 {
+                    *cond = any;
+                } else {
+                    *destination = random.below(instructions + 1) as u32;
+                }
+            }
+            Some(InstructionModel::Move { from, to }) => *(if random.below(2) == 0 { from } else { to }) = any,
+            _ => {}
+        },
+        3 if at < instructions => plan.instructions.swap(at, other),
+        4 if at < instructions => {
+            let again = plan.instructions[other].clone();
+            plan.instructions.insert(at, again);
+        }
+        5 if at < instructions => {
+            let (cond, destination) = (any, random.below(instructions) as u32);
+            plan.instructions.insert(at, InstructionModel::JumpFalse { cond, destination });
+        }
+        6 => {
+            let operators = plan.operators.len();
+            if let Some(InstructionModel::Kernel { operator, .. }) = plan.instructions.get_mut(at) {
+                *operator = random.below(operators) as u32;
+            }
+        }
+        _ => {
+            let new = match random.below(6) {
+                0 => ValueModel::Int(random.number() as i64 >> random.below(64)),
+                1 => ValueModel::None,
+                2 => ValueModel::Bool(random.below(2) == 0),
+                3 => ValueModel::IntList(vec![any; random.below(4)]),
+                4 => ValueModel::TensorList(vec![any; random.below(4)]),
+                _ => ValueModel::Double(1.5),
+            };
+            match plan.values.get_mut(any as usize) {
+                Some(ValueModel::Tensor(tensor)) => match random.below(6) {
+                    0 => tensor.scalar_type = ScalarType::ALL[random.below(ScalarType::ALL.len())],
+                    1 => tensor.shape_dynamism = ShapeDynamism::DynamicBound,
+                    2 => {
+                        let at = random.below(tensor.sizes.len());
+                        tensor.sizes.iter_mut().skip(at).take(1).for_each(|size| *size = random.below(9) as i32);
+                    }
+                    3 => {
+                        if let StorageModel::Planned { offset, .. } = &mut tensor.storage {
+                            *offset = 8 * random.below(16) as u64;
+                        }
+                    }
+                    4 => tensor.dim_order.reverse(),
+                    _ => tensor.storage = StorageModel::Unplanned,
+                },
+                Some(value) => *value = new,
+                None => {}
+            }
+        }
+    }
+}
+
+/// The program of a file, or the one bundled in it, edited and written again; `None` if it cannot be written.
+pub fn edited(file: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    let file = BundledProgram::parse(file).map_or(file, |bundled| bundled.program());
+    let mut model = ProgramModel::from_program(&Program::parse(file).ok()?);
+    edit(&mut model, random);
+    model.to_bytes().ok()
 }

@@ -1,7 +1,9 @@
-//! `docs/operators.md`: a row for each operator, from what the suite saw.
+//! `docs/operators.md`: a row for each operator, from what the suite saw; and pages in two parts, which two suites write.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
 
 use crate::runner::Tally;
 
@@ -51,4 +53,27 @@ fn state(tally: &Tally) -> String {
     } else {
         format!("{} cases differ", tally.failed.len())
     }
+}
+
+/// The heading between the two parts of a page.
+const HEADING: &str = "\n## Architectures\n";
+
+/// Writes the part of a page before the heading of its section, which stays.
+///
+/// # Errors
+/// If the page cannot be written.
+pub fn put_head(path: &Path, head: &str) -> io::Result<()> {
+    let page = fs::read_to_string(path).unwrap_or_default();
+    let section = page.find(HEADING).map_or("", |at| &page[at..]);
+    fs::write(path, format!("{head}{section}"))
+}
+
+/// Writes the section of a page, with its heading; what stands before it stays.
+///
+/// # Errors
+/// If the page cannot be read or written.
+pub fn put_section(path: &Path, section: &str) -> io::Result<()> {
+    let page = fs::read_to_string(path)?;
+    let head = page.find(HEADING).map_or(page.as_str(), |at| &page[..at]);
+    fs::write(path, format!("{head}\n{section}"))
 }

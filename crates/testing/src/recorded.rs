@@ -33,14 +33,19 @@ pub struct Planning {
     pub outputs: bool,
 }
 
+/// The folder that an environment variable names, or the one of this name in `target`.
+pub fn folder(variable: &str, name: &str) -> PathBuf {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+    std::env::var_os(variable).map_or(default, PathBuf::from)
+}
+
 /// The recordings of generated models, sorted: those in the folder that an environment variable names, or in one of this
 /// name in `target`.
 ///
 /// # Panics
 /// If there is no such folder: the models were not made.
 pub fn generated(variable: &str, folder: &str) -> Vec<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(folder);
-    let models = std::env::var_os(variable).map_or(default, PathBuf::from);
+    let models = self::folder(variable, folder);
     let mut paths: Vec<PathBuf> = fs::read_dir(&models)
         .unwrap_or_else(|error| panic!("{}: {error}; make the models first", models.display()))
         .flatten()
@@ -181,19 +186,92 @@ impl Recording {
 
     /// Makes every call on one module and compares the outputs. Returns how many calls there were.
     pub fn run(&self, module: &mut Module) -> Result<usize, Failure> {
-        let calls = self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for (i, call) in calls.iter().enumerate() {
-            self.call(module, call).map_err(|e| format!("call {i}: {e}"))?;
+        self.run_with(module, None)
+    }
+
+    /// As [`run`](Self::run), with another tolerance than the recorded one. With an infinite one, elements may have any value
+    /// but NaN, and everything else must be as recorded.
+    pub fn run_with(&self, module: &mut Module, tolerance: Option<f64>) -> Result<usize, Failure> {
+        for (i, call) in self.recorded_calls().iter().enumerate() {
+            self.call(module, call, tolerance).map_err(|e| format!("call {i}: {e}"))?;
         }
-        Ok(calls.len())
+        Ok(self.recorded_calls().len())
+    }
+
+    /// The inputs of all calls of exported methods, each with the name of its method.
+    pub fn inputs(&self) -> Result<Vec<(String, Vec<Value>)>, Failure> {
+        let mut all = Vec::new();
+        for call in self.recorded_calls() {
+            let method = call["method"].as_str().ok_or("the call names no method")?;
+            if !self.json["exported"][method].is_null() {
+                let values = self.values(&call["inputs"])?.into_iter().map(Recorded::into_value);
+                all.push((method.to_owned(), values.collect()));
+            }
+        }
+        Ok(all)
+    }
+
+    fn recorded_calls(&self) -> &[Json] {
+        self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 
     /// As [`run`](Self::run); gives the largest difference, relative to the scale of its output.
     pub fn run_within(&self, module: &mut Module) -> Result<f64, Failure> {
-        let calls = self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let differences =
-            calls.iter().enumerate().map(|(i, call)| self.call(module, call).map_err(|e| format!("call {i}: {e}")));
+        let calls = self.recorded_calls().iter().enumerate();
+        let differences = calls.map(|(i, call)| self.call(module, call, None).map_err(|e| format!("call {i}: {e}")));
         differences.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().fold(0.0, f64::max))
+    }
+
+    /// As [`run_within`](Self::run_within), with another tolerance than the calls'.
+    pub fn run_within_tolerance(&self, module: &mut Module, tolerance: f64) -> Result<f64, Failure> {
+        let mut largest = 0.0f64;
+        for (i, call) in self.recorded_calls().iter().enumerate() {
+            largest = largest.max(self.call(module, call, Some(tolerance)).map_err(|e| format!("call {i}: {e}"))?);
+        }
+        Ok(largest)
+    }
+
+    /// The signal-to-noise of the worst floating-point output over all calls, in dB; infinite without noise.
+    pub fn signal_to_noise(&self, module: &mut Module) -> Result<f64, Failure> {
+        let mut powers: Vec<(f64, f64)> = Vec::new();
+        for call in self.recorded_calls() {
+            let method = call["method"].as_str().ok_or("the call names no method")?;
+            let (inputs, expected) = (self.values(&call["inputs"])?, self.values(&call["outputs"])?);
+            let views: Vec<Input<'_>> = inputs.iter().map(Recorded::input).collect::<Result<_, _>>()?;
+            let outputs = module.run(method, &views).map_err(|e| e.to_string())?;
+            if outputs.len() != expected.len() {
+                return Err(format!("{} outputs, expected {}", outputs.len(), expected.len()));
+            }
+            powers.resize(outputs.len(), (0.0, 0.0));
+            for (i, (got, want)) in outputs.iter().zip(&expected).enumerate() {
+                let (Value::Tensor(got), Recorded::Tensor { tensor: want, .. }) = (got, want) else { continue };
+                if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
+                    return Err(format!("output {i}: got {got:?}, expected {want:?}"));
+                }
+                if want.dtype().is_floating() {
+                    for (got, want) in doubles(got)?.into_iter().zip(doubles(want)?) {
+                        powers[i].0 += want * want;
+                        powers[i].1 += (got - want) * (got - want);
+                    }
+                }
+            }
+        }
+        let ratios = powers.iter().filter(|(signal, _)| *signal > 0.0).map(|(signal, noise)| signal / noise);
+        // A NaN is the worst of all.
+        let worst = ratios.fold(f64::INFINITY, |worst, ratio| if ratio >= worst { worst } else { ratio });
+        if worst.is_nan() { Err("the outputs are NaN".to_owned()) } else { Ok(10.0 * worst.log10()) }
+    }
+
+    /// The architecture's family, of a model of the zoo.
+    pub fn family(&self) -> &str {
+        self.json["family"].as_str().unwrap_or_default()
+    }
+
+    /// A JSON file beside the recording.
+    pub fn beside(&self, file: &str) -> Result<Json, Failure> {
+        let path = self.folder.join(file);
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// A figure that stands in the file beside the calls.
@@ -207,11 +285,11 @@ impl Recording {
     }
 
     /// Makes a call and compares; the largest difference, relative to the scale of its output.
-    fn call(&self, module: &mut Module, call: &Json) -> Result<f64, Failure> {
+    fn call(&self, module: &mut Module, call: &Json, tolerance: Option<f64>) -> Result<f64, Failure> {
         let method = call["method"].as_str().ok_or("the call names no method")?;
         let inputs: Vec<Recorded> = self.values(&call["inputs"])?;
         let expected: Vec<Recorded> = self.values(&call["outputs"])?;
-        let tolerance = call["tolerance"].as_f64().ok_or("the call has no tolerance")?;
+        let tolerance = tolerance.or_else(|| call["tolerance"].as_f64()).ok_or("the call has no tolerance")?;
         let views: Result<Vec<Input<'_>>, Failure> = inputs.iter().map(Recorded::input).collect();
         let outputs = module.run(method, &views?).map_err(|e| e.to_string())?;
         if outputs.len() != expected.len() {

@@ -1,13 +1,16 @@
 //! What the compiler makes for the CPU back end, seen in its payload, and run.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rushlight::{Input, Lower, Module, TensorView};
 use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::emit::emit;
 use rushlight_compiler::graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{CpuProgram, Size, Step, TensorId};
-use rushlight_runtime::Element;
+use rushlight_format::cpu::{CPU_BACKEND, CpuProgram, Size, Step, TensorId};
+use rushlight_runtime::{Delegate, DelegateContext, DelegateHandle, Element, InitContext};
 use rushlight_testing::mutations::Random;
 
 /// A method with an input of so many elements.
@@ -70,6 +73,163 @@ fn the_same_output_twice_is_copied() {
     let (portable, ours, _) = compiled(&model);
     let numbers = [1.0f32, -2.0, 0.25];
     assert_eq!(run(&ours, &numbers), run(&portable, &numbers));
+}
+
+/// Loads a program from bytes and from a file, with lowering off, and runs it.
+fn run_everywhere(program: &[u8], elements: &[f32]) -> Vec<Vec<f32>> {
+    let from_bytes = run(program, elements);
+    let path = std::env::temp_dir().join(format!("rushlight-delegated-{}-{}.pte", std::process::id(), program.len()));
+    std::fs::write(&path, program).unwrap();
+    let mut module = Module::builder().lower(Lower::Off).load(&path).unwrap();
+    let sizes = [elements.len()];
+    let outputs = module.run("forward", &[Input::from(TensorView::of(&sizes, elements).unwrap())]);
+    std::fs::remove_file(&path).unwrap();
+    let from_file: Vec<Vec<f32>> =
+        outputs.unwrap().iter().map(|output| output.as_slice::<f32>().unwrap().to_vec()).collect();
+    assert_eq!(from_bytes, from_file);
+    from_bytes
+}
+
+#[test]
+fn constants_without_elements_load_and_run() {
+    // A cache of keys begins as an empty tensor of one dimension, to which the first keys are appended.
+    let empty = |b: &mut Builder<'_>, sizes: &[i64]| -> Arg {
+        b.constant(Constant::dense("empty", TensorType::of(ScalarType::Float, sizes), Vec::new()).unwrap()).into()
+    };
+    let build: [(&str, &dyn Fn(&mut Builder<'_>, ValueId) -> ValueId); 4] = [
+        ("cat with an empty vector", &|b, x| {
+            let keys = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
+            let tensors = Arg::List(vec![empty(b, &[0]), keys.into()]);
+            b.one("aten::cat", vec![tensors, Arg::from(-2)]).unwrap()
+        }),
+        ("cat with no rows", &|b, x| {
+            let keys = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
+            let tensors = Arg::List(vec![keys.into(), empty(b, &[1, 0, 3])]);
+            b.one("aten::cat", vec![tensors, Arg::from(1)]).unwrap()
+        }),
+        ("a sum over nothing", &|b, x| {
+            let rows = b.one("aten::view_copy", vec![x.into(), Arg::from([2, 3])]).unwrap();
+            let none = b.one("aten::slice_copy.Tensor", vec![rows.into(), 1.into(), 0.into(), 0.into()]).unwrap();
+            let product = vec![none.into(), empty(b, &[0, 3])];
+            let product = b.one("aten::mm", product).unwrap();
+            b.one("aten::add.Tensor", vec![product.into(), rows.into()]).unwrap()
+        }),
+        ("an addition of nothing", &|b, x| {
+            let none = b.one("aten::slice_copy.Tensor", vec![x.into(), 0.into(), 0.into(), 0.into()]).unwrap();
+            let args = vec![none.into(), empty(b, &[0])];
+            b.one("aten::add.Tensor", args).unwrap()
+        }),
+    ];
+    let numbers = [1.0f32, -2.0, 0.25, 3.0, 0.5, -7.0];
+    for (name, build) in build {
+        let model = model(ScalarType::Float, 6, |b, x| {
+            let y = build(b, x);
+            vec![b.one("aten::neg", vec![y.into()]).unwrap().into()]
+        });
+        let (portable, ours, _) = compiled(&model);
+        assert_eq!(run_everywhere(&ours, &numbers), run_everywhere(&portable, &numbers), "{name}");
+    }
+}
+
+#[test]
+fn delegates_have_any_number_of_outputs() {
+    for count in [1, 2, 63, 64, 65, 127, 128, 129, 133, 300] {
+        let model = model(ScalarType::Float, 3, |b, x| {
+            let sums = (0..count).map(|index| b.one("aten::add.Scalar", vec![x.into(), Arg::from(index)]).unwrap());
+            sums.map(Arg::Value).collect()
+        });
+        let (portable, ours, _) = compiled(&model);
+        let numbers = [1.0f32, -2.0, 0.25];
+        let (got, wanted) = (run(&ours, &numbers), run(&portable, &numbers));
+        assert_eq!(wanted.len(), count as usize);
+        assert_eq!(got, wanted, "{count} outputs");
+    }
+}
+
+#[test]
+fn sums_of_matrices_and_products_are_taken() {
+    // The step of an LSTM adds what the input contributes, a matrix, to the product of the hidden state and its weights.
+    for (beta, alpha) in [(1.0, 1.0), (0.5, 1.0), (1.0, -2.0), (0.0, 3.0)] {
+        for computed in [false, true] {
+            let model = model(ScalarType::Float, 6, |b, x| {
+                let hidden = b.one("aten::view_copy", vec![x.into(), Arg::from([2, 3])]).unwrap();
+                let gates = b.one("aten::exp", vec![hidden.into()]).unwrap();
+                let bytes = (0..9).flat_map(|at| (at as f32 * 0.25 - 1.0).to_le_bytes()).collect::<Vec<u8>>();
+                let weights = Constant::dense("weights", TensorType::of(ScalarType::Float, &[3, 3]), bytes).unwrap();
+                let mut weights = b.constant(weights);
+                if computed {
+                    let row = b.one("aten::slice_copy.Tensor", vec![gates.into(), 0.into(), 0.into(), 1.into()]);
+                    weights = b.one("aten::mul.Tensor", vec![weights.into(), row.unwrap().into()]).unwrap();
+                }
+                let args = vec![gates.into(), hidden.into(), weights.into()];
+                let named = [("beta", Arg::from(beta)), ("alpha", Arg::from(alpha))];
+                vec![b.one_with("aten::addmm", args, &named).unwrap().into()]
+            });
+            let (portable, ours, payload) = compiled(&model);
+            let steps = || payload.steps.iter().filter(|step| matches!(step, Step::Matmul(_)));
+            assert_eq!(steps().count(), 1, "{beta} {alpha} {computed}: {:?}", payload.names);
+            let numbers = [1.0f32, -2.0, 0.25, 3.0, 0.5, -1.0];
+            for (got, wanted) in run(&ours, &numbers).into_iter().zip(run(&portable, &numbers)) {
+                let near = |(got, wanted): (&f32, &f32)| (got - wanted).abs() <= 1e-5 * wanted.abs().max(1.0);
+                assert!(got.iter().zip(&wanted).all(near), "{beta} {alpha} {computed}: {got:?} {wanted:?}");
+            }
+        }
+    }
+}
+
+/// A backend that counts its delegates, which declare this number of outputs.
+struct Counted {
+    outputs: usize,
+    live: Arc<AtomicUsize>,
+}
+
+struct Live(usize, Arc<AtomicUsize>);
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl rushlight_runtime::Backend for Counted {
+    fn id(&self) -> &str {
+        CPU_BACKEND
+    }
+
+    fn init<'m>(&self, _: &mut InitContext<'_, 'm>) -> rushlight_runtime::Result<DelegateHandle<'m>> {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Ok(DelegateHandle::Boxed(Box::new(Live(self.outputs, self.live.clone()))))
+    }
+}
+
+impl Delegate for Live {
+    fn num_outputs(&self) -> usize {
+        self.0
+    }
+
+    fn execute(&mut self, _: &DelegateContext<'_>) -> rushlight_runtime::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn delegates_are_dropped_when_loading_fails_after_them() {
+    let model = model(ScalarType::Float, 3, |b, x| {
+        // Two delegates, with an operator between them that the back end leaves.
+        let first = b.one("aten::exp", vec![x.into()]).unwrap();
+        let sum = b.one("aten::cumsum", vec![first.into(), Arg::from(0)]).unwrap();
+        vec![b.one("aten::exp", vec![sum.into()]).unwrap().into()]
+    });
+    let (_, ours, _) = compiled(&model);
+    for (outputs, loads) in [(1, true), (3, false), (usize::MAX, false)] {
+        let live = Arc::new(AtomicUsize::new(0));
+        let backend = Counted { outputs, live: live.clone() };
+        let mut module = Module::builder().lower(Lower::Off).backend(Arc::new(backend)).load_bytes(&ours).unwrap();
+        assert_eq!(module.load_method("forward").is_ok(), loads, "{outputs} outputs");
+        assert_eq!(live.load(Ordering::Relaxed), if loads { 2 } else { 0 }, "{outputs} outputs");
+        drop(module);
+        assert_eq!(live.load(Ordering::Relaxed), 0, "{outputs} outputs");
+    }
 }
 
 #[test]
@@ -238,5 +398,41 @@ fn convolutions_of_what_is_rounded_when_it_is_seen_multiply_bytes() {
         let chosen = payload.steps.iter().find(|step| matches!(step, Step::RowScales(_))).unwrap();
         let sizes = &payload.tensors[chosen.output() as usize].dims;
         assert_eq!(sizes, &[Size::Fixed(2), Size::Fixed(1)]);
+    }
+}
+
+#[test]
+fn errors_of_steps_say_where_in_the_model() {
+    let mut model = Model::default();
+    model.add_method("forward", Graph::new());
+    let graph = &mut model.methods["forward"];
+    let x = graph.input("x", Type::Tensor(TensorType::of(ScalarType::Long, &[2])));
+    let origin = Origin { node: "words".into(), module: "bert.embeddings".into(), ..Origin::default() };
+    let (body, origin) = (graph.body, graph.origins.push(origin));
+    let mut b = model.builder("forward", body, origin).unwrap();
+    let table = Constant::dense("table", TensorType::of(ScalarType::Float, &[7, 4]), vec![0; 7 * 4 * 4]).unwrap();
+    let table = Arg::Value(b.constant(table));
+    let args = vec![table, x.into(), Arg::from(-1), Arg::from(false), Arg::from(false)];
+    let result = b.one("aten::embedding", args).unwrap();
+    model.methods["forward"].outputs = vec![result.into()];
+    let (portable, _, _) = compiled(&model);
+    let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
+    let ours = rushlight_compiler::compile(model, &options).unwrap();
+    let ours = ours.program.to_bytes().unwrap();
+    let run = |program: &[u8], lower: Lower, index: i64| {
+        let mut module = Module::builder().lower(lower).load_bytes(program).unwrap();
+        module.run("forward", &[Input::from(TensorView::of(&[2], &[1i64, index]).unwrap())]).map(drop)
+    };
+    for (program, lower) in [(&portable, Lower::Off), (&ours, Lower::Off), (&portable, Lower::Cpu)] {
+        assert!(run(program, lower, 6).is_ok());
+        let error = run(program, lower, 1_000_000).unwrap_err();
+        assert_eq!(error.message(), "index 1000000 is outside of a dimension of size 7", "{error}");
+        assert_eq!((error.what_was_expected(), error.what_came()), (Some("0 to 6"), Some("1000000")), "{error}");
+        let site = error.location().unwrap();
+        assert!(site.contains("aten::embedding") && site.contains("instruction 0 of `forward`"), "{error}");
+    }
+    let error = run(&ours, Lower::Off, -1).unwrap_err().to_string();
+    for part in ["index -1", "`indices` of aten::embedding", "node `words`", "module `bert.embeddings`", "step 0"] {
+        assert!(error.contains(part), "{part}: {error}");
     }
 }

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, Input, Lower, Module, TensorView};
+use rushlight::{Compiler, Lower, Module};
 use rushlight_testing::mutations::{Random, mutate};
+use rushlight_testing::zeros::Zeros;
 
 /// What one method, and its delegates, may take.
 const MEMORY_LIMIT: usize = 4 << 20;
@@ -44,22 +45,8 @@ fn try_file(bytes: &[u8], outcomes: &mut Outcomes) {
         outcomes.unloaded += 1;
         return;
     }
-    let tensors: Vec<_> = meta
-        .inputs
-        .iter()
-        .map(|input| {
-            let tensor = input.as_tensor().filter(|tensor| tensor.nbytes <= 1 << 16)?;
-            Some((tensor.dtype, tensor.sizes.clone(), vec![0u8; tensor.nbytes as usize]))
-        })
-        .collect();
-    let inputs: Vec<Input<'_>> = tensors
-        .iter()
-        .map(|tensor| match tensor {
-            Some((dtype, sizes, bytes)) => TensorView::new(*dtype, sizes, bytes).map_or(Input::None, Input::Tensor),
-            None => Input::None,
-        })
-        .collect();
-    match module.run("forward", &inputs) {
+    let zeros = Zeros::of(&meta, 1 << 16);
+    match module.run("forward", &zeros.inputs()) {
         Ok(_) => outcomes.executed += 1,
         Err(error) => {
             outcomes.failed += 1;

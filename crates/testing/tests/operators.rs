@@ -60,7 +60,7 @@ macro_rules! families {
 }
 
 families! {
-    activation comparison convolutions copies core_extra creation elementwise_binary elementwise_unary indexing joins
+    activation comparison convolutions copies core_extra creation elementwise_binary elementwise_unary experts indexing joins
     llama matmuls norms prim quantized reductions views
 }
 

@@ -13,7 +13,13 @@ from ._compile import MethodReport, Program, Report, compile, export, register_o
 from ._errors import Error
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
-from ._quantization import Quantization, QuantizationReport, QuantizedLayer
+from ._quantization import (
+    Quantization,
+    QuantizationReport,
+    QuantizationWarning,
+    QuantizedLayer,
+    QuantizedOutput,
+)
 from ._report import LoadReport, NodeReport
 from ._rushlight import Tensor, __version__, backend_names, operator_names
 
@@ -35,7 +41,9 @@ __all__ = [
     "Program",
     "Quantization",
     "QuantizationReport",
+    "QuantizationWarning",
     "QuantizedLayer",
+    "QuantizedOutput",
     "Report",
     "SymInt",
     "Tensor",

@@ -1,5 +1,18 @@
 import os
-from typing import Any, Callable, Iterator, Literal, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import (
+    Any,
+    Callable,
+    Iterator,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    SupportsFloat,
+    SupportsIndex,
+    Union,
+)
 
 __version__: str
 
@@ -36,6 +49,7 @@ class TensorInfo(NamedTuple):
     is_memory_planned: bool
     nbytes: int
     name: Optional[str]
+    ranges: tuple[str, ...]
 
 class ValueInfo(NamedTuple):
     kind: str
@@ -78,9 +92,11 @@ def load(
     path_or_bytes: _Source,
     *,
     data: Union[None, _Source, Sequence[_Source]] = None,
-    threads: Optional[int] = None,
+    threads: Optional[SupportsIndex] = None,
     lower: Literal["auto", "off", "cpu"] = "auto",
     cache: Union[None, str, os.PathLike[str]] = None,
+    memory_limit: Optional[SupportsIndex] = None,
+    time_limit: Optional[SupportsFloat] = None,
 ) -> Module: ...
 def operator_names() -> list[str]: ...
 
@@ -232,6 +248,15 @@ class QuantizedLayer(NamedTuple):
     snr: Optional[float]
     range: Optional[list[float]]
 
+class QuantizedOutput(NamedTuple):
+    method: str
+    index: int
+    name: str
+    snr: Optional[float]
+    non_finite: int
+
+class QuantizationWarning(UserWarning): ...
+
 class QuantizationReport(NamedTuple):
     scheme: str
     observer: str
@@ -239,6 +264,10 @@ class QuantizationReport(NamedTuple):
     samples: int
     layers: list[QuantizedLayer]
     output_snr: Optional[float]
+    outputs: list[QuantizedOutput]
+    compared_on: Optional[Literal["calibration", "example"]]
+    not_compared: Optional[str]
+    warnings: list[str]
     bytes_before: int
     bytes_after: int
     layers_in_integers: int
@@ -292,11 +321,13 @@ class ComparisonRow(NamedTuple):
     relative: float
     snr_db: float
     shapes: Optional[tuple[list[int], list[int]]]
+    unseen: int
 
 class Comparison:
     rows: list[ComparisonRow]
     only_in_reference: int
     def worst(self, count: int = 5) -> list[ComparisonRow]: ...
+    def parting(self, tolerance: float = 1e-4) -> Optional[str]: ...
     def first_difference(self, tolerance: float = 1e-4) -> Optional[ComparisonRow]: ...
 
 def compare(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional, Protocol, Union
 
 from . import _rushlight
+from ._errors import Error
 
 
 class SymInt(NamedTuple):
@@ -120,6 +121,7 @@ class Backend(Protocol):
 
     A backend may also have `keeps_whole(op) -> bool`: whether an operator, such as
     "aten::scaled_dot_product_attention", should be offered whole though the compiler could make it of simpler ones.
+    It may have `precisions`, names of those that `compile` may be asked for with it: without, it knows "f32" alone.
     What these functions raise becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
     """
 
@@ -139,7 +141,7 @@ class Backend(Protocol):
 
 
 def register_backend(backend):
-    """Makes `backend` what runs the delegates of its name, in programs that are loaded from now on.
+    """Makes `backend` what runs the delegates of its name, in methods that are loaded from now on.
 
     `backend.name` is the name in the programs. `backend.init(payload)` prepares what `preprocess` made of one part, as a
     `rushlight.Payload`, and returns a delegate: an object with `num_outputs`, the number of outputs of the part, and
@@ -148,7 +150,7 @@ def register_backend(backend):
     the dtypes of the part's; they are copied to the program's memory. `payload.named_data` has all blobs of the program.
 
     For trying a backend out, before its run-time half is written in Rust: every call copies and takes the interpreter's
-    lock. To register a name again replaces it in programs that are loaded later.
+    lock. To register a name again replaces it in programs that are loaded later; a program keeps the one that it found.
     What the backend raises becomes the `__cause__` of the `rushlight.Error` that loading or calling the program raises.
     """
     name = _name(backend)
@@ -196,6 +198,7 @@ class Adapter:
                     "`partition(node)` and `preprocess(part)`"
                 )
         self._backend = backend
+        self.precisions = tuple(getattr(backend, "precisions", ()))
 
     def node(self, *fields):
         return Node(*fields)
@@ -232,6 +235,23 @@ def adapted(backend):
         return []
     backends = backend if isinstance(backend, (list, tuple)) else [backend]
     return [item if isinstance(item, (str, Adapter)) else Adapter(item) for item in backends]
+
+
+_PRECISIONS = ("f32", "f16", "bf16")
+
+
+def check_precision(precision, backends):
+    """Refuses a precision that does not exist, or that one of the backends does not know."""
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
+        names = "`f32`, `f16` or `bf16`"
+        raise Error(f"no precision is called `{precision}`: expected {names}", expected=names, got=f"`{precision}`")
+    for backend in backends:
+        known = () if isinstance(backend, str) else ("f32", *backend.precisions)
+        if known and precision not in known:
+            raise ValueError(
+                f"the backend `{backend.name}` does not know the precision {precision!r}, it knows {', '.join(known)}: "
+                "compile with precision='f32', or give it an attribute `precisions` that says what it computes with"
+            )
 
 
 def _name(backend):

@@ -14,7 +14,8 @@ class ComparisonRow(NamedTuple):
     `result` is its name, `node` and `op` what computes it in the exported program, `module` the path of the module that
     was called, `source` the line of Python. `max_abs` is the largest absolute difference, `relative` that over the
     largest absolute value of the exported program's, `snr_db` the ratio of their energies in dB. `shapes` are both
-    shapes where they differ; nothing else is compared then.
+    shapes where they differ; nothing else is compared then. `unseen` counts the results between the one of the row before
+    and this one that only the exported program has: numbers that part here may part in any of them.
     """
 
     result: str
@@ -26,6 +27,7 @@ class ComparisonRow(NamedTuple):
     relative: float
     snr_db: float
     shapes: Optional[tuple]
+    unseen: int
 
 
 class Rows(list):
@@ -53,16 +55,27 @@ class Comparison:
         """The first row that differs by more than `tolerance` of its scale: where the numbers part. None if none does."""
         return next((row for row in self.rows if row.relative > tolerance), None)
 
+    def parting(self, tolerance=1e-4):
+        """Where the numbers part, in a sentence: at the first row that differs by more than `tolerance` of its scale, or
+        between that one and the last that agrees, if results in between are only in the exported program. None if none
+        differs.
+        """
+        at = next((at for at, row in enumerate(self.rows) if row.relative > tolerance), None)
+        if at is None:
+            return None
+        row = self.rows[at]
+        where = f"{row.result} ({row.op}), relative {row.relative:.2e}: {row.source or f'node {row.node}'}"
+        if not row.unseen:
+            return f"the numbers part at {where}"
+        start = f"after {self.rows[at - 1].result}, which agrees," if at else "after the inputs"
+        unseen = f"of the {count(row.unseen, 'result')} in between the compiled program shows none"
+        return f"the numbers part {start} and not after {where}; {unseen}"
+
     def __repr__(self):
         lines = [repr(self.worst(5)), ""]
         only = f"{self.only_in_reference} only in the exported program, folded, fused or delegated"
         lines.append(f"{count(len(self.rows), 'result')} compared; {only}")
-        row = self.first_difference()
-        if row is None:
-            lines.append("no result differs by more than 1e-04 of its scale")
-        else:
-            where = row.source or f"node {row.node}"
-            lines.append(f"the numbers part at {row.result} ({row.op}), relative {row.relative:.2e}: {where}")
+        lines.append(self.parting() or "no result differs by more than 1e-04 of its scale")
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import NamedTuple, Optional
 
 from . import _quantization as quantization
 from . import _rushlight
-from ._backend import adapted
+from ._backend import adapted, check_precision
 from ._meta import OperatorUse
 from ._module import Module
 from ._quantization import Quantization
@@ -17,6 +18,8 @@ from ._report import NodeReport
 from ._text import count, size, table
 
 _SHOWN = 20
+# Inputs that a module of PT2E is compared with its floats on.
+_COMPARED = 8
 
 
 class MethodReport(NamedTuple):
@@ -152,9 +155,11 @@ class Program:
         return self._module().run(method, *inputs)
 
     def _module(self):
-        # Loaded once, so that state stays between calls.
+        # Loaded once, so that state stays between calls; of two threads that load it, the first counts.
         if self._loaded is None:
-            self._loaded = Module(_rushlight.Module(self.buffer, list(self.external_data.values()) or None))
+            loaded = Module(_rushlight.Module(self.buffer, list(self.external_data.values()) or None))
+            if self._loaded is None:
+                self._loaded = loaded
         return self._loaded
 
     def __repr__(self):
@@ -182,7 +187,9 @@ def compile(
     or a dict of method names to any of these. A source alone becomes the method `forward`. A file is mapped, and must
     not change while the program is in use.
     `quantize`: has layers compute in integers: the name of a scheme ("int8", "int8-dynamic", "8da4w", "int4",
-    "int8-weight") or a `rushlight.Quantization`. `program.quantization` says what became of each layer.
+    "int8-weight") or a `rushlight.Quantization`. `program.quantization` says what became of each layer; outputs are compared
+    with those in floats, on the calibration or else on the inputs of the export, and a `rushlight.QuantizationWarning` says
+    which have a signal-to-noise below 10 dB.
     `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, that show what numbers are like inside of
     the model; for several methods a dict of these. "int8" needs some.
     `backend`: who is offered the nodes; what it leaves runs on the portable operators. The name of one that comes with
@@ -190,7 +197,7 @@ def compile(
     a list of these, the first asked first; with `quantize` "cpu" if none is given. `program.report` says who took each node, or why not.
     `precision`: what the backend "cpu" rounds the weights of products to, "f32", "f16" or "bf16". Sums are in
     f32; with "bf16", processors that multiply pairs of it round what is multiplied with the weights too, and what
-    goes from one product to the next.
+    goes from one product to the next. A backend of your own has to know it: see `rushlight.Backend`.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.
@@ -204,19 +211,21 @@ def compile(
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
+    backends = adapted("cpu" if backend is None and quantize is not None else backend)
+    check_precision(precision, backends)
     sources = source if isinstance(source, Mapping) else {"forward": source}
     methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
     constants = [
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
     ]
-    return Program(
+    program = Program(
         _rushlight.compile(
             {
                 "methods": methods,
                 "constants": constants,
                 "quantization": quantization.request(quantize, calibration, list(sources)),
-                "backends": adapted("cpu" if backend is None and quantize is not None else backend),
+                "backends": backends,
                 "precision": precision,
                 "share_state": share_state,
                 "plan_inputs": plan_inputs,
@@ -226,6 +235,10 @@ def compile(
             }
         )
     )
+    report = program.quantization
+    for warning in report.warnings if report else ():
+        quantization.warn(warning)
+    return program
 
 
 def export(
@@ -258,6 +271,7 @@ def export(
     """
     # Checked before the export, which may take long.
     backends = adapted(backend)
+    check_precision(precision, backends)
     is_ours = quantize is None or isinstance(quantize, (str, Quantization))
     if is_ours and quantize is not None:
         # Iterables may be there only once.
@@ -305,20 +319,56 @@ def _quantized(program, quantize, calibration):
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
-    seen = 0
+    seen, compared = 0, []
     for inputs in calibration or ():
-        prepared(*(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+        inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+        prepared(*inputs)
         seen += 1
+        if seen <= _COMPARED:
+            compared.append((inputs, {}))
     if calibration is None:
         # Observers of weights see them when the module runs.
-        prepared(*program.example_inputs[0], **program.example_inputs[1])
+        args, kwargs = program.example_inputs
+        prepared(*args, **kwargs)
+        compared.append((args, kwargs))
     elif not seen:
         raise ValueError("calibration has no inputs: observers have seen nothing")
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    _warn_of_noise(program.module(check_guards=False), converted, compared)
+    return converted
+
+
+def _warn_of_noise(floats, converted, inputs):
+    """Warns of outputs that are mostly the noise of rounding."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    off = {}
+    for args, kwargs in inputs:
+        pairs = zip(pytree.tree_leaves(floats(*args, **kwargs)), pytree.tree_leaves(converted(*args, **kwargs)))
+        for index, (expected, got) in enumerate(pairs):
+            if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+                counted = expected.isfinite()
+                expected, got = expected[counted].double(), got[counted].double()
+                signal, noise = off.get(index, (0.0, 0.0))
+                off[index] = signal + expected.square().sum().item(), noise + (got - expected).square().sum().item()
+    for index, (signal, noise) in off.items():
+        # NaN is noise, too.
+        if noise != 0 and not signal >= noise * 10 ** (quantization.LOW_SNR / 10):
+            is_number = noise == noise and signal > 0
+            ratio = f"{10 * math.log10(signal / noise):.1f} dB" if is_number else "no signal" if signal == 0 else "NaN"
+            quantization.warn(
+                f"output {index} has a signal-to-noise of {ratio} where PyTorch runs the quantized module: below "
+                f"{quantization.LOW_SNR:.0f} dB the noise of rounding drowns it; leave sensitive modules in floats "
+                "(CpuQuantizer().set_module_name(name, None)), show more inputs in calibration=, choose dynamic "
+                'activations (Int8(dynamic=True)) or quantize="int8-weight"'
+            )
 
 
 def register_op(name, function, *, inputs=None):
-    """Makes a Python function the kernel of a custom operator in programs that are loaded from now on.
+    """Makes a Python function the kernel of a custom operator, in methods that are loaded from now on.
+
+    A method is loaded when it is first called: one that could not be, because the operator was missing, can be called again.
 
     `name` is the operator's name in PyTorch, `"namespace::name"` or with an overload. The function gets the operator's
     arguments in order: tensors as `rushlight.Tensor` (a copy; `numpy.asarray` and `torch.from_dlpack` take it without
@@ -328,7 +378,9 @@ def register_op(name, function, *, inputs=None):
     For trying an operator out, before it is written in Rust: every call copies and takes the interpreter's lock. The
     operator has one tensor as its result and at most 31 arguments, and a process can have 64 operators. To register a
     name again replaces its function, also in programs that are loaded.
-    What the function raises becomes the `__cause__` of the `rushlight.Error` that the program's call raises.
+    What the function raises becomes the `__cause__` of the `rushlight.Error` that the program's call raises. It may call
+    other programs, but not the one that calls it: that is an error, as is any circle of programs that wait for each other.
+    A thread that the function starts and waits for must not call it either: nobody can see that the two wait for each other.
     """
     if not callable(function):
         raise TypeError(f"the kernel of {name} has to be callable, got a {type(function).__name__}")

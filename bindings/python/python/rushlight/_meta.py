@@ -4,7 +4,11 @@ from typing import NamedTuple, Optional, Union
 
 
 class TensorInfo(NamedTuple):
-    """A tensor as the program declares it. `sizes` are upper bounds where `is_dynamic`."""
+    """A tensor as the program declares it. `sizes` are upper bounds where `is_dynamic`.
+
+    `ranges` has the sizes that each dimension of a dynamic input may have, such as `"1..=8"` or `"2*x.size()[0]"`; it is
+    empty where all are static, and where the program knows no more than upper bounds.
+    """
 
     dtype: str
     dtype_code: int
@@ -14,6 +18,7 @@ class TensorInfo(NamedTuple):
     is_memory_planned: bool
     nbytes: int
     name: Optional[str]
+    ranges: tuple = ()
 
 
 class ValueInfo(NamedTuple):

@@ -1,5 +1,7 @@
 """Loading and calling."""
 
+import math
+import operator
 import os
 
 from . import _meta
@@ -52,12 +54,17 @@ class Module:
         return f"rushlight.Module(methods={self.method_names})"
 
 
-def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None):
+_MAX_THREADS = 1024
+_MAX_BYTES = (1 << 63) - 1
+_MAX_SECONDS = 1e9
+
+
+def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, memory_limit=None, time_limit=None):
     """Loads a program.
 
     `path_or_bytes` is the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
     `data` is a .ptd file (path or bytes) with constants that the program does not hold, or a list of them.
-    `threads` is how many threads a call may use, at least 1; as many as the machine runs at once by default. The
+    `threads` is how many threads a call may use, 1 to 1024; as many as the machine runs at once by default. The
     reference operators use the calling thread alone.
     `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
     machine where that pays, "cpu" for the CPU back end in any case, and "off" runs it on the reference operators, as
@@ -65,11 +72,20 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None):
     `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that
     the next load finds them there; by default the environment variable RUSHLIGHT_CACHE names it, and without that nothing
     is kept. `Module.report` says what it did; whatever goes wrong with it, the program runs.
+    `memory_limit` is the most bytes that each method may take, and `time_limit` the most seconds of each call, for programs
+    that you do not trust: by default there is neither. A method that needs more memory is not loaded; a call that takes
+    longer ends between two steps, with an error, and the module can be called again. Loading and lowering at the first
+    call do not count as a part of it.
+
+    Threads may use a module in turns: a call waits while another thread's runs. After `os.fork`, the child can go on with
+    the modules of its parent, with threads of its own. One that another thread was using at that moment is lost there, and
+    raises RuntimeError.
 
     Raises rushlight.Error if the file cannot be read or is not a well-formed program.
     """
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be an int of at least 1, got {threads!r}")
+    threads = _count("threads", threads, _MAX_THREADS)
+    memory_limit = _count("memory_limit", memory_limit, _MAX_BYTES)
+    time_limit = _seconds("time_limit", time_limit)
     if data is None:
         files = None
     elif isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
@@ -78,4 +94,30 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None):
         files = list(data)
     if lower not in ("auto", "off", "cpu"):
         raise ValueError(f"lower must be 'auto', 'off' or 'cpu', got {lower!r}")
-    return Module(_Core(path_or_bytes, files, threads, lower, cache))
+    return Module(_Core(path_or_bytes, files, threads, lower, cache, memory_limit, time_limit))
+
+
+def _count(name, value, most):
+    """An int from 1 to `most`, or None."""
+    if value is None:
+        return None
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= most:
+        raise ValueError(f"{name} must be an int from 1 to {most}, got {value!r}")
+    return count
+
+
+def _seconds(name, value):
+    """A float above 0, or None."""
+    if value is None:
+        return None
+    try:
+        seconds = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise ValueError(f"{name} must be a number of seconds above 0 and up to {_MAX_SECONDS:.0e}, got {value!r}")
+    return seconds

@@ -1,6 +1,9 @@
 """Quantization without PyTorch's quantizers."""
 
 import json
+import os
+import sys
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
@@ -8,6 +11,9 @@ from ._text import size, table
 
 SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
 _SHOWN = 20
+_PACKAGE = os.path.dirname(__file__)
+# Signal-to-noise in dB below which rounding drowns an output.
+LOW_SNR = 10.0
 
 
 class Quantization(NamedTuple):
@@ -20,7 +26,7 @@ class Quantization(NamedTuple):
     "percentile", "mse" (both ends move together), or "best" (the one of three that each layer is the nearest with).
     `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers
     that make up for each other's errors on the calibration).
-    `keep`: names of modules that stay floats, in which `*` is any text.
+    `keep`: names of modules that stay floats, in which `*` is any text; one that no module has is an error.
     `embeddings`: 8 or 4 bits for the tables of embeddings, by row or in groups of 32; they stay floats by default.
     `bias_correction`: whether biases of convolutions make up for what rounding adds to the means of results.
     `min_snr`: the least signal-to-noise of the outputs in dB; the worst layers stay floats until it is reached.
@@ -33,6 +39,21 @@ class Quantization(NamedTuple):
     bias_correction: bool = True
     min_snr: Optional[float] = None
     embeddings: Optional[int] = None
+
+
+class QuantizationWarning(UserWarning):
+    """Outputs of a quantized program are mostly noise, or a setting does nothing. The text says what to do."""
+
+
+class QuantizedOutput(NamedTuple):
+    """How far an output of floats is off: `snr` is its signal-to-noise in dB, None where nothing differs; `non_finite` is
+    how many elements are NaN or infinite, and are not so in floats."""
+
+    method: str
+    index: int
+    name: str
+    snr: Optional[float]
+    non_finite: int
 
 
 class QuantizedLayer(NamedTuple):
@@ -53,7 +74,12 @@ class QuantizedLayer(NamedTuple):
 
 
 class QuantizationReport(NamedTuple):
-    """What a quantization did; printed, a table of its layers. `layers` begins with the worst."""
+    """The report of a quantization; prints as a table of its layers. `layers` begins with the worst.
+
+    `output_snr` is the signal-to-noise in dB of all outputs of floats together, and `outputs` has each of them.
+    `compared_on` is "calibration" or "example" (the inputs of the export); None if nothing was compared, and
+    `not_compared` says why. `warnings` say which outputs are below 10 dB, and what to do about it.
+    """
 
     scheme: str
     observer: str
@@ -61,6 +87,10 @@ class QuantizationReport(NamedTuple):
     samples: int
     layers: list
     output_snr: Optional[float]
+    outputs: list
+    compared_on: Optional[str]
+    not_compared: Optional[str]
+    warnings: list
     bytes_before: int
     bytes_after: int
     layers_in_integers: int
@@ -69,10 +99,14 @@ class QuantizationReport(NamedTuple):
         def decibels(ratio):
             return "" if ratio is None else f"{ratio:.1f} dB"
 
+        outputs = decibels(self.output_snr) or ("exact" if self.compared_on else "not compared")
         lines = [
             f"{self.layers_in_integers} of {len(self.layers)} layers in {self.scheme}, weights "
-            f"{size(self.bytes_before)} -> {size(self.bytes_after)}, outputs {decibels(self.output_snr) or 'not compared'}"
+            f"{size(self.bytes_before)} -> {size(self.bytes_after)}, outputs {outputs}"
         ]
+        if self.not_compared:
+            lines.append(f"outputs not compared: {self.not_compared}")
+        lines += [f"warning: {warning}" for warning in self.warnings]
         rows = [("layer", "results", "weights", "in floats")]
         rows += [
             (layer.name, decibels(layer.snr), decibels(layer.weight_snr), layer.kept or "")
@@ -88,7 +122,16 @@ def report(text):
     """The report that the compiler gives as JSON."""
     values = json.loads(text)
     layers = [QuantizedLayer(**layer) for layer in values.pop("layers")]
-    return QuantizationReport(layers=layers, **values)
+    outputs = [QuantizedOutput(**output) for output in values.pop("outputs")]
+    return QuantizationReport(layers=layers, outputs=outputs, **values)
+
+
+def warn(text):
+    """Issues a QuantizationWarning for the line outside of this package that called it."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and os.path.dirname(frame.f_code.co_filename) == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, QuantizationWarning, stacklevel=level)
 
 
 def settings(quantize):

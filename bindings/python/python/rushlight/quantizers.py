@@ -11,7 +11,9 @@
 `rushlight.export(model, args, quantize="int8", calibration=batches)` does all of it.
 """
 
+import difflib
 import operator
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +28,7 @@ from torchao.quantization.pt2e.quantizer import (
 __all__ = ["CpuQuantizer", "Int8"]
 
 _ANNOTATION = "quantization_annotation"
+_EPS = torch.finfo(torch.float32).eps
 _OPS = torch.ops.aten
 
 # Products, with the positions of what they multiply.
@@ -81,18 +84,18 @@ class Int8:
 
     def activations(self):
         """The specification of activations: int8, affine, one scale for a tensor."""
-        eps = {"eps": 2**-12}
+        # Observers keep PyTorch's least scale, the epsilon of f32: the back end requantizes in f32, which needs no larger one.
         if self.dynamic and self.qat:
-            average = pt2e.MovingAverageMinMaxObserver.with_args(averaging_constant=1, **eps)
+            average = pt2e.MovingAverageMinMaxObserver.with_args(averaging_constant=1)
             constructor = pt2e.FakeQuantize.with_args(observer=average)
         elif self.dynamic:
-            constructor = pt2e.PlaceholderObserver.with_args(**eps)
+            constructor = pt2e.PlaceholderObserver.with_args(eps=_EPS)
         elif self.qat:
-            constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(**eps)
+            constructor = pt2e.FusedMovingAvgObsFakeQuantize
         elif self.observer == "histogram":
-            constructor = pt2e.HistogramObserver.with_args(**eps)
+            constructor = pt2e.HistogramObserver
         else:
-            constructor = pt2e.MinMaxObserver.with_args(**eps)
+            constructor = pt2e.MinMaxObserver
         return QuantizationSpec(
             dtype=torch.int8, quant_min=-128, quant_max=127, qscheme=torch.per_tensor_affine, is_dynamic=self.dynamic,
             observer_or_fake_quant_ctr=constructor,
@@ -101,17 +104,14 @@ class Int8:
     def weights(self, axis=0):
         """The specification of weights: int8 from -127 to 127, symmetric, by output channel, which is that axis, or as a
         whole."""
-        eps = {"eps": 2**-12}
         if self.qat and self.per_channel:
-            constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(
-                observer=pt2e.MovingAveragePerChannelMinMaxObserver, **eps
-            )
+            constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(observer=pt2e.MovingAveragePerChannelMinMaxObserver)
         elif self.qat:
-            constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(observer=pt2e.MovingAverageMinMaxObserver, **eps)
+            constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(observer=pt2e.MovingAverageMinMaxObserver)
         elif self.per_channel:
-            constructor = pt2e.PerChannelMinMaxObserver.with_args(**eps)
+            constructor = pt2e.PerChannelMinMaxObserver
         else:
-            constructor = pt2e.MinMaxObserver.with_args(**eps)
+            constructor = pt2e.MinMaxObserver
         scheme = torch.per_channel_symmetric if self.per_channel else torch.per_tensor_symmetric
         return QuantizationSpec(
             dtype=torch.int8, quant_min=-127, quant_max=127, qscheme=scheme, ch_axis=axis if self.per_channel else None,
@@ -138,21 +138,25 @@ class CpuQuantizer(Quantizer):
         return self
 
     def set_module_name(self, name, config):
-        """Sets what is for the module of a name, as in `named_modules()`, and for what is inside of it; None for floats."""
+        """Sets what is for the module of a name, as in `named_modules()`, and for what is inside of it; None for floats.
+
+        To annotate a model without such a module is a ValueError."""
         self._names[name] = config
         return self
 
     def set_module_type(self, kind, config):
-        """Sets what is for the modules of a class; None for floats."""
+        """Sets what is for the modules of a class; None for floats. A class of which a model has none is warned of."""
         self._types[kind] = config
         return self
 
     def set_operator_type(self, op, config):
-        """Sets what is for an operator, such as `torch.ops.aten.linear.default`; None for floats."""
+        """Sets what is for an operator, such as `torch.ops.aten.linear.default`; None for floats. One that a model does not
+        call is warned of."""
         self._operators[op] = config
         return self
 
     def annotate(self, model):
+        self._check_rules(model)
         for node in model.graph.nodes:
             config = self._config_of(node) if node.op == "call_function" else None
             if config is None or _is_annotated(node):
@@ -176,6 +180,25 @@ class CpuQuantizer(Quantizer):
     def validate(self, model):
         """Nothing can be wrong with what this quantizer annotates."""
 
+    def _check_rules(self, model):
+        """Refuses names, and warns of types and operators, that nothing of the model has."""
+        names, kinds, operators = {name for name, _ in model.named_modules()}, set(), set()
+        for node in model.graph.nodes:
+            operators.add(node.target)
+            for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+                names.add(_module_name(path))
+                kinds.add(kind)
+        for name in self._names:
+            if name not in names:
+                near = ", ".join(difflib.get_close_matches(name, sorted(filter(None, names)), 5, 0.4))
+                raise ValueError(f"no module of the model is called {name!r}" + (f"; near it: {near}" if near else ""))
+        for wanted in self._types:
+            if not any(_is_kind(kind, wanted) for kind in kinds):
+                warnings.warn(f"set_module_type: the model has no {wanted.__qualname__}", stacklevel=2)
+        for op in self._operators:
+            if op not in operators:
+                warnings.warn(f"set_operator_type: the model does not call {op}", stacklevel=2)
+
     def _config_of(self, node):
         """The configuration of the nearest rule."""
         modules = list((node.meta.get("nn_module_stack") or {}).values())
@@ -185,9 +208,14 @@ class CpuQuantizer(Quantizer):
                 return self._names[name]
         for _, kind in reversed(modules):
             for wanted, config in self._types.items():
-                if kind is wanted or kind == f"{wanted.__module__}.{wanted.__qualname__}":
+                if _is_kind(kind, wanted):
                     return config
         return self._operators.get(node.target, self._config)
+
+
+def _is_kind(kind, wanted):
+    """Whether a module's class, or its name as an export has it, is a class."""
+    return kind is wanted or kind == f"{wanted.__module__}.{wanted.__qualname__}"
 
 
 def _module_name(path):

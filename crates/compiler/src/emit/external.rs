@@ -8,8 +8,8 @@ use rushlight_format::ptd::{FlatTensorModel, LayoutModel, NamedTensorModel};
 use rushlight_format::pte::TensorModel;
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::Constant;
-use crate::pattern::matches;
+use crate::graph::{Constant, Model};
+use crate::pattern::{matches, near};
 
 use super::pools::Pool;
 
@@ -54,6 +54,32 @@ impl ExternalWeights {
     /// All constants in one file, which is called as the program.
     pub fn all() -> Self {
         Self { rules: vec![("*".to_owned(), None)], max_bytes: None }
+    }
+
+    /// Checks that each pattern fits the name of a constant of the model, wherever that constant ends up.
+    ///
+    /// # Errors
+    /// `Output` for a pattern that fits none, with the names that are nearest to it.
+    pub(super) fn check_names(&self, model: &Model) -> Result<(), Error> {
+        let names = || model.constants.iter().map(|(_, constant)| constant.name.as_str());
+        // A model may have no weights at all.
+        let patterns = self.rules.iter().map(|(pattern, _)| pattern).filter(|pattern| *pattern != "*");
+        match patterns.into_iter().find(|pattern| !names().any(|name| matches(pattern, name))) {
+            None => Ok(()),
+            Some(pattern) => {
+                let near = near(pattern, names().filter(|name| !name.is_empty()));
+                let expected = if near.is_empty() {
+                    "no rule: there are no weights".to_owned()
+                } else {
+                    format!("a name such as {}", near.join(", "))
+                };
+                let error =
+                    Error::new(ErrorKind::Output, format!("no weight is called `{pattern}`, which is to be external"));
+                Err(error.expected(expected).got(format!("`{pattern}`")).help(
+                    "names are those of parameters and buffers, as `state_dict()` has them; `*` stands for any text",
+                ))
+            }
+        }
     }
 
     fn check(&self) -> Result<(), Error> {

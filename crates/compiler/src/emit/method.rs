@@ -7,8 +7,8 @@ use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageMode
 
 use crate::error::Error;
 use crate::graph::{
-    Arg, BlockId, Constant, ConstantData, Def, Graph, Input, Model, NodeId, Op, StateId, Target, TensorType, Type,
-    ValueId,
+    Arg, BlockId, Constant, ConstantData, Def, Graph, Input, Model, NodeId, Op, Origin, StateId, Target, TensorType,
+    Type, ValueId,
 };
 
 use super::pools::{Pools, sizes};
@@ -146,13 +146,21 @@ impl<'m> Method<'m> {
         self.plan.instructions.push(instruction);
         let origin = self.node.map(|node| {
             let node = &self.graph.nodes[node];
-            let origin = &self.graph.origins[node.origin];
-            InstructionOrigin {
-                op: node.op.name().into(),
+            let of = |op: &str, origin: &Origin| InstructionOrigin {
+                op: op.into(),
                 node: origin.node.clone(),
                 module: origin.module.clone(),
                 source: origin.line(),
+                ..InstructionOrigin::default()
+            };
+            let nodes = match node.op {
+                Op::Delegate(id) => self.model.delegates[id].nodes.iter(),
+                _ => [].iter(),
+            };
+            InstructionOrigin {
                 results: node.results.iter().map(|result| self.graph.values[*result].name.clone()).collect(),
+                nodes: nodes.map(|node| of(&node.op, &node.origin)).collect(),
+                ..of(node.op.name(), &self.graph.origins[node.origin])
             }
         });
         if self.options.stack_traces {

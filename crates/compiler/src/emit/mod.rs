@@ -92,14 +92,20 @@ pub struct InstructionOrigin {
     pub source: Option<String>,
     /// Names of the results in the graph.
     pub results: Vec<String>,
+    /// For the call of a delegate: the nodes that its backend compiled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<InstructionOrigin>,
 }
 
 /// Writes a model whose graphs are lowered as far as the runtime's operators.
 ///
 /// # Errors
 /// `Unsupported` for an operator without an out variant and a size without an upper bound, `InvalidProgram` for constants
-/// that cannot be read.
+/// that cannot be read, `Output` for a pattern of external weights that no constant fits.
 pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
+    if let Some(weights) = &options.external_weights {
+        weights.check_names(model)?;
+    }
     let external = options.external_weights.as_ref().map(External::new).transpose()?;
     let mut pools = Pools { external, ..Pools::default() };
     let mut emitted = Emitted { program: ProgramModel::new(), external: Vec::new(), debug: Vec::new() };

@@ -23,7 +23,12 @@ pub struct Builder<'m> {
     schemas: &'m Arc<Schemas>,
     block: BlockId,
     origin: OriginId,
+    /// Maximum number of nodes of the graph.
+    limit: usize,
 }
+
+/// Maximum number of nodes that one builder adds by name: the lowering of one node.
+const MAX_ADDED: usize = 1 << 16;
 
 /// What becomes of a node that a rewrite visits.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +50,8 @@ impl<'m> Builder<'m> {
         block: BlockId,
         origin: OriginId,
     ) -> Self {
-        Self { graph, constants, schemas, block, origin }
+        let limit = graph.nodes.len().saturating_add(MAX_ADDED);
+        Self { graph, constants, schemas, block, origin, limit }
     }
 
     /// The block that nodes are added to.
@@ -89,6 +95,9 @@ impl<'m> Builder<'m> {
     pub fn call_with(&mut self, name: &str, args: Vec<Arg>, named: &[(&str, Arg)]) -> Result<Vec<ValueId>, Error> {
         let schema = self.schemas.expect(name)?;
         let args = bind(&schema, args, named)?;
+        if self.graph.nodes.len() >= self.limit {
+            return Err(Error::unsupported(format!("it would become more than {MAX_ADDED} operators")));
+        }
         let types = ops::infer(&Operands::new(&schema, &args), self.graph)?;
         Ok(self.push(Op::Call(schema), args, types))
     }

@@ -40,6 +40,8 @@ pub enum Expr {
 pub struct Call {
     pub function: Function,
     pub args: Vec<Expr>,
+    /// Number of nodes of the expression as a tree, this one included; saturates.
+    size: u32,
 }
 
 /// The functions that expressions are made of.
@@ -77,7 +79,19 @@ type Term = (i64, Vec<Expr>);
 /// Products of sums are multiplied out up to this many terms.
 const MAX_TERMS: usize = 64;
 
+/// Maximum number of nodes of an expression in a graph. Subexpressions are shared in memory, but every use of an expression
+/// walks its tree: sizes that are made of each other would double with each operator.
+pub const MAX_SIZE: u32 = 1 << 10;
+
 impl Expr {
+    /// Returns the number of nodes of the expression as a tree; saturates.
+    pub fn size(&self) -> u32 {
+        match self {
+            Self::Int(_) | Self::Symbol(_) => 1,
+            Self::Call(call) => call.size,
+        }
+    }
+
     /// The value, if it does not depend on symbols.
     pub const fn as_int(&self) -> Option<i64> {
         match self {
@@ -284,7 +298,8 @@ impl Expr {
 }
 
 fn call(function: Function, args: Vec<Expr>) -> Expr {
-    Expr::Call(Arc::new(Call { function, args }))
+    let size = args.iter().fold(1, |size: u32, arg| size.saturating_add(arg.size()));
+    Expr::Call(Arc::new(Call { function, args, size }))
 }
 
 /// The normal form of a sum.

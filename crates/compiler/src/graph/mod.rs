@@ -32,7 +32,7 @@ pub use builder::{Action, Builder, bind};
 pub(crate) use builder::{substitute, substitute_outputs};
 pub(crate) use constant::row_major_strides;
 pub use constant::{Computed, Constant, ConstantData};
-pub use expr::{Expr, Symbol, SymbolId, Symbols};
+pub use expr::{Expr, MAX_SIZE, Symbol, SymbolId, Symbols};
 pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};
 
@@ -81,6 +81,15 @@ pub struct Delegate {
     pub compile_specs: Vec<(String, Vec<u8>)>,
     /// Why the nodes in it do not stand in the graph, if a front end was asked for that.
     pub refusal: Option<Error>,
+    /// The nodes that a backend compiled to it, for the debug map.
+    pub nodes: Vec<PartNode>,
+}
+
+/// A node that a backend compiled: the full name of its operator, and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartNode {
+    pub op: String,
+    pub origin: Origin,
 }
 
 /// A value that a method returns as it is.
@@ -451,6 +460,20 @@ impl Graph {
             });
             for inner in self.blocks_within(block) {
                 self.blocks[inner].results.iter().for_each(|arg| arg.for_each_value(visit));
+            }
+        }
+    }
+
+    /// Visits every symbol in the size arguments of a node, in its blocks too.
+    pub fn for_each_symbol_by(&self, node: NodeId, visit: &mut impl FnMut(SymbolId)) {
+        let mut of_args = |args: &[Arg]| {
+            args.iter().for_each(|arg| arg.for_each_expr(&mut |size| size.for_each_symbol(visit)));
+        };
+        of_args(&self.nodes[node].args);
+        for block in self.nodes[node].blocks() {
+            self.for_each_node(block, &mut |inner| of_args(&self.nodes[inner].args));
+            for inner in self.blocks_within(block) {
+                of_args(&self.blocks[inner].results);
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::one;
+use super::number::check_computed;
 use super::promotion::category;
 use super::{Definition, Lowered, Operands, composite, done, kernel};
 
@@ -185,21 +186,23 @@ fn linspace_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error>
 
 fn linspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, _) = inferred(b, operands)?;
-    let spaced = spaced(operands.float(0)?, operands.float(1)?, operands.int(2)?, dtype);
+    let spaced = spaced(operands, dtype)?;
     constant(b, &spaced, dtype).and_then(done)
 }
 
 fn logspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, _) = inferred(b, operands)?;
     let base = operands.float(3)?;
-    let exponents = spaced(operands.float(0)?, operands.float(1)?, operands.int(2)?, dtype);
+    let exponents = spaced(operands, dtype)?;
     let powers: Vec<f64> = exponents.into_iter().map(|exponent| base.powf(exponent)).collect();
     constant(b, &powers, dtype).and_then(done)
 }
 
-/// Evenly spaced numbers, computed from the nearer end in the precision that PyTorch uses.
-fn spaced(start: f64, end: f64, steps: i64, dtype: ScalarType) -> Vec<f64> {
-    let steps = steps.max(0);
+/// Computes evenly spaced numbers from argument 0 to argument 1, whose count is argument 2, from the nearer end and in the
+/// precision that PyTorch uses.
+fn spaced(operands: &Operands<'_>, dtype: ScalarType) -> Result<Vec<f64>, Error> {
+    let (start, end, steps) = (operands.float(0)?, operands.float(1)?, operands.int(2)?.max(0));
+    check_computed(&operands.schema.name, steps)?;
     let round = |value: f64| if dtype == ScalarType::Double { value } else { f64::from(value as f32) };
     let step = if steps > 1 { round((end - start) / (steps - 1) as f64) } else { 0.0 };
     let at = |index: i64| {
@@ -209,7 +212,7 @@ fn spaced(start: f64, end: f64, steps: i64, dtype: ScalarType) -> Vec<f64> {
             end - step * (steps - 1 - index) as f64
         }
     };
-    (0..steps).map(|index| round(at(index))).collect()
+    Ok((0..steps).map(|index| round(at(index))).collect())
 }
 
 /// A tensor of one dimension with these numbers.
@@ -242,15 +245,13 @@ fn eye(b: &mut Builder<'_>, operands: &Operands<'_>, columns: usize) -> Lowered 
 fn triangle_places(operands: &Operands<'_>) -> Result<Vec<(i64, i64)>, Error> {
     let (rows, columns, offset) = (operands.int(0)?, operands.int(1)?, operands.int(2)?);
     let lower = operands.schema.name == "aten::tril_indices";
-    let rows = rows.max(0);
+    let (rows, columns) = (if columns > 0 { rows.max(0) } else { 0 }, columns.max(0));
     let place = |row: i64| {
         let boundary = row.saturating_add(offset);
         let (from, to) = if lower { (0, boundary.saturating_add(1).min(columns)) } else { (boundary.max(0), columns) };
         (from..to).map(move |column| (row, column))
     };
-    if rows.saturating_mul(columns) > 1 << 24 {
-        return Err(Error::unsupported(format!("`{}` of so many places", operands.schema.name)));
-    }
+    check_computed(&operands.schema.name, rows.saturating_mul(columns))?;
     Ok((0..rows).flat_map(place).collect())
 }
 

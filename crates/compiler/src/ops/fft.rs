@@ -251,7 +251,8 @@ fn frequencies_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Err
 
 /// The frequencies of a transform's elements, for samples at a distance.
 fn frequencies(b: &mut Builder<'_>, operands: &Operands<'_>, onesided: bool) -> Lowered {
-    let (count, distance) = (operands.int(0)?, operands.float(1)?);
+    let (count, distance) = (operands.int(0)?.max(0), operands.float(1)?);
+    super::number::check_computed(&operands.schema.name, count)?;
     let positive = (count + 1) / 2;
     let index = |at: i64| if onesided || at < positive { at } else { at - count };
     let shown = if onesided { count / 2 + 1 } else { count };

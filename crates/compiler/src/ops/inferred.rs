@@ -7,6 +7,7 @@ use rushlight_format::ScalarType;
 
 use crate::error::Error;
 use crate::graph::{Arena, Builder, Expr, Graph, Origin, Schemas, TensorType, Type, ValueId};
+use crate::once::once;
 
 use super::{Operands, definition};
 
@@ -33,7 +34,7 @@ pub(crate) fn by_lowering(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<
     }
     let (block, origin) = (scratch.body, scratch.origins.push(Origin::default()));
     let mut constants = Arena::new();
-    let schemas = SCHEMAS.get_or_init(Arc::default);
+    let schemas = once(&SCHEMAS, Arc::default);
     let mut builder = Builder::new(&mut scratch, &mut constants, schemas, block, origin);
     let results = lower(&mut builder, &Operands::new(operands.schema, &args))?.ok_or_else(unknown)?;
     Ok(results.into_iter().map(|value| scratch.ty(value).clone()).collect())

@@ -55,7 +55,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::error::Error;
-use crate::graph::{Builder, Graph, Type, ValueId};
+use crate::graph::{Builder, Expr, Graph, MAX_SIZE, Type, ValueId};
+use crate::once::once;
 
 pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
 pub(crate) use inferred::{by_lowering, result};
@@ -138,7 +139,7 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
     static TABLE: OnceLock<HashMap<&str, &Definition>> = OnceLock::new();
     let build =
         || FAMILIES.iter().flat_map(|family| family.iter()).map(|definition| (definition.name, definition)).collect();
-    TABLE.get_or_init(build).get(name).copied()
+    once(&TABLE, build).get(name).copied()
 }
 
 /// All definitions.
@@ -151,7 +152,33 @@ pub fn infer(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
     let name = &operands.schema.name;
     let definition = definition(name)
         .ok_or_else(|| Error::unsupported(format!("the compiler does not know what `{name}` gives")))?;
-    (definition.infer)(operands, graph)
+    let types = (definition.infer)(operands, graph)?;
+    types.iter().try_for_each(|ty| check_size(ty, name))?;
+    Ok(types)
+}
+
+/// Maximum rank of a tensor, as in PyTorch.
+pub(crate) const MAX_RANK: usize = 64;
+
+/// Refuses a result whose rank or size expressions are larger than any model needs.
+fn check_size(ty: &Type, name: &str) -> Result<(), Error> {
+    let shape = match ty {
+        Type::Tensor(tensor) => tensor.shape.as_slice(),
+        Type::Int(expr) => std::slice::from_ref(expr),
+        _ => return Ok(()),
+    };
+    if shape.len() > MAX_RANK {
+        return Err(Error::unsupported(format!("`{name}` gives a tensor of too many dimensions"))
+            .expected(format!("at most {MAX_RANK}"))
+            .got(shape.len().to_string()));
+    }
+    if let Some(size) = shape.iter().map(Expr::size).find(|size| *size > MAX_SIZE) {
+        return Err(Error::unsupported(format!("`{name}` gives a size that is too long an expression"))
+            .expected(format!("at most {MAX_SIZE} terms and factors"))
+            .got(size.to_string())
+            .help("export the model with fewer dynamic dimensions"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,8 +23,19 @@ pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The most elements that a lowering computes on its own; what asks for more would exhaust memory.
-pub(crate) const MAX_COMPUTED: i64 = 1 << 26;
+/// Maximum number of elements of a constant that a lowering computes on its own; more would exhaust memory.
+pub(crate) const MAX_COMPUTED: i64 = 1 << 24;
+
+/// Refuses to compute more elements than [`MAX_COMPUTED`], before any is.
+pub(crate) fn check_computed(name: &str, elements: i64) -> Result<(), Error> {
+    if elements <= MAX_COMPUTED {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("`{name}` makes a constant of too many elements"))
+        .expected(format!("at most {MAX_COMPUTED}"))
+        .got(elements.to_string())
+        .help("make the tensor in the model's constructor and register it as a buffer, or compute it from an input"))
+}
 
 /// A constant list of integers.
 pub(crate) fn longs(name: &str, values: &[i64]) -> Result<Constant, Error> {

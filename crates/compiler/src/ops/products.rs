@@ -17,6 +17,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::addmm.dtype", by_lowering, in_dtype),
     composite("aten::baddbmm.dtype", by_lowering, in_dtype),
     composite("aten::_int_mm", by_lowering, int_product),
+    composite("aten::_grouped_mm", by_lowering, grouped_product),
+    kernel("transformers::grouped_mm_fallback", grouped_type),
     composite("aten::linear", linear_type, linear),
     composite("aten::matmul", matmul_type, as_matmul),
     composite("aten::linalg_matmul", matmul_type, as_matmul),
@@ -39,6 +41,31 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::linalg_cross", by_lowering, cross),
     composite("aten::cross", by_lowering, cross),
 ];
+
+/// Infers the type of a grouped GEMM: groups of the rows of `[M, K]`, each with a matrix of `[G, K, N]`.
+fn grouped_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let (rows, matrices) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
+    let ([m, _], [_, _, n]) = (rows.shape.as_slice(), matrices.shape.as_slice()) else {
+        return Err(operands.wrong(1, "a matrix for each group of the rows of a matrix"));
+    };
+    Ok(result(rows.dtype, vec![m.clone(), n.clone()]))
+}
+
+/// Lowers `_grouped_mm`: groups of rows, whose ends `offs` holds, or a batched GEMM without `offs`.
+fn grouped_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (rows, matrices, ends) = (operands.value(0)?, operands.value(1)?, operands.optional(2)?);
+    let dtype = b.tensor(rows)?.dtype;
+    let converts = operands.dtype(4)?.is_some_and(|wanted| wanted != dtype);
+    if operands.optional(3)?.is_some() || converts {
+        return Err(Error::unsupported("a grouped matrix product with a bias or of another dtype"));
+    }
+    let (name, args) = match (b.tensor(rows)?.rank(), b.tensor(matrices)?.rank(), ends) {
+        (2, 3, Some(ends)) => ("transformers::grouped_mm_fallback", vec![rows.into(), matrices.into(), ends.into()]),
+        (3, 3, None) => ("aten::bmm", vec![rows.into(), matrices.into()]),
+        _ => return Err(Error::unsupported("a grouped matrix product with groups of columns")),
+    };
+    b.one(name, args).map(|product| Some(vec![product]))
+}
 
 /// The product of the last two dimensions, broadcast over the others, as `torch.matmul`.
 pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {

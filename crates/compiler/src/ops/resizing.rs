@@ -7,7 +7,6 @@
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
-use super::number::MAX_COMPUTED;
 use super::views::{squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
 
@@ -39,6 +38,9 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::_upsample_lanczos2d_aa.vec", resized, filtered),
     composite("aten::_upsample_bilinear2d_aa.vec", resized, antialiased),
 ];
+
+/// Maximum number of weights of a filter along one dimension: those of 8192 pixels from 8192.
+const MAX_WEIGHTS: i64 = 1 << 26;
 
 /// The wanted size of each spatial dimension, and the factor where it is given.
 struct Target {
@@ -85,7 +87,7 @@ impl Target {
         let axes = self.from.iter().zip(&self.sizes).zip(&self.scales).map(|((from, to), scale)| {
             let (from, to) = (size(from)?, size(to)?);
             let weights = i64::try_from(from.checked_mul(to)?).ok()?;
-            (weights <= MAX_COMPUTED).then_some(())?;
+            (weights <= MAX_WEIGHTS).then_some(())?;
             let ratio = match scale {
                 _ if self.align_corners && to > 1 => (from - 1) as f64 / (to - 1) as f64,
                 _ if self.align_corners => 0.0,
@@ -246,8 +248,10 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
                 }
             }
         }
-        let bytes = weights.into_iter().map(|weight| number_bytes(weight, tensor.dtype));
-        let bytes = bytes.collect::<Result<Vec<_>, _>>()?.concat();
+        let mut bytes = Vec::with_capacity(weights.len() * tensor.dtype.size());
+        for weight in weights {
+            bytes.extend(number_bytes(weight, tensor.dtype)?);
+        }
         let ty = TensorType::of(tensor.dtype, &[from as i64, to as i64]);
         let weights = b.constant(Constant::dense("filter", ty, bytes)?);
         let product = super::products::matmul(b, value, weights)?;

@@ -1,4 +1,4 @@
-//! Sorting, and picking by rank.
+//! Sorting, selection by rank, and histograms.
 
 use rushlight_format::ScalarType;
 
@@ -17,6 +17,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::argsort.stable", positions, |b, o| argsort(b, o, 2)),
     composite("aten::msort", same, msort),
     kernel("aten::topk", topk),
+    kernel("aten::histc", histogram),
     composite("aten::kthvalue", kthvalue_type, kthvalue),
     composite("aten::median", one_element, median),
     composite("aten::median.dim", picked, median_dim),
@@ -41,6 +42,10 @@ fn argsort(b: &mut Builder<'_>, operands: &Operands<'_>, dim: usize) -> Lowered 
 fn msort(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let results = b.call("aten::sort", vec![operands.arg(0).clone(), Arg::from(0)])?;
     Ok(Some(results.into_iter().take(1).collect()))
+}
+
+fn histogram(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    one(operands.tensor(0, graph)?.dtype, vec![operands.expr(1)?])
 }
 
 fn topk(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {

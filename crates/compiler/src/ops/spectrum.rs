@@ -34,7 +34,8 @@ fn window(b: &mut Builder<'_>, operands: &Operands<'_>, at: fn(f64) -> f64) -> L
     let length = operands.int(0)?;
     let periodic = operands.schema.position("periodic").map_or(Ok(true), |index| operands.bool(index))?;
     let dtype = operands.dtype_or(operands.schema.position("dtype").unwrap_or(usize::MAX), ScalarType::Float)?;
-    let steps = if periodic { length } else { length - 1 };
+    super::number::check_computed(&operands.schema.name, length)?;
+    let steps = if periodic { length } else { length.saturating_sub(1) };
     let value = |index: i64| if length == 1 { 1.0 } else { at(index as f64 / steps as f64) };
     let values: Vec<f64> = (0..length.max(0)).map(value).collect();
     super::creation::constant(b, &values, dtype).and_then(done)

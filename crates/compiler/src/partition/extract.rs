@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::{Arg, Constant, Def, Delegate, Graph, Model, Node, NodeId, Op, OriginId, Type, Value, ValueId};
+use crate::graph::{
+    Arg, Constant, Def, Delegate, Graph, Model, Node, NodeId, Op, OriginId, PartNode, Type, Value, ValueId,
+};
 
 use super::{Backend, Part, Payload};
 
@@ -29,7 +31,12 @@ pub(super) fn delegate(
             None => model.named_data.push((key, data)),
         }
     }
-    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs, refusal: None };
+    let node_of = |node: &NodeId| {
+        let node = &graph.nodes[*node];
+        PartNode { op: node.op.name().into(), origin: graph.origins[node.origin].clone() }
+    };
+    let nodes = members.iter().map(node_of).collect();
+    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs, refusal: None, nodes };
     let id = model.delegates.push(delegate);
     let origin = members.first().map(|node| graph.nodes[*node].origin);
     let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()));

@@ -3,25 +3,48 @@
 //! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another taker. What one
 //! backend takes on one level can run as one: a path that leaves a taker comes back on a higher level.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, NodeId, SymbolId, Type, ValueId};
 
-/// The level of each node of a block. `takers` says for each node which backend took it.
+/// Returns the level of each node of a block. `takers` has the backend that took each node. A node depends on its arguments,
+/// and on the first result whose type defines a symbol in them.
 pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) -> Vec<u32> {
     let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
+    let mut sizes_by: HashMap<SymbolId, (u32, Option<usize>)> = HashMap::new();
+    let mut given = HashSet::new();
+    for param in &graph.blocks[graph.body].params {
+        for_each_symbol(graph.ty(*param), &mut |symbol| {
+            given.insert(symbol);
+        });
+    }
     let mut levels = Vec::with_capacity(nodes.len());
     for (node, taker) in nodes.iter().zip(takers) {
         let mut level = 0;
-        graph.for_each_use_by(*node, &mut |value| {
-            if let Some((other, other_taker)) = made_by.get(&value) {
+        let mut follow = |maker: Option<&(u32, Option<usize>)>| {
+            if let Some((other, other_taker)) = maker {
                 level = level.max(other + u32::from(other_taker != taker));
             }
-        });
+        };
+        graph.for_each_use_by(*node, &mut |value| follow(made_by.get(&value)));
+        graph.for_each_symbol_by(*node, &mut |symbol| follow(sizes_by.get(&symbol)));
         levels.push(level);
         for result in &graph.nodes[*node].results {
             made_by.insert(*result, (level, *taker));
+            for_each_symbol(graph.ty(*result), &mut |symbol| {
+                if !given.contains(&symbol) {
+                    sizes_by.entry(symbol).or_insert((level, *taker));
+                }
+            });
         }
     }
     levels
+}
+
+fn for_each_symbol(ty: &Type, visit: &mut impl FnMut(SymbolId)) {
+    match ty {
+        Type::Tensor(tensor) => tensor.shape.iter().for_each(|size| size.for_each_symbol(visit)),
+        Type::Int(value) => value.for_each_symbol(visit),
+        _ => {}
+    }
 }

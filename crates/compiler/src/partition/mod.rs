@@ -8,6 +8,8 @@
 mod extract;
 mod levels;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,6 +38,12 @@ pub trait Backend: fmt::Debug + Send {
     /// takes the nodes in the end.
     fn prepare(&self) -> Vec<Box<dyn Pass>> {
         Vec::new()
+    }
+
+    /// True if the backend supports a precision of this name, such as `bf16`, whose meaning is the backend's own. A precision
+    /// that one of several backends does not know is refused.
+    fn knows_precision(&self, precision: &str) -> bool {
+        precision == "f32"
     }
 
     /// Whether the backend takes a node. The graph is functional, and its tensors are contiguous.

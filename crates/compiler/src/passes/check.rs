@@ -7,6 +7,7 @@ use rushlight_kernels::ALL;
 
 use crate::error::Error;
 use crate::graph::{Graph, Model, NodeId, Op};
+use crate::once::once;
 
 use super::Pass;
 
@@ -53,7 +54,7 @@ fn is_available(model: &Model, op: &Op) -> bool {
 /// Whether the reference operators have one of this name.
 pub(super) fn has_kernel(name: &str) -> bool {
     static NAMES: OnceLock<HashSet<&str>> = OnceLock::new();
-    NAMES.get_or_init(|| ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()).contains(name)
+    once(&NAMES, || ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()).contains(name)
 }
 
 fn error(graph: &Graph, missing: &[NodeId]) -> Error {

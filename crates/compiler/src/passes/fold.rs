@@ -43,6 +43,11 @@ impl Default for FoldConstants {
 const LAZY: usize = 1 << 18;
 /// Computations of content that depend on each other nest no deeper.
 const MAX_DEPTH: u32 = 16;
+/// Maximum number of operations of one constant: some seconds of the reference operators. Content that is computed when it is
+/// read is computed again by each reader, and counts for each.
+const MAX_WORK: u64 = 1 << 33;
+/// Operations for each byte of all constants that may be added to these, so that large models fold all that small ones do.
+const WORK_OF_BYTE: u64 = 64;
 
 impl Pass for FoldConstants {
     fn name(&self) -> &'static str {
@@ -52,9 +57,10 @@ impl Pass for FoldConstants {
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let held = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
         let budget = held.fold(self.allowance, usize::saturating_add);
+        let work = MAX_WORK.saturating_add(WORK_OF_BYTE.saturating_mul(budget as u64));
         let Model { methods, constants, schemas, .. } = model;
         let (small, dequantize) = (self.small, self.dequantize);
-        let mut folder = Folder { small, budget, dequantize, schemas, depths: FxHashMap::default() };
+        let mut folder = Folder { small, budget, work, dequantize, schemas, lazy: FxHashMap::default() };
         for graph in methods.values_mut() {
             let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
             for block in graph.live_blocks() {
@@ -111,10 +117,12 @@ struct Folder<'s> {
     small: usize,
     /// Bytes that results may still take.
     budget: usize,
+    /// Operations that may still be computed.
+    work: u64,
     dequantize: bool,
     schemas: &'s Arc<Schemas>,
-    /// How deep the computations of a content nest.
-    depths: FxHashMap<usize, u32>,
+    /// For each computed content: how deep its computations nest, and the operations of all of them.
+    lazy: FxHashMap<usize, (u32, u64)>,
 }
 
 impl Folder<'_> {
@@ -168,6 +176,12 @@ impl Folder<'_> {
     ) -> Option<()> {
         let schema = node.op.schema()?;
         schema.out_variant.as_deref().is_some_and(has_kernel).then_some(())?;
+        let known = inputs.iter().filter_map(|(_, input)| self.lazy.get(&address(&input.data)?));
+        let (depth, work) = known.fold((0, work_of(node, inputs, results)), |(depth, work), (of_input, more)| {
+            (depth.max(*of_input), work.saturating_add(*more))
+        });
+        (work <= MAX_WORK).then_some(())?;
+        self.work = self.work.checked_sub(work)?;
         let call = Call::new(graph, node, inputs, self.schemas).ok()?;
         if bytes <= LAZY {
             let contents = call.run().ok()?;
@@ -176,13 +190,12 @@ impl Folder<'_> {
             }
             return Some(());
         }
-        let depth = inputs.iter().filter_map(|(_, input)| self.depths.get(&address(&input.data)?)).max();
-        let depth = depth.copied().unwrap_or(0) + 1;
+        let depth = depth + 1;
         (depth <= MAX_DEPTH).then_some(())?;
         let call = Arc::new(call);
         for (index, result) in results.iter_mut().enumerate() {
             result.data = ConstantData::Computed(Arc::new(ResultOf { call: call.clone(), index }));
-            self.depths.insert(address(&result.data)?, depth);
+            self.lazy.insert(address(&result.data)?, (depth, work));
         }
         Some(())
     }
@@ -202,6 +215,33 @@ fn permutation(node: &Node) -> Option<Vec<usize>> {
 /// The bytes of all.
 fn total<'c>(mut constants: impl Iterator<Item = &'c Constant>) -> Option<usize> {
     constants.try_fold(0usize, |sum, constant| sum.checked_add(constant.len().ok()?))
+}
+
+/// Estimates the operations of a node: one for each element, M * N * K of a GEMM or convolution, and for operators with windows
+/// at most the whole input for each result.
+fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) -> u64 {
+    let elements =
+        |constant: &Constant| (constant.len().unwrap_or(usize::MAX) / constant.ty.dtype.size().max(1)) as u64;
+    let mut read: Vec<u64> = inputs.iter().map(|(_, input)| elements(input)).collect();
+    // A value that is multiplied with itself is listed once.
+    if let [only] = read[..] {
+        read.push(only);
+    }
+    read.sort_unstable_by(|a, b| b.cmp(a));
+    let written = results.iter().map(elements).fold(0, u64::saturating_add);
+    let all = read.iter().fold(written, |all, elements| all.saturating_add(*elements));
+    let largest = read.first().copied().unwrap_or(0);
+    let name = node.op.schema().map_or("", |schema| schema.base_name());
+    match name.strip_prefix("aten::").unwrap_or(name) {
+        "mm" | "bmm" | "addmm" | "baddbmm" | "linear" | "convolution" | "addmv" | "mv" | "dot" => {
+            let product = read.iter().take(2).fold(written as f64, |product, elements| product * *elements as f64);
+            all.max(product.sqrt() as u64)
+        }
+        name if name.contains("pool") || name.contains("cdist") || name.contains("attention") => {
+            all.max(largest.saturating_mul(written))
+        }
+        _ => all,
+    }
 }
 
 /// What tells computed contents apart.
@@ -376,6 +416,33 @@ mod tests {
             assert_eq!(matches!(output.data, ConstantData::Computed(_)), lazy);
             assert_eq!(numbers(&output)[..3], [0.0, -2.0, -4.0]);
         }
+    }
+
+    #[test]
+    fn what_takes_too_long_stays() {
+        let mut m = Method::new();
+        let zeros = |sizes: &[i64]| Constant {
+            name: "c".into(),
+            ty: TensorType::of(ScalarType::Float, sizes),
+            data: ConstantData::Zeros,
+        };
+        let id = m.model.constants.push(zeros(&[4096, 4096]));
+        let Model { methods, constants, .. } = &mut m.model;
+        let wide = methods["forward"].constant(id, constants);
+        let product = m.calls("aten::mm", vec![wide.into(), wide.into()])[0];
+        // Each reads the last one several times, and all of them compute it again.
+        let mut value = wide;
+        for _ in 0..5 {
+            let negative = m.calls("aten::neg", vec![value.into()])[0];
+            let rounded = m.calls("aten::floor", vec![value.into()])[0];
+            let positive = m.calls("aten::abs", vec![value.into()])[0];
+            let sum = m.calls("aten::add.Tensor", vec![negative.into(), rounded.into()])[0];
+            value = m.calls("aten::sub.Tensor", vec![sum.into(), positive.into()])[0];
+        }
+        m.graph().outputs = [product, value].map(Arg::Value).to_vec();
+        let left = fold(&mut m);
+        assert!(left.contains(&"aten::mm".to_owned()), "{left:?}");
+        assert!(left.contains(&"aten::sub.Tensor".to_owned()), "{left:?}");
     }
 
     #[test]

@@ -64,12 +64,6 @@ impl Noise {
         }
     }
 
-    /// Adds what another has seen of other results.
-    pub fn merge(&mut self, other: &Self) {
-        self.signal += other.signal;
-        self.noise += other.noise;
-    }
-
     /// Signal to noise in dB; `None` without either.
     pub fn ratio(&self) -> Option<f64> {
         decibels(self.signal, self.noise)
@@ -98,6 +92,48 @@ impl Noise {
     }
 }
 
+/// Signal and noise of a quantized output, over the elements that are finite in floats.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deviation {
+    signal: f64,
+    noise: f64,
+    /// Count of elements that are NaN or infinite, but finite in floats.
+    pub non_finite: u64,
+}
+
+impl Deviation {
+    /// Accumulates an output in floats and its quantized counterpart. Elements that are not finite in floats, such as those of
+    /// a mask, are ignored.
+    pub fn add(&mut self, floats: &[f32], integers: &[f32]) {
+        for (float, integer) in floats.iter().zip(integers).filter(|(float, _)| float.is_finite()) {
+            let (float, integer) = (f64::from(*float), f64::from(*integer));
+            self.signal += float * float;
+            if integer.is_finite() {
+                self.noise += (float - integer) * (float - integer);
+            } else {
+                self.non_finite += 1;
+            }
+        }
+    }
+
+    /// Accumulates another deviation.
+    pub fn merge(&mut self, other: &Self) {
+        self.signal += other.signal;
+        self.noise += other.noise;
+        self.non_finite += other.non_finite;
+    }
+
+    /// Signal to noise in dB; `None` without either.
+    pub fn ratio(&self) -> Option<f64> {
+        decibels(self.signal, self.noise)
+    }
+
+    /// True if the signal-to-noise is at least `least` dB, or there is no noise.
+    pub fn reaches(&self, least: f64) -> bool {
+        self.non_finite == 0 && self.ratio().is_none_or(|ratio| ratio >= least)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +155,16 @@ mod tests {
         last.add(&[3, 4], &floats, &floats);
         assert_eq!((last.channels(), last.ratio()), (4, Some(f64::INFINITY)));
         assert_eq!(Noise::default().ratio(), None);
+    }
+
+    #[test]
+    fn elements_that_are_not_finite_in_floats_are_no_signal() {
+        let mut masked = Deviation::default();
+        masked.add(&[1.0, f32::NEG_INFINITY, f32::NAN], &[1.1, f32::NEG_INFINITY, 0.0]);
+        assert!(masked.ratio().is_some_and(|ratio| (ratio - 20.0).abs() < 1e-3) && masked.reaches(19.0));
+        let mut broken = Deviation::default();
+        broken.add(&[1.0, 2.0], &[1.0, f32::NAN]);
+        assert_eq!((broken.non_finite, broken.reaches(0.0)), (1, false));
+        assert!(Deviation::default().reaches(200.0));
     }
 }

@@ -302,10 +302,10 @@ impl Tally {
     }
 }
 
-/// The scale and the zero point with which integers from -128 to 127 reach a range with zero in it.
+/// Returns the scale and the zero point that map a range with zero in it to the integers from -128 to 127. The minimum scale is
+/// that of PyTorch's observers, `torch.finfo(torch.float32).eps`; requantization is in f32, which needs no larger one.
 pub fn affine((low, high): (f32, f32)) -> (f32, i32) {
-    // The least scale is PyTorch's, 2^-12: far below what an activation means.
-    let scale = ((high - low) / 255.0).max(1.0 / 4096.0);
+    let scale = ((high - low) / 255.0).max(f32::EPSILON);
     let zero = -128.0 - (low / scale).round_ties_even();
     (scale, zero.clamp(-128.0, 127.0) as i32)
 }
@@ -371,5 +371,15 @@ mod tests {
             assert!(reaches(range.0) >= -129.0 && reaches(range.1) <= 128.0, "{range:?}");
         }
         assert_eq!(affine((0.0, 255.0)), (1.0, -128));
+    }
+
+    #[test]
+    fn scales_follow_ranges_down_to_the_epsilon_of_pytorch() {
+        for scale in [1e-3f32, 1e-5, 2e-7] {
+            let (got, zero) = affine((0.0, 255.0 * scale));
+            assert!((got / scale - 1.0).abs() < 1e-6 && zero == -128, "{got} for {scale}");
+        }
+        // torch.finfo(torch.float32).eps, which observers have by default.
+        assert_eq!(affine((0.0, 0.0)).0, f32::EPSILON);
     }
 }

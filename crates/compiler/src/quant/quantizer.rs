@@ -7,16 +7,16 @@ use rushlight_engine::Engine;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ErrorKind};
-use crate::graph::{Def, Graph, Model, NodeId, OriginId, ValueId};
+use crate::graph::{Arg, Def, Graph, Model, NodeId, OriginId, ValueId};
 use crate::parallel::{on_threads_of, parallel_map};
-use crate::pattern::matches;
+use crate::pattern::is_within;
 use crate::pipeline::prepare_layers;
 
 use super::gptq::{self, Gram};
-use super::noise::Noise;
+use super::noise::{Deviation, Noise};
 use super::observe::{Histogram, affine};
 use super::read::Reader;
-use super::report::{LayerReport, Report};
+use super::report::{Inputs, LayerReport, OutputReport, Report};
 use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
@@ -58,13 +58,13 @@ impl Default for Settings {
     }
 }
 
-/// The inputs of a calibration, and what runs programs on them.
+/// Runs programs on the inputs of a calibration, and on those that the model was exported with.
 pub trait Calibration {
     /// What computes them. It is idle while something is shown.
     fn engine(&self) -> Arc<Engine>;
 
-    /// How many inputs there are of a method.
-    fn samples(&self, method: &str) -> usize;
+    /// Returns the number of inputs of a kind for a method.
+    fn samples(&self, method: &str, of: Inputs) -> usize;
 
     /// Runs a method of a model on the first `shown.limit` of its inputs and shows what it returns for each. All of it are
     /// tensors of floats.
@@ -77,6 +77,7 @@ pub trait Calibration {
 /// What a calibration is to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
+    pub inputs: Inputs,
     /// The most inputs.
     pub limit: usize,
     /// Whether products may round what they multiply to bf16 where that is faster: for ranges, but not for what rounding to
@@ -85,8 +86,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    const ALL: Self = Self { limit: usize::MAX, is_rough: false };
-    const COMPARED: Self = Self { limit: COMPARED, is_rough: false };
+    const ALL: Self = Self { inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false };
 }
 
 /// Looks at what a method returned.
@@ -104,6 +104,9 @@ type Outputs = Vec<Vec<f32>>;
 
 /// Inputs that layers and outputs are compared on.
 const COMPARED: usize = 16;
+/// Maximum bytes of layer weights up to which a method is run on the example inputs of the export, which was not asked for: it
+/// is in memory twice then, in floats and in integers.
+const UNASKED: u64 = 1 << 31;
 /// Bytes of the products of columns that are gathered at a time.
 const GATHERED: usize = 1 << 28;
 /// Weights of four bits that share a scale.
@@ -116,9 +119,10 @@ const GROUP: usize = 32;
 /// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
 /// What the passes, and running programs on the calibration, find.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
+    let mut warnings = super::kept::check(model, settings)?;
     prepare_layers(model)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
-    let samples = methods.iter().map(|method| calibration.samples(method)).sum();
+    let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();
     check(settings, samples)?;
     let mut report = Report {
         scheme: settings.scheme,
@@ -127,18 +131,29 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
         samples,
         layers: Vec::new(),
         output_snr: None,
+        outputs: Vec::new(),
+        compared_on: None,
+        not_compared: None,
+        warnings: Vec::new(),
     };
-    let mut outputs = Noise::default();
+    let mut total = Deviation::default();
     for method in &methods {
         let mut work = Work::new(model, method, settings, calibration)?;
         if work.layers.is_empty() && work.tables.is_empty() {
             report.layers.extend(work.reports(&FxHashMap::default()));
             continue;
         }
-        let (quantized, layers, noise) = work.run()?;
+        let Quantized { model: quantized, layers, outputs } = work.run()?;
+        match work.compared {
+            Ok(inputs) => report.compared_on = Some(inputs),
+            Err(reason) => report.not_compared = Some(reason),
+        }
         *model = quantized;
         report.layers.extend(layers);
-        outputs.merge(&noise);
+        for (output, deviation) in outputs {
+            total.merge(&deviation);
+            report.outputs.push(output);
+        }
     }
     if !report.layers.iter().any(|layer| layer.kept.is_none()) && settings.min_snr.is_none() {
         let reasons = report.layers.first().and_then(|layer| layer.kept.clone());
@@ -151,8 +166,10 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
         let got = reasons.map_or_else(|| "none".to_owned(), |reason| format!("only layers that stay floats: {reason}"));
         return Err(error.expected(layers).got(got));
     }
-    report.output_snr = outputs.ratio();
+    report.output_snr = total.ratio();
     report.sort();
+    report.warn_of_noise();
+    report.warnings.append(&mut warnings);
     Ok(report)
 }
 
@@ -198,6 +215,16 @@ struct Work<'a> {
     weight_snr: FxHashMap<NodeId, Option<f64>>,
     biases: FxHashMap<NodeId, Vec<f32>>,
     noise: FxHashMap<NodeId, Noise>,
+    /// The inputs that layers and outputs are compared on, or why they are not.
+    compared: Result<Inputs, String>,
+}
+
+/// The result of quantizing a method.
+struct Quantized {
+    model: Model,
+    layers: Vec<LayerReport>,
+    /// The floating-point outputs.
+    outputs: Vec<(OutputReport, Deviation)>,
 }
 
 impl<'a> Work<'a> {
@@ -230,7 +257,22 @@ impl<'a> Work<'a> {
                 .collect(),
             None => Vec::new(),
         };
+        let bytes: u64 = layers.iter().map(|layer| 4 * reader.sizes(layer).iter().product::<usize>() as u64).sum();
+        let compared = if calibration.samples(method, Inputs::Calibration) > 0 {
+            Ok(Inputs::Calibration)
+        } else if calibration.samples(method, Inputs::Example) == 0 {
+            Err("there are no inputs of a calibration, and the export holds no example inputs that can be read"
+                .to_owned())
+        } else if bytes > UNASKED {
+            let size = bytes as f64 / 1e9;
+            Err(format!(
+                "the model is large, with {size:.1} GB of weights: give inputs of a calibration to compare them"
+            ))
+        } else {
+            Ok(Inputs::Example)
+        };
         Ok(Self {
+            compared,
             model,
             method,
             settings,
@@ -255,12 +297,8 @@ impl<'a> Work<'a> {
         threads.map_or(1, NonZeroUsize::get)
     }
 
-    fn samples(&self) -> usize {
-        self.calibration.samples(self.method)
-    }
-
-    /// The quantized model, what became of the layers, and how far outputs are off.
-    fn run(&mut self) -> Result<(Model, Vec<LayerReport>, Noise), Error> {
+    /// Quantizes the method, and compares its layers and outputs.
+    fn run(&mut self) -> Result<Quantized, Error> {
         let sites = self.sites(self.layers.clone());
         self.observe(&sites)?;
         self.round_weights()?;
@@ -271,17 +309,34 @@ impl<'a> Work<'a> {
         let ranges = self.ranges(&sites, &scales);
         let expected = self.compare_layers(&sites, &scales)?;
         let mut model = self.quantized(&sites, &scales)?;
-        let mut noise = self.output_noise(&model, &expected)?;
+        let mut off = self.deviations(&model, &expected)?;
         if let Some(least) = self.settings.min_snr
-            && !is_reached(&noise, least)
+            && !is_reached(&off, least)
         {
             let (found, count) = self.fall_back(least, &expected)?;
             for layer in self.worst_first().into_iter().take(count) {
                 self.kept.push((layer, too_far(least)));
             }
-            (model, noise) = found;
+            (model, off) = found;
         }
-        Ok((model, self.reports(&ranges), noise))
+        Ok(Quantized { model, layers: self.reports(&ranges), outputs: self.output_reports(off) })
+    }
+
+    fn output_reports(&self, off: Vec<Deviation>) -> Vec<(OutputReport, Deviation)> {
+        let values = self.graph.outputs.iter().map(Arg::as_value).enumerate();
+        let floats =
+            values.filter_map(|(index, value)| Some((index, value.filter(|it| taps::is_float(self.graph, *it))?)));
+        let report = |((index, value), deviation): ((usize, ValueId), Deviation)| {
+            let report = OutputReport {
+                method: self.method.to_owned(),
+                index,
+                name: self.graph.values[value].name.clone(),
+                snr: deviation.ratio(),
+                non_finite: deviation.non_finite,
+            };
+            (report, deviation)
+        };
+        floats.zip(off).map(report).collect()
     }
 
     fn sites(&self, layers: Vec<Layer>) -> Sites {
@@ -457,7 +512,9 @@ impl<'a> Work<'a> {
     fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
         let (noise, outputs) = self.compare(sites, scales)?;
         for (layer, mut noise) in sites.layers.iter().zip(noise) {
+            // Example inputs of the export measure deviations, and decide nothing.
             if self.settings.bias_correction
+                && self.compared == Ok(Inputs::Calibration)
                 && !self.reader.is_linear(layer)
                 && let Some(bias) = self.reader.bias(layer, noise.channels())
             {
@@ -473,29 +530,40 @@ impl<'a> Work<'a> {
     /// How far the results of each layer are off in integers, on the inputs that it has in floats, and what the model returns.
     /// Nothing without inputs.
     fn compare(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(Vec<Noise>, Vec<Outputs>), Error> {
-        let mut outputs = Vec::new();
-        if self.samples() == 0 {
-            return Ok((Vec::new(), outputs));
-        }
+        let Ok(inputs) = self.compared.clone() else { return Ok(Default::default()) };
         let mut twins = taps::alone(self.model, self.method);
         let mut values = rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
         let pairs = values.len();
         values.extend(taps::float_outputs(self.graph));
+        if values.is_empty() {
+            self.compared = Err("no output of the model is floats".to_owned());
+            return Ok(Default::default());
+        }
         let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
         let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
+        let mut outputs = Vec::new();
         let engine = &self.engine;
-        self.calibration.run(twins, self.method, Shown::COMPARED, &mut |seen| {
-            let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
-            outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
-            let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
-            on_threads_of(engine, work, |(noise, pair)| {
-                if let [floats, integers] = pair {
-                    noise.add(floats.sizes, floats.numbers, integers.numbers);
-                }
+        let run =
+            self.calibration.run(twins, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
+                let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
+                outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
+                let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
+                on_threads_of(engine, work, |(noise, pair)| {
+                    if let [floats, integers] = pair {
+                        noise.add(floats.sizes, floats.numbers, integers.numbers);
+                    }
+                });
+                Ok(())
             });
-            Ok(())
-        })?;
-        Ok((noise, outputs))
+        match (run, inputs) {
+            (Ok(()), _) => Ok((noise, outputs)),
+            (Err(error), Inputs::Calibration) => Err(error),
+            // The caller did not ask for these inputs: their failure is no error.
+            (Err(error), Inputs::Example) => {
+                self.compared = Err(format!("the example inputs of the export do not run: {}", error.message()));
+                Ok(Default::default())
+            }
+        }
     }
 
     fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {
@@ -512,22 +580,24 @@ impl<'a> Work<'a> {
         Ok(model)
     }
 
-    /// How far the outputs of a model are off.
-    fn output_noise(&mut self, model: &Model, expected: &[Outputs]) -> Result<Noise, Error> {
-        let mut noise = Noise::default();
+    /// Measures the deviation of each floating-point output of a model; empty if they are not compared.
+    fn deviations(&mut self, model: &Model, expected: &[Outputs]) -> Result<Vec<Deviation>, Error> {
         let values = model.methods.get(self.method).map_or_else(Vec::new, taps::float_outputs);
-        if expected.is_empty() || values.is_empty() {
-            return Ok(noise);
+        let (Ok(inputs), false) = (self.compared.clone(), expected.is_empty()) else { return Ok(Vec::new()) };
+        if values.is_empty() {
+            self.compared = Err("no output of the model is floats".to_owned());
+            return Ok(Vec::new());
         }
+        let mut off = vec![Deviation::default(); values.len()];
         let tapped = taps::with_outputs(model, self.method, &values, 0)?;
-        let mut inputs = expected.iter();
-        self.calibration.run(tapped, self.method, Shown::COMPARED, &mut |seen| {
-            for (floats, seen) in inputs.next().into_iter().flatten().zip(seen) {
-                noise.add(seen.sizes, floats, seen.numbers);
+        let mut expected = expected.iter();
+        self.calibration.run(tapped, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
+            for ((off, floats), seen) in off.iter_mut().zip(expected.next().into_iter().flatten()).zip(seen) {
+                off.add(floats, seen.numbers);
             }
             Ok(())
         })?;
-        Ok(noise)
+        Ok(off)
     }
 
     fn worst_first(&self) -> Vec<Layer> {
@@ -538,7 +608,7 @@ impl<'a> Work<'a> {
     }
 
     /// Keeps as many of the worst layers in floats as are needed for the outputs, and says how many.
-    fn fall_back(&mut self, least: f64, expected: &[Outputs]) -> Result<((Model, Noise), usize), Error> {
+    fn fall_back(&mut self, least: f64, expected: &[Outputs]) -> Result<((Model, Vec<Deviation>), usize), Error> {
         let worst = self.worst_first();
         // With none of them the outputs are not good enough, with all of them they are what they were.
         let (mut too_few, mut enough) = (0, worst.len());
@@ -549,9 +619,9 @@ impl<'a> Work<'a> {
             self.observe(&sites)?;
             let scales = self.scales(&sites)?;
             let model = self.quantized(&sites, &scales)?;
-            let noise = self.output_noise(&model, expected)?;
-            if is_reached(&noise, least) {
-                (enough, found) = (count, (model, noise));
+            let off = self.deviations(&model, expected)?;
+            if is_reached(&off, least) {
+                (enough, found) = (count, (model, off));
             } else {
                 too_few = count;
             }
@@ -561,17 +631,19 @@ impl<'a> Work<'a> {
 
     /// The model with tables of embeddings in integers and nothing else, and how far its outputs are off; as it was if they are
     /// not near enough then.
-    fn tables_alone(&mut self, least: f64, expected: &[Outputs]) -> Result<(Model, Noise), Error> {
+    fn tables_alone(&mut self, least: f64, expected: &[Outputs]) -> Result<(Model, Vec<Deviation>), Error> {
         if !self.tables.is_empty() {
             let model = self.quantized(&Sites::default(), &[])?;
-            let noise = self.output_noise(&model, expected)?;
-            if is_reached(&noise, least) {
-                return Ok((model, noise));
+            let off = self.deviations(&model, expected)?;
+            if is_reached(&off, least) {
+                return Ok((model, off));
             }
             let tables = std::mem::take(&mut self.tables);
             self.kept.extend(tables.into_iter().map(|(table, _)| (table, too_far(least))));
         }
-        Ok((self.model.clone(), Noise::default()))
+        let model = self.model.clone();
+        let off = self.deviations(&model, expected)?;
+        Ok((model, off))
     }
 
     fn reports(&self, ranges: &FxHashMap<NodeId, (f32, f32)>) -> Vec<LayerReport> {
@@ -608,18 +680,17 @@ fn too_far(least: f64) -> String {
     format!("outputs would be below {least} dB with it in integers")
 }
 
-/// Whether outputs are near enough; those without any noise are.
-fn is_reached(noise: &Noise, least: f64) -> bool {
-    noise.ratio().is_none_or(|ratio| ratio >= least)
+/// True if all outputs reach a signal-to-noise of `least` dB.
+fn is_reached(off: &[Deviation], least: f64) -> bool {
+    off.iter().all(|off| off.reaches(least))
 }
 
-/// Why a layer cannot become integers, or is not to.
 /// The pattern of a name by which a layer is to stay as it is.
 fn kept_by<'s>(layer: &Layer, settings: &'s Settings) -> Option<&'s str> {
-    let is_named = |pattern: &&String| matches(pattern, &layer.name) || matches(&format!("{pattern}.*"), &layer.name);
-    settings.keep.iter().find(is_named).map(String::as_str)
+    settings.keep.iter().find(|pattern| is_within(pattern, &layer.name)).map(String::as_str)
 }
 
+/// Returns why a layer stays in floats: it cannot be quantized, or is kept.
 fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Option<String> {
     if let Some(pattern) = kept_by(layer, settings) {
         return Some(format!("`{pattern}` is to be kept"));
@@ -631,6 +702,20 @@ fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings) -> Opt
     }
     if !settings.scheme.takes_convolutions() && !reader.is_linear(layer) {
         return Some(format!("`{}` is for linear layers", settings.scheme.name()));
+    }
+    if let Some(geometry) = reader.geometry(layer, &sizes) {
+        if !geometry.has_kernel() {
+            return Some("no kernel multiplies integers over windows of this size and dilation".to_owned());
+        }
+        // A matrix of one row or column is stored as floats.
+        let is_vector = sizes.len() == 2 && sizes.contains(&1);
+        // Kernels for float activations multiply two rows at a time.
+        let is_odd = !settings.scheme.is_dynamic() && !k.is_multiple_of(2);
+        let (integers, floats) = geometry.packed_bytes();
+        let is_larger = settings.scheme.is_dynamic() && integers >= floats;
+        if !settings.scheme.is_static() && (is_vector || is_odd || is_larger) {
+            return Some("its integers would take as much room as its floats".to_owned());
+        }
     }
     if !k.is_multiple_of(settings.scheme.width().group(k)) {
         return Some(format!("its {k} weights for each output are no multiple of {GROUP}"));

@@ -2,8 +2,10 @@
 
 use rushlight_format::ScalarType;
 
+use crate::back::cpu::integer::{Geometry, Window};
 use crate::error::Error;
-use crate::graph::{Arg, Constant, Graph, Model};
+use crate::graph::{Arg, Constant, Graph, Model, Op};
+use crate::ops::Operands;
 
 use super::sites::Layer;
 
@@ -36,6 +38,25 @@ impl<'a> Reader<'a> {
 
     pub fn is_linear(&self, layer: &Layer) -> bool {
         self.graph.nodes[layer.node].op.name() == "aten::linear"
+    }
+
+    /// Returns the geometry of a layer with weights of these sizes; `None` if it is not known.
+    pub fn geometry<'s>(&self, layer: &Layer, sizes: &'s [usize]) -> Option<Geometry<'s>> {
+        if self.is_linear(layer) {
+            return Some(Geometry { sizes, window: None });
+        }
+        let node = &self.graph.nodes[layer.node];
+        let Op::Call(schema) = &node.op else { return None };
+        let operands = Operands::new(schema, &node.args);
+        let taps = sizes.len().checked_sub(2)?;
+        let list = |name: &str| -> Option<Vec<usize>> {
+            let ints = operands.ints_for(schema.position(name)?, taps, &[]).ok()?;
+            ints.into_iter().map(|int| usize::try_from(int).ok()).collect()
+        };
+        let groups = usize::try_from(operands.int(schema.position("groups")?).ok()?).ok()?;
+        let is_transposed = layer.axis == 1;
+        let window = Window { stride: list("stride")?, dilation: list("dilation")?, groups, is_transposed };
+        Some(Geometry { sizes, window: Some(window) })
     }
 
     /// The weights of a layer.

@@ -6,18 +6,64 @@ use serde::Serialize;
 
 use super::scheme::{Observer, Rounding, Scheme};
 
+/// The signal-to-noise of an output, in dB, below which a report warns: the noise of rounding is then more than a tenth of the
+/// output's power.
+pub const LOW_SNR: f64 = 10.0;
+
+/// Maximum number of layers or outputs that a warning names.
+const NAMED: usize = 3;
+
 /// What a quantization did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub scheme: Scheme,
     pub observer: Observer,
     pub rounding: Rounding,
-    /// Inputs that it saw, over all methods.
+    /// Inputs of the calibration, over all methods.
     pub samples: usize,
     /// The worst first: by signal-to-noise, those in floats last.
     pub layers: Vec<LayerReport>,
-    /// Of the outputs that are floats, in dB; `None` without inputs to compare with.
+    /// Signal-to-noise of all floating-point outputs together, in dB; `None` if they were not compared.
     pub output_snr: Option<f64>,
+    /// The floating-point outputs.
+    pub outputs: Vec<OutputReport>,
+    /// The inputs that layers and outputs were compared on; `None` if they were not.
+    pub compared_on: Option<Inputs>,
+    /// Why outputs were not compared, if they were not.
+    pub not_compared: Option<String>,
+    /// Warnings about the quality of the quantized model, each with what to do about it.
+    pub warnings: Vec<String>,
+}
+
+/// Inputs that a model is run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Inputs {
+    /// Those of the calibration.
+    Calibration,
+    /// Those that the model was exported with. They measure the deviation of outputs, but decide nothing.
+    Example,
+}
+
+/// The signal-to-noise of an output.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutputReport {
+    pub method: String,
+    /// Position among the outputs of the method.
+    pub index: usize,
+    /// The value's name in the exported program.
+    pub name: String,
+    /// Signal to noise in dB; `None` where both are zero.
+    pub snr: Option<f64>,
+    /// Count of elements that are NaN or infinite, but finite in floats.
+    pub non_finite: u64,
+}
+
+impl OutputReport {
+    /// True if the output's signal-to-noise is below a limit in dB, or it has elements that are NaN or infinite.
+    pub fn is_below(&self, limit: f64) -> bool {
+        self.non_finite > 0 || self.snr.is_some_and(|ratio| ratio < limit)
+    }
 }
 
 /// What became of a layer.
@@ -39,7 +85,7 @@ pub struct LayerReport {
     pub bytes_after: u64,
     /// Of its weights against their rounding, in dB.
     pub weight_snr: Option<f64>,
-    /// Of its results against those with rounded weights and inputs, in dB; `None` without a calibration.
+    /// Of its results against those with rounded weights and inputs, in dB; `None` if they were not compared.
     pub snr: Option<f64>,
     /// The range that its inputs are rounded within, if it is known before the program runs.
     pub range: Option<(f32, f32)>,
@@ -62,6 +108,63 @@ impl Report {
     /// How many layers compute in integers.
     pub fn quantized(&self) -> usize {
         self.layers.iter().filter(|layer| layer.kept.is_none()).count()
+    }
+
+    /// Adds a warning that names the outputs that are mostly noise, and what to do about it.
+    pub(super) fn warn_of_noise(&mut self) {
+        let noisy: Vec<&OutputReport> = self.outputs.iter().filter(|output| output.is_below(LOW_SNR)).collect();
+        if noisy.is_empty() {
+            return;
+        }
+        let each = noisy.iter().take(NAMED).map(|output| {
+            let several = if self.outputs.len() > 1 {
+                format!("output {} `{}`", output.index, output.name)
+            } else {
+                "the output".to_owned()
+            };
+            match output.non_finite {
+                0 => format!("{several} has a signal-to-noise of {}", Decibels(output.snr)),
+                count => format!("{several} has {count} elements that are NaN or infinite, and are not so in floats"),
+            }
+        });
+        let mut text = each.collect::<Vec<_>>().join(", ");
+        if noisy.len() > NAMED {
+            text += &format!(", and {} more", noisy.len() - NAMED);
+        }
+        let inputs = match self.compared_on {
+            Some(Inputs::Example) => "the example inputs of the export",
+            _ => "the inputs of the calibration",
+        };
+        self.warnings.push(format!(
+            "{text}, on {inputs}: below {LOW_SNR} dB the noise of rounding drowns it; {}",
+            self.advice()
+        ));
+    }
+
+    /// Suggests settings that improve the outputs.
+    fn advice(&self) -> String {
+        let mut ways = Vec::new();
+        let worst = self.layers.iter().filter(|layer| layer.kept.is_none() && layer.quality().is_some());
+        let worst: Vec<String> = worst.take(NAMED).map(|layer| format!("`{}`", layer.name)).collect();
+        if !worst.is_empty() {
+            ways.push(format!("keep the worst layers in floats ({})", worst.join(", ")));
+        }
+        ways.push(if self.samples > 0 {
+            "have a min-snr keep as many as it takes".to_owned()
+        } else {
+            "give inputs of a calibration and a min-snr, which keeps as many as it takes".to_owned()
+        });
+        if self.scheme.has_four_bits() && self.rounding != Rounding::Gptq {
+            ways.push("round weights by gptq".to_owned());
+        }
+        let other = match self.scheme {
+            Scheme::Int8 => "int8-dynamic",
+            Scheme::Int8Dynamic | Scheme::Int4 => "int8-weight",
+            Scheme::FourBitDynamic => "int8-dynamic or int8-weight",
+            Scheme::Int8Weight => return ways.join(", or "),
+        };
+        ways.push(format!("choose the scheme {other}"));
+        ways.join(", or ")
     }
 
     /// Sorts the layers, the worst first.
@@ -104,8 +207,13 @@ impl fmt::Display for Report {
         let share = 100.0 * after as f64 / before.max(1) as f64;
         let kilobytes = |bytes: u64| bytes as f64 / 1e3;
         writeln!(f, "weights of layers {:.1} kB -> {:.1} kB ({share:.1} %)", kilobytes(before), kilobytes(after))?;
-        if self.output_snr.is_some() {
-            writeln!(f, "outputs {}", Decibels(self.output_snr))?;
+        match (&self.not_compared, self.output_snr) {
+            (Some(reason), _) => writeln!(f, "outputs not compared: {reason}")?,
+            (None, Some(_)) => writeln!(f, "outputs {}", Decibels(self.output_snr))?,
+            (None, None) => {}
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
         }
         if self.layers.is_empty() {
             return Ok(());

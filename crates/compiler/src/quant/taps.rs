@@ -56,7 +56,12 @@ pub(super) fn alone(model: &Model, method: &str) -> Model {
 /// The outputs of a method that are floats.
 pub(super) fn float_outputs(graph: &Graph) -> Vec<ValueId> {
     let values = graph.outputs.iter().filter_map(Arg::as_value);
-    values.filter(|value| graph.tensor(*value).is_ok_and(|ty| ty.dtype == ScalarType::Float)).collect()
+    values.filter(|value| is_float(graph, *value)).collect()
+}
+
+/// True if a value is a tensor of floats.
+pub(super) fn is_float(graph: &Graph, value: ValueId) -> bool {
+    graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
 }
 
 /// What a layer's weights are multiplied with: layers with the same have the same inputs.

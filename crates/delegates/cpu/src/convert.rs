@@ -6,7 +6,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::cpu::Convert;
 use rushlight_runtime::{Bool8, Element, Result};
 
-use crate::error::damaged;
+use crate::error::Unfit;
 use crate::memory::{Site, done};
 
 /// Runs a conversion.
@@ -17,7 +17,7 @@ pub(crate) fn convert(step: &Convert, engine: &Engine, site: &mut Site<'_, '_, '
         ScalarType::Bool => truth(step, site),
         ScalarType::Char => bytes::<i8>(step, site, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
         ScalarType::Byte => bytes::<u8>(step, site, |x| x, |x| x),
-        _ => Err(damaged()),
+        got => Err(Unfit::Dtype { expected: "Half, BFloat16, Bool, Char or Byte", got }.into()),
     }
 }
 
@@ -39,7 +39,7 @@ fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
         let (y, reader) = site.split(step.y)?;
         let x = reader.input::<Bool8>(step.x)?;
         if x.len() != y.len() {
-            return Err(damaged());
+            return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
         }
         y.iter_mut().zip(x).for_each(|(y, x)| *y = f32::from(u8::from(x.get())));
         return Ok(());
@@ -47,7 +47,7 @@ fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader, _) = site.split_output::<Bool8>(step.y)?;
     let x = reader.floats(step.x)?;
     if x.len() != y.len() {
-        return Err(damaged());
+        return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
     }
     y.iter_mut().zip(x).for_each(|(y, x)| *y = Bool8::from(*x != 0.0));
     Ok(())
@@ -64,7 +64,7 @@ fn bytes<T: Element>(
         let (y, reader) = site.split_bytes(step.y)?;
         let x = reader.input::<T>(step.x)?;
         if x.len() != y.len() {
-            return Err(damaged());
+            return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
         }
         y.iter_mut().zip(x).for_each(|(y, x)| *y = enter(*x));
         return Ok(());
@@ -72,7 +72,7 @@ fn bytes<T: Element>(
     let (y, reader, _) = site.split_output::<T>(step.y)?;
     let x = reader.bytes(step.x)?;
     if x.len() != y.len() {
-        return Err(damaged());
+        return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
     }
     y.iter_mut().zip(x).for_each(|(y, x)| *y = leave(*x));
     Ok(())

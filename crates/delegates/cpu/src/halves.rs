@@ -6,6 +6,8 @@
 //!
 //! A result takes the place that it would have as floats.
 
+use std::collections::VecDeque;
+
 use rushlight_engine::{FEW_ROWS, attends_bf16, attends_to_bf16, gives_bf16, takes_bf16, takes_bf16_residual};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::{
@@ -17,8 +19,24 @@ use crate::prepared::activation;
 /// Makes tensors bf16 where all steps allow it.
 pub(crate) fn choose(program: &mut CpuProgram) {
     let mut choice = Choice::new(program);
-    // What a step can give depends on what it takes, and the other way round.
-    while program.steps.iter().fold(false, |changed, step| choice.restrict(step) | changed) {}
+    let users = users(program);
+    let mut waiting: VecDeque<usize> = (0..program.steps.len()).collect();
+    let mut is_waiting = vec![true; program.steps.len()];
+    // The types of a step's inputs and outputs depend on each other. A buffer changes twice at most, so that this is linear in
+    // the number of uses of buffers.
+    while let Some(index) = waiting.pop_front() {
+        let (Some(step), Some(flag)) = (program.steps.get(index), is_waiting.get_mut(index)) else { continue };
+        *flag = false;
+        if !choice.restrict(step) {
+            continue;
+        }
+        for user in choice.changed.drain(..).filter_map(|buffer| users.get(buffer)).flatten() {
+            if let Some(flag) = is_waiting.get_mut(*user).filter(|flag| !**flag) {
+                *flag = true;
+                waiting.push_back(*user);
+            }
+        }
+    }
     let Choice { buffers, .. } = choice;
     for tensor in &mut program.tensors {
         if buffers.get(tensor.buffer as usize).is_some_and(|buffer| buffer.may) {
@@ -27,9 +45,27 @@ pub(crate) fn choose(program: &mut CpuProgram) {
     }
 }
 
+/// Returns the steps that read or write each buffer.
+fn users(program: &CpuProgram) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); program.buffers.len()];
+    for (index, step) in program.steps.iter().enumerate() {
+        let mut add = |tensor: TensorId| {
+            let buffer = program.tensors.get(tensor as usize).map(|tensor| tensor.buffer as usize);
+            if let Some(users) = buffer.and_then(|buffer| users.get_mut(buffer)) {
+                users.push(index);
+            }
+        };
+        add(step.output());
+        step.for_each_input(&mut add);
+    }
+    users
+}
+
 struct Choice<'p> {
     program: &'p CpuProgram,
     buffers: Vec<State>,
+    /// Buffers whose state changed since this was last cleared.
+    changed: Vec<usize>,
 }
 
 /// What is known of a buffer.
@@ -51,7 +87,7 @@ impl<'p> Choice<'p> {
                 slot.may &= tensor.dtype == ScalarType::Float && tensor.affine.is_none();
             }
         }
-        Self { program, buffers }
+        Self { program, buffers, changed: Vec::new() }
     }
 
     /// Takes back what a step does not allow; whether that is anything.
@@ -151,8 +187,15 @@ impl<'p> Choice<'p> {
         self.buffers.get(self.program.tensors.get(tensor as usize)?.buffer as usize)
     }
 
-    fn state_mut(&mut self, tensor: TensorId) -> Option<&mut State> {
-        self.buffers.get_mut(self.program.tensors.get(tensor as usize)?.buffer as usize)
+    /// Clears a flag of a tensor's buffer. True if it was set.
+    fn take_back(&mut self, tensor: TensorId, flag: impl Fn(&mut State) -> &mut bool) -> bool {
+        let Some(tensor) = self.program.tensors.get(tensor as usize) else { return false };
+        let buffer = tensor.buffer as usize;
+        let is_new = self.buffers.get_mut(buffer).is_some_and(|state| core::mem::replace(flag(state), false));
+        if is_new {
+            self.changed.push(buffer);
+        }
+        is_new
     }
 
     fn may(&self, tensor: TensorId) -> bool {
@@ -161,12 +204,12 @@ impl<'p> Choice<'p> {
 
     /// Leaves floats; whether that is new.
     fn refuse(&mut self, tensor: TensorId) -> bool {
-        self.state_mut(tensor).is_some_and(|state| core::mem::replace(&mut state.may, false))
+        self.take_back(tensor, |state| &mut state.may)
     }
 
     /// Something else than a product reads it; whether that is new.
     fn read(&mut self, tensor: TensorId) -> bool {
-        self.state_mut(tensor).is_some_and(|state| core::mem::replace(&mut state.is_for_products, false))
+        self.take_back(tensor, |state| &mut state.is_for_products)
     }
 
     /// Whether a fold goes along another dimension than the innermost.

@@ -7,17 +7,28 @@ use rushlight_format::ScalarType;
 use rushlight_format::cpu::{self, Buffer, CpuProgram, Size, TensorId};
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
 
-use crate::error::{damaged, of_engine};
+use crate::error::{Unfit, of_engine};
+use crate::isolated::{Isolated, Reads};
 use crate::shapes::Shapes;
 use crate::weights::Blob;
+
+const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
+const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
+const NOT_IN_ARENA: Unfit = Unfit::Place("a tensor of bytes or bf16 is not in the arena");
+const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
+pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
+const NOT_INTEGERS: Unfit = Unfit::Part("weights are not integers among the constants, as the step needs them");
+const NOT_PACKED: Unfit =
+    Unfit::Part("weights are not a packed matrix of integers with as many rows as the step needs");
+const ARENA: Unfit = Unfit::Place("the result overlaps what the step reads, or is not inside the arena");
 
 /// Floats that the arena's start is a multiple of: a cache line.
 const ALIGNMENT: usize = 16;
 
 /// The memory of intermediate results.
 pub(crate) struct Arena {
-    floats: Vec<f32>,
-    start: usize,
+    pub(crate) floats: Vec<f32>,
+    pub(crate) start: usize,
 }
 
 impl Arena {
@@ -54,8 +65,8 @@ pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
     tensors: Vec<Tensor>,
     outputs: Vec<Vec<Size>>,
-    blobs: Vec<Blob<'m>>,
-    small: Vec<f32>,
+    pub(crate) blobs: Vec<Blob<'m>>,
+    pub(crate) small: Vec<f32>,
 }
 
 impl Tensor {
@@ -75,7 +86,7 @@ impl<'m> Memory<'m> {
         }
     }
 
-    fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
+    pub fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
         self.buffers.get(self.tensors.get(tensor as usize)?.buffer as usize).copied()
     }
 
@@ -86,6 +97,11 @@ impl<'m> Memory<'m> {
             ScalarType::BFloat16 => Some(Half::Bf16),
             _ => None,
         }
+    }
+
+    #[cfg(feature = "isolate")]
+    pub fn dtype(&self, tensor: TensorId) -> Option<ScalarType> {
+        Some(self.tensors.get(tensor as usize)?.dtype)
     }
 
     /// What the bytes of a tensor stand for; `None` for tensors of other types.
@@ -121,7 +137,7 @@ impl<'m> Memory<'m> {
             for (size, wanted) in sizes.iter().zip(&mut wanted) {
                 *wanted = shapes.size(*size)?;
             }
-            let wanted = wanted.get(..sizes.len()).ok_or_else(damaged)?;
+            let wanted = wanted.get(..sizes.len()).ok_or(Unfit::Rank { expected: "at most 16", got: sizes.len() })?;
             // Does nothing where they are the same.
             output.resize(wanted)?;
             *slot = Some(output);
@@ -139,6 +155,7 @@ pub(crate) struct Site<'s, 'o, 'c, 'm> {
     pub outputs: &'s mut [Option<TensorMut<'o>>],
     /// Memory for the engine's own use.
     pub scratch: &'s mut [f32],
+    pub isolated: Isolated,
 }
 
 /// The tensors that a step may read while it writes one.
@@ -152,6 +169,7 @@ pub(crate) struct Reader<'s, 'o, 'c, 'm> {
     after: &'s [f32],
     after_start: usize,
     outputs: Outputs<'s, 'o>,
+    copies: &'s Reads,
 }
 
 /// The outputs before one that is written, and those after it; all of them are before where none is written.
@@ -187,19 +205,21 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
             return self.split_output(written);
         }
-        let Site { context, memory, shapes, arena, scratch, outputs } = self;
+        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
-        let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
+        let floats = arena.floats.get_mut(arena.start..).ok_or(ARENA)?;
         match memory.buffer(written) {
             Some(Buffer::Arena { offset: start, .. }) => {
-                let start = (start as usize).checked_add(offset).ok_or_else(damaged)?;
-                let (before, rest) = floats.split_at_mut_checked(start).ok_or_else(damaged)?;
-                let (output, after) = rest.split_at_mut_checked(len).ok_or_else(damaged)?;
+                let start = (start as usize).checked_add(offset).ok_or(ARENA)?;
+                let (before, rest) = floats.split_at_mut_checked(start).ok_or(ARENA)?;
+                let (output, after) = rest.split_at_mut_checked(len).ok_or(ARENA)?;
                 let after_start = start + len;
-                Ok((output, Reader { context, memory, shapes, before, after, after_start, outputs }, scratch))
+                let output = copy.instead_of(written, output);
+                Ok((output, Reader { context, memory, shapes, before, after, after_start, outputs, copies }, scratch))
             }
-            _ => Err(damaged()),
+            _ => Err(NOT_WRITABLE.into()),
         }
     }
 
@@ -240,19 +260,22 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let each = size_of::<f32>() / size_of::<T>();
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, scratch, outputs } = self;
+        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
-        let floats = arena.floats.get_mut(arena.start..).ok_or_else(damaged)?;
-        let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(damaged()) };
+        let floats = arena.floats.get_mut(arena.start..).ok_or(ARENA)?;
+        let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(NOT_IN_ARENA.into()) };
         // The floats that the elements touch: no other tensor has parts of them.
-        let first = (start as usize).checked_add(offset / each).ok_or_else(damaged)?;
+        let first = (start as usize).checked_add(offset / each).ok_or(ARENA)?;
         let touched = (offset % each + len).div_ceil(each);
-        let (before, rest) = floats.split_at_mut_checked(first).ok_or_else(damaged)?;
-        let (output, after) = rest.split_at_mut_checked(touched).ok_or_else(damaged)?;
+        let (before, rest) = floats.split_at_mut_checked(first).ok_or(ARENA)?;
+        let (output, after) = rest.split_at_mut_checked(touched).ok_or(ARENA)?;
         let elements: &mut [T] = bytemuck::cast_slice_mut(output);
-        let output = elements.get_mut(offset % each..offset % each + len).ok_or_else(damaged)?;
-        let reader = Reader { context, memory, shapes, before, after, after_start: first + touched, outputs };
+        let output = elements.get_mut(offset % each..offset % each + len).ok_or(ARENA)?;
+        let output = copy.instead_of(written, output);
+        let after_start = first + touched;
+        let reader = Reader { context, memory, shapes, before, after, after_start, outputs, copies };
         Ok((output, reader, scratch))
     }
 
@@ -260,7 +283,7 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
     pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'o, 'c, 'm>)> {
         match self.split_any(written)? {
             (QuantOut::Bytes(bytes, _), reader, _) => Ok((bytes, reader)),
-            _ => Err(damaged()),
+            _ => Err(NOT_QUANTIZED.into()),
         }
     }
 
@@ -270,29 +293,36 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, outputs, scratch } = self;
+        let Site { context, memory, shapes, arena, outputs, scratch, isolated } = self;
+        let copies = &isolated.reads;
         let (context, memory, shapes) = (*context, *memory, *shapes);
-        let floats = arena.floats.get(arena.start..).ok_or_else(damaged)?;
-        let Some(Buffer::Output(index)) = memory.buffer(written) else { return Err(damaged()) };
-        let (before, rest) = outputs.split_at_mut_checked(index as usize).ok_or_else(damaged)?;
-        let (output, after) = rest.split_first_mut().ok_or_else(damaged)?;
-        let (output, outputs) = (output.as_mut().ok_or_else(damaged)?, Outputs { before, after });
-        let end = offset.checked_add(len).ok_or_else(damaged)?;
-        let output = output.as_mut_slice::<T>()?.get_mut(offset..end).ok_or_else(damaged)?;
+        let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
+        let Some(Buffer::Output(index)) = memory.buffer(written) else { return Err(NO_OUTPUT.into()) };
+        let (before, rest) = outputs.split_at_mut_checked(index as usize).ok_or(NO_OUTPUT)?;
+        let (output, after) = rest.split_first_mut().ok_or(NO_OUTPUT)?;
+        let (output, outputs) = (output.as_mut().ok_or(NO_OUTPUT)?, Outputs { before, after });
+        let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
+        let output = output.as_mut_slice::<T>()?;
+        let beyond = Unfit::Beyond { end, len: output.len() };
+        let output = output.get_mut(offset..end).ok_or(beyond)?;
         let after_start = floats.len();
-        Ok((output, Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs }, scratch))
+        let reader = Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, copies };
+        Ok((output, reader, scratch))
     }
 }
 
 impl<'s> Reader<'s, '_, '_, '_> {
     /// A tensor of floats.
     pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
         let (offset, len) = self.shapes.window(tensor);
         let window = |floats: &'s [f32], start: usize| {
             let start = start.checked_add(offset)?;
             floats.get(start..start.checked_add(len)?)
         };
-        let found = match self.memory.buffer(tensor).ok_or_else(damaged)? {
+        let found = match self.memory.buffer(tensor).ok_or(NOT_READABLE)? {
             Buffer::Arena { offset: start, .. } => {
                 let start = start as usize;
                 match start.checked_sub(self.after_start) {
@@ -305,7 +335,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
             Buffer::Input(_) => window(self.input(tensor)?, 0),
             Buffer::Output(index) => self.outputs.floats(index as usize).and_then(|floats| window(floats, 0)),
         };
-        found.ok_or_else(damaged)
+        found.ok_or_else(|| self.beyond(tensor).into())
     }
 
     /// What the bytes of a tensor stand for; `None` for tensors of other types.
@@ -315,7 +345,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     /// A tensor of bytes.
     pub fn bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
-        if self.affine(tensor).is_none() { Err(damaged()) } else { self.small(tensor) }
+        if self.affine(tensor).is_none() { Err(NOT_QUANTIZED.into()) } else { self.small(tensor) }
     }
 
     /// A tensor of floats or of bf16.
@@ -328,15 +358,20 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     /// A tensor in the arena whose elements are smaller than floats.
     fn small<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
         let (offset, len) = self.shapes.window(tensor);
-        let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else { return Err(damaged()) };
+        let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else {
+            return Err(NOT_IN_ARENA.into());
+        };
         let start = start as usize;
         let (floats, start) = match start.checked_sub(self.after_start) {
             Some(start) => (self.after, start),
             None => (self.before, start),
         };
-        let elements: &[T] = bytemuck::cast_slice(floats.get(start..).ok_or_else(damaged)?);
-        elements.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+        let elements: &[T] = bytemuck::cast_slice(floats.get(start..).ok_or_else(|| self.beyond(tensor))?);
+        elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
     /// A tensor of any type that steps compute.
@@ -371,15 +406,20 @@ impl<'s> Reader<'s, '_, '_, '_> {
         };
         let is_right = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == dtype);
         let (offset, len) = self.shapes.window(tensor);
-        let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or_else(damaged)?);
-        bytes.get(offset..offset.checked_add(len).ok_or_else(damaged)?).ok_or_else(damaged)
+        let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or(NOT_INTEGERS)?);
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
+        bytes.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
     /// The packed matrix of a product with floats, of `k` rows and `n` columns.
     pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
         match self.integers(tensor, k)? {
             Some(integers) if integers.columns() == n => Ok(Weights::Integers(integers)),
-            Some(_) => Err(damaged()),
+            Some(integers) => {
+                Err(Unfit::Count { what: "columns of the weights", expected: n, got: integers.columns() }.into())
+            }
             None => self.weights(tensor),
         }
     }
@@ -389,7 +429,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
             return Ok(None);
         }
-        Integers::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(damaged)
+        Integers::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(|| NOT_PACKED.into())
     }
 
     /// The packed weights of a product.
@@ -397,18 +437,33 @@ impl<'s> Reader<'s, '_, '_, '_> {
         let (Some(half), Some(Buffer::Blob(index))) = (self.memory.half(tensor), self.memory.buffer(tensor)) else {
             return self.floats(tensor).map(Weights::F32);
         };
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(Weights::Half(half, copy));
+        }
         let (offset, len) = self.shapes.window(tensor);
         let halves = self.memory.blobs.get(index as usize).map(|blob| bytemuck::cast_slice(blob.floats()));
         let window = halves.and_then(|halves| halves.get(offset..offset.checked_add(len)?));
-        window.map(|halves| Weights::Half(half, halves)).ok_or_else(damaged)
+        window.map(|halves| Weights::Half(half, halves)).ok_or_else(|| self.beyond(tensor).into())
     }
 
     /// An input of any type, whole.
     pub fn input<T: Element>(&self, tensor: TensorId) -> Result<&'s [T]> {
         match self.memory.buffer(tensor) {
             Some(Buffer::Input(index)) => self.context.input(index as usize)?.as_slice::<T>(),
-            _ => Err(damaged()),
+            _ => Err(Unfit::Place("a tensor that is converted or has indices is not an input").into()),
         }
+    }
+
+    /// Describes a tensor that reaches beyond its memory.
+    #[cold]
+    fn beyond(&self, tensor: TensorId) -> Unfit {
+        let (offset, len) = self.shapes.window(tensor);
+        let memory = match self.memory.buffer(tensor) {
+            Some(Buffer::Input(index)) => self.context.input(index as usize).map_or(0, |input| input.numel()),
+            Some(Buffer::Output(index)) => self.outputs.floats(index as usize).map_or(0, <[f32]>::len),
+            _ => self.memory.capacity(tensor as usize).unwrap_or(0),
+        };
+        Unfit::Beyond { end: offset.saturating_add(len), len: memory }
     }
 
     pub fn optional(&self, tensor: Option<TensorId>) -> Result<Option<&'s [f32]>> {

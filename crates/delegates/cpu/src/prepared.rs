@@ -3,8 +3,10 @@
 use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, SoftmaxTable, Source};
 use rushlight_format::cpu;
 
-use crate::memory::affine;
+use rushlight_runtime::{Code, Detail, Error, Result};
 
+use crate::memory::affine;
+use crate::shapes::Shapes;
 use crate::steps::{ByteSoftmax, Elementwise};
 
 /// A step that is ready to run.
@@ -15,6 +17,42 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
+    /// Checks that the operations of the step are in proportion to the present elements of its tensors.
+    pub fn check_work(&self, shapes: &Shapes) -> Result<()> {
+        match self {
+            Self::Elementwise(_) | Self::Softmax(_) => Ok(()),
+            Self::Other(step) => {
+                let work = step.work(shapes);
+                if work.is_bounded() {
+                    return Ok(());
+                }
+                let [operations, limit] = work.saturated();
+                Err(Error::new(Code::DelegateInvalidCompatibility, Detail::Work { operations, limit }))
+            }
+        }
+    }
+
+    /// Gives the step copies of its tensors.
+    #[cfg(feature = "isolate")]
+    pub fn isolate(&self, site: &mut crate::memory::Site<'_, '_, '_, '_>) {
+        let mut reads = Vec::new();
+        let written = match self {
+            Self::Elementwise(step) => {
+                reads.extend_from_slice(&step.operands);
+                step.y
+            }
+            Self::Softmax(step) => {
+                reads.push(step.x);
+                step.y
+            }
+            Self::Other(step) => {
+                step.for_each_input(&mut |tensor| reads.push(tensor));
+                step.output()
+            }
+        };
+        site.isolated = crate::isolated::Isolated::of(site, &reads, written);
+    }
+
     pub fn new(step: &cpu::Step, program: &cpu::CpuProgram) -> Self {
         let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
         match step {

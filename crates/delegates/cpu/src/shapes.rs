@@ -1,9 +1,10 @@
 //! The sizes of all tensors in the present call.
 
-use rushlight_format::cpu::{CpuProgram, Size, SizeOp};
-use rushlight_runtime::{DelegateContext, Result};
+use rushlight_format::cpu::{CpuProgram, Size, SizeOp, Sizes, TensorId};
+use rushlight_format::shapes::Operation;
+use rushlight_runtime::{DelegateContext, Detail, Error, Result};
 
-use crate::error::damaged;
+use crate::error::Unfit;
 use crate::memory::Memory;
 
 /// Sizes, computed from those of the inputs.
@@ -14,6 +15,8 @@ pub(crate) struct Shapes {
     /// The sizes of all tensors, one after the other.
     dims: Vec<usize>,
     specs: Vec<(Size, Vec<Size>)>,
+    /// The tensor of each input.
+    inputs: Vec<u32>,
     ready: bool,
     dynamic: bool,
 }
@@ -42,27 +45,43 @@ impl Shapes {
             tensors,
             dims: vec![0; first],
             specs,
+            inputs: program.inputs.clone(),
             ready: false,
             dynamic: program.sizes.iter().any(|op| matches!(op, SizeOp::Input { .. })),
         }
     }
 
-    /// Computes everything again, if the sizes of the inputs are others than in the call before.
-    pub fn update(&mut self, context: &DelegateContext<'_>, memory: &Memory<'_>) -> Result<()> {
+    /// Recomputes all sizes if those of the inputs changed since the last call, and returns true if they did. The caller
+    /// [accepts](Self::accept) the new ones. Fails for sizes that the program was not compiled for: a size is read from one
+    /// input and holds for all that were compiled with it.
+    pub fn update(&mut self, context: &DelegateContext<'_>, memory: &Memory<'_>) -> Result<bool> {
         if self.ready && !self.dynamic {
-            return Ok(());
+            return Ok(false);
         }
+        let changed = self.compute(context, memory)?;
+        for (index, tensor) in self.inputs.iter().enumerate() {
+            let (got, expected) = (context.input(index)?, self.dims(*tensor));
+            if got.sizes() != expected {
+                return Err(other_sizes(got.sizes(), expected).arg(index));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Reads the sizes of the inputs and computes the others. True if any changed.
+    fn compute(&mut self, context: &DelegateContext<'_>, memory: &Memory<'_>) -> Result<bool> {
         let mut changed = !self.ready;
         for (op, value) in self.ops.iter().zip(&mut self.values) {
             if let SizeOp::Input { input, dim } = *op {
                 let input = context.input(input as usize)?;
-                let size = *input.sizes().get(dim as usize).ok_or_else(damaged)? as i64;
+                let size =
+                    *input.sizes().get(dim as usize).ok_or(Unfit::Dimension { dim, rank: input.sizes().len() })? as i64;
                 changed |= *value != size;
                 *value = size;
             }
         }
         if !changed {
-            return Ok(());
+            return Ok(false);
         }
         self.ready = false;
         for index in 0..self.ops.len() {
@@ -71,11 +90,8 @@ impl Shapes {
                 Some(SizeOp::Fixed(value)) => *value,
                 Some(SizeOp::Add(a, b)) => get(*a).saturating_add(get(*b)),
                 Some(SizeOp::Mul(a, b)) => get(*a).saturating_mul(get(*b)),
-                Some(SizeOp::FloorDiv(a, b)) => floor_div(get(*a), get(*b)).ok_or_else(damaged)?,
-                Some(SizeOp::Mod(a, b)) => {
-                    let quotient = floor_div(get(*a), get(*b)).ok_or_else(damaged)?;
-                    get(*a).wrapping_sub(quotient.wrapping_mul(get(*b)))
-                }
+                Some(SizeOp::FloorDiv(a, b)) => divided(Operation::FloorDiv, get(*a), get(*b))?,
+                Some(SizeOp::Mod(a, b)) => divided(Operation::Mod, get(*a), get(*b))?,
                 Some(SizeOp::Max(a, b)) => get(*a).max(get(*b)),
                 Some(SizeOp::Min(a, b)) => get(*a).min(get(*b)),
                 Some(SizeOp::Input { .. }) | None => continue,
@@ -87,8 +103,12 @@ impl Shapes {
         for index in 0..self.tensors.len() {
             self.tensor(index, memory)?;
         }
+        Ok(true)
+    }
+
+    /// Keeps the sizes for the calls to come, until those of the inputs change.
+    pub fn accept(&mut self) {
         self.ready = true;
-        Ok(())
     }
 
     fn tensor(&mut self, index: usize, memory: &Memory<'_>) -> Result<()> {
@@ -100,25 +120,29 @@ impl Shapes {
         let mut len = 1usize;
         for (at, size) in dims.iter().enumerate() {
             let size = self.size(*size)?;
-            len = len.checked_mul(size).ok_or_else(damaged)?;
-            *self.dims.get_mut(tensor.first + at).ok_or_else(damaged)? = size;
+            len = len.checked_mul(size).ok_or(Unfit::Overflow)?;
+            if let Some(slot) = self.dims.get_mut(tensor.first + at) {
+                *slot = size;
+            }
         }
         tensor.len = len;
-        let end = tensor.offset.checked_add(len).ok_or_else(damaged)?;
-        if memory.capacity(index).is_some_and(|capacity| end > capacity) {
-            return Err(damaged());
+        let end = tensor.offset.checked_add(len).ok_or(Unfit::Overflow)?;
+        if let Some(len) = memory.capacity(index).filter(|capacity| end > *capacity) {
+            return Err(Unfit::Beyond { end, len }.into());
         }
-        *self.tensors.get_mut(index).ok_or_else(damaged)? = tensor;
+        if let Some(slot) = self.tensors.get_mut(index) {
+            *slot = tensor;
+        }
         Ok(())
     }
 
     /// A size in the present call.
     pub fn size(&self, size: Size) -> Result<usize> {
         match size {
-            Size::Fixed(size) => usize::try_from(size).map_err(|_| damaged()),
+            Size::Fixed(size) => usize::try_from(size).map_err(|_| Unfit::Overflow.into()),
             Size::Computed(index) => {
-                let value = self.values.get(index as usize).copied().ok_or_else(damaged)?;
-                usize::try_from(value).map_err(|_| damaged())
+                let value = self.values.get(index as usize).copied().unwrap_or(0);
+                usize::try_from(value).map_err(|_| Unfit::ComputedSize(value).into())
             }
         }
     }
@@ -136,8 +160,29 @@ impl Shapes {
     }
 }
 
-fn floor_div(a: i64, b: i64) -> Option<i64> {
-    let quotient = a.checked_div(b)?;
-    let exact = a.wrapping_sub(quotient.wrapping_mul(b)) == 0;
-    Some(if !exact && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
+impl Sizes for Shapes {
+    fn rank(&self, tensor: TensorId) -> usize {
+        self.dims(tensor).len()
+    }
+
+    fn dim(&self, tensor: TensorId, index: usize) -> u64 {
+        self.dims(tensor).get(index).map_or(0, |size| *size as u64)
+    }
+
+    fn size(&self, size: Size) -> u64 {
+        Self::size(self, size).map_or(0, |size| size as u64)
+    }
+}
+
+#[cold]
+fn other_sizes(got: &[usize], expected: &[usize]) -> Error {
+    let differs = got.iter().zip(expected).enumerate().find(|(_, (got, expected))| got != expected);
+    match differs {
+        Some((dim, (got, expected))) => Detail::Size { dim, expected: *expected, got: *got }.into(),
+        None => Unfit::Count { what: "dimensions of an input", expected: expected.len(), got: got.len() }.into(),
+    }
+}
+
+fn divided(operation: Operation, a: i64, b: i64) -> Result<i64> {
+    Ok(operation.apply(a, b).ok_or(Unfit::ComputedSize(b))?)
 }

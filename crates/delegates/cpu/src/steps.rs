@@ -10,9 +10,13 @@ use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{MAX_RANK, Result};
 
 use crate::convert::convert;
-use crate::error::damaged;
-use crate::memory::{Reader, Site, affine, done};
+use crate::error::Unfit;
+use crate::memory::{NOT_QUANTIZED, Reader, Site, affine, done};
 use crate::prepared::{Prepared, activation, fold};
+
+const FLOATS_ONLY: Unfit = Unfit::Part("a tensor is quantized or bf16, which the step does not compute with");
+const NO_INTEGERS: Unfit = Unfit::Part("an int8 GEMM without offsets and scales");
+const NO_ROWS: Unfit = Unfit::Part("an int8 GEMM without the scales and zero points of its rows");
 
 /// An elementwise step with the engine's instructions.
 pub(crate) struct Elementwise {
@@ -43,7 +47,7 @@ impl Prepared {
 impl ByteSoftmax {
     fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
         let (y, reader, _) = site.split_any(self.y)?;
-        let QuantOut::Bytes(y, to) = y else { return Err(damaged()) };
+        let QuantOut::Bytes(y, to) = y else { return Err(NOT_QUANTIZED.into()) };
         let columns = reader.dims(self.x).last().copied().unwrap_or(1);
         let rows = y.len().checked_div(columns).unwrap_or(0);
         done(rushlight_engine::softmax_u8(engine, rows, columns, &self.table, reader.bytes(self.x)?, y, to))
@@ -73,21 +77,26 @@ impl Elementwise {
         let (y, reader) = site.split_data(self.y)?;
         let dims = reader.dims(self.y);
         let mut sources = [Source { data: Data::Floats(&[]), strides: [0; rushlight_engine::MAX_DIMS] }; N];
-        let sources = sources.get_mut(..self.operands.len()).ok_or_else(damaged)?;
+        let count = self.operands.len();
+        let sources = sources.get_mut(..count).ok_or(Unfit::Count { what: "operands", expected: N, got: count })?;
         for (operand, source) in self.operands.iter().zip(sources.iter_mut()) {
             source.data = reader.data(*operand)?;
             let own = reader.dims(*operand);
             if own.len() != dims.len() {
-                return Err(damaged());
+                return Err(
+                    Unfit::Count { what: "dimensions of an operand", expected: dims.len(), got: own.len() }.into()
+                );
             }
             let mut stride = 1;
             for (dim, (size, whole)) in own.iter().zip(dims).enumerate().rev() {
-                let slot = source.strides.get_mut(dim).ok_or_else(damaged)?;
+                let slot =
+                    source.strides.get_mut(dim).ok_or(Unfit::Rank { expected: "at most 16", got: dims.len() })?;
                 *slot = if size == whole { stride } else { 0 };
                 if size != whole && *size != 1 {
-                    return Err(damaged());
+                    return Err(Unfit::Size { dim, expected: *whole, got: *size }.into());
                 }
-                stride *= size;
+                // Sizes of a tensor without elements may be arbitrarily large.
+                stride = stride.saturating_mul(*size);
             }
         }
         done(rushlight_engine::elementwise(engine, &self.instructions, dims, sources, y))
@@ -110,9 +119,10 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
             let (y, reader, _) = site.split_any(step.y)?;
             let dims = reader.dims(step.x);
             let (first, count) = (step.first as usize, step.count as usize);
-            let outer = dims.get(..first).ok_or_else(damaged)?.iter().product();
-            let reduced = dims.get(first..first.saturating_add(count)).ok_or_else(damaged)?.iter().product();
-            let inner = dims.get(first + count..).ok_or_else(damaged)?.iter().product();
+            let end = first.saturating_add(count);
+            let outer = product(dims.get(..first))?;
+            let reduced = product(dims.get(first..end))?;
+            let inner = product(dims.get(end..))?;
             match (reader.data(step.x)?, y) {
                 (Data::Bytes(x, affine), y) if step.function == cpu::Fold::Mean => {
                     done(rushlight_engine::mean_u8(engine, [outer, reduced, inner], x, affine, y))
@@ -121,7 +131,7 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
                     let x = reader.numbers(step.x)?;
                     done(rushlight_engine::reduce(engine, fold(step.function), outer, reduced, inner, x, y))
                 }
-                _ => Err(damaged()),
+                _ => Err(FLOATS_ONLY.into()),
             }
         }
         Step::Softmax { x, y, log } => {
@@ -133,9 +143,11 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
         Step::Normalisation(step) => {
             let (y, reader, _) = site.split_numbers(step.y)?;
             let dims = reader.dims(step.x);
-            let first = dims.len().checked_sub(step.dims as usize).ok_or_else(damaged)?;
-            let columns = dims.get(first..).ok_or_else(damaged)?.iter().product();
-            let rows = dims.get(..first).ok_or_else(damaged)?.iter().product();
+            let normalised =
+                Unfit::Count { what: "normalised dimensions", expected: dims.len(), got: step.dims as usize };
+            let first = dims.len().checked_sub(step.dims as usize).ok_or(normalised)?;
+            let columns = product(dims.get(first..))?;
+            let rows = product(dims.get(..first))?;
             let normalise = Normalise { rows, columns, eps: step.eps, centred: step.centred };
             let (weight, bias) = (reader.optional(step.weight)?, reader.optional(step.bias)?);
             done(rushlight_engine::normalise(engine, &normalise, reader.floats(step.x)?, weight, bias, y))
@@ -147,8 +159,14 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
         Step::Resize(step) => resize(step, engine, site),
         Step::Convert(step) => convert(step, engine, site),
         // Prepared in another form.
-        Step::Elementwise(_) => Err(damaged()),
+        Step::Elementwise(_) => Err(Unfit::Part("an elementwise step that was not prepared").into()),
     }
+}
+
+/// Multiplies some of a tensor's sizes. The result may overflow `usize` where another size is 0.
+fn product(dims: Option<&[usize]>) -> Result<usize> {
+    let dims = dims.ok_or(Unfit::Part("the step names dimensions that its tensor does not have"))?;
+    dims.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).ok_or_else(|| Unfit::Overflow.into())
 }
 
 fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<Tail<'s>> {
@@ -164,17 +182,17 @@ fn tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -
 
 /// What follows a product of bytes.
 fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<QuantTail<'s>> {
-    let integers = tail.integers.as_ref().ok_or_else(damaged)?;
+    let integers = tail.integers.as_ref().ok_or(NO_INTEGERS)?;
     let residual = match tail.residual {
         Some(id) => {
-            let affine = reader.affine(id).ok_or_else(damaged)?;
+            let affine = reader.affine(id).ok_or(NOT_QUANTIZED)?;
             Some(QuantResidual { data: reader.bytes(id)?, stride: columns, affine })
         }
         None => None,
     };
     Ok(QuantTail {
         offsets: bytemuck::cast_slice(reader.floats(integers.offsets)?),
-        scales: reader.floats(integers.scales.ok_or_else(damaged)?)?,
+        scales: reader.floats(integers.scales.ok_or(NO_INTEGERS)?)?,
         rows: integers.rows.map(|rows| row_scales(rows, reader)).transpose()?,
         bias: reader.optional(tail.bias)?,
         inner: integers.inner.map(|inner| (activation(inner.activation), affine(inner.affine))),
@@ -186,7 +204,7 @@ fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_
 /// The scales and zeros that were chosen for rows.
 fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowScales<'s>> {
     let chosen = reader.floats(tensor)?;
-    let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or_else(damaged)?;
+    let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or(NO_ROWS)?;
     Ok(RowScales { scales, zeros })
 }
 
@@ -196,11 +214,12 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
     let k = reader.dims(step.a).last().copied().unwrap_or(1);
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     let m = y.len().checked_div(n).unwrap_or(0);
-    let integers = step.tail.integers.as_ref().ok_or_else(damaged)?;
+    let integers = step.tail.integers.as_ref().ok_or(NO_INTEGERS)?;
     let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
-    let matrix = GroupMatrix::of_len(k, n, b.len()).ok_or_else(damaged)?;
+    let matrix = GroupMatrix::of_len(k, n, b.len())
+        .ok_or(Unfit::Part("the weights are no matrix with groups of these rows and columns"))?;
     let tail = GroupTail {
-        rows: row_scales(integers.rows.ok_or_else(damaged)?, &reader)?,
+        rows: row_scales(integers.rows.ok_or(NO_ROWS)?, &reader)?,
         sums: reader.floats(integers.offsets)?,
         bias: reader.optional(step.tail.bias)?,
         activation: activation(step.tail.activation),
@@ -215,11 +234,9 @@ fn dynamic_rows(
     choice: Choice,
     is_shared: bool,
     range: [u8; 2],
-) -> DynamicRows {
-    let dims = reader.dims(x);
-    let columns = dims.last().copied().unwrap_or(1);
-    let rows = dims.iter().rev().skip(1).product();
-    DynamicRows { rows, columns, choice, is_shared, range }
+) -> Result<DynamicRows> {
+    let (columns, rows) = reader.dims(x).split_last().map_or((1, &[][..]), |(last, others)| (*last, others));
+    Ok(DynamicRows { rows: product(Some(rows))?, columns, choice, is_shared, range })
 }
 
 fn choose_rows(step: &cpu::RowScales, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -228,7 +245,7 @@ fn choose_rows(step: &cpu::RowScales, engine: &Engine, site: &mut Site<'_, '_, '
         cpu::Choice::Nearer => Choice::Nearer,
     };
     let (y, reader) = site.split(step.y)?;
-    let shape = dynamic_rows(step.x, &reader, choice, step.is_shared, step.range);
+    let shape = dynamic_rows(step.x, &reader, choice, step.is_shared, step.range)?;
     done(rushlight_engine::choose_rows(engine, &shape, reader.floats(step.x)?, y))
 }
 
@@ -237,7 +254,7 @@ fn round_rows(step: &cpu::RoundRows, engine: &Engine, site: &mut Site<'_, '_, '_
     let (x, chosen) = (reader.floats(step.x)?, reader.floats(step.scales)?);
     // One row has one as well.
     let is_shared = reader.dims(step.scales) == [2, 1];
-    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, is_shared, step.range);
+    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, is_shared, step.range)?;
     done(rushlight_engine::quantize_rows(engine, &shape, x, chosen, y))
 }
 
@@ -256,8 +273,8 @@ fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site
     let elements = site.shapes.window(step.y).1;
     let (y, reader, _) = site.split_any(step.y)?;
     let zero = match step.tail.integers.as_ref().and_then(|integers| integers.rows) {
-        Some(rows) => *row_scales(rows, &reader)?.zeros.first().ok_or_else(damaged)? as u8,
-        None => reader.affine(step.x).ok_or_else(damaged)?.zero,
+        Some(rows) => *row_scales(rows, &reader)?.zeros.first().ok_or(NO_ROWS)? as u8,
+        None => reader.affine(step.x).ok_or(NOT_QUANTIZED)?.zero,
     };
     let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
     if step.output_padding.is_some() {
@@ -287,10 +304,15 @@ fn convolution_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_, '_>) -> R
     })
 }
 
+/// Checks that an output has as many elements as a step computes.
+fn same_elements(expected: usize, got: usize) -> Result<()> {
+    if expected == got { Ok(()) } else { Err(Unfit::Count { what: "elements of the output", expected, got }.into()) }
+}
+
 /// That an output has the elements that a convolution gives.
 fn check_output(conv: &Conv2d, elements: usize) -> Result<()> {
     let pixels = conv.batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
-    if elements == pixels.saturating_mul(conv.out_c) { Ok(()) } else { Err(damaged()) }
+    same_elements(pixels.saturating_mul(conv.out_c), elements)
 }
 
 fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -307,16 +329,21 @@ fn linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 fn batched(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader, scratch) = site.split_with_scratch(step.y)?;
     let (a_dims, b_dims, y_dims) = (reader.dims(step.a), reader.dims(step.b), reader.dims(step.y));
-    let ([.., m, k], [.., n]) = (a_dims, y_dims) else { return Err(damaged()) };
+    let ([.., m, k], [.., n]) = (a_dims, y_dims) else {
+        return Err(Unfit::Rank { expected: "at least 2", got: a_dims.len() }.into());
+    };
     let (m, k, n) = (*m, *k, *n);
     let (a, b) = (reader.floats(step.a)?, reader.floats(step.b)?);
-    let own = |dims: &[usize]| dims.get(..dims.len().saturating_sub(2)).unwrap_or_default().iter().product::<usize>();
-    let batches = own(y_dims);
-    if (own(b_dims) != batches && own(b_dims) != 1) || own(a_dims) != batches {
-        return Err(damaged());
+    let own = |dims: &'_ [usize]| product(dims.get(..dims.len().saturating_sub(2)));
+    let (batches, of_a, of_b) = (own(y_dims)?, own(a_dims)?, own(b_dims)?);
+    for (what, got, others) in [("batches of the left side", of_a, None), ("batches of the right side", of_b, Some(1))]
+    {
+        if got != batches && Some(got) != others {
+            return Err(Unfit::Count { what, expected: batches, got }.into());
+        }
     }
     let mut matmul = Matmul::new(batches, m, n, k, step.transposed);
-    if own(b_dims) == 1 {
+    if of_b == 1 {
         matmul.b_batch = [0, 0];
     }
     let tail = tail(&step.tail, n, &reader)?;
@@ -335,12 +362,12 @@ fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_,
         Some([b, h, r, n]) => {
             let fits = [(*b, batch), (*h, heads), (*r, rows)].iter().all(|(own, whole)| *own == 1 || own == whole);
             if !fits || *n != keys {
-                return Err(damaged());
+                return Err(Unfit::Count { what: "keys, or rows, of the mask", expected: keys, got: *n }.into());
             }
-            let stride = |own: usize, stride: usize| if own == 1 { 0 } else { stride };
-            Some(Strides { batch: stride(*b, h * r * n), head: stride(*h, r * n), row: stride(*r, *n) })
+            let stride = |own: usize, sizes: &[usize]| if own == 1 { Ok(0) } else { product(Some(sizes)) };
+            Some(Strides { batch: stride(*b, &[*h, *r, *n])?, head: stride(*h, &[*r, *n])?, row: stride(*r, &[*n])? })
         }
-        Some(_) => return Err(damaged()),
+        Some(dims) => return Err(Unfit::Rank { expected: "4", got: dims.len() }.into()),
         None => None,
     };
     let attention = rushlight_engine::Attention {
@@ -375,7 +402,7 @@ fn resize(step: &cpu::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
     done(match y {
         QuantOut::Floats(y) => rushlight_engine::resize(engine, &resize, reader.floats(step.x)?, y),
         QuantOut::Bytes(y, to) => {
-            let from = reader.affine(step.x).ok_or_else(damaged)?;
+            let from = reader.affine(step.x).ok_or(NOT_QUANTIZED)?;
             rushlight_engine::resize_u8(engine, &resize, reader.bytes(step.x)?, from, y, to)
         }
     })
@@ -394,7 +421,7 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
     check_output(&conv, y.len())?;
     done(match step.winograd {
         Some(form) => {
-            let NumbersMut::F32(y) = &mut y else { return Err(damaged()) };
+            let NumbersMut::F32(y) = &mut y else { return Err(FLOATS_ONLY.into()) };
             let x = reader.floats(step.x)?;
             let form = match form {
                 cpu::Winograd::F2 => Winograd::F2,
@@ -439,17 +466,18 @@ fn transposed_of(step: &cpu::Convolution, reader: &Reader<'_, '_, '_, '_>, eleme
         out_stride: out_c,
     };
     let pixels = batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
-    if elements == pixels.saturating_mul(out_c) { Ok(conv) } else { Err(damaged()) }
+    same_elements(pixels.saturating_mul(out_c), elements)?;
+    Ok(conv)
 }
 
 fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader, _) = site.split_numbers(step.y)?;
     let ([batch, in_d, in_h, in_w, in_c], [.., out_c]) = (volume(&reader, step.x)?, volume(&reader, step.y)?);
     let triple = |sizes: &[u32]| -> Result<[usize; 3]> {
-        let sizes: [u32; 3] = sizes.try_into().map_err(|_| damaged())?;
+        let sizes: [u32; 3] = sizes.try_into().map_err(|_| kernel_rank(3, sizes.len()))?;
         Ok(sizes.map(|size| size as usize))
     };
-    let padding: [[u32; 2]; 3] = step.padding.as_slice().try_into().map_err(|_| damaged())?;
+    let padding: [[u32; 2]; 3] = step.padding.as_slice().try_into().map_err(|_| kernel_rank(3, step.padding.len()))?;
     let conv = Conv3d {
         batch,
         in_size: [in_d, in_h, in_w],
@@ -464,9 +492,7 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
         out_stride: out_c,
     };
     let elements = conv.out_size().iter().fold(batch.saturating_mul(out_c), |all, size| all.saturating_mul(*size));
-    if y.len() != elements {
-        return Err(damaged());
-    }
+    same_elements(elements, y.len())?;
     let tail = tail(&step.tail, out_c, &reader)?;
     done(rushlight_engine::conv3d(engine, &conv, reader.numbers(step.x)?, reader.weights(step.w)?, y, &tail))
 }
@@ -494,14 +520,14 @@ fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>
             let y = match y {
                 DataMut::Floats(y) => QuantOut::Floats(y),
                 DataMut::Bytes(y, affine) => QuantOut::Bytes(y, affine),
-                DataMut::Bf16(_) => return Err(damaged()),
+                DataMut::Bf16(_) => return Err(FLOATS_ONLY.into()),
             };
             rushlight_engine::mean_pool2d_u8(engine, &pool, x, affine, y)
         }
         (Data::Bytes(x, _), DataMut::Bytes(y, _)) => rushlight_engine::max_pool2d_u8(engine, &pool, x, y),
         (_, DataMut::Floats(y)) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
         (_, DataMut::Bf16(y)) => rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, NumbersMut::Bf16(y)),
-        (_, DataMut::Bytes(..)) => return Err(damaged()),
+        (_, DataMut::Bytes(..)) => return Err(NOT_QUANTIZED.into()),
     })
 }
 
@@ -527,7 +553,9 @@ fn copy(step: &cpu::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> R
         DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
         DataMut::Bf16(y) => {
             let fill = step.fill.map(|value| half::bf16::from_f32(value).to_bits());
-            let Numbers::Bf16(x) = reader.numbers(step.x)? else { return Err(damaged()) };
+            let Numbers::Bf16(x) = reader.numbers(step.x)? else {
+                return Err(Unfit::Part("a copy between floats and bf16").into());
+            };
             fill_and_copy(engine, &copy, fill, x, y)
         }
         DataMut::Bytes(y, _) => {
@@ -566,24 +594,31 @@ fn gather(step: &cpu::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 
 /// The sizes of a picture.
 fn picture(reader: &Reader<'_, '_, '_, '_>, tensor: TensorId) -> Result<[usize; 4]> {
-    reader.dims(tensor).try_into().map_err(|_| damaged())
+    let dims = reader.dims(tensor);
+    dims.try_into().map_err(|_| Unfit::Rank { expected: "4", got: dims.len() }.into())
 }
 
 /// The sizes of a volume.
 fn volume(reader: &Reader<'_, '_, '_, '_>, tensor: TensorId) -> Result<[usize; 5]> {
-    reader.dims(tensor).try_into().map_err(|_| damaged())
+    let dims = reader.dims(tensor);
+    dims.try_into().map_err(|_| Unfit::Rank { expected: "5", got: dims.len() }.into())
 }
 
 fn pair(sizes: &[u32]) -> Result<[usize; 2]> {
     match sizes {
         [height, width] => Ok([*height as usize, *width as usize]),
-        _ => Err(damaged()),
+        _ => Err(kernel_rank(2, sizes.len()).into()),
     }
 }
 
 fn pads(pads: &[[u32; 2]]) -> Result<[[usize; 2]; 2]> {
     match pads {
         [height, width] => Ok([height.map(|size| size as usize), width.map(|size| size as usize)]),
-        _ => Err(damaged()),
+        _ => Err(kernel_rank(2, pads.len()).into()),
     }
+}
+
+/// Describes a kernel with another number of dimensions.
+fn kernel_rank(expected: usize, got: usize) -> Unfit {
+    Unfit::Count { what: "dimensions of the kernel", expected, got }
 }

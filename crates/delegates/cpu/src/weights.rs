@@ -18,12 +18,12 @@ pub(crate) enum Blob<'m> {
 impl<'m> Blob<'m> {
     /// Of bytes in the program; `None` if they are not aligned.
     pub fn lent(bytes: &'m [u8]) -> Option<Self> {
-        bytemuck::try_cast_slice(bytes).ok().map(Self::Lent)
+        floats(bytes).map(Self::Lent)
     }
 
     /// Of bytes that others use, too; `None` if they are not aligned.
     pub fn shared(bytes: &SharedBytes) -> Option<Self> {
-        bytemuck::try_cast_slice::<u8, f32>((**bytes).as_ref()).ok()?;
+        floats((**bytes).as_ref())?;
         Some(Self::Shared(bytes.clone()))
     }
 
@@ -31,7 +31,12 @@ impl<'m> Blob<'m> {
         match self {
             Self::Lent(floats) => floats,
             // Bytes that change after all give nothing, not a panic.
-            Self::Shared(bytes) => bytemuck::try_cast_slice((**bytes).as_ref()).unwrap_or_default(),
+            Self::Shared(bytes) => floats((**bytes).as_ref()).unwrap_or_default(),
         }
     }
+}
+
+/// Casts bytes to floats; `None` if they are not aligned. An empty slice has no alignment to keep.
+fn floats(bytes: &[u8]) -> Option<&[f32]> {
+    if bytes.is_empty() { Some(&[]) } else { bytemuck::try_cast_slice(bytes).ok() }
 }

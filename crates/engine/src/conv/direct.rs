@@ -52,6 +52,13 @@ pub fn conv3d<'a>(
         unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
         return Ok(());
     }
+    if conv.in_c == 0 {
+        // K is 0: only the epilogue runs, on zeros, however large the kernel is.
+        let gemm = Gemm { m: pixels, n: conv.out_c, k: 0, a_stride: 0, c_stride: conv.out_stride };
+        // SAFETY: the sizes and types were checked above.
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
+        return Ok(());
+    }
     match input {
         Numbers::F32(input) => {
             let rows = conv.window(input);

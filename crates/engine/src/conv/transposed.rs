@@ -5,12 +5,14 @@
 //! of the kernel, and no product with an inserted zero is ever computed.
 #![allow(unsafe_code)]
 
+use alloc::vec::Vec;
+
 use super::shape::{check_channels, check_positions};
 use super::window::Window;
 use crate::error::{Error, at_least, positive, size, span};
 use crate::numbers::Writable;
 use crate::product::{Place, Product};
-use crate::{Engine, Tail, Weights};
+use crate::{Engine, Gemm, Numbers, Tail, Weights};
 
 /// The shape of a transposed convolution from a feature map `[batch, in_h, in_w, in_c]` to
 /// `[batch, out_h, out_w, out_c]`: the gradient of the convolution of these kernel, stride, padding and dilation by its
@@ -50,20 +52,36 @@ impl ConvTranspose2d {
         let Some(last) = [self.in_h, self.in_w][axis].checked_sub(1) else { return 0 };
         let reach = self.kernel[axis].saturating_sub(1).saturating_mul(self.dilation[axis]);
         let full = last.saturating_mul(self.stride[axis]).saturating_add(reach).saturating_add(1);
-        full.saturating_add(self.output_padding[axis]).saturating_sub(self.padding[axis].iter().sum())
+        let [before, after] = self.padding[axis];
+        full.saturating_add(self.output_padding[axis]).saturating_sub(before.saturating_add(after))
     }
 
     /// The phases of an axis.
-    fn phases(&self, axis: usize) -> impl Iterator<Item = Phase> + use<> {
-        let (kernel, stride, dilation) = (self.kernel[axis], self.stride[axis].max(1), self.dilation[axis]);
-        let padding = self.padding[axis][0];
-        (0..stride).map(move |first| Phase::new(first, kernel, stride, dilation, padding))
+    fn axis(&self, axis: usize) -> Axis {
+        Axis::new(self.kernel[axis], self.stride[axis], self.dilation[axis], self.padding[axis][0])
     }
 
-    /// The phases of the output, height before width, in the order in which their weights are packed.
+    /// All phases of the output, height before width, including those that see no tap. Their count is the product of the
+    /// strides.
     pub(crate) fn phase_pairs(&self) -> impl Iterator<Item = [Phase; 2]> + use<> {
-        let conv = *self;
-        conv.phases(0).flat_map(move |phase_h| conv.phases(1).map(move |phase_w| [phase_h, phase_w]))
+        let [vertical, horizontal] = [self.axis(0), self.axis(1)];
+        let (rows, columns) = (vertical.stride, horizontal.stride);
+        (0..rows).flat_map(move |h| (0..columns).map(move |w| [vertical.phase(h), horizontal.phase(w)]))
+    }
+
+    /// The phases of each axis that see a tap, in order: no more than the kernel has taps.
+    pub(crate) fn phases_with_taps(&self) -> [Vec<Phase>; 2] {
+        [0, 1].map(|axis| self.axis(axis).with_taps())
+    }
+
+    /// Sums `len(taps)` over all phases that see a tap; `None` if the sum does not fit in `usize`.
+    pub(crate) fn sum_of_phases(&self, len: impl Fn(usize) -> Option<usize>) -> Option<usize> {
+        let [vertical, horizontal] = [self.axis(0).taps(), self.axis(1).taps()];
+        let pairs = vertical.into_iter().flat_map(|h| horizontal.map(|w| (h, w)));
+        pairs.filter(|(h, w)| h.0 > 0 && h.1 > 0 && w.0 > 0 && w.1 > 0).try_fold(0usize, |sum, (h, w)| {
+            let all = len(h.1.checked_mul(w.1)?)?.checked_mul(h.0)?.checked_mul(w.0)?;
+            sum.checked_add(all)
+        })
     }
 
     /// The rows of a phase.
@@ -131,30 +149,103 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// Sizes are those that [`ConvTranspose2d::check`] accepts, or at least positive.
-    fn new(first: usize, kernel: usize, stride: usize, dilation: usize, padding: usize) -> Self {
-        // An input position i reaches the output position o by tap k where i * stride + k * dilation = o + padding.
-        let target = first + padding;
-        let reaches = |tap: usize| tap * dilation % stride == target % stride;
-        // Tap by tap, the remainders repeat after at most `stride` taps.
-        let Some(first_tap) = (0..kernel.min(stride)).find(|&tap| reaches(tap)) else {
-            return Self { first, first_tap: 0, tap_step: 1, taps: 0, shift: 0, dilation: 0 };
-        };
-        let tap_step = (1..=stride).find(|step| (step * dilation).is_multiple_of(stride)).unwrap_or(stride);
-        Self {
-            first,
-            first_tap,
-            tap_step,
-            taps: (kernel - first_tap).div_ceil(tap_step),
-            shift: (target as isize - (first_tap * dilation) as isize) / stride as isize,
-            dilation: -((tap_step * dilation / stride) as isize),
-        }
-    }
-
-    /// How many of `out` positions are of this phase.
+    /// Number of `out` positions that belong to this phase.
     fn positions(&self, out: usize, stride: usize) -> usize {
         out.saturating_sub(self.first).div_ceil(stride)
     }
+}
+
+/// The phases along one axis, each of which is found without visiting the others.
+///
+/// An input position i reaches the output position o by tap k where `i * stride + k * dilation = o + padding`. So the taps
+/// of a phase are those with `k * dilation = first + padding` modulo the stride: one of each `stride / gcd(stride, dilation)`
+/// neighbours, or none.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    padding: usize,
+    /// Greatest common divisor of stride and dilation.
+    divisor: usize,
+    /// The inverse of `dilation / divisor` modulo [`step`](Self::step).
+    inverse: usize,
+}
+
+impl Axis {
+    fn new(kernel: usize, stride: usize, dilation: usize, padding: usize) -> Self {
+        let stride = stride.max(1);
+        let (divisor, inverse) = divisor_and_inverse(dilation, stride);
+        Self { kernel, stride, dilation, padding, divisor, inverse }
+    }
+
+    /// The distance of the taps of a phase.
+    fn step(&self) -> usize {
+        self.stride / self.divisor
+    }
+
+    /// The phase of the output position `first`, which is below the stride.
+    fn phase(&self, first: usize) -> Phase {
+        // Sizes are those that `ConvTranspose2d::check` accepts, or those of weights: sums of them fit.
+        let (target, step) = (first + self.padding, self.step());
+        let tap = product_below(target / self.divisor, self.inverse, step);
+        if !target.is_multiple_of(self.divisor) || tap >= self.kernel {
+            return Phase { first, first_tap: 0, tap_step: 1, taps: 0, shift: 0, dilation: 0 };
+        }
+        Phase {
+            first,
+            first_tap: tap,
+            tap_step: step,
+            taps: (self.kernel - tap).div_ceil(step),
+            shift: (target as isize - (tap * self.dilation) as isize) / self.stride as isize,
+            dilation: -((self.dilation / self.divisor) as isize),
+        }
+    }
+
+    /// True if there may be phases that see no tap.
+    fn has_empty(&self) -> bool {
+        self.kernel.min(self.step()) < self.stride
+    }
+
+    /// The phases that see a tap, in order.
+    fn with_taps(&self) -> Vec<Phase> {
+        // Each of the first taps begins the taps of one phase.
+        let firsts = (0..self.kernel.min(self.step())).map(|tap| {
+            let before = self.padding % self.stride;
+            (product_below(tap, self.dilation, self.stride) + self.stride - before) % self.stride
+        });
+        let mut firsts: Vec<_> = firsts.collect();
+        firsts.sort_unstable();
+        firsts.into_iter().map(|first| self.phase(first)).collect()
+    }
+
+    /// The two tap counts that occur, each with the number of phases that see that many taps: `(phases, taps)`.
+    fn taps(&self) -> [(usize, usize); 2] {
+        let step = self.step();
+        let (each, more) = (self.kernel / step, self.kernel % step);
+        [(more, each + 1), (step - more, each)]
+    }
+}
+
+/// `a * b` modulo `modulus`, which is not 0.
+fn product_below(a: usize, b: usize, modulus: usize) -> usize {
+    // Nearly always far below 2^64.
+    match (a % modulus).checked_mul(b % modulus) {
+        Some(product) => product % modulus,
+        None => ((a % modulus) as u128 * (b % modulus) as u128 % modulus as u128) as usize,
+    }
+}
+
+/// The greatest common divisor of `a` and `modulus`, which is not 0, and the factor `x` with `a * x` equal to it modulo
+/// `modulus`, by the extended Euclidean algorithm.
+fn divisor_and_inverse(a: usize, modulus: usize) -> (usize, usize) {
+    let (mut old, mut new) = ((a % modulus, 1i128), (modulus, 0i128));
+    while new.0 != 0 {
+        let quotient = old.0 / new.0;
+        (old, new) = (new, (old.0 - quotient * new.0, old.1 - quotient as i128 * new.1));
+    }
+    let (divisor, factor) = old;
+    (divisor, factor.rem_euclid((modulus / divisor) as i128) as usize)
 }
 
 /// Computes `out = tail(transposed convolution of input)` with weights packed by
@@ -175,27 +266,100 @@ pub fn conv_transpose2d<'w>(
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
     tail.check(pixels, conv.out_c)?;
-    for phase in conv.phase_pairs() {
-        let PhaseRows { window, place } = conv.rows_of(phase, input);
-        let columns = conv.out_c / conv.groups;
-        let len = crate::pack::matrix_f32_len(window.taps() * window.channels, columns).unwrap_or(0) * conv.groups;
-        let (own, rest) = packed.split_at(len);
+    if pixels == 0 || conv.out_c == 0 {
+        return Ok(());
+    }
+    let (out_h, out_w) = (conv.out_h(), conv.out_w());
+    let [vertical, horizontal] = [conv.axis(0), conv.axis(1)];
+    let [rows, columns] = [vertical.stride.min(out_h), horizontal.stride.min(out_w)];
+    if conv.in_c == 0 || vertical.has_empty() || horizontal.has_empty() {
+        // Fills all pixels with the epilogue of zeros, which is right for those that see no tap; phases with taps
+        // overwrite theirs.
+        let gemm = Gemm { m: pixels, n: conv.out_c, k: 0, a_stride: 0, c_stride: conv.out_stride };
+        // SAFETY: the sizes were checked above.
+        unsafe {
+            crate::gemm::run(
+                engine,
+                &gemm,
+                Numbers::F32(&[]),
+                Weights::F32(&[]),
+                Writable::floats(out.as_mut_ptr()),
+                tail,
+            );
+        }
+    }
+    if conv.in_c == 0 {
+        return Ok(());
+    }
+    let channels = conv.in_c / conv.groups;
+    let len =
+        |taps: usize| crate::pack::matrix_f32_len(taps * channels, conv.out_c / conv.groups).unwrap_or(0) * conv.groups;
+    for phase_h in (0..rows).map(|first| vertical.phase(first)).filter(|phase| phase.taps > 0) {
+        let all: usize = horizontal.taps().map(|(phases, taps)| phases * len(phase_h.taps * taps)).iter().sum();
+        let (mut of_line, rest) = packed.split_at(all);
         packed = rest;
-        let [_, lines, rows_per_line] = window.out_size;
-        let product = Product {
-            rows: &window,
-            lines: conv.batch * lines,
-            rows_per_line,
-            groups: conv.groups,
-            columns,
-            packed: own,
-            out: Writable::floats(out.as_mut_ptr()),
-            out_stride: conv.out_stride,
-            place,
-            steps: tail.steps(),
-        };
-        // SAFETY: the sizes were checked above, and the phase's positions are within the output.
-        unsafe { product.run(engine) };
+        for phase_w in (0..columns).map(|first| horizontal.phase(first)).filter(|phase| phase.taps > 0) {
+            let (own, rest) = of_line.split_at(len(phase_h.taps * phase_w.taps));
+            of_line = rest;
+            let PhaseRows { window, place } = conv.rows_of([phase_h, phase_w], input);
+            let [_, lines, rows_per_line] = window.out_size;
+            let product = Product {
+                rows: &window,
+                lines: conv.batch * lines,
+                rows_per_line,
+                groups: conv.groups,
+                columns: conv.out_c / conv.groups,
+                packed: own,
+                out: Writable::floats(out.as_mut_ptr()),
+                out_stride: conv.out_stride,
+                place,
+                steps: tail.steps(),
+            };
+            // SAFETY: the sizes were checked above, and the phase's positions are within the output.
+            unsafe { product.run(engine) };
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finds the taps that reach a phase by trying each.
+    fn taps(axis: &Axis, first: usize) -> Vec<usize> {
+        let target = (first + axis.padding) % axis.stride;
+        (0..axis.kernel).filter(|tap| tap * axis.dilation % axis.stride == target).collect()
+    }
+
+    #[test]
+    fn phases_have_the_taps_that_reach_them() {
+        let sizes = [1usize, 2, 3, 4, 5, 6, 7, 12];
+        for (kernel, stride) in sizes.into_iter().flat_map(|kernel| sizes.map(|stride| (kernel, stride))) {
+            for (dilation, padding) in (1..=13).flat_map(|dilation| (0..5).map(move |padding| (dilation, padding))) {
+                let axis = Axis::new(kernel, stride, dilation, padding);
+                let mut with_taps = Vec::new();
+                for first in 0..stride {
+                    let (phase, expected) = (axis.phase(first), taps(&axis, first));
+                    let got: Vec<_> = (0..phase.taps).map(|i| phase.first_tap + i * phase.tap_step).collect();
+                    assert_eq!(got, expected, "{axis:?}, phase {first}");
+                    if phase.taps > 0 {
+                        with_taps.push(phase);
+                    }
+                }
+                assert_eq!(axis.with_taps(), with_taps, "{axis:?}");
+                assert!(axis.has_empty() || with_taps.len() == stride, "{axis:?}");
+                let counted: usize = axis.taps().iter().map(|(phases, taps)| phases * taps).sum();
+                assert_eq!(counted, kernel, "{axis:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_phase_of_many_is_found_without_the_others() {
+        let stride = i32::MAX as usize;
+        let axis = Axis::new(3, stride, 7, 5);
+        assert_eq!(axis.with_taps().iter().map(|phase| phase.first).collect::<Vec<_>>(), [2, 9, stride - 5]);
+        assert_eq!(axis.phase(1 << 30).taps, 0);
+    }
 }

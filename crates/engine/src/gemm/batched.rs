@@ -45,10 +45,10 @@ impl Matmul {
             a_stride: k,
             b_stride: if b_is_transposed { k } else { n },
             c_stride: n,
-            a_batch: [0, m * k],
-            b_batch: [0, k * n],
-            c_batch: [0, m * n],
-            residual_batch: [0, m * n],
+            a_batch: [0, m.saturating_mul(k)],
+            b_batch: [0, k.saturating_mul(n)],
+            c_batch: [0, m.saturating_mul(n)],
+            residual_batch: [0, m.saturating_mul(n)],
         }
     }
 

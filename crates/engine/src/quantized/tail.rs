@@ -290,7 +290,8 @@ impl ByteSteps {
         }
         // SAFETY: the caller vouches for it.
         let zero = unsafe { *self.row_zeros.wrapping_add(row * self.row_step) };
-        s.times(offsets, -(zero as i32))
+        // A zero may be any number of a payload: what is beyond bytes gives some result.
+        s.times(offsets, (zero as i32).wrapping_neg())
     }
 
     /// The same for rows of the output that are counted from a pixel, and lie so many pixels apart.

@@ -3,13 +3,13 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::error::ErrorKind;
-
 use crate::scalar_type::ScalarType;
 
+use super::error::{Counted, List, Nonzero};
+use super::work::{Fixed, Work};
 use super::{
-    Affine, Buffer, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError, REGISTERS, Resize,
-    RoundRows, RowScales, Size, SizeOp, Step, Tensor,
+    Affine, Buffer, Convolution, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError,
+    PayloadFault, PayloadSite, REGISTERS, Resize, RoundRows, RowScales, Size, SizeOp, Step, Tensor,
 };
 
 type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -19,77 +19,97 @@ pub(super) fn check(program: &CpuProgram) -> Result {
     sizes(program)?;
     buffers(program)?;
     for (index, tensor) in program.tensors.iter().enumerate() {
-        check_tensor(program, tensor).map_err(|error| error.at("tensor", index))?;
+        check_tensor(program, tensor).map_err(|error| error.at(PayloadSite::Tensor(index)))?;
     }
     tensors_of_the_caller(program)?;
     let mut written = vec![false; program.buffers.len()];
     for (flag, buffer) in written.iter_mut().zip(&program.buffers) {
         *flag = !matches!(buffer, Buffer::Output(_) | Buffer::Arena { .. });
     }
-    below(program.names.len(), program.steps.len() + 1)?;
+    at_most(Counted::Names, program.names.len(), program.steps.len())?;
     for (index, step) in program.steps.iter().enumerate() {
-        check_step(program, step, &mut written).map_err(|error| error.at("step", index))?;
+        check_step(program, step, &mut written).map_err(|error| error.at(PayloadSite::Step(index)))?;
     }
     Ok(())
 }
 
-fn below(value: usize, limit: usize) -> Result {
-    if value < limit {
+/// Checks that a position is within a list.
+fn within(list: List, index: u32, len: usize) -> Result {
+    if (index as usize) < len {
         return Ok(());
     }
-    Err(PayloadError::new(ErrorKind::OutOfRange { value: value as u64, limit: limit as u64 }))
+    Err(PayloadError::new(PayloadFault::Index { list, index: index.into(), len: len as u64 }))
+}
+
+fn at_most(what: Counted, got: usize, limit: usize) -> Result {
+    if got <= limit {
+        return Ok(());
+    }
+    Err(PayloadError::new(PayloadFault::Count { what, got: got as u64, limit: limit as u64 }))
+}
+
+/// Checks that `size` elements of `bytes` bytes fit in this machine's address space.
+fn fits(size: u64, bytes: usize) -> Result {
+    let limit = isize::MAX as u64 / bytes as u64;
+    if size < limit { Ok(()) } else { Err(PayloadError::new(PayloadFault::TooLarge { size, limit })) }
 }
 
 fn sizes(program: &CpuProgram) -> Result {
     for (index, op) in program.sizes.iter().enumerate() {
         match *op {
             SizeOp::Fixed(_) => {}
-            SizeOp::Input { input, .. } => below(input as usize, program.inputs.len())?,
+            SizeOp::Input { input, .. } => {
+                within(List::Inputs, input, program.inputs.len())
+                    .map_err(|error| error.at(PayloadSite::Size(index)))?;
+            }
             SizeOp::Add(a, b)
             | SizeOp::Mul(a, b)
             | SizeOp::FloorDiv(a, b)
             | SizeOp::Mod(a, b)
             | SizeOp::Max(a, b)
-            | SizeOp::Min(a, b) => below(a.max(b) as usize, index)?,
+            | SizeOp::Min(a, b) => {
+                within(List::Sizes, a.max(b), index).map_err(|error| error.at(PayloadSite::Size(index)))?;
+            }
         }
     }
     let all = program.output_sizes.iter().flatten();
     all.into_iter().try_for_each(|size| check_size(program, *size))?;
-    below(program.output_sizes.len(), program.outputs.len() + 1)?;
-    below(program.outputs.len(), program.output_sizes.len() + 1)
+    program.output_sizes.iter().try_for_each(|sizes| at_most(Counted::Dimensions, sizes.len(), crate::MAX_RANK))?;
+    at_most(Counted::OutputSizes, program.output_sizes.len(), program.outputs.len())?;
+    at_most(Counted::OutputSizes, program.outputs.len(), program.output_sizes.len())
 }
 
 fn check_size(program: &CpuProgram, size: Size) -> Result {
     match size {
-        Size::Fixed(value) => below(usize::try_from(value).unwrap_or(usize::MAX), isize::MAX as usize),
-        Size::Computed(index) => below(index as usize, program.sizes.len()),
+        Size::Fixed(value) => fits(value, 1),
+        Size::Computed(index) => within(List::Sizes, index, program.sizes.len()),
     }
 }
 
 fn buffers(program: &CpuProgram) -> Result {
     for floats in [program.arena, program.scratch] {
-        below(usize::try_from(floats).unwrap_or(usize::MAX), isize::MAX as usize / 8)?;
+        fits(floats, 8)?;
     }
     for (index, buffer) in program.buffers.iter().enumerate() {
-        let within = |offset: u64, len: u64, limit: u64| match offset.checked_add(len) {
+        let inside = |offset: u64, len: u64, limit: u64| match offset.checked_add(len) {
             Some(end) if end <= limit => Ok(()),
-            end => Err(PayloadError::new(ErrorKind::OutOfRange { value: end.unwrap_or(u64::MAX), limit })),
+            end => Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len: limit })),
         };
         let result = match *buffer {
-            Buffer::Input(position) => below(position as usize, program.inputs.len()),
-            Buffer::Output(position) => below(position as usize, program.outputs.len()),
-            Buffer::Blob(blob) => below(blob as usize, program.blobs.len()),
-            Buffer::Arena { offset, len } => within(offset, len, program.arena),
-            Buffer::Small { offset, len } => within(offset, len, program.small.len() as u64),
+            Buffer::Input(position) => within(List::Inputs, position, program.inputs.len()),
+            Buffer::Output(position) => within(List::Outputs, position, program.outputs.len()),
+            Buffer::Blob(blob) => within(List::Blobs, blob, program.blobs.len()),
+            Buffer::Arena { offset, len } => inside(offset, len, program.arena),
+            Buffer::Small { offset, len } => inside(offset, len, program.small.len() as u64),
         };
-        result.map_err(|error| error.at("buffer", index))?;
+        result.map_err(|error| error.at(PayloadSite::Buffer(index)))?;
     }
     Ok(())
 }
 
 fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
-    below(tensor.buffer as usize, program.buffers.len())?;
-    below(tensor.dims.len(), crate::MAX_RANK + 1)?;
+    within(List::Buffers, tensor.buffer, program.buffers.len())?;
+    at_most(Counted::Dimensions, tensor.dims.len(), crate::MAX_RANK)?;
     check_size(program, tensor.offset)?;
     tensor.dims.iter().try_for_each(|size| check_size(program, *size))?;
     let fixed = |size: &Size| match size {
@@ -102,7 +122,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     let buffer = program.buffers.get(tensor.buffer as usize);
     let is_bytes = matches!(tensor.dtype, ScalarType::Byte) && matches!(buffer, Some(Buffer::Arena { .. }));
     if is_bytes != tensor.affine.is_some() {
-        return Err(PayloadError::new(ErrorKind::Conflict));
+        return Err(PayloadError::new(PayloadFault::Quantized { dtype: tensor.dtype }));
     }
     let len = match buffer {
         // So many floats have room for four times as many bytes.
@@ -118,8 +138,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         let count = dims.iter().try_fold(1u64, |count, size| count.checked_mul(*size));
         let end = count.and_then(|count| count.checked_add(offset));
         if end.is_none_or(|end| end > len) {
-            let kind = ErrorKind::OutOfRange { value: end.unwrap_or(u64::MAX), limit: len };
-            return Err(PayloadError::new(kind));
+            return Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len }));
         }
     }
     Ok(())
@@ -130,7 +149,7 @@ fn check_affine(affine: Affine) -> Result {
     let scale = affine.scale();
     let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
     if !is_scale(scale) || !is_scale(1.0 / scale) || affine.min > affine.max {
-        return Err(PayloadError::new(ErrorKind::Conflict));
+        return Err(PayloadError::new(PayloadFault::Affine));
     }
     Ok(())
 }
@@ -140,7 +159,8 @@ fn tensors_of_the_caller(program: &CpuProgram) -> Result {
     let sides = [(&program.inputs, true), (&program.outputs, false)];
     for (ids, is_input) in sides {
         for (position, id) in ids.iter().enumerate() {
-            below(*id as usize, program.tensors.len())?;
+            let site = if is_input { PayloadSite::Input(position) } else { PayloadSite::Output(position) };
+            within(List::Tensors, *id, program.tensors.len()).map_err(|error| error.at(site))?;
             let buffer =
                 program.tensors.get(*id as usize).and_then(|tensor| program.buffers.get(tensor.buffer as usize));
             let found = match buffer {
@@ -149,9 +169,7 @@ fn tensors_of_the_caller(program: &CpuProgram) -> Result {
                 _ => false,
             };
             if !found {
-                return Err(
-                    PayloadError::new(ErrorKind::Missing).at(if is_input { "input" } else { "output" }, position)
-                );
+                return Err(PayloadError::new(PayloadFault::Memory).at(site));
             }
         }
     }
@@ -161,10 +179,10 @@ fn tensors_of_the_caller(program: &CpuProgram) -> Result {
 fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result {
     let mut result = Ok(());
     let mut read = |id: u32| {
-        let checked = below(id as usize, program.tensors.len()).and_then(|()| {
+        let checked = within(List::Tensors, id, program.tensors.len()).and_then(|()| {
             let buffer = program.tensors.get(id as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
             let is_written = written.get(buffer).copied().unwrap_or(false);
-            if is_written { Ok(()) } else { Err(PayloadError::new(ErrorKind::Missing)) }
+            if is_written { Ok(()) } else { Err(PayloadError::new(PayloadFault::Unwritten { tensor: id })) }
         });
         if result.is_ok() {
             result = checked;
@@ -172,12 +190,12 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     };
     step.for_each_input(&mut read);
     result?;
-    let output = step.output() as usize;
-    below(output, program.tensors.len())?;
-    let buffer = program.tensors.get(output).map_or(usize::MAX, |tensor| tensor.buffer as usize);
+    let output = step.output();
+    within(List::Tensors, output, program.tensors.len())?;
+    let buffer = program.tensors.get(output as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
     match program.buffers.get(buffer) {
         Some(Buffer::Output(_) | Buffer::Arena { .. }) => {}
-        _ => return Err(PayloadError::new(ErrorKind::Conflict)),
+        _ => return Err(PayloadError::new(PayloadFault::Constant { tensor: output })),
     }
     if let Some(flag) = written.get_mut(buffer) {
         *flag = true;
@@ -193,49 +211,78 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     let is_bytes = |id: u32| program.tensors.get(id as usize).is_some_and(|tensor| tensor.affine.is_some());
     match step {
         Step::Softmax { x, y, log } if is_bytes(*x) != is_bytes(*y) || (*log && is_bytes(*x)) => {
-            Err(PayloadError::new(ErrorKind::Conflict))
+            return Err(PayloadError::new(PayloadFault::MixedTypes));
         }
         Step::Resize(Resize { x, y, .. }) if is_bytes(*x) != is_bytes(*y) => {
-            Err(PayloadError::new(ErrorKind::Conflict))
+            return Err(PayloadError::new(PayloadFault::MixedTypes));
         }
-        Step::Elementwise(step) => elementwise(step),
+        Step::Elementwise(step) => elementwise(step)?,
         Step::RowScales(RowScales { range, .. }) | Step::RoundRows(RoundRows { range, .. }) if range[0] >= range[1] => {
-            Err(PayloadError::new(ErrorKind::Conflict))
+            return Err(PayloadError::new(PayloadFault::Zero(Nonzero::Range)));
         }
-        Step::Convolution(step) => {
-            let rank = step.kernel.len();
-            let lens = [step.stride.len(), step.padding.len(), step.dilation.len()];
-            let added = step.output_padding.as_ref().map_or(rank, Vec::len);
-            if !(1..=3).contains(&rank) || lens != [rank; 3] || added != rank || step.groups == 0 {
-                return Err(PayloadError::new(ErrorKind::Missing));
-            }
-            let zeros = [&step.kernel, &step.stride, &step.dilation].into_iter().flatten().any(|size| *size == 0);
-            if zeros { Err(PayloadError::new(ErrorKind::OutOfRange { value: 0, limit: 1 })) } else { Ok(()) }
+        Step::Convolution(step) => convolution(step)?,
+        Step::Pooling(step) => {
+            nonzero(Nonzero::Kernel, &step.kernel)?;
+            nonzero(Nonzero::Stride, &step.stride)?;
+            nonzero(Nonzero::Dilation, &step.dilation)?;
         }
         Step::Copy(step) => {
             let rank = step.sizes.len();
-            below(rank, crate::MAX_RANK + 1)?;
-            if step.x_strides.len() != rank || step.y_strides.len() != rank {
-                return Err(PayloadError::new(ErrorKind::Missing));
-            }
+            at_most(Counted::Dimensions, rank, crate::MAX_RANK)?;
+            same_rank(rank, [step.x_strides.len(), step.y_strides.len()])?;
             let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
-            numbers.chain([&step.x_offset, &step.y_offset]).try_for_each(|size| check_size(program, *size))
+            numbers.chain([&step.x_offset, &step.y_offset]).try_for_each(|size| check_size(program, *size))?;
         }
         Step::Attention(step) => {
             let sizes = [step.batch, step.heads, step.groups, step.rows, step.keys, step.depth, step.value_depth];
             let mut all = sizes.into_iter().chain(step.strides.into_iter().flatten());
-            all.try_for_each(|size| check_size(program, size))
+            all.try_for_each(|size| check_size(program, size))?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    let sizes = Fixed(program);
+    if sizes.knows(step) { step.work(&sizes).check() } else { Ok(()) }
+}
+
+impl Work {
+    /// Checks that it is bounded.
+    fn check(self) -> Result {
+        if self.is_bounded() {
+            return Ok(());
+        }
+        let [operations, limit] = self.saturated();
+        Err(PayloadError::new(PayloadFault::Work { operations, limit }))
+    }
+}
+
+fn nonzero(what: Nonzero, sizes: &[u32]) -> Result {
+    if sizes.contains(&0) { Err(PayloadError::new(PayloadFault::Zero(what))) } else { Ok(()) }
+}
+
+fn same_rank<const N: usize>(expected: usize, lens: [usize; N]) -> Result {
+    match lens.into_iter().find(|len| *len != expected) {
+        Some(got) => Err(PayloadError::new(PayloadFault::Ranks { expected, got })),
+        None => Ok(()),
+    }
+}
+
+fn convolution(step: &Convolution) -> Result {
+    let rank = step.kernel.len();
+    at_most(Counted::KernelDimensions, rank, 3)?;
+    nonzero(Nonzero::Groups, &[step.groups])?;
+    let added = step.output_padding.as_ref().map_or(rank, Vec::len);
+    same_rank(rank.max(1), [rank, step.stride.len(), step.padding.len(), step.dilation.len(), added])?;
+    nonzero(Nonzero::Kernel, &step.kernel)?;
+    nonzero(Nonzero::Stride, &step.stride)?;
+    nonzero(Nonzero::Dilation, &step.dilation)
 }
 
 /// Registers are written before they are read.
 fn elementwise(step: &Elementwise) -> Result {
     let mut written = [false; REGISTERS as usize];
-    below(step.operands.len(), MAX_OPERANDS + 1)?;
+    at_most(Counted::Operands, step.operands.len(), MAX_OPERANDS)?;
     if step.instructions.is_empty() {
-        return Err(PayloadError::new(ErrorKind::Missing));
+        return Err(PayloadError::new(PayloadFault::NoInstructions));
     }
     for instruction in &step.instructions {
         let (to, reads): (u8, &[Operand]) = match instruction {
@@ -246,16 +293,16 @@ fn elementwise(step: &Elementwise) -> Result {
         for operand in reads {
             match *operand {
                 Operand::Register(register) => {
-                    below(register as usize, written.len())?;
+                    within(List::Registers, register.into(), written.len())?;
                     if !written.get(register as usize).copied().unwrap_or(false) {
-                        return Err(PayloadError::new(ErrorKind::Missing));
+                        return Err(PayloadError::new(PayloadFault::Register { register }));
                     }
                 }
-                Operand::Tensor(index) => below(index as usize, step.operands.len())?,
+                Operand::Tensor(index) => within(List::Operands, index.into(), step.operands.len())?,
                 Operand::Number(_) => {}
             }
         }
-        below(to as usize, written.len())?;
+        within(List::Registers, to.into(), written.len())?;
         if let Some(flag) = written.get_mut(to as usize) {
             *flag = true;
         }

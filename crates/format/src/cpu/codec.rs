@@ -8,8 +8,9 @@ use crate::scalar_type::ScalarType;
 
 use super::{
     Activation, Affine, Attention, Binary, Buffer, Choice, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold,
-    Gather, Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, Pooling, PoolingKind,
-    Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary, Winograd,
+    Gather, Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, PayloadFault, PayloadSite,
+    Pooling, PoolingKind, Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary,
+    Winograd,
 };
 
 const MAGIC: [u8; 4] = *b"RLC6";
@@ -37,7 +38,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn error(&self, kind: ErrorKind) -> PayloadError {
-        PayloadError::new(kind).at("byte", self.at)
+        PayloadError::new(PayloadFault::Bytes(kind)).at(PayloadSite::Byte(self.at))
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], PayloadError> {

@@ -14,18 +14,20 @@ mod check;
 mod codec;
 mod error;
 mod step;
+mod work;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::scalar_type::ScalarType;
 
-pub use error::PayloadError;
+pub use error::{Counted, List, Nonzero, PayloadError, PayloadFault, PayloadSite};
 pub use step::{
     Activation, Attention, Binary, Choice, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner, Instruction,
     Integers, Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Register, Resize, ResizeMode, RoundRows,
     RowScales, Step, Tail, Unary, Winograd,
 };
+pub use work::{Sizes, Work};
 
 /// The backend's id in programs.
 pub const CPU_BACKEND: &str = "RushlightCpu";
@@ -237,19 +239,19 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused() {
-        assert_eq!(fault(|program| program.tensors[2].buffer = 9).site, Some(("tensor", 2)));
-        assert_eq!(fault(|program| program.tensors[4].dims = vec![Size::Fixed(5)]).site, Some(("tensor", 4)));
+        assert_eq!(fault(|program| program.tensors[2].buffer = 9).site, PayloadSite::Tensor(2));
+        assert_eq!(fault(|program| program.tensors[4].dims = vec![Size::Fixed(5)]).site, PayloadSite::Tensor(4));
         assert_eq!(
             fault(|program| program.buffers[2] = Buffer::Arena { offset: 1, len: 32 }).site,
-            Some(("buffer", 2))
+            PayloadSite::Buffer(2)
         );
-        assert_eq!(fault(|program| program.inputs[0] = 2).site, Some(("input", 0)));
+        assert_eq!(fault(|program| program.inputs[0] = 2).site, PayloadSite::Input(0));
         // What no step has written, and what none may write.
-        assert_eq!(fault(|program| program.steps.swap(0, 1)).site, Some(("step", 0)));
+        assert_eq!(fault(|program| program.steps.swap(0, 1)).site, PayloadSite::Step(0));
         let write_input = |program: &mut CpuProgram| {
             program.steps[0] = Step::Softmax { x: 0, y: 0, log: false };
         };
-        assert_eq!(fault(write_input).site, Some(("step", 0)));
+        assert_eq!(fault(write_input).site, PayloadSite::Step(0));
         // Bytes of floats, and logarithms of bytes.
         let with_bytes = |index: usize, step: Step| {
             fault(move |program: &mut CpuProgram| {
@@ -260,12 +262,15 @@ mod tests {
         };
         let (mode, align_corners, scales) = (ResizeMode::Nearest, false, [None; 2]);
         let resize = Step::Resize(Resize { x: 0, y: 2, mode, align_corners, scales });
-        assert_eq!(with_bytes(0, resize).kind, crate::ErrorKind::Conflict);
-        assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).kind, crate::ErrorKind::Conflict);
-        assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).kind, crate::ErrorKind::Conflict);
+        assert_eq!(with_bytes(0, resize).fault, PayloadFault::MixedTypes);
+        assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).fault, PayloadFault::MixedTypes);
+        assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).fault, PayloadFault::MixedTypes);
         assert_eq!(
-            fault(|program| program.sizes[2] = SizeOp::Max(0, 2)).kind,
-            crate::ErrorKind::OutOfRange { value: 2, limit: 2 }
+            fault(|program| program.sizes[2] = SizeOp::Max(0, 2)),
+            PayloadError {
+                fault: PayloadFault::Index { list: List::Sizes, index: 2, len: 2 },
+                site: PayloadSite::Size(2)
+            }
         );
     }
 }

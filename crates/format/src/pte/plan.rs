@@ -3,6 +3,7 @@
 use crate::error::{ErrorKind, Feature};
 use crate::flatbuf::{Context, Field, Table, TableList, Vector};
 use crate::schema::*;
+use crate::shapes::{Damaged, Shapes};
 
 use super::instruction::Instruction;
 use super::program::Program;
@@ -27,6 +28,8 @@ pub struct Plan<'a> {
     buffer_devices: TableList,
     /// Position of the `ContainerMetadata` table, 0 if there is none.
     container: u32,
+    /// The blob of size rules, of all methods.
+    shapes: Option<&'a [u8]>,
 }
 
 /// The operator that a kernel call names, such as `aten::add` and `out`.
@@ -100,6 +103,18 @@ impl<'a> Plan<'a> {
     /// Indices of the values that the caller provides.
     pub fn inputs(&self) -> Vector<'a, u32> {
         self.inputs
+    }
+
+    /// Returns the rules about the sizes of the inputs, if the program has any beyond the bounds of its tensors.
+    ///
+    /// # Errors
+    /// The blob of rules is damaged.
+    pub fn input_shapes(&self) -> Result<Option<Shapes<'a>>, Damaged> {
+        self.shapes.map_or(Ok(None), |blob| Shapes::of(blob, self.name))
+    }
+
+    pub(super) fn with_shapes(self, shapes: Option<&'a [u8]>) -> Self {
+        Self { shapes, ..self }
     }
 
     /// Indices of the values that the method returns.
@@ -218,6 +233,7 @@ impl<'a> Plan<'a> {
             buffer_sizes: table.vector(PLAN_BUFFER_SIZES),
             buffer_devices: table.tables(PLAN_BUFFER_DEVICE),
             container: table.table(PLAN_CONTAINER).map_or(0, |container| container.position()),
+            shapes: None,
         }
     }
 

@@ -4,6 +4,7 @@ use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Context, Field, Table, TableList, Vector};
 use crate::schema::*;
 use crate::segments::Segments;
+use crate::shapes::SHAPES_KEY;
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
@@ -18,6 +19,8 @@ pub struct Program<'a> {
     plans: TableList,
     delegate_data: TableList,
     named_data: TableList,
+    /// The blob of [`SHAPES_KEY`].
+    shapes: Option<&'a [u8]>,
 }
 
 /// Where constants are kept.
@@ -46,7 +49,7 @@ impl<'a> Program<'a> {
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         let mut ctx = Context::new(file);
         match Self::decode(&mut ctx) {
-            Some(program) if program.check(&ctx) => Ok(program),
+            Some(program) if program.check(&ctx) => Ok(Self { shapes: program.named(SHAPES_KEY), ..program }),
             _ => Err(ctx.fault()),
         }
     }
@@ -69,6 +72,7 @@ impl<'a> Program<'a> {
             plans: root.tables(PROGRAM_EXECUTION_PLAN),
             delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA),
             named_data: root.tables(PROGRAM_NAMED_DATA),
+            shapes: None,
         };
         if let Some(table) = root.table(PROGRAM_CONSTANT_SEGMENT) {
             let pieces = program.subsegments(table);
@@ -113,7 +117,7 @@ impl<'a> Program<'a> {
 
     /// Method `index`, if there are so many.
     pub fn method(&self, index: usize) -> Option<Plan<'a>> {
-        self.plans.entry(self.buf(), index, Plan::decode)
+        self.plans.entry(self.buf(), index, Plan::decode).map(|plan| plan.with_shapes(self.shapes))
     }
 
     pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> + use<'a> {
@@ -226,7 +230,32 @@ impl<'a> Program<'a> {
             table.spend(16 + key.len());
         });
         ctx.each(self.plans, PROGRAM_EXECUTION_PLAN, |table| Plan::decode(table).check(table, self));
+        // Firmware comes with its program, and calls the first method of a name, as ExecuTorch does.
+        if !cfg!(target_os = "none") {
+            self.check_names(ctx);
+        }
         !ctx.has_fault()
+    }
+
+    /// Refuses two methods of one name: only the first could be called. No compiler writes such programs. Each comparison
+    /// is charged to the parser's budget, so that the work stays in proportion to the file.
+    fn check_names(&self, ctx: &Context<'a>) {
+        let name = |index| Some(ctx.entry(self.plans, index, PROGRAM_EXECUTION_PLAN)?.required_string(PLAN_NAME));
+        for index in 1..self.plans.len() {
+            let Some(table) = ctx.entry(self.plans, index, PROGRAM_EXECUTION_PLAN) else { return };
+            let own = table.required_string(PLAN_NAME);
+            for before in 0..index {
+                if ctx.has_fault() {
+                    return;
+                }
+                let Some(other) = name(before) else { return };
+                table.spend(if own.len() == other.len() { 1 + own.len() } else { 1 });
+                if own == other {
+                    table.report(PLAN_NAME, ErrorKind::Duplicate);
+                    ctx.at_index(index);
+                }
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use rushlight_runtime::OpGroup;
 
 pub mod distance;
 pub mod fft;
+pub mod grouped;
 pub(crate) mod product;
 pub mod products;
 mod transform;
@@ -13,6 +14,9 @@ pub const PORTABLE: &[OpGroup] = &[products::PORTABLE, distance::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] = &[];
+
+/// The groups of this folder with operators that Hugging Face's transformers defines.
+pub const TRANSFORMERS: &[OpGroup] = &[grouped::OPS];
 
 /// The groups of this folder that ExecuTorch has only in its optimized set.
 pub const OPTIMIZED: &[OpGroup] = &[products::OPTIMIZED, fft::OPS];

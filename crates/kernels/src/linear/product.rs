@@ -24,6 +24,11 @@ impl Layout {
         Self { offset: self.offset, row: self.col, col: self.row }
     }
 
+    /// The rows from row `i` on.
+    pub(crate) fn below(self, i: usize) -> Self {
+        Self { offset: self.at(i, 0), ..self }
+    }
+
     fn at(self, i: usize, j: usize) -> usize {
         self.offset + i * self.row + j * self.col
     }

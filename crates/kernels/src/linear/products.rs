@@ -183,14 +183,14 @@ fn matrices(a: Tensor<'_>, b: Tensor<'_>, arguments: [usize; 2]) -> Result<Shape
     Ok(Shape { m, k, n })
 }
 
-fn sizes<const N: usize>(tensor: Tensor<'_>, rank: &'static str, argument: usize) -> Result<[usize; N]> {
+pub(super) fn sizes<const N: usize>(tensor: Tensor<'_>, rank: &'static str, argument: usize) -> Result<[usize; N]> {
     tensor
         .sizes()
         .try_into()
         .map_err(|_| Error::from(Detail::Rank { expected: rank, got: tensor.rank() }).arg(argument))
 }
 
-fn same_dtype(tensor: &Tensor<'_>, others: &[(usize, ScalarType)]) -> Result<()> {
+pub(super) fn same_dtype(tensor: &Tensor<'_>, others: &[(usize, ScalarType)]) -> Result<()> {
     for &(argument, got) in others {
         if got != tensor.dtype() {
             return Err(Error::from(Detail::Dtype { expected: tensor.dtype().name(), got }).arg(argument));
@@ -200,13 +200,13 @@ fn same_dtype(tensor: &Tensor<'_>, others: &[(usize, ScalarType)]) -> Result<()>
 }
 
 /// The last two dimensions as a matrix; a missing dimension counts as stretched.
-fn layout(strides: &[usize], offset: usize) -> Layout {
+pub(super) fn layout(strides: &[usize], offset: usize) -> Layout {
     let mut last = strides.iter().rev().copied();
     let col = last.next().unwrap_or(0);
     Layout { offset, row: last.next().unwrap_or(0), col }
 }
 
-fn batched(strides: &[usize]) -> impl Fn(usize) -> Layout + use<> {
+pub(super) fn batched(strides: &[usize]) -> impl Fn(usize) -> Layout + use<> {
     let (first, matrix) = (strides.first().copied().unwrap_or(0), layout(strides, 0));
     move |i| Layout { offset: i * first, ..matrix }
 }

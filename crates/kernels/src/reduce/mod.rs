@@ -1,4 +1,5 @@
-//! Operators that reduce or scan dimensions: sums, extrema, arg-extrema, variance, cumulative sums, sorting.
+//! Operators that reduce or scan dimensions: sums, extrema, arg-extrema, variance, cumulative sums, sorting,
+//! histograms.
 
 use rushlight_runtime::OpGroup;
 
@@ -6,6 +7,7 @@ pub mod any;
 pub mod arg_extremum;
 pub mod cumsum;
 pub mod extremum;
+pub mod histc;
 pub mod sort;
 pub mod sum;
 pub mod var;
@@ -15,4 +17,4 @@ pub const PORTABLE: &[OpGroup] =
     &[any::OPS, arg_extremum::OPS, cumsum::OPS, extremum::OPS, sort::TOPK_OPS, sum::OPS, var::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
-pub const CORE_ATEN: &[OpGroup] = &[sort::SORT_OPS];
+pub const CORE_ATEN: &[OpGroup] = &[sort::SORT_OPS, histc::OPS];

@@ -6,7 +6,7 @@ mod work;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rushlight_compiler::back::cpu::{Cpu, Keys};
 use rushlight_compiler::emit::{EmitOptions, Emitted, MethodMap, emit};
@@ -20,6 +20,7 @@ use rushlight_format::pte::WriteOptions;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
+use crate::clock::Stopwatch;
 use crate::cpu::{self, default_threads};
 use crate::error::Error;
 use crate::source::{LoadMode, Shared};
@@ -72,8 +73,12 @@ pub(crate) struct Lowered {
     pub maps: Vec<MethodMap>,
     pub report: Report,
     pub cache: Option<CacheUse>,
-    /// Of lowering it, or of loading it from the cache.
-    pub time: Duration,
+    /// Duration of lowering, or of loading from the cache, if the system has a clock.
+    pub time: Option<Duration>,
+    /// Heap memory of the program and its weights, in bytes.
+    pub memory: usize,
+    /// Why a part that was compiled for another backend could not be translated, if one was just lowered.
+    pub refusal: Option<Error>,
 }
 
 /// The files of a program that may be lowered.
@@ -93,6 +98,8 @@ pub(crate) struct Setting<'a> {
     pub cache: Option<&'a Cache>,
     /// How a file of the cache is brought into memory.
     pub mode: LoadMode,
+    /// Maximum memory of a method, in bytes.
+    pub memory_limit: Option<usize>,
 }
 
 impl Lowered {
@@ -101,7 +108,7 @@ impl Lowered {
     /// # Errors
     /// Why the program is left as it is.
     pub fn of(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Self, Error> {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let translated = check(program, setting)?;
         let entry = setting.cache.map(|cache| entry(cache, source, setting));
         let mut ignored = None;
@@ -114,7 +121,10 @@ impl Lowered {
             match kept {
                 Ok(Some(Kept { program, maps, report })) => {
                     let cache = Some(CacheUse::Loaded { file: entry.file.clone() });
-                    return Ok(Self { program, weights: Arc::default(), maps, report, cache, time: started.elapsed() });
+                    let (weights, time) = (Arc::default(), started.elapsed());
+                    // It is a file, which does not count, as the program itself.
+                    let memory = 0;
+                    return Ok(Self { program, weights, maps, report, cache, time, memory, refusal: None });
                 }
                 Ok(None) => {}
                 Err(error) => ignored = Some(error),
@@ -133,7 +143,7 @@ impl Lowered {
         setting: Setting<'_>,
         ignored: Error,
     ) -> Result<Self, Error> {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let translated = check(program, setting)?;
         let entry = setting.cache.map(|cache| entry(cache, source, setting));
         Self::made(program, source, setting, translated, entry, Some(ignored), started)
@@ -146,8 +156,11 @@ impl Lowered {
         translated: bool,
         entry: Option<Result<Entry<'_>, Error>>,
         ignored: Option<Error>,
-        started: Instant,
+        started: Stopwatch,
     ) -> Result<Self, Error> {
+        // Weights are packed, or copied: what is made takes about as much as the files.
+        let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes().len());
+        check_memory(setting, files.fold(0, usize::saturating_add))?;
         let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
         let (plan_inputs, plan_outputs) = interface::planned(program);
         // Methods may share weights, which then are told apart by content.
@@ -169,6 +182,7 @@ impl Lowered {
         if setting.share_memory && methods > 1 && !model.states.is_empty() {
             return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
         }
+        let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
         let known = model.named_data.len();
         let report = advance(&mut model, &options, Stage::Final)?;
         if !translated && report.entries.iter().all(|entry| entry.taker() == PORTABLE) {
@@ -176,9 +190,13 @@ impl Lowered {
         }
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
+        let packed = weights.iter().fold(0usize, |total, (_, bytes)| total.saturating_add(bytes.len()));
+        check_memory(setting, packed)?;
         let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options.emit)?;
         let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
         let size = usize::try_from(image.size()).map_err(|_| left("the lowered program is too large"))?;
+        let memory = packed.saturating_add(size);
+        check_memory(setting, memory)?;
         let mut block = HeapBlock::new(size)?;
         let mut rest = block.bytes_mut();
         image
@@ -195,7 +213,16 @@ impl Lowered {
             Ok(file) => CacheUse::Written { file, ignored },
             Err(reason) => CacheUse::NotWritten { reason, ignored },
         });
-        Ok(Self { program: lowered, weights: cpu::weights(weights), maps, report, cache, time: started.elapsed() })
+        Ok(Self {
+            program: lowered,
+            weights: cpu::weights(weights),
+            maps,
+            report,
+            cache,
+            time: started.elapsed(),
+            memory,
+            refusal,
+        })
     }
 
     /// Whether it was loaded from a cache.
@@ -240,6 +267,16 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
     Ok(translated)
 }
 
+/// Fails if `needed` bytes are more than the memory limit of a method.
+fn check_memory(setting: Setting<'_>, needed: usize) -> Result<(), Error> {
+    match setting.memory_limit.filter(|&limit| needed > limit) {
+        Some(limit) => Err(left("the lowered program would take more memory than the limit")
+            .expected(format!("at most {limit} bytes"))
+            .got(format!("{needed} bytes"))),
+        None => Ok(()),
+    }
+}
+
 /// The place for a program in a cache.
 fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<Entry<'c>, Error> {
     let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes()).collect();
@@ -257,6 +294,19 @@ fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<
 /// Whether what was compiled for XNNPACK is lowered, because nobody else runs it.
 fn inlines_xnnpack(setting: Setting<'_>) -> bool {
     !registered(setting.backends, xnnpack::BACKEND)
+}
+
+/// True if a method has delegates that only run when they are translated.
+pub(crate) fn needs_translation(
+    program: &Program<'static>,
+    method: &str,
+    backends: &[Arc<dyn Backend + Send>],
+) -> bool {
+    let plan = program.parsed().method_named(method);
+    plan.is_some_and(|plan| {
+        let mut delegates = (0..plan.num_delegates()).filter_map(|index| plan.delegate(index));
+        delegates.any(|delegate| delegate.id == xnnpack::BACKEND && !registered(backends, delegate.id))
+    })
 }
 
 /// Whether the caller has a backend of that name, which runs what was compiled for it.

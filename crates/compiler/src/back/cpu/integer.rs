@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use rushlight_engine::MAX_QUANT_K;
 use rushlight_engine::pack::{self, IntegerMatrix};
+use rushlight_engine::{Conv2d, MAX_QUANT_K};
 use rushlight_format::ScalarType;
 use rushlight_format::cpu::Affine;
 
@@ -13,6 +13,7 @@ use crate::graph::{Constant, ConstantData, Def, Granularity, Graph, Model, NodeI
 use crate::quant::{self, QuantizedConstant};
 
 use super::call::Call;
+use super::constants;
 use super::dynamic;
 use super::error;
 use super::lower::affine_of;
@@ -46,22 +47,17 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
     let Def::Constant(weight) = graph.values[weight].def else { return None };
     let constant = &model.constants[weight];
     let (quantized, sizes) = (constant.quantized()?, constant.sizes().ok()?);
-    let fits = match (call.name(), sizes.as_slice()) {
-        ("aten::convolution", [inputs, _, taps @ ..]) if is_transposed => {
-            let phases =
-                call.sizes("stride", taps.len()).map(|stride| stride.iter().map(|step| *step as usize).product());
-            let groups = call.int("groups").and_then(|groups| usize::try_from(groups).ok());
-            let channels = inputs / groups.unwrap_or(1).max(1);
-            fits_window(channels, taps) && phases.is_some_and(|phases: usize| phases <= MAX_PHASES)
-        }
-        ("aten::convolution", [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
-            let dilation = call.sizes("dilation", taps.len()).and_then(|dilation| dilation.last().copied());
-            let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation.unwrap_or(u32::MAX) as usize);
-            fits_window(*channels, taps) && reach <= MAX_REACH
-        }
-        (_, [k, _]) => *k <= MAX_QUANT_K / 2,
-        _ => false,
+    let geometry = if call.name() == "aten::convolution" {
+        let taps = sizes.len().saturating_sub(2);
+        let list = |name: &str| Some(call.sizes(name, taps)?.into_iter().map(|size| size as usize).collect());
+        let groups = call.int("groups").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
+        let window = Window { stride: list("stride")?, dilation: list("dilation")?, groups, is_transposed };
+        Geometry { sizes: &sizes, window: Some(window) }
+    } else {
+        // A matrix is `[K, N]` here.
+        Geometry { sizes: &[sizes.get(1).copied()?, sizes.first().copied()?], window: None }
     };
+    let fits = geometry.has_kernel();
     let is_matrix = call.name() != "aten::convolution";
     // Windows see many rows: what lies outside has one zero.
     let has_rows = dynamic::rounded_rows(graph, input).is_some_and(|chosen| is_matrix || chosen.is_shared);
@@ -76,6 +72,83 @@ pub(super) fn integer_product(graph: &Graph, model: &Model, node: NodeId) -> Opt
         return Some(IntegerProduct::Rows);
     }
     bytes_of(graph, input).map(|_| IntegerProduct::Static)
+}
+
+/// Shape of the weights of a layer: `[N, K]`, or that of a convolution.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry<'a> {
+    pub sizes: &'a [usize],
+    /// `None` for a linear layer.
+    pub window: Option<Window>,
+}
+
+/// Parameters of a convolution's windows.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub stride: Vec<usize>,
+    pub dilation: Vec<usize>,
+    pub groups: usize,
+    pub is_transposed: bool,
+}
+
+impl Geometry<'_> {
+    /// True if an int8 kernel supports weights of this shape.
+    pub fn has_kernel(&self) -> bool {
+        match (&self.window, self.sizes) {
+            (Some(window), [inputs, _, taps @ ..]) if window.is_transposed => {
+                let phases = window.stride.iter().fold(1usize, |product, step| product.saturating_mul(*step));
+                fits_window(inputs / window.groups.max(1), taps) && phases <= MAX_PHASES
+            }
+            (Some(window), [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
+                let dilation = window.dilation.last().copied().unwrap_or(usize::MAX);
+                let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation);
+                fits_window(*channels, taps) && reach <= MAX_REACH
+            }
+            (None, [_, k]) => *k <= MAX_QUANT_K / 2,
+            _ => false,
+        }
+    }
+
+    /// Returns the bytes of the packed weights: as integers with two vectors of the outputs, and as floats.
+    pub fn packed_bytes(&self) -> (usize, usize) {
+        let (groups, inputs, outputs, taps) = match (&self.window, self.sizes) {
+            (Some(window), [inputs, of_group, taps @ ..]) if window.is_transposed => {
+                let groups = window.groups.max(1);
+                (groups, inputs / groups, groups.saturating_mul(*of_group), taps)
+            }
+            (Some(window), [outputs, of_group, taps @ ..]) => (window.groups.max(1), *of_group, *outputs, taps),
+            (_, [outputs, inputs, ..]) => (1, *inputs, *outputs, &[][..]),
+            _ => return (0, 0),
+        };
+        let product =
+            |factors: &[usize]| factors.iter().fold(1usize, |product, factor| product.saturating_mul(*factor));
+        let (count, vectors) = (product(taps), outputs.saturating_mul(8));
+        let is_transposed = self.window.as_ref().is_some_and(|window| window.is_transposed);
+        if groups > 1 && inputs == 1 && outputs == groups && !is_transposed {
+            // Depthwise: rows of the kernel are packed four together; a kernel of one dimension has one row.
+            let (height, width) = match taps {
+                [height, width] => (*height, *width),
+                _ => (1, count),
+            };
+            let integers = product(&[height.next_multiple_of(4), width, outputs.next_multiple_of(pack::PANEL)]);
+            return (integers.saturating_add(vectors), product(&[4, count, outputs]));
+        }
+        if let (Some(window), false) = (&self.window, is_transposed) {
+            let line = |list: &[usize]| match *list {
+                [height, width] => [height, width],
+                [width] => [1, width],
+                _ => [1, 1],
+            };
+            let image = [1, 1, 1, inputs.saturating_mul(groups)];
+            let conv = Conv2d { groups, dilation: line(&window.dilation), ..Conv2d::new(image, outputs, line(taps)) };
+            let packed = pack::conv2d_i8_len(&conv).zip(constants::convolution_len(self.sizes, groups));
+            return packed
+                .map_or((0, 0), |(integers, floats)| (integers.saturating_add(vectors), floats.saturating_mul(4)));
+        }
+        let columns = product(&[groups, (outputs / groups).next_multiple_of(pack::PANEL), count]);
+        let integers = columns.saturating_mul(inputs.next_multiple_of(4)).saturating_add(vectors);
+        (integers, product(&[4, columns, inputs]))
+    }
 }
 
 /// Whether the driver takes windows over so many channels.
@@ -202,6 +275,7 @@ impl WeightsAlone {
         let parameters: Vec<(f32, i8)> = (0..groups * n).map(parameter).collect::<Option<_>>()?;
         let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
         let matrix = IntegerMatrix { k, n, is_four_bits, has_zeros, group };
+        pack::integers_len(&matrix)?;
         let mut integers = Integers::of(constant).ok()?;
         if is_turned {
             integers.strides.reverse();

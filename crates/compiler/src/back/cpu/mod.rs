@@ -1,4 +1,4 @@
-//! The CPU back end: turns the parts of a graph that it takes into a [`CpuProgram`](rushlight_format::cpu::CpuProgram),
+//! The CPU back end: turns the parts of a graph that it takes into a [`CpuProgram`],
 //! which `rushlight-cpu` runs.
 //!
 //! Activations are fused into the products before them, chains of elementwise operators into one step. Pictures are kept
@@ -10,7 +10,7 @@ mod call;
 mod constants;
 mod dynamic;
 mod fuse;
-mod integer;
+pub(crate) mod integer;
 mod lower;
 mod offer;
 mod plan;
@@ -36,7 +36,7 @@ use spell::SpellOut;
 use wide::RoundToWideIntegers;
 
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::CPU_BACKEND;
+use rushlight_format::cpu::{CPU_BACKEND, CpuProgram};
 
 /// The ahead-of-time half of the CPU back end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,7 +142,12 @@ impl Backend for Cpu {
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let (program, named_data) = lower::lower(part, threads, self)?;
-        Ok(Payload { data: program.to_bytes().into(), compile_specs: Vec::new(), named_data })
+        let data = program.to_bytes();
+        // A payload that is run at once is checked when it is loaded.
+        if self.keys == Keys::Content {
+            CpuProgram::parse(&data).map_err(|problem| error(format!("the payload is not one: {problem}")))?;
+        }
+        Ok(Payload { data: data.into(), compile_specs: Vec::new(), named_data })
     }
 }
 

@@ -71,14 +71,13 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
         shape.is_ok_and(|shape| shape.get(1).is_some_and(Expr::is_static))
     };
     let divides = || call.arg("divisor_override").is_none() || call.int("divisor_override").is_some_and(|by| by > 0);
-    let one = |param: &str| call.number(param).is_none_or(|number| number == 1.0);
     let fits = match name {
         "aten::convolution" => {
             let transposed = call.flag("transposed");
             let fits = (3..=4).contains(&rank("input")) || (rank("input") == 5 && !transposed);
             fits && constant("weight") && constant("bias") && channels("input")
         }
-        "aten::addmm" => constant("mat2") && constant("self") && rank("self") == 1 && one("alpha") && one("beta"),
+        "aten::addmm" => has_constant_bias(&call),
         "aten::mm" | "aten::bmm" => true,
         "aten::_softmax" | "aten::_log_softmax" => {
             rank("self") > 0 && call.int("dim").and_then(|index| wrap_dim(index, rank("self"))).is_some()
@@ -117,12 +116,25 @@ pub(super) fn reason_to_leave(graph: &Graph, node: NodeId) -> Option<String> {
     if fits {
         return None;
     }
-    Some(match name {
-        "aten::convolution" | "aten::addmm" | "aten::embedding" => {
-            format!("`{name}` in this form (such as with weights that are computed)")
-        }
-        name => format!("`{name}` in this form"),
+    let computed = ["weight", "bias"].into_iter().find(|param| !constant(param));
+    Some(match (name, computed) {
+        ("aten::convolution" | "aten::embedding", Some(param)) => format!("`{name}` with a {param} that is computed"),
+        ("aten::convolution", None) => format!("`{name}` of {} dimensions in this form", rank("input")),
+        (name, _) => format!("`{name}` in this form"),
     })
+}
+
+/// True if an `addmm` is a GEMM with constant weights and a constant bias, neither of them scaled.
+pub(super) fn has_constant_bias(call: &Call<'_>) -> bool {
+    has_bias(call, |weights| call.is_constant(weights))
+}
+
+/// As [`has_constant_bias`], for weights that `is_known` says are constant.
+pub(super) fn has_bias(call: &Call<'_>, is_known: impl Fn(ValueId) -> bool) -> bool {
+    let is_constant = call.optional("self").is_some_and(|value| call.is_constant(value));
+    let is_vector = call.value("self").and_then(|value| call.shape(value)).is_ok_and(|shape| shape.len() == 1);
+    let one = |param: &str| call.arg(param).is_none() || call.number(param) == Some(1.0);
+    call.optional("mat2").is_some_and(is_known) && is_constant && is_vector && one("alpha") && one("beta")
 }
 
 /// The same of a node that quantizes or dequantizes.

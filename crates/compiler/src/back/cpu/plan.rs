@@ -35,6 +35,8 @@ pub(super) struct Plan<'a> {
     tensors: HashMap<cpu::Tensor, TensorId>,
     /// The blobs, in the order in which buffers count them.
     weights: Vec<Weights<'a>>,
+    /// Buffers of small constants by their bits, so that equal ones are stored once.
+    small: HashMap<Vec<u32>, usize>,
     computed: HashMap<Expr, u32>,
     bound: HashMap<SymbolId, u32>,
 }
@@ -73,6 +75,7 @@ impl<'a> Plan<'a> {
             buffers: Vec::new(),
             inputs: Vec::new(),
             tensors: HashMap::new(),
+            small: HashMap::new(),
             weights: Vec::new(),
             computed: HashMap::new(),
             bound: HashMap::new(),
@@ -186,9 +189,15 @@ impl<'a> Plan<'a> {
         if floats.len() > SMALL {
             return self.blob(name, Content::Ready(constants::bytes(floats)));
         }
+        let bits: Vec<u32> = floats.iter().map(|float| float.to_bits()).collect();
+        if let Some(known) = self.small.get(&bits) {
+            return *known;
+        }
         let offset = self.program.small.len() as u64;
         self.program.small.extend_from_slice(floats);
-        self.constant_buffer(cpu::Buffer::Small { offset, len: floats.len() as u64 })
+        let buffer = self.constant_buffer(cpu::Buffer::Small { offset, len: floats.len() as u64 });
+        self.small.insert(bits, buffer);
+        buffer
     }
 
     /// A constant of one dimension.
@@ -276,7 +285,11 @@ impl<'a> Plan<'a> {
         self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, dtype)
     }
 
+    /// Adds a constant as a blob of its own; an empty one needs no blob.
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
+        if content.is_empty() {
+            return self.constant_buffer(cpu::Buffer::Small { offset: 0, len: 0 });
+        }
         self.weights.push(Weights { name: name.to_owned(), content });
         self.constant_buffer(cpu::Buffer::Blob(self.weights.len() as u32 - 1))
     }

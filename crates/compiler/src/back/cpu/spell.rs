@@ -1,14 +1,16 @@
-//! What the engine has no step of, in terms of what it has: normalisations, and embeddings of packed integers.
+//! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, and embeddings
+//! of packed integers.
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Expr, Model, NodeId, ValueId};
+use crate::graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
 
 use super::call::Call;
-use super::tables;
+use super::{held_as_float, offer, tables};
 
-/// Writes group norms as layer norms of reshaped values, batch norms as a factor and a summand for each channel, and embeddings
-/// of packed integers as plain ones. What of it is constant is folded afterwards.
+/// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without
+/// a constant bias to a GEMM and an addition, and embeddings of packed integers to plain ones. A later pass folds the
+/// constants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpellOut;
 
@@ -22,6 +24,7 @@ impl Pass for SpellOut {
             let spelled = match builder.graph.nodes[node].op.name() {
                 "aten::native_group_norm" => group_norm(builder, node)?,
                 "aten::_native_batch_norm_legit_no_training" => batch_norm(builder, node)?,
+                "aten::addmm" => matrix_sum(builder, node)?,
                 _ => tables::rows(builder, node)?,
             };
             let Some(value) = spelled else { return Ok(Action::Keep) };
@@ -93,6 +96,54 @@ fn batch_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     let (scale, shift) = (per_channel(builder, scale, rank)?, per_channel(builder, shift, rank)?);
     let scaled = builder.one("aten::mul.Tensor", vec![input.into(), scale.into()])?;
     builder.one("aten::add.Tensor", vec![scaled.into(), shift.into()]).map(Some)
+}
+
+/// Lowers `beta * self + alpha * (mat1 @ mat2)`, unless `self` is the bias of a GEMM. Steps of recurrent layers add a matrix.
+fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let (summand, a, b) = (call.value("self")?, call.value("mat1")?, call.value("mat2")?);
+    if offer::has_bias(&call, |weights| is_known(&call, weights))
+        || !held_as_float(call.graph.tensor(call.result()?)?.dtype)
+    {
+        return Ok(None);
+    }
+    let factor = |name: &str| if call.arg(name).is_none() { Some(1.0) } else { call.number(name) };
+    let (Some(beta), Some(alpha)) = (factor("beta"), factor("alpha")) else { return Ok(None) };
+    let mut scaled = |value: ValueId, by: f64| match by {
+        1.0 => Ok(value),
+        by => builder.one("aten::mul.Scalar", vec![value.into(), by.into()]),
+    };
+    // As in PyTorch, `beta = 0` ignores `self`, even NaN.
+    let summand = if beta == 0.0 { None } else { Some(scaled(summand, beta)?) };
+    let mut sum = builder.one("aten::mm", vec![a.into(), b.into()])?;
+    if alpha != 1.0 {
+        sum = builder.one("aten::mul.Scalar", vec![sum.into(), alpha.into()])?;
+    }
+    if let Some(summand) = summand {
+        sum = builder.one("aten::add.Tensor", vec![sum.into(), summand.into()])?;
+    }
+    Ok(Some(sum))
+}
+
+/// True if constant folding makes a value a constant: quantized weights are dequantized and transposed until then.
+fn is_known(call: &Call<'_>, value: ValueId) -> bool {
+    let mut value = value;
+    // Weights are transposed, reshaped and dequantized, each once or twice.
+    for _ in 0..8 {
+        let node = match call.graph.values[value].def {
+            Def::Constant(_) => return true,
+            Def::Result(node, 0) => &call.graph.nodes[node],
+            _ => return false,
+        };
+        let name = node.op.name();
+        let moves = matches!(name, "aten::permute_copy" | "aten::view_copy" | "aten::clone");
+        if !moves && !name.starts_with("quantized_decomposed::dequantize_") && name != "torchao::dequantize_affine" {
+            return false;
+        }
+        let Some(next) = node.args.first().and_then(Arg::as_value) else { return false };
+        value = next;
+    }
+    false
 }
 
 /// A vector `[C]` as `[C, 1, ...]`, to go with the channels of a tensor of that rank.

@@ -59,7 +59,9 @@ impl View {
     /// How many elements there are from the first to the last, with what lies between.
     pub fn span(&self) -> Expr {
         let reach = |(size, stride): (&Expr, &Expr)| size.sub(1).mul(stride.clone());
-        self.shape.iter().zip(&self.strides).map(reach).fold(Expr::Int(1), |sum, reach| sum.add(reach))
+        let span = self.shape.iter().zip(&self.strides).map(reach).fold(Expr::Int(1), |sum, reach| sum.add(reach));
+        // 0 if a dynamic size is 0.
+        if self.shape.iter().all(Expr::is_static) { span } else { span.mul(Expr::product(&self.shape).at_most(1)) }
     }
 
     /// The same elements with the dimensions in another order, as `aten::permute` does.

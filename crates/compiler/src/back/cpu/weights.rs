@@ -28,6 +28,15 @@ pub(super) enum Content<'a> {
     Packed(usize, Precision, Pack<'a>),
 }
 
+impl Content<'_> {
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Ready(bytes) => bytes.is_empty(),
+            Self::Packed(len, ..) => *len == 0,
+        }
+    }
+}
+
 /// Writes packed weights.
 pub(super) type Pack<'a> = Box<dyn FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a>;
 
@@ -48,6 +57,11 @@ impl Weights<'_> {
             Content::Ready(bytes) => bytes,
             Content::Packed(len, precision, pack) => packed(&self.name, len, precision, pack)?,
         };
+        if !data.len().is_multiple_of(size_of::<f32>()) {
+            return Err(error(format!("the weights `{}` are no whole floats", self.name))
+                .expected("a multiple of 4 bytes")
+                .got(format!("{} bytes", data.len())));
+        }
         let identity = match keys {
             Keys::Content => format!("{:016x}", content_hash(&data)),
             Keys::Place => format!("{:x}+{:x}", data.as_ptr().addr(), data.len()),

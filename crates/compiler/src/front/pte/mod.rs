@@ -229,7 +229,7 @@ impl Sources<'_> {
         let payload = self.program.delegate_data(spec.data)?;
         let payload = part(self.file, payload).unwrap_or_else(|| payload.to_vec().into());
         let compile_specs = spec.compile_specs().map(|spec| (spec.key.to_owned(), spec.value.to_vec())).collect();
-        Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None })
+        Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None, nodes: Vec::new() })
     }
 
     /// Data that a delegate keeps under a name, which stays where it lies in its file.

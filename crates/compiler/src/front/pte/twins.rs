@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::graph::{Kind, Schema, Schemas};
+use crate::once::once;
 
 /// The functional operator whose results an out variant writes.
 pub(super) fn functional_form(out_variant: &str) -> Option<&'static str> {
     static TABLE: OnceLock<HashMap<String, String>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
+    let table = once(&TABLE, || {
         let mut table: HashMap<String, String> = HashMap::new();
         for schema in Schemas::table().flatten() {
             // An in-place operator may name the same out variant as its functional twin.

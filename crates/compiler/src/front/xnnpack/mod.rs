@@ -59,13 +59,21 @@ pub(super) trait Site {
     }
 }
 
-/// Adds the nodes of a payload, and gives what it writes: positions of arguments with their values, whose dimensions are
-/// in the order of the payload.
+/// The values that a payload writes. Their dimensions are in the order of the payload.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Positions of arguments with their values.
+    pub outputs: Vec<(u32, ValueId)>,
+    /// Tensors that nodes write, that no node reads and that are not outputs.
+    pub unread: Vec<ValueId>,
+}
+
+/// Adds the nodes of a payload, and returns the values that it writes.
 ///
 /// # Errors
 /// `Input` for a damaged payload, `InvalidProgram` for one that contradicts itself or its inputs, and `Unsupported` for
 /// quantized tensors and what else has no translation, with the node. Some nodes may have been added then.
-pub(super) fn inline(site: &mut dyn Site, payload: &Bytes) -> Result<Vec<(u32, ValueId)>, Error> {
+pub(super) fn inline(site: &mut dyn Site, payload: &Bytes) -> Result<Written, Error> {
     let damaged = |error| Error::new(ErrorKind::Input, format!("the payload of {BACKEND} cannot be read: {error}"));
     let parsed = Payload::parse(payload).map_err(damaged)?;
     let mut values = Values::new(payload, parsed, site)?;
@@ -74,5 +82,5 @@ pub(super) fn inline(site: &mut dyn Site, payload: &Bytes) -> Result<Vec<(u32, V
         site.begin(&name);
         Nodes { site, values: &mut values }.add(&node).map_err(|error| error.at(name))?;
     }
-    values.outputs()
+    Ok(Written { outputs: values.outputs()?, unread: values.unread() })
 }

@@ -80,6 +80,9 @@ impl Nodes<'_, '_> {
         while pairs.ends_with(&[0, 0]) {
             pairs.truncate(pairs.len() - 2);
         }
+        if pairs.is_empty() {
+            return Ok(input);
+        }
         self.site.one("aten::constant_pad_nd", vec![input.into(), Arg::from(pairs.as_slice()), value.into()])
     }
 }

@@ -1,6 +1,6 @@
 //! The tensors of a payload.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, Value};
@@ -20,6 +20,10 @@ pub(super) struct Values<'a> {
     known: HashMap<u32, ValueId>,
     /// Of quantized tensors: their integers.
     integers: HashMap<u32, ValueId>,
+    /// Tensors that nodes have read.
+    read: HashSet<u32>,
+    /// Tensors that nodes have written.
+    written: Vec<u32>,
 }
 
 /// How the integers of a tensor that nodes compute stand for numbers.
@@ -47,7 +51,7 @@ impl<'a> Values<'a> {
                 return Err(Error::invalid(format!("two tensors of the delegate have the number {}", tensor.id)));
             }
         }
-        Ok(Self { payload, parsed, tensors, known, integers })
+        Ok(Self { payload, parsed, tensors, known, integers, read: HashSet::new(), written: Vec::new() })
     }
 
     /// The dtype of a tensor's numbers.
@@ -105,6 +109,7 @@ impl<'a> Values<'a> {
     /// The numbers of a tensor, which is a constant, an input, or what a node has given.
     pub fn read(&mut self, id: u32, site: &mut dyn Site) -> Result<ValueId, Error> {
         let dtype = self.dtype(id)?;
+        self.read.insert(id);
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
         }
@@ -257,7 +262,15 @@ impl<'a> Values<'a> {
         if self.known.insert(id, value).is_some() {
             return Err(Error::invalid(format!("tensor {id} of the delegate is written twice")));
         }
+        self.written.push(id);
         Ok(())
+    }
+
+    /// Returns the tensors that nodes write, that no node reads and that are not outputs.
+    pub fn unread(&self) -> Vec<ValueId> {
+        let is_output = |id: &u32| self.tensors.get(id).is_some_and(|tensor| tensor.output.is_some());
+        let unread = self.written.iter().filter(|id| !self.read.contains(id) && !is_output(id));
+        unread.filter_map(|id| self.known.get(id).copied()).collect()
     }
 
     /// What the delegate writes, with the positions of the arguments.

@@ -141,7 +141,7 @@ impl<'t> Parser<'t> {
         let payload = self.bytes()?;
         self.cursor.expect("specs")?;
         let compile_specs = self.list("[", "]", |parser| Ok((parser.cursor.quoted()?, parser.hex()?)))?;
-        self.model.delegates.push(Delegate { backend, payload, compile_specs, refusal: None });
+        self.model.delegates.push(Delegate { backend, payload, compile_specs, refusal: None, nodes: Vec::new() });
         Ok(())
     }
 

@@ -310,6 +310,7 @@ impl Draw {
             payload: payload.clone().into(),
             compile_specs,
             refusal: None,
+            nodes: Vec::new(),
         });
         model.named_data.push((self.name(), payload.into()));
         let literals =

@@ -216,7 +216,7 @@ impl<'a> Entry<'a> {
         let folder = &self.cache.folder;
         folder::create(folder)?;
         folder::check(folder)?;
-        let mut files = Files::default();
+        let mut files = Files::replacing();
         files.write_by(&self.file, |file| {
             let mut summed = Summed { to: file, sum: Checksum::new() };
             write_image(&image, &mut summed)?;

@@ -146,10 +146,18 @@ impl Lowering<'_> {
         Ok(y)
     }
 
-    /// A value of four dimensions whose last one is the innermost, its elements next to each other.
+    /// A value of four dimensions whose last one is the innermost, its elements next to each other, and whose rows do not
+    /// overlap: what a payload does is bounded by the elements of its tensors.
     fn heads(&mut self, value: ValueId) -> Result<View, Error> {
         let view = self.floats(value)?;
-        if view.strides.last().is_some_and(|stride| stride.is(1)) {
+        let overlap = match (view.shape.as_slice(), view.strides.as_slice()) {
+            ([_, _, rows, _], _) if rows.is(1) => false,
+            ([.., width], [_, _, stride, _]) => {
+                stride.is(0) || stride.as_int().zip(width.as_int()).is_some_and(|(stride, width)| stride < width)
+            }
+            _ => true,
+        };
+        if !overlap && view.strides.last().is_some_and(|stride| stride.is(1)) {
             return Ok(view);
         }
         self.dense(value)

@@ -5,6 +5,7 @@
 
 mod args;
 mod control;
+mod guards;
 mod nodes;
 mod origin;
 mod pytree;
@@ -12,6 +13,8 @@ mod sizes;
 mod tensors;
 
 use std::collections::{HashMap, HashSet};
+
+use rushlight_format::shapes::{self, SHAPES_KEY};
 
 use crate::error::Error;
 use crate::graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
@@ -46,11 +49,21 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     if options.share_state {
         parsed.iter().for_each(|(_, program, _)| shared.extend(tensors::written_buffers(program)));
     }
+    let mut rules = Vec::new();
     for (method, program, source) in &parsed {
         let site = |error: Error| error.at(format!("method `{method}`"));
         let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
         quant::check(&graph, &model.constants).map_err(site)?;
+        rules.push((*method, guards::rules(&graph, &program.range_constraints, &program.guards_code)));
         model.add_method(method, graph);
+    }
+    if rules.iter().any(|(_, rules)| !rules.is_empty()) {
+        let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
+        let blob = blob.map_err(|method| {
+            Error::unsupported("the method's name or the rules about its sizes are too long")
+                .at(format!("method `{method}`"))
+        })?;
+        model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
     }
     Ok(model)
 }
@@ -77,6 +90,7 @@ fn import_method(
         graph: Graph::new(),
         origins: HashMap::new(),
         is_channels_last: false,
+        repeated: 0,
     };
     importer.run()?;
     let Importer { mut graph, sizes, .. } = importer;
@@ -110,6 +124,8 @@ struct Importer<'m, 'p, 'a> {
     origins: HashMap<(String, Option<String>), crate::graph::OriginId>,
     /// Whether an input is in channels-last order; outputs then keep that order.
     is_channels_last: bool,
+    /// Bytes of weights beyond what the archive holds.
+    repeated: usize,
 }
 
 impl<'a> Importer<'_, '_, 'a> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use crate::graph::{Expr, Symbol, SymbolId, Symbols};
+use crate::graph::{Expr, MAX_SIZE, Symbol, SymbolId, Symbols};
 
 use super::super::expr::SymExpr;
 use super::super::schema::{RangeConstraint, Text};
@@ -92,9 +92,11 @@ impl Sizes {
             SymExpr::Float(_) | SymExpr::Rational(..) | SymExpr::Constant(_) => None,
             SymExpr::Call { function, args } => {
                 let args = args.iter().map(|arg| self.convert(arg)).collect::<Option<Vec<_>>>()?;
+                // Powers and products of sums grow faster than the text.
+                let small = |expr: Expr| (expr.size() <= MAX_SIZE).then_some(expr);
                 let fold = |f: fn(&Expr, Expr) -> Expr| {
                     let (first, rest) = args.split_first()?;
-                    Some(rest.iter().fold(first.clone(), |so_far, arg| f(&so_far, arg.clone())))
+                    rest.iter().try_fold(first.clone(), |so_far, arg| small(f(&so_far, arg.clone())))
                 };
                 match function.as_str() {
                     "Add" => fold(Expr::add),
@@ -106,13 +108,38 @@ impl Sizes {
                     "Mod" | "PythonMod" => fold(Expr::modulo),
                     "Pow" | "PowByNatural" => match args.as_slice() {
                         [base, Expr::Int(power @ 0..=8)] => {
-                            Some((0..*power).fold(Expr::Int(1), |product, _| product.mul(base.clone())))
+                            (0..*power).try_fold(Expr::Int(1), |product, _| small(product.mul(base.clone())))
                         }
                         _ => None,
                     },
                     _ => None,
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(name: &str) -> String {
+        format!("Symbol('{name}', positive=True, integer=True)")
+    }
+
+    #[test]
+    fn expressions_that_outgrow_their_text_are_not_understood() {
+        let mut sizes = Sizes::new(&IndexMap::new());
+        let power = |times: usize| (0..times).fold(symbol("s0"), |base, _| format!("Pow({base}, Integer(8))"));
+        assert!(sizes.parse(&power(2)).is_some());
+        assert!(sizes.parse(&power(12)).is_none());
+        for function in ["Add", "Mul", "Max"] {
+            let of = |count: usize| {
+                let symbols: Vec<String> = (0..count).map(|at| symbol(&format!("s{at}"))).collect();
+                format!("{function}({})", symbols.join(", "))
+            };
+            assert!(sizes.parse(&of(20)).is_some(), "{function}");
+            assert!(sizes.parse(&of(20_000)).is_none(), "{function}");
         }
     }
 }

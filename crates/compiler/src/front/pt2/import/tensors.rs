@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::graph::{Arg, Constant, ConstantData, Expr, Param, Schema, Schemas, State, StateId, TensorType};
+use crate::ops::MAX_RANK;
 
 use super::super::pickle;
 use super::super::schema::{
@@ -11,6 +12,9 @@ use super::super::schema::{
 };
 use super::super::{ExportedProgram, StorageData, StoredTensor, Weight};
 use super::{Binding, Importer, unknown_name};
+
+/// Bytes that an archive's weights may take beyond what the archive holds.
+const MAX_REPEATED: usize = 1 << 30;
 
 impl<'a> Importer<'_, '_, 'a> {
     /// The type of a tensor of the outermost graph. `keep_order` keeps an order that is not row-major.
@@ -39,6 +43,11 @@ impl<'a> Importer<'_, '_, 'a> {
                 .got(format!("code {}", meta.dtype.0))
         };
         let dtype = meta.dtype.scalar_type().ok_or_else(unknown)?;
+        if meta.sizes.len() > MAX_RANK {
+            return Err(Error::invalid(format!("`{name}` has too many dimensions"))
+                .expected(format!("at most {MAX_RANK}"))
+                .got(meta.sizes.len().to_string()));
+        }
         let shape = meta.sizes.iter().map(|size| self.size(size, name)).collect::<Result<Vec<_>, _>>()?;
         let mut ty = TensorType::new(dtype, shape);
         if keep_order && let Some(order) = channels_last(meta) {
@@ -76,6 +85,7 @@ impl<'a> Importer<'_, '_, 'a> {
         let Weight::Tensor(tensor) = weight else {
             return Err(Error::unsupported(format!("buffer `{path}` is written to, and is no plain tensor")));
         };
+        self.count_repeated(path, &tensor)?;
         let Constant { name, ty, data } = constant(path, tensor);
         let name = if self.options.share_state { name } else { format!("{}{name}", self.state_prefix()) };
         let known =
@@ -108,22 +118,40 @@ impl<'a> Importer<'_, '_, 'a> {
     /// A parameter, buffer or constant that does not change.
     fn weight(&mut self, path: &str, weight: Weight) -> Result<Binding, Error> {
         match weight {
-            Weight::Tensor(tensor) => Ok(self.stored(path, tensor)),
+            Weight::Tensor(tensor) => self.stored(path, tensor),
             Weight::Subclass(subclass) => Ok(Binding::Subclass(subclass)),
             Weight::Object(object) => Err(Error::unsupported(format!("`{path}` is no tensor"))
                 .got(format!("an object of class {}", object.class))),
         }
     }
 
-    pub(super) fn stored(&mut self, path: &str, tensor: StoredTensor) -> Binding {
+    pub(super) fn stored(&mut self, path: &str, tensor: StoredTensor) -> Result<Binding, Error> {
+        self.count_repeated(path, &tensor)?;
         let id = self.model.constants.push(constant(path, tensor));
-        Binding::Arg(Arg::Value(self.graph.constant(id, &self.model.constants)))
+        Ok(Binding::Arg(Arg::Value(self.graph.constant(id, &self.model.constants))))
+    }
+
+    /// Refuses weights that take much more room than the archive has bytes for: strides of 0 repeat elements, and fake
+    /// tensors have none.
+    fn count_repeated(&mut self, path: &str, tensor: &StoredTensor) -> Result<(), Error> {
+        let held = match &tensor.storage.data {
+            StorageData::Zeros => 0,
+            StorageData::Bytes(bytes) => bytes.len(),
+        };
+        self.repeated = self.repeated.saturating_add(tensor.nbytes().saturating_sub(held));
+        if self.repeated <= MAX_REPEATED {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("`{path}` is larger than what the archive holds of it"))
+            .expected(format!("at most {MAX_REPEATED} bytes, of all weights together, that are not in the archive"))
+            .got(format!("{} bytes of a storage of {held}", tensor.nbytes()))
+            .help("export the model with its weights, not in `FakeTensorMode`, and expand tensors in `forward`"))
     }
 
     /// What a subclass holds under a name.
     pub(super) fn inner_tensor(&mut self, subclass: &pickle::Subclass, attribute: &str) -> Result<Binding, Error> {
         match subclass.attribute(attribute) {
-            Some(pickle::Value::Tensor(tensor)) => Ok(self.stored(attribute, (**tensor).clone())),
+            Some(pickle::Value::Tensor(tensor)) => self.stored(attribute, (**tensor).clone()),
             Some(pickle::Value::Subclass(inner)) => Ok(Binding::Subclass((**inner).clone())),
             _ => Err(Error::unsupported(format!("`{}` has no tensor `{attribute}`", subclass.class)).help(
                 "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",

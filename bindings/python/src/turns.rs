@@ -1,0 +1,178 @@
+//! Models that threads use in turns.
+//!
+//! The thread whose turn it is takes the model out and puts it back. Nothing is locked meanwhile, so that a function in Python,
+//! another thread or the child of a fork never meets a lock that nobody will release. The mutexes here are only locked by
+//! threads that are attached to the interpreter, none of which calls Python or detaches before it unlocks: such a mutex is
+//! never held when a process forks, and no thread waits for it while it holds the GIL.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use rushlight::engine::fork_generation;
+
+/// How long a thread waits for its turn before it looks for signals, such as that of Ctrl-C.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// A model, and whose turn it is.
+pub struct Turns<T> {
+    state: Mutex<State<T>>,
+    /// The thread that has the model, or 0.
+    user: Arc<AtomicU64>,
+}
+
+struct State<T> {
+    /// `None` while a thread has it, and after one lost it.
+    model: Option<Box<T>>,
+    /// The generation of the process that took it last.
+    generation: usize,
+    /// Threads that wait, the first to be woken first.
+    waiting: VecDeque<Thread>,
+}
+
+/// A thread that waits, and the user of the model that it waits for.
+static WAITING: Mutex<Vec<(u64, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The number of this thread, which no other thread of the process has; 0 before it is asked for.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+fn this_thread() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let known = NUMBER.get();
+    if known != 0 {
+        return known;
+    }
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    NUMBER.set(number);
+    number
+}
+
+impl<T: Send> Turns<T> {
+    pub fn new(model: T) -> Self {
+        let state = State { model: Some(Box::new(model)), generation: fork_generation(), waiting: VecDeque::new() };
+        Self { state: Mutex::new(state), user: Arc::default() }
+    }
+
+    /// Uses the model when it is this thread's turn, detached from the interpreter: whoever has the model may wait for that,
+    /// in an operator or a delegate in Python.
+    ///
+    /// # Errors
+    /// Where waiting would never end: for a model that this thread has itself, or whose user waits for one that this thread
+    /// has; for one that a thread had when the process forked; and for one that was lost in a panic.
+    pub fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
+        let mut turn = Turn { turns: self, model: Some(self.take(py)?) };
+        let model = turn.model.as_deref_mut();
+        let result = py.detach(|| model.map(act));
+        result.ok_or_else(lost)
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<Box<T>> {
+        let me = this_thread();
+        let mut is_queued = false;
+        loop {
+            {
+                let mut state = locked(&self.state);
+                if let Some(model) = state.model.take() {
+                    self.user.store(me, Ordering::Relaxed);
+                    state.generation = fork_generation();
+                    if is_queued {
+                        state.leave();
+                    }
+                    return Ok(model);
+                }
+                if let Err(error) = self.check(&state, me) {
+                    if is_queued {
+                        state.leave();
+                    }
+                    return Err(error);
+                }
+                if !is_queued {
+                    state.waiting.push_back(thread::current());
+                    is_queued = true;
+                }
+            }
+            locked(&WAITING).push((me, self.user.clone()));
+            py.detach(|| thread::park_timeout(SIGNALS));
+            locked(&WAITING).retain(|(thread, _)| *thread != me);
+            if let Err(interrupt) = py.check_signals() {
+                locked(&self.state).leave();
+                return Err(interrupt);
+            }
+        }
+    }
+
+    /// Fails if waiting would never end: the model is lost, or its user waits for this thread.
+    fn check(&self, state: &State<T>, me: u64) -> PyResult<()> {
+        let user = self.user.load(Ordering::Relaxed);
+        if user == 0 {
+            return Err(lost());
+        }
+        if state.generation != fork_generation() {
+            let text = "the model was in use by another thread when this process was forked, and is lost here: load it again \
+                        in the child, or fork while no thread uses it";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        let waiting = locked(&WAITING);
+        let mut thread = user;
+        // A chain of threads, each of which waits for what the next has, that comes back here.
+        for _ in 0..=waiting.len() {
+            if thread == me {
+                let text = "the model is in use while it calls a Python function, and that function, or one that waits for \
+                            it, calls the model: give the function a model of its own";
+                return Err(PyRuntimeError::new_err(text));
+            }
+            match waiting.iter().find(|(number, _)| *number == thread) {
+                Some((_, user)) => thread = user.load(Ordering::Relaxed),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T> State<T> {
+    /// Takes this thread out of those that wait.
+    fn leave(&mut self) {
+        let me = thread::current().id();
+        self.waiting.retain(|thread| thread.id() != me);
+    }
+}
+
+/// The turn of a thread; it ends when this is dropped.
+struct Turn<'a, T> {
+    turns: &'a Turns<T>,
+    model: Option<Box<T>>,
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        let mut state = locked(&self.turns.state);
+        // A model that a panic left half done is not used again.
+        let lost = if thread::panicking() { self.model.take() } else { None };
+        state.model = self.model.take();
+        self.turns.user.store(0, Ordering::Relaxed);
+        let wakes_all = state.model.is_none();
+        for thread in state.waiting.iter().take(if wakes_all { usize::MAX } else { 1 }) {
+            thread.unpark();
+        }
+        drop(state);
+        // Its end may run Python code.
+        drop(lost);
+    }
+}
+
+fn lost() -> PyErr {
+    PyRuntimeError::new_err("an earlier call failed in the middle; load the model again")
+}
+
+/// Locks a mutex that is only held for a moment, by threads that are attached to the interpreter.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

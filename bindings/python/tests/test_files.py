@@ -1,0 +1,94 @@
+"""Files: what is written where, and what is given for another. Needs neither torch nor numpy."""
+
+import array
+import os
+import pathlib
+import shutil
+import stat
+import threading
+
+import pytest
+
+import rushlight
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DIGITS = ROOT / "examples" / "cortex-m"
+CORPUS = ROOT / "tests" / "corpus" / "1.5.1"
+X = memoryview(array.array("f", [0] * 12)).cast("B").cast("f", (2, 6))
+
+
+@pytest.fixture
+def model(tmp_path):
+    return shutil.copy(DIGITS / "digits.pt2", tmp_path / "digits.pt2")
+
+
+def test_a_program_is_not_saved_over_its_model(model, tmp_path):
+    before = model.read_bytes()
+    program = rushlight.compile(model)
+    (tmp_path / "link").symlink_to(model)
+    os.link(model, tmp_path / "second")
+    for path in (model, tmp_path / "link", tmp_path / "second"):
+        with pytest.raises(rushlight.Error, match="would replace an input"):
+            program.save(path)
+    with pytest.raises(rushlight.Error, match="would replace an input"):
+        rushlight.compile(model, external_weights="digits.pt2").save(tmp_path / "other.pte")
+    assert model.read_bytes() == before and not (tmp_path / "other.pte").exists()
+
+
+def test_links_modes_and_pipes_stay(model, tmp_path):
+    program = rushlight.compile(model)
+    target, link, pipe = tmp_path / "target.pte", tmp_path / "link.pte", tmp_path / "pipe"
+    target.write_bytes(b"before")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    program.save(link)
+    assert link.is_symlink() and target.read_bytes() == program.buffer
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    program.save(pipe)
+    assert pipe.is_fifo()
+    reader.join(60)
+    assert read == [program.buffer]
+
+
+def test_methods_have_names_of_their_own(model):
+    with pytest.raises(rushlight.Error, match="two methods are called `forward`"):
+        rushlight.compile(model, constant_methods={"forward": 3})
+    with pytest.raises(rushlight.Error, match="without a name"):
+        rushlight.compile({"": model})
+
+
+def test_files_are_called_what_they_are(model, tmp_path):
+    for source in (model, model.read_bytes()):
+        with pytest.raises(rushlight.Error, match="(?s)an exported program.*compile it first.*rushlight.compile") as caught:
+            rushlight.load(source)
+        assert caught.value.code_name == "InvalidProgram"
+    with pytest.raises(rushlight.Error, match="a compiled program"):
+        rushlight.compile(DIGITS / "digits.pte")
+    with pytest.raises(rushlight.Error, match="(?s)a data file.*data="):
+        rushlight.load(CORPUS / "external.ptd")
+    short = tmp_path / "short.pte"
+    short.write_bytes((DIGITS / "digits.pte").read_bytes()[:-100])
+    with pytest.raises(rushlight.Error, match="truncated") as caught:
+        rushlight.load(short)
+    assert (caught.value.expected, caught.value.got) == ("at least 12328 bytes", "12228 bytes")
+
+
+def test_missing_data_is_named(tmp_path):
+    program = shutil.copy(CORPUS / "external.pte", tmp_path / "model.pte")
+    with pytest.raises(rushlight.Error, match="(?s)a data file.*model.ptd"):
+        rushlight.load(program)(X)
+    shutil.copy(CORPUS / "external.ptd", tmp_path / "weights.ptd")
+    with pytest.raises(rushlight.Error, match="(?s)weights.ptd.*data="):
+        rushlight.load(program)(X)
+    rushlight.load(program, data=tmp_path / "weights.ptd")(X)
+
+
+def test_parting_says_what_was_seen(model):
+    comparison = rushlight.compare(model, rushlight.compile(model, backend="cpu", precision="bf16"))
+    assert sum(row.unseen for row in comparison.rows) <= comparison.only_in_reference
+    assert "the numbers part after the inputs and not after" in repr(comparison)
+    assert comparison.parting(tolerance=10) is None

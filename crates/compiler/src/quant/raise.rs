@@ -1,0 +1,52 @@
+//! Linear layers that an exporter has decomposed.
+
+use rushlight_format::ScalarType;
+
+use crate::error::Error;
+use crate::graph::{Action, Arg, Builder, Constant, Model, NodeId, ValueId};
+use crate::passes::{EliminateDeadCode, Pass};
+
+/// Raises `addmm` and `mm` with constant weights, to which `run_decompositions()` lowers linear layers, to `aten::linear`. The
+/// weights are a transposed view of the same bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RaiseLinear;
+
+impl Pass for RaiseLinear {
+    fn name(&self) -> &'static str {
+        "raise-linear"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let changed = model.rewrite(|builder, node| {
+            let Some((input, weight, bias)) = layer(builder, node) else { return Ok(Action::Keep) };
+            let weight = builder.constant(weight);
+            let bias = bias.map_or(Arg::None, Arg::Value);
+            Ok(Action::Replace(vec![builder.one("aten::linear", vec![input.into(), weight.into(), bias])?]))
+        })?;
+        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+    }
+}
+
+/// Matches a linear layer of `f32`: returns its input, weights `[N, K]` and bias.
+fn layer(builder: &Builder<'_>, node: NodeId) -> Option<(ValueId, Constant, Option<ValueId>)> {
+    let node = builder.graph.nodes.get(node)?;
+    let value = |name: &str| node.arg(name).and_then(Arg::as_value);
+    let is_one = |name: &str| match node.arg(name) {
+        None | Some(Arg::None) => true,
+        Some(Arg::Int(size)) => size.is(1),
+        Some(Arg::Float(factor)) => *factor == 1.0,
+        _ => false,
+    };
+    let constant = |value: ValueId| builder.graph.constant_of(value).and_then(|id| builder.constants.get(id));
+    let (input, bias) = match node.op.name() {
+        "aten::addmm" if is_one("alpha") && is_one("beta") => (value("mat1")?, Some(value("self")?)),
+        "aten::mm" => (value("self")?, None),
+        _ => return None,
+    };
+    let weight = constant(value("mat2")?).filter(|weight| weight.ty.dtype == ScalarType::Float)?;
+    let has_bias = bias.is_none_or(|bias| constant(bias).is_some_and(|bias| bias.ty.rank() == 1));
+    // A product with constants on the left is no layer.
+    let is_layer = has_bias && constant(input).is_none();
+    is_layer.then_some(())?;
+    Some((input, weight.permuted(&[1, 0])?, bias))
+}

@@ -1,0 +1,123 @@
+//! PNG and JPEG images as tensors. The files are untrusted: the memory of an image is bounded before it is decoded.
+
+use std::fmt;
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageReader, Limits};
+use rushlight::{ScalarType, Tensor, TensorInfo};
+
+/// Maximum bytes of a decoded image: 89 megapixels of 8-bit RGB.
+const MAX_DECODED: u64 = 256 << 20;
+
+/// Maximum width and height of an image, in pixels.
+const MAX_SIDE: u32 = 1 << 16;
+
+/// Maximum pixels of a resized image, and of the one between its two passes; each takes up to 16 bytes.
+const MAX_RESIZED: u64 = 1 << 25;
+
+/// How the values of images are scaled after the division by 255.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Normalize {
+    /// They stay in 0..1.
+    #[default]
+    None,
+    /// Mean and standard deviation of ImageNet, as torchvision's classifiers expect.
+    Imagenet,
+}
+
+/// torchvision's mean and standard deviation of the three channels.
+const IMAGENET: [(f32, f32); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)];
+
+/// Why an image cannot be an input.
+#[derive(Debug)]
+pub enum ImageError {
+    /// The file is damaged, of another format, or larger than an image may be.
+    Decode(image::ImageError),
+    /// The input is not that of an image; describes the input.
+    NotAnImage(String),
+    /// Resizing takes more pixels than are allowed.
+    TooLarge {
+        pixels: u64,
+    },
+    Tensor(rushlight::Error),
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::NotAnImage(info) => {
+                write!(
+                    f,
+                    "an image cannot be the input {info}; expected f32 with 1 or 3 channels, then height and width"
+                )
+            }
+            Self::TooLarge { pixels } => write!(
+                f,
+                "resizing the image to the input takes {pixels} pixels; expected at most {MAX_RESIZED}, resize it before"
+            ),
+            Self::Tensor(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+/// Decodes an image into a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size.
+///
+/// # Errors
+/// If the file is no image of at most 256 MiB when decoded, or if the input is not that of an image.
+pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, ImageError> {
+    let unfit = || ImageError::NotAnImage(info.to_string());
+    let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
+    else {
+        return Err(unfit());
+    };
+    if !matches!(channels, 1 | 3) || info.dtype != ScalarType::Float || height == 0 || width == 0 {
+        return Err(unfit());
+    }
+    let image = decode(file).map_err(ImageError::Decode)?;
+    let image = resized(image, width, height)?;
+    let interleaved = if channels == 1 { luminance(&image) } else { image.into_rgb32f().into_raw() };
+    let mut planar = Vec::with_capacity(interleaved.len());
+    for channel in 0..channels {
+        let (mean, deviation) = match normalize {
+            Normalize::Imagenet => IMAGENET[channel.min(2)],
+            Normalize::None => (0.0, 1.0),
+        };
+        planar.extend(interleaved.iter().skip(channel).step_by(channels).map(|v| (v - mean) / deviation));
+    }
+    let shape: Vec<usize> = match info.sizes[..] {
+        [_, c, h, w] => vec![1, c, h, w],
+        _ => info.sizes.clone(),
+    };
+    Tensor::of(&shape, &planar).map_err(ImageError::Tensor)
+}
+
+fn decode(file: &[u8]) -> Result<DynamicImage, image::ImageError> {
+    let mut reader = ImageReader::new(Cursor::new(file)).with_guessed_format()?;
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_DECODED);
+    reader.limits(limits);
+    reader.decode()
+}
+
+fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicImage, ImageError> {
+    let between = (image.width() as u64).saturating_mul(height as u64);
+    let pixels = between.max((width as u64).saturating_mul(height as u64));
+    let sides = u32::try_from(width).ok().zip(u32::try_from(height).ok());
+    let Some((width, height)) = sides.filter(|_| pixels <= MAX_RESIZED) else {
+        return Err(ImageError::TooLarge { pixels });
+    };
+    if (image.width(), image.height()) == (width, height) {
+        return Ok(image);
+    }
+    Ok(image.resize_exact(width, height, image::imageops::FilterType::Triangle))
+}
+
+/// Luminance in 0..1.
+fn luminance(image: &DynamicImage) -> Vec<f32> {
+    image.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+}
