@@ -1,9 +1,9 @@
 //! A bundled program that parses can be read to its last value, and its program tried.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use rushlight_format::bundled::{BundledProgram, BundledValue};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_format::Program;
+use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 fuzz_target!(|file: &[u8]| {
     let Ok(bundled) = BundledProgram::parse(file) else { return };
@@ -17,4 +17,8 @@ fuzz_target!(|file: &[u8]| {
         }
     }
     let _ = Program::parse(bundled.program());
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::words(data, size, max_size, seed)
 });

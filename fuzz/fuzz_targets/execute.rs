@@ -2,12 +2,16 @@
 //! memory beyond the limit.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, StableBytes};
-use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+use rushlight::{Method, Program, Registry, kernels};
+use rushlight_testing::zeros::Zeros;
 
 /// What one method may take, in bytes.
 const LIMIT: usize = 1 << 20;
+
+/// Inputs of more bytes are not given.
+const INPUT: u64 = 1 << 16;
 
 /// Instructions that are run of a method.
 const STEPS: u32 = 2_000;
@@ -21,21 +25,8 @@ fuzz_target!(|data: &[u8]| {
         let memory = Memory::heap().with_limit(LIMIT);
         let Ok(mut method) = Method::load(&program, plan.name(), memory, &options) else { continue };
         let meta = rushlight::MethodMeta::of(&plan);
-        let tensors: Vec<_> = meta
-            .inputs
-            .iter()
-            .map(|info| {
-                let info = info.as_tensor().filter(|info| info.nbytes < 1 << 16)?;
-                Some((info.dtype, info.sizes.clone(), vec![0u8; info.nbytes as usize]))
-            })
-            .collect();
-        let inputs: Vec<Input<'_>> = tensors
-            .iter()
-            .map(|tensor| match tensor {
-                Some((dtype, sizes, bytes)) => TensorView::new(*dtype, sizes, bytes).map_or(Input::None, Input::Tensor),
-                None => Input::None,
-            })
-            .collect();
+        let zeros = Zeros::of(&meta, INPUT);
+        let inputs = zeros.inputs();
         let Ok(mut execution) = method.start(&inputs, &mut []) else { continue };
         // A loop may go on for the runtime's own limit of ten million instructions, which is no hang, but too long here.
         for _ in 0..STEPS {
@@ -44,4 +35,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::program(data, size, max_size, seed)
 });

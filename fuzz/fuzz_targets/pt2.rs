@@ -1,7 +1,7 @@
 //! An archive of an exported program that parses can be read to its last field.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::Bytes;
 use rushlight_compiler::front::pt2::expr::SymExpr;
 use rushlight_compiler::front::pt2::schema::SymInt;
@@ -40,4 +40,8 @@ fuzz_target!(|file: &[u8]| {
         read_weights(model.constants());
         let _ = model.sample_inputs();
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::archive(data, size, max_size, seed)
 });

@@ -1,7 +1,7 @@
 //! External data that parses can be read to its last field, written again, and is then the same.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_format::FlatTensor;
 use rushlight_format::ptd::FlatTensorModel;
 
@@ -13,4 +13,8 @@ fuzz_target!(|file: &[u8]| {
         let again = FlatTensor::parse(&written).expect("written data can be parsed");
         assert_eq!(FlatTensorModel::from_flat_tensor(&again), model);
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::words(data, size, max_size, seed)
 });

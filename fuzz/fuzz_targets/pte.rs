@@ -1,7 +1,7 @@
 //! A program that parses can be read to its last field, written again, and is then the same.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_format::Program;
 use rushlight_format::pte::ProgramModel;
 
@@ -23,4 +23,8 @@ fuzz_target!(|file: &[u8]| {
         }
         assert_eq!(again.constants.len(), model.constants.len());
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::program(data, size, max_size, seed)
 });

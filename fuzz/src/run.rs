@@ -1,0 +1,64 @@
+//! Takes programs through what follows reading them, under limits.
+
+use rushlight::{Lower, Module, ModuleBuilder};
+use rushlight_compiler::back::cpu::Cpu;
+use rushlight_compiler::graph::Model;
+use rushlight_compiler::{CompileOptions, compile};
+use rushlight_testing::zeros::Zeros;
+
+/// Memory limit of a method with its delegates, in bytes.
+pub const MEMORY: usize = 1 << 18;
+
+/// Inputs larger than this are not given.
+const INPUT: u64 = 1 << 16;
+
+/// Compiles a model for the reference operators and for the CPU back end. What comes out is loaded, and executed.
+pub fn compile_and_run(model: &Model) {
+    for cpu in [false, true] {
+        let mut options = CompileOptions::default();
+        if cpu {
+            options.backends.push(Box::new(Cpu { threads: std::num::NonZeroUsize::new(1), ..Cpu::default() }));
+        }
+        match compile(model.clone(), &options) {
+            Ok(compiled) => {
+                // Constants that a view repeats take their full size in the file.
+                let size = compiled.program.write(&Default::default()).map(|image| image.size());
+                if let Ok(size) = size
+                    && size <= 1 << 22
+                    && let Ok(file) = compiled.program.to_bytes()
+                {
+                    load_and_run(&file, limited());
+                }
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// A module of one thread and little memory.
+pub fn limited() -> ModuleBuilder {
+    Module::builder().lower(Lower::Off).memory_limit(MEMORY).threads(1)
+}
+
+/// Loads all methods of a program and executes each once, with zeros.
+pub fn load_and_run(file: &[u8], builder: ModuleBuilder) {
+    match builder.load_bytes(file) {
+        Ok(mut module) => run(&mut module),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Executes each method of a module once, with zeros.
+pub fn run(module: &mut Module) {
+    let names: Vec<String> = module.method_names().take(4).map(str::to_owned).collect();
+    for name in names {
+        let Ok(meta) = module.meta(&name) else { continue };
+        if module.load_method(&name).is_err() {
+            continue;
+        }
+        let zeros = Zeros::of(&meta, INPUT);
+        if let Err(error) = module.run(&name, &zeros.inputs()) {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
