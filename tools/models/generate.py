@@ -4,6 +4,7 @@
     python tools/models/generate.py --only lstm,resnet18  some of it
     python tools/models/generate.py --list                what there is
     python tools/models/generate.py --bench               the programs for timing as well
+    python tools/models/generate.py --zoo                 the zoo instead: architectures by the hundred (OUT is `target/zoo`)
 
 Every model has random weights from a fixed seed, is exported by torch.export and compiled by the executorch wheel in
 portable form (no partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT is `target/models` by default) gets
@@ -19,6 +20,12 @@ portable form (no partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT 
 
 and `OUT/models.json` lists the names of the models that are there, those of them without a program, and, by name, why
 the others could not be made.
+A model of the zoo gets the exports and the calls, then what PyTorch's own flows make of it (tools/models/flows.py):
+
+    model.pte, xnnpack.pte   programs of the wheel, and lowered.json, which says what became of them
+    quantized.json           the signal-to-noise that PyTorch's quantizers reach, by scheme
+
+One that torch.export refuses leaves `OUT/refused/<name>.json` with its reason, and the exit status is 0.
 A model is generated again when the source of its definition, of this generator or the wheel's version changed. The exit
 status is 1 when a model failed, after all the others were made.
 """
@@ -44,6 +51,8 @@ DEFINITIONS = HERE / "definitions"
 sys.path[:0] = [str(HERE), str(HERE.parent), str(DEFINITIONS)]
 
 SEED = 20
+# What PyTorch's flows make of a model of the zoo, and the file that is there afterwards.
+STAGES = {"lower": "lowered.json", "quantize": "quantized.json"}
 
 
 def registered():
@@ -61,14 +70,17 @@ def fingerprint(entry):
     imported = re.findall(r"^from (\w+) import", entry.source.read_text(), re.MULTILINE)
     shared = [path for name in imported if (path := DEFINITIONS / f"{name}.py").exists()]
     generator = [Path(__file__), HERE / "registry.py", HERE / "wheel.py", HERE.parent / "cases.py"]
-    for source in (*generator, entry.source, *shared):
-        digest.update(source.read_bytes())
+    own = entry.row.encode() if entry.row else entry.source.read_bytes()
+    for source in (own, *(path.read_bytes() for path in (*generator, *shared))):
+        digest.update(source)
     return digest.hexdigest()[:16]
 
 
-def is_current(entry, folder):
+def is_current(entry, folder, stages=()):
     recorded = folder / "cases.json"
-    return recorded.exists() and json.loads(recorded.read_text()).get("source") == fingerprint(entry)
+    if not recorded.exists() or json.loads(recorded.read_text()).get("source") != fingerprint(entry):
+        return False
+    return not entry.family or all((folder / STAGES[stage]).exists() for stage in stages)
 
 
 def export(model):
@@ -96,7 +108,6 @@ def generate(name, out):
     """Writes the folder of a model; its size in bytes."""
     import cases
     import torch
-    import wheel
 
     entry = registered()[name]
     torch.manual_seed(SEED)
@@ -119,23 +130,10 @@ def generate(name, out):
         written[method] = [signature.user_inputs.index(name) for name in signature.user_inputs_to_mutate.values()]
     if model.unsupported:
         description["unsupported"] = model.unsupported
-    try:
-        with torch.no_grad():
-            beyond_core = bool(model.quantize or model.beyond_core or model.beyond_wheel)
-            program, made = wheel.compile(
-                exported, model.config(), constant_methods=model.constants, beyond_core=beyond_core
-            )
-        if not model.beyond_wheel:
-            (folder / "model.pte").write_bytes(program.buffer)
-            description["program"] = "model.pte"
-        if program._tensor_data:
-            program.write_tensor_data_to_file(str(folder))
-            description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
-    except Exception as error:
-        if not model.beyond_wheel:
-            raise
-        made = {"error": first_line(error)}
-    (folder / "wheel.json").write_text(json.dumps(made, indent=1) + "\n")
+    if entry.family:
+        description["family"] = entry.family
+    else:
+        compile_with_wheel(model, exported, description, folder)
 
     calls, says_something = [], bool(model.constants)
     for number, (method, args) in enumerate(model.calls):
@@ -161,39 +159,103 @@ def generate(name, out):
     return sum(path.stat().st_size for path in final.iterdir())
 
 
-def first_line(error):
-    reason = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {reason}"
+def compile_with_wheel(model, exported, description, folder):
+    """Writes the wheel's program and what it took; the description names the files."""
+    import flows
+    import torch
+    import wheel
+
+    try:
+        with torch.no_grad():
+            beyond_core = bool(model.quantize or model.beyond_core or model.beyond_wheel)
+            program, made = wheel.compile(
+                exported, model.config(), constant_methods=model.constants, beyond_core=beyond_core
+            )
+        if not model.beyond_wheel:
+            (folder / "model.pte").write_bytes(program.buffer)
+            description["program"] = "model.pte"
+        if program._tensor_data:
+            program.write_tensor_data_to_file(str(folder))
+            description["data"] = sorted(path.name for path in folder.glob("*.ptd"))
+    except Exception as error:
+        if not model.beyond_wheel:
+            raise
+        made = {"error": flows.first_line(error)}
+    (folder / "wheel.json").write_text(json.dumps(made, indent=1) + "\n")
+
+
+def follow(name, out, stages):
+    """What PyTorch's flows make of a model of the zoo, where it is missing."""
+    import flows
+    import torch
+
+    folder = out / name
+    if "lower" in stages and not (folder / "lowered.json").exists():
+        flows.lower(folder)
+    if "quantize" in stages and not (folder / "quantized.json").exists():
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            model = registered()[name].build()
+        module = model.methods["forward"].eval().requires_grad_(False)
+        flows.quantize(folder, module, [args for _, args in model.calls])
+
+
+def refuse(entry, out, error):
+    """Keeps why an architecture of the zoo cannot be exported, and does not try again."""
+    (out / "refused").mkdir(exist_ok=True)
+    kept = {"name": entry.name, "family": entry.family, "refused": error, "source": fingerprint(entry)}
+    refused(entry, out).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def refused(entry, out):
+    return out / "refused" / f"{entry.name}.json"
+
+
+def is_refused(entry, out):
+    path = refused(entry, out)
+    return path.exists() and json.loads(path.read_text())["source"] == fingerprint(entry)
 
 
 def attempt(job):
     """Runs `generate` in a worker process: (name, bytes or None, seconds, error)."""
     import torch
+    from flows import first_line
 
-    name, out = job
+    name, out, stages = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     start = time.monotonic()
+    entry = registered()[name]
     try:
-        return name, generate(name, out), time.monotonic() - start, None
+        size = 0 if entry.family and is_current(entry, out / name) else generate(name, out)
+        if entry.family:
+            follow(name, out, stages)
+        return name, size, time.monotonic() - start, None
     except Exception as error:
-        traceback.print_exc()
+        if not entry.family:
+            traceback.print_exc()
         return name, None, time.monotonic() - start, first_line(error)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, nargs="?", default=ROOT / "target" / "models")
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--only", type=lambda names: names.split(","), help="names, separated by commas")
     # A process needs about a gigabyte.
     processes = min(8, os.cpu_count() or 1)
     parser.add_argument("--jobs", type=int, default=processes, help=f"processes to use ({processes})")
     parser.add_argument("--bench", action="store_true", help="make the programs for timing too")
+    parser.add_argument("--zoo", action="store_true", help="make the zoo instead of the other models")
+    parser.add_argument(
+        "--stages", type=lambda names: names.split(",") if names else [], default=list(STAGES), help="of the zoo, besides exports: lower,quantize"
+    )
     parser.add_argument("--force", action="store_true", help="make again what is up to date")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     args = parser.parse_args()
 
-    entries = {name: entry for name, entry in registered().items() if args.only or args.bench or not entry.bench}
+    args.out = args.out or ROOT / "target" / ("zoo" if args.zoo else "models")
+    entries = {name: entry for name, entry in registered().items() if bool(entry.family) == args.zoo}
+    entries = {name: entry for name, entry in entries.items() if args.only or args.bench or not entry.bench}
     if unknown := set(args.only or ()) - set(entries):
         parser.error(f"no such model: {', '.join(sorted(unknown))}")
     wanted = args.only or list(entries)
@@ -201,21 +263,25 @@ def main():
         print(*wanted, sep="\n")
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in wanted if args.force or not is_current(entries[name], args.out / name)]
+    missing = [name for name in wanted if args.force or not is_current(entries[name], args.out / name, args.stages)]
+    if args.zoo and not args.force:
+        missing = [name for name in missing if not is_refused(entries[name], args.out)]
     failed = {}
     # Workers start from this process, which has the imports behind it.
     with multiprocessing.get_context("fork").Pool(args.jobs, maxtasksperchild=8) as pool:
-        for name, size, seconds, error in pool.imap_unordered(attempt, [(name, args.out) for name in missing]):
+        for name, size, seconds, error in pool.imap_unordered(attempt, [(name, args.out, args.stages) for name in missing]):
             print(f"{name}: {error or f'{size / 1e6:.2f} MB'} in {seconds:.1f} s", flush=True)
             if error:
                 failed[name] = error
                 shutil.rmtree(args.out / name, ignore_errors=True)
+                if args.zoo:
+                    refuse(entries[name], args.out, error)
     there = sorted(path.parent.name for path in args.out.glob("*/cases.json"))
     unlowered = [name for name in there if not (args.out / name / "model.pte").exists()]
     listed = {"models": there, "without_program": unlowered, "failed": failed}
     (args.out / "models.json").write_text(json.dumps(listed, indent=1) + "\n")
     print(f"{len(there)} models in {args.out}, {len(missing) - len(failed)} of them new")
-    if failed:
+    if failed and not args.zoo:
         print("failed:", *(f"{name}: {error}" for name, error in failed.items()), sep="\n  ")
         sys.exit(1)
 

@@ -49,19 +49,27 @@ class Model:
 
 @dataclass
 class Entry:
-    """A registered model: `build` makes it, under a fixed seed; `source` is the file that defines it."""
+    """A registered model: `build` makes it, under a fixed seed; `source` is the file that defines it.
+
+    `family` is that of a model of the zoo; `row` is what the definition says of this model alone, in a file of many.
+    """
 
     name: str
     build: Callable[[], Model]
     source: Path
     bench: bool = False
+    family: str | None = None
+    row: str | None = None
 
 
-def model(build=None, *, bench=False, name=None):
-    """Registers the function that builds a model, under its name. `bench` models are for timing, not for tests."""
+def model(build=None, *, bench=False, name=None, family=None, row=None):
+    """Registers the function that builds a model, under its name.
+
+    `bench` models are for timing, not for tests; those of a `family` are the zoo, which has a test run of its own.
+    """
 
     def register(build):
-        entry = Entry(name or build.__name__, build, Path(inspect.getsourcefile(build)), bench)
+        entry = Entry(name or build.__name__, build, Path(inspect.getsourcefile(build)), bench, family, row)
         if entry.name in MODELS:
             raise ValueError(f"two models are called {entry.name}")
         MODELS[entry.name] = entry

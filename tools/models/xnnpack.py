@@ -14,7 +14,8 @@ The tolerance is relative to each output's scale: twice XNNPACK's own error agai
 of all models in float32, four roundings in float16. XNNPACK rounds every partial sum to 16 bits on this kind of machine.
 Those in int8 are quantized by PT2E with ExecuTorch's XNNPACKQuantizer, weights by channel, and both sides round at the same
 places, so that results part only where a number lies on the edge between two levels; random weights make more of it from
-layer to layer. Those with dynamic activations are compared with what torchao made, in PyTorch. Where XNNPACK's answer has
+layer to layer. Where the wheel's runtime refuses a quantized program that it lowered itself (swin_t), results are those of the
+quantized module in PyTorch. Those with dynamic activations are compared with what torchao made, in PyTorch. Where XNNPACK's answer has
 nothing to do with the model (transformers in float16, which it gives as nearly zero), the results are PyTorch's in
 float32, and the tolerance comes from PyTorch's own error in that type.
 """
@@ -37,8 +38,8 @@ SEED = 20
 DTYPES = ("float32", "float16", "int8", "8da8w", "8da4w", "8da4w_groups")
 # Linear layers with activations of eight bits whose scales are chosen when they run, made by torchao.
 DYNAMIC = ("8da8w", "8da4w", "8da4w_groups")
-# Those that are quantized too: others take the wheel long, or (swin_t) are programs that its own runtime refuses.
-QUANTIZED = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "edsr")
+# Those that are quantized too: others take the wheel long.
+QUANTIZED = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "edsr", "swin_t")
 PACKAGES = ("executorch", "torch", "torchvision", "timm", "torchsr", "transformers")
 # From here on XNNPACK's results say nothing of the model's.
 WRONG = 0.99
@@ -269,7 +270,15 @@ def write(name, module, args, want, dtype, out):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "model.pte").write_bytes(program.buffer)
-    results = portable_lib._load_for_executorch(str(folder / "model.pte")).forward(args)
+    try:
+        results = portable_lib._load_for_executorch(str(folder / "model.pte")).forward(args)
+    except RuntimeError as error:
+        # The wheel lowers int8 Swin Transformers to a payload without its output, which its own runtime does not load.
+        if dtype != "int8":
+            raise
+        print(f"{name}: ExecuTorch's runtime refuses the program ({error}); compared with PyTorch instead", flush=True)
+        with torch.no_grad():
+            results = cases.leaves(module(*args))
 
     if not cases.say_something(want):
         raise RuntimeError("all results are zero")

@@ -136,7 +136,7 @@ def dynamic_arithmetic():
 def dynamic_two():
     """Two inputs that share a dimension, and two more that are free."""
     rows, inner, columns = Dim("rows", min=1, max=5), Dim("inner", min=1, max=9), Dim("columns", min=1, max=7)
-    calls = [(uniform(m, k), uniform(k, n)) for m, k, n in ((3, 4, 5), (5, 9, 7), (1, 1, 1))]
+    calls = [(uniform(m, k), uniform(k, n)) for m, k, n in ((3, 4, 5), (5, 9, 7), (1, 1, 2))]
     product = Module(lambda a, b: (a @ b + 1).transpose(0, 1))
     return Model(product, calls, dynamic=(({0: rows, 1: inner}, {0: inner, 1: columns}),))
 
@@ -226,7 +226,7 @@ def dynamic_derived():
         return x + y[::2], torch.cat([y, y]).view(-1, 2), z.softmax(-1), begin, x.new_zeros(x.shape[0] * 3)
 
     n = Dim("n", min=1, max=8)
-    calls = [(uniform(n, 3), uniform(2 * n, 3), uniform(m, 4)) for n, m in ((3, 2), (8, 5), (1, 7))]
+    calls = [(uniform(n, 3), uniform(2 * n, 3), uniform(m, 4)) for n, m in ((3, 2), (8, 5), (2, 7))]
     return Model(Module(pair), calls, dynamic=(({0: n}, {0: 2 * n}, {0: Dim.DYNAMIC(max=16)}),))
 
 

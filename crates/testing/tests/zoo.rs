@@ -1,0 +1,300 @@
+//! Architectures by the hundred, at small sizes: all of torchvision's classifiers, segmentation networks and classifiers of
+//! clips, and those of transformers that `tools/models/definitions/zoo_*.py` list. Each is compiled, lowered at load from
+//! what ExecuTorch's compiler made of it, and quantized in every scheme, against eager PyTorch.
+//!
+//! Ignored by default, since the models are generated: `cargo xtask test zoo` makes and runs all of them, which takes hours,
+//! `cargo xtask test models` a few. The folder is `target/zoo`, or the one that RUSHLIGHT_ZOO names; RUSHLIGHT_ONLY takes
+//! names to run. What became of a model goes to `target/zoo-results`, so that a run may be made in parts; with UPDATE_DOCS
+//! all that is there becomes a section of `docs/models.md`.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rushlight::runtime::Code;
+use rushlight::{Compiler, Error, Lower, Module, Quantization, Scheme};
+use rushlight_testing::page;
+use rushlight_testing::recorded::{self, Failure, Recording};
+use serde_json::{Map, Value as Json, json};
+
+/// The beginning of the section.
+const SECTION: &str = "\
+## Architectures
+
+Made by `tools/models/generate.py --zoo` at small sizes with random weights: torchvision's as its builders make them, those of
+transformers from configurations. Each is compiled for the reference operators and for the CPU back end, straight from
+`torch.export.export` and after `run_decompositions()`; lowered at load from ExecuTorch's own portable program and from the one
+for its XNNPACK delegate; and quantized without PyTorch in every scheme. A number is the largest difference from eager PyTorch,
+relative to the largest element of the output; for a quantized model it is the signal-to-noise of the worst output in dB, beside
+the one that PyTorch's own flow reaches: PT2E with `XNNPACKQuantizer`, static and dynamic, for `int8` and `int8-dynamic`,
+torchao's `quantize_` for the others. Both calibrate with the calls that they are measured on. What is not there has its
+reason below; an empty cell was not run yet.
+
+This section is written by `cargo xtask test zoo`.
+
+";
+
+/// Largest difference from eager PyTorch, relative to the scale of an output.
+const TOLERANCE: f64 = 1e-3;
+
+/// Result of a model in one configuration.
+enum Cell {
+    /// The largest difference.
+    Agrees(f64),
+    /// Signal-to-noise in dB; infinite without noise.
+    Quantized(f64),
+    /// Refused with a reason that is not a defect.
+    Refused(String),
+    Defect(String),
+}
+
+impl Cell {
+    fn to_json(&self) -> Json {
+        match self {
+            Self::Agrees(error) => json!({ "error": error }),
+            Self::Quantized(snr) => json!({ "snr": snr.is_finite().then_some(snr), "infinite": snr.is_infinite() }),
+            Self::Refused(reason) => json!({ "refused": reason }),
+            Self::Defect(reason) => json!({ "defect": reason }),
+        }
+    }
+}
+
+/// Classifies an error of the compiler: a missing operator is a refusal, anything else a defect.
+fn of_compiler(error: &Error) -> Cell {
+    let text = error.to_string();
+    match error.code() {
+        Code::NotSupported | Code::OperatorMissing => Cell::Refused(text),
+        _ => Cell::Defect(text),
+    }
+}
+
+/// Runs one way; a panic is a defect.
+fn cell(way: impl FnOnce() -> Result<Cell, Failure>) -> Cell {
+    match catch_unwind(AssertUnwindSafe(way)) {
+        Ok(Ok(cell)) => cell,
+        Ok(Err(failure)) => Cell::Defect(failure),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Cell::Defect(format!("panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+fn compiler(recording: &Recording, form: usize) -> Compiler {
+    recording
+        .exported()
+        .iter()
+        .fold(Compiler::new(), |compiler, (method, files)| compiler.method(*method, &files[form]))
+}
+
+fn compiled(recording: &Recording, form: usize, backend: &str) -> Result<Cell, Failure> {
+    let compiler = compiler(recording, form).backend_named(backend).map_err(|e| e.to_string())?;
+    let program = match compiler.compile() {
+        Ok(program) => program,
+        Err(error) => return Ok(of_compiler(&error)),
+    };
+    let file = program.to_bytes().map_err(|e| e.to_string())?;
+    drop(program);
+    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|e| format!("load: {e}"))?;
+    Ok(Cell::Agrees(recording.run_within_tolerance(&mut module, TOLERANCE)?))
+}
+
+/// A program of ExecuTorch's compiler, or why there is none.
+fn lowered(recording: &Recording, file: &str) -> Result<Cell, Failure> {
+    let path = recording.folder().join(file);
+    if !path.exists() {
+        let made = recording.beside("lowered.json")?;
+        let reason = made[file]["error"].as_str().unwrap_or("it was not made");
+        return Ok(Cell::Refused(format!("ExecuTorch's compiler: {reason}")));
+    }
+    let mut module = match Module::builder().lower(Lower::Cpu).load(&path) {
+        Ok(module) => module,
+        Err(error) => return Ok(of_compiler(&error)),
+    };
+    if let Err(error) = module.report() {
+        return Ok(of_compiler(error));
+    }
+    Ok(Cell::Agrees(recording.run_within_tolerance(&mut module, TOLERANCE)?))
+}
+
+fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
+    let mut quantization = Quantization::new(scheme);
+    for (method, inputs) in recording.inputs()? {
+        quantization = quantization.calibrate(method, vec![inputs]);
+    }
+    let compiler = compiler(recording, 0).backend_named("cpu").map_err(|e| e.to_string())?;
+    let program = match compiler.quantize(quantization).compile() {
+        Ok(program) => program,
+        Err(error) if error.code() == Code::InvalidArgument => return Ok(Cell::Refused(error.to_string())),
+        Err(error) => return Ok(of_compiler(&error)),
+    };
+    let file = program.to_bytes().map_err(|e| e.to_string())?;
+    drop(program);
+    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|e| format!("load: {e}"))?;
+    Ok(Cell::Quantized(recording.signal_to_noise(&mut module)?))
+}
+
+/// The ways of a model with their results, by name.
+fn row(recording: &Recording) -> Map<String, Json> {
+    let mut cells = Map::new();
+    let mut put = |name: &str, way: &dyn Fn() -> Result<Cell, Failure>| {
+        let start = Instant::now();
+        let cell = cell(way);
+        if let Cell::Defect(reason) = &cell {
+            println!("{} {name}: {}", recording.name, reason.replace('\n', " | "));
+        }
+        let mut json = cell.to_json();
+        json["seconds"] = json!((start.elapsed().as_secs_f64() * 10.0).round() / 10.0);
+        cells.insert(name.to_owned(), json);
+    };
+    for (form, label) in ["exported", "decomposed"].into_iter().enumerate() {
+        for backend in ["portable", "cpu"] {
+            put(&format!("{label} {backend}"), &|| compiled(recording, form, backend));
+        }
+    }
+    if recording.folder().join("lowered.json").exists() {
+        for file in ["model.pte", "xnnpack.pte"] {
+            put(file, &|| lowered(recording, file));
+        }
+    }
+    for scheme in Scheme::ALL {
+        put(scheme.name(), &|| quantized(recording, scheme));
+    }
+    cells
+}
+
+fn results() -> PathBuf {
+    recorded::folder("RUSHLIGHT_ZOO_RESULTS", "zoo-results")
+}
+
+fn read(path: &Path) -> Json {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+#[ignore = "needs the generated models"]
+fn architectures_compile_lower_and_quantize() {
+    let folder = results();
+    fs::create_dir_all(&folder).unwrap();
+    let mut defects = Vec::new();
+    let mut count = 0;
+    for recording in recorded::wanted("RUSHLIGHT_ZOO", "zoo") {
+        let start = Instant::now();
+        let path = folder.join(format!("{}.json", recording.name));
+        // It stays if the process ends in the model.
+        let ended = json!({ "name": recording.name, "cells": { "all": { "defect": "the process ended" } } });
+        fs::write(&path, ended.to_string()).unwrap();
+        let cells = row(&recording);
+        let found = cells.iter().filter_map(|(way, cell)| Some((way, cell["defect"].as_str()?)));
+        let found: Vec<_> = found.map(|(way, why)| format!("{} {way}: {}", recording.name, one_line(why))).collect();
+        println!("{}: {} defects, {:.1} s", recording.name, found.len(), start.elapsed().as_secs_f64());
+        defects.extend(found);
+        let pytorch = recording.beside("quantized.json").unwrap_or_default();
+        let (name, family) = (&recording.name, recording.family());
+        let row = json!({ "name": name, "family": family, "cells": cells, "pytorch": pytorch });
+        fs::write(&path, format!("{row:#}\n")).unwrap();
+        count += 1;
+    }
+    println!("{count} architectures");
+    assert!(defects.is_empty(), "{} defects:\n{}", defects.len(), defects.join("\n"));
+}
+
+/// Writes the section from all results that are there.
+#[test]
+#[ignore = "needs the results of a run"]
+fn the_page_has_all_results() {
+    if std::env::var_os("UPDATE_DOCS").is_none() {
+        return;
+    }
+    let files = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let refused = recorded::folder("RUSHLIGHT_ZOO", "zoo").join("refused");
+    let mut rows: Vec<Json> = files(results()).chain(files(refused)).map(|path| read(&path)).collect();
+    let name = |row: &Json| (row["family"].to_string(), row["name"].to_string());
+    rows.sort_by_key(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
+    page::put_section(&path, &section(&rows)).unwrap();
+}
+
+const WAYS: [(&str, &str); 6] = [
+    ("exported portable", "exported"),
+    ("exported cpu", "CPU"),
+    ("decomposed portable", "decomposed"),
+    ("decomposed cpu", "CPU"),
+    ("model.pte", "ExecuTorch's"),
+    ("xnnpack.pte", "XNNPACK's"),
+];
+
+fn section(rows: &[Json]) -> String {
+    let mut text = String::from(SECTION);
+    let schemes = Scheme::ALL.map(Scheme::name);
+    let ways: Vec<&str> = WAYS.iter().map(|(_, title)| *title).collect();
+    text += &format!("| model | {} | {} |\n", ways.join(" | "), schemes.join(" | "));
+    text += &format!("|---|{}\n", "--:|".repeat(WAYS.len() + schemes.len()));
+    let mut reasons: Vec<String> = Vec::new();
+    let mut refused = String::new();
+    let mut made = 0;
+    for row in rows {
+        let name = row["name"].as_str().unwrap_or_default();
+        if let Some(reason) = row["refused"].as_str() {
+            refused += &format!("| {name} | {} |\n", escaped(reason));
+            continue;
+        }
+        made += 1;
+        let mut cells: Vec<String> = WAYS.iter().map(|(way, _)| shown(&row["cells"][way], &mut reasons)).collect();
+        for scheme in schemes {
+            let ours = shown(&row["cells"][scheme], &mut reasons);
+            let theirs = &row["pytorch"][scheme];
+            let theirs = match (&theirs["snr"], &theirs["error"]) {
+                (Json::Number(snr), _) => format!("{:.1}", snr.as_f64().unwrap_or_default()),
+                (_, Json::String(error)) => note(&format!("PyTorch: {error}"), &mut reasons),
+                (Json::Null, _) if theirs.is_object() => "∞".to_owned(),
+                _ => String::new(),
+            };
+            cells.push(if theirs.is_empty() { ours } else { format!("{ours} / {theirs}") });
+        }
+        text += &format!("| {name} | {} |\n", cells.join(" | "));
+    }
+    text += &format!("\n{made} architectures.\n\nReasons:\n\n");
+    for (index, reason) in reasons.iter().enumerate() {
+        text += &format!("{}. {reason}\n", index + 1);
+    }
+    if !refused.is_empty() {
+        text += "\nWhat `torch.export` itself refuses:\n\n| model | reason |\n|---|---|\n";
+        text += &refused;
+    }
+    text
+}
+
+fn shown(cell: &Json, reasons: &mut Vec<String>) -> String {
+    match (&cell["error"], &cell["snr"], &cell["refused"], &cell["defect"]) {
+        (Json::Number(error), ..) => format!("{:.0e}", error.as_f64().unwrap_or_default()),
+        (_, Json::Number(snr), ..) => format!("{:.1}", snr.as_f64().unwrap_or_default()),
+        (_, _, Json::String(reason), _) => note(reason, reasons),
+        (.., Json::String(reason)) => format!("**{}**", note(reason, reasons)),
+        _ if cell["infinite"] == true => "∞".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The number of a reason, which is added if it is new.
+fn note(reason: &str, reasons: &mut Vec<String>) -> String {
+    let reason = one_line(reason);
+    let index = reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
+        reasons.push(reason);
+        reasons.len() - 1
+    });
+    format!("({})", index + 1)
+}
+
+/// The beginning of a text, without the folders that packages of Python are installed in.
+fn one_line(text: &str) -> String {
+    let words = text.split_whitespace().map(|word| word.rsplit_once("site-packages/").map_or(word, |(_, path)| path));
+    words.collect::<Vec<_>>().join(" ").chars().take(240).collect()
+}
+
+fn escaped(text: &str) -> String {
+    one_line(text).replace('|', "\\|")
+}
