@@ -164,8 +164,9 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     Ok(())
 }
 
-/// What a quantization finds whole: layers, and functions that become tables or ends of sums.
-const WHOLE: [&str; 8] = [
+/// What a quantization finds whole: layers, functions that become tables or ends of sums, and what is lowered to products that
+/// are no layers.
+const WHOLE: [&str; 14] = [
     "aten::linear",
     "aten::hardswish",
     "aten::hardsigmoid",
@@ -174,6 +175,12 @@ const WHOLE: [&str; 8] = [
     "aten::scaled_dot_product_attention",
     "aten::elu",
     "aten::avg_pool2d",
+    "aten::upsample_bicubic2d",
+    "aten::upsample_bicubic2d.vec",
+    "aten::_upsample_bicubic2d_aa",
+    "aten::_upsample_bicubic2d_aa.vec",
+    "aten::_upsample_lanczos2d_aa",
+    "aten::_upsample_lanczos2d_aa.vec",
 ];
 
 /// As [`advance`] to [`Stage::Canonical`], but with layers as one node each.

@@ -547,7 +547,7 @@ impl Module {
         };
         if self.lowering.lower == Lower::Off {
             return error.help(
-                "it is translated when it is lowered: load it with `--lower auto`, `lower=\"auto\"` in Python, \
+                "it is translated when it is lowered, as `rushlight run` does: load it with `lower=\"auto\"` in Python, \
                  `Lower::Auto` in Rust",
             );
         }

@@ -290,8 +290,6 @@ fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Resul
 /// Models that cannot give the recorded results in integers: name, part of the failure, and the reason.
 const KNOWN_QUANTIZED: &[(&str, &str, &str)] = &[
     ("cross_attention ", "NaN", "a query whose keys are all padding gives NaN, which integers do not have"),
-    ("interpolations ", "only one form has layers", "layers of one form are missing in the other, cause unknown"),
-    ("mamba ", "only one form has layers", "layers of one form are missing in the other, cause unknown"),
 ];
 
 #[test]

@@ -73,7 +73,7 @@ DECODERS = {
         "num_hidden_layers": 3, "lru_width": 64, "attention_window_size": 8}),
     "rwkv": ("RwkvForCausalLM", {
         "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "attention_hidden_size": 64,
-        "intermediate_size": 96, "context_length": 40, "use_cache": False}),
+        "intermediate_size": 96, "context_length": 40, "use_cache": False, "rescale_every": 0}),
     "smollm3": ("SmolLM3ForCausalLM", GROUPED | TOKENS | {"no_rope_layer_interval": 2}),
     "stablelm": ("StableLmForCausalLM", GROUPED),
     "starcoder2": ("Starcoder2ForCausalLM", GROUPED),

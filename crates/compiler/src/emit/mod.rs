@@ -15,7 +15,6 @@ mod pools;
 mod storage;
 
 use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
-use serde::{Deserialize, Serialize};
 
 use crate::debug_map;
 use crate::error::Error;
@@ -72,7 +71,7 @@ pub struct Emitted {
 }
 
 /// What the instructions of a method come from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MethodMap {
     pub method: String,
     /// For each instruction the node, and the values of the program that hold the node's results.
@@ -80,7 +79,7 @@ pub struct MethodMap {
 }
 
 /// What an instruction comes from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct InstructionOrigin {
     /// Full name of the operator in the graph.
     pub op: String,
@@ -93,7 +92,6 @@ pub struct InstructionOrigin {
     /// Names of the results in the graph.
     pub results: Vec<String>,
     /// For the call of a delegate: the nodes that its backend compiled.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<InstructionOrigin>,
 }
 

@@ -59,7 +59,7 @@ impl Pool {
         match identity(&constant) {
             Identity::Content(bytes) => bytes.hash(&mut hasher),
             Identity::View(view) => view.hash(&mut hasher),
-            Identity::Computed(computed) => computed.hash(&mut hasher),
+            Identity::Computed(number) | Identity::Zeros(number) => number.hash(&mut hasher),
         }
         let same = self.by_hash.entry(hasher.finish()).or_default();
         let is_known = |index: &u32| {
@@ -94,6 +94,7 @@ enum Identity<'c> {
     /// Place and length of the storage, and the elements that are picked.
     View((usize, usize, usize, &'c [usize], Vec<usize>, usize)),
     Computed(usize),
+    Zeros(usize),
 }
 
 fn identity(constant: &Constant) -> Identity<'_> {
@@ -105,7 +106,7 @@ fn identity(constant: &Constant) -> Identity<'_> {
             Identity::View((storage.as_ptr().addr(), storage.len(), *offset, strides, sizes, width))
         }
         (None, ConstantData::Computed(computed)) => Identity::Computed(Arc::as_ptr(computed).addr()),
-        (None, _) => Identity::Content(Bytes::from(vec![0; constant.len().unwrap_or(0)])),
+        (None, ConstantData::Zeros | ConstantData::Dense(_)) => Identity::Zeros(constant.len().unwrap_or(0)),
     }
 }
 

@@ -3,11 +3,12 @@
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Constant, Model, NodeId, ValueId};
+use crate::graph::{Action, Arg, Builder, Constant, ConstantData, Model, NodeId, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
 
-/// Raises `addmm` and `mm` with constant weights, to which `run_decompositions()` lowers linear layers, to `aten::linear`. The
-/// weights are a transposed view of the same bytes.
+/// Raises `addmm` and `mm` with constant weights, to which `run_decompositions()` lowers linear layers, to `aten::linear`; and
+/// `bmm` with the same weights for each matrix, to which it lowers those of a transposed input. The weights are a transposed
+/// view of the same bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RaiseLinear;
 
@@ -38,15 +39,25 @@ fn layer(builder: &Builder<'_>, node: NodeId) -> Option<(ValueId, Constant, Opti
         _ => false,
     };
     let constant = |value: ValueId| builder.graph.constant_of(value).and_then(|id| builder.constants.get(id));
-    let (input, bias) = match node.op.name() {
-        "aten::addmm" if is_one("alpha") && is_one("beta") => (value("mat1")?, Some(value("self")?)),
-        "aten::mm" => (value("self")?, None),
+    let (input, bias, dims) = match node.op.name() {
+        "aten::addmm" if is_one("alpha") && is_one("beta") => (value("mat1")?, Some(value("self")?), [1, 0]),
+        "aten::mm" => (value("self")?, None, [1, 0]),
+        "aten::bmm" => (value("self")?, None, [2, 1]),
         _ => return None,
     };
     let weight = constant(value("mat2")?).filter(|weight| weight.ty.dtype == ScalarType::Float)?;
     let has_bias = bias.is_none_or(|bias| constant(bias).is_some_and(|bias| bias.ty.rank() == 1));
     // A product with constants on the left is no layer.
-    let is_layer = has_bias && constant(input).is_none();
+    let is_layer = has_bias && constant(input).is_none() && (dims == [1, 0] || has_one_matrix(weight));
     is_layer.then_some(())?;
-    Some((input, weight.permuted(&[1, 0])?, bias))
+    Some((input, weight.permuted(&dims)?, bias))
+}
+
+/// True if all matrices of a batch are the first.
+fn has_one_matrix(constant: &Constant) -> bool {
+    match &constant.data {
+        ConstantData::Zeros => true,
+        ConstantData::Strided { strides, .. } if strides.first() == Some(&0) => true,
+        _ => constant.ty.shape.first().is_some_and(|count| count.is(1)),
+    }
 }

@@ -3,6 +3,7 @@
 mod payload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -207,14 +208,38 @@ fn loading_takes_time_in_proportion_to_the_steps() {
     assert_eq!(outcome_within("a chain", payload, 1 << 30), Ok(()));
 }
 
+/// Engines of all instruction sets, with one to three threads.
+fn engines() -> Vec<Arc<Engine>> {
+    let of = |threads| Isa::ALL.iter().filter_map(move |isa| Engine::with_isa(*isa, threads).ok());
+    (1..=3).flat_map(of).map(Arc::new).collect()
+}
+
+/// Inputs of the fuzz target `cpu_payload` that harmed once.
+#[test]
+fn what_fuzzing_found_is_mended() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found");
+    let found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!found.is_empty());
+    for file in found {
+        let bytes = std::fs::read(&file).unwrap();
+        let engines = engines();
+        for engine in &engines {
+            let mut source = Source::new(&bytes);
+            // The fuzz target takes the engine from the input.
+            source.below(engines.len());
+            let payload = payload::arbitrary::payload(&mut source);
+            let engine = engine.clone();
+            let outcome = catch_unwind(AssertUnwindSafe(|| run(payload, CpuBackend::new(engine), MEMORY_LIMIT)));
+            assert!(outcome.is_ok(), "{}", file.display());
+        }
+    }
+}
+
 /// Runs the fuzz target `cpu_payload` on some random bytes, with one instruction set after the other.
 #[test]
 fn arbitrary_payloads_do_no_harm() {
     let total = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000);
-    let engines: Vec<_> = (1..=3)
-        .flat_map(|threads| Isa::ALL.iter().filter_map(move |isa| Engine::with_isa(*isa, threads).ok()))
-        .map(Arc::new)
-        .collect();
+    let engines = engines();
     let (mut random, mut outcomes) = (0x9e37_79b9_7f4a_7c15u64, [0; 3]);
     for round in 0..total {
         let bytes: Vec<u8> = (0..512)

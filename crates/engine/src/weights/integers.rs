@@ -167,6 +167,9 @@ impl<S: Simd> Whole<S> {
 /// The panel has as many lines, and as many floats are writable.
 #[inline(always)]
 pub(super) unsafe fn widen<S: Simd>(s: S, integers: &Integers<'_>, first: usize, lines: usize, to: *mut f32) {
+    if lines == 0 {
+        return;
+    }
     let (panel, from) = (first / LANES / integers.rows(), first / LANES % integers.rows());
     let (mut line, end) = (from, from + lines);
     while line < end {

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use rushlight_format::shapes::{self, SHAPES_KEY};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
 use crate::quant;
 
@@ -65,6 +65,8 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
         })?;
         model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
     }
+    // What a damaged archive says about types must not reach the passes, which trust the graph.
+    model.verify().map_err(|error| error.with_kind(ErrorKind::InvalidProgram))?;
     Ok(model)
 }
 
