@@ -110,6 +110,11 @@ def odd(x):
     return x[1:].reshape(-1, 4)
 
 
+@case((7, 2), dims=({0: 2 * Dim("m", min=2, max=8) - 1},), tries=each((range(19), 2)))
+def one_less_than_even(x):
+    return torch.cat([x, x[:1]]).reshape(-1, 4)
+
+
 @case((2, 3, 8, 10), dims=({0: b(1, 2), 2: Dim("h", min=4, max=12), 3: Dim("w", min=4, max=12)},),
       tries=each((range(4), 3, [1, 3, 4, 5, 11, 12, 13], [3, 4, 9, 12, 13])) + each((1, [1, 2, 4], 8, 8)))
 def convolved(x):

@@ -139,7 +139,7 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// Adds the limit to a builder.
+    /// Sets the folder of the cache on a builder.
     pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
         match &self.cache {
             Some(folder) => builder.cache(folder),

@@ -137,8 +137,10 @@ impl Compile {
             max_bytes: self.external_weights_max_bytes,
         });
         let compiled = compiler.compile().map_err(Failure::of_arguments)?;
+        let external = compiled.external_files(&output).map_err(Failure::of_arguments)?;
+        let weights = external.iter().map(|(path, _)| path);
+        output::check_outputs(&paths, std::iter::once(&output).chain(report).chain(weights))?;
         let size = compiled.save(&output).map_err(Failure::of_arguments)?;
-        let external = compiled.external_files(&output)?;
         let elapsed = start.elapsed();
         let Compiled { program, report, .. } = compiled.compiled();
         match &self.report {
@@ -171,7 +173,7 @@ impl Compile {
             return Ok(());
         }
         let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        output::print(&format!(
+        let summary = format!(
             "{}  {} · {} · {} · {} · activations {} · {}",
             output.display(),
             output::bytes(size),
@@ -180,9 +182,10 @@ impl Compile {
             plural(instructions, "instruction"),
             output::bytes(activations),
             output::duration(elapsed),
-        ));
+        );
+        output::print_summary(&output, &summary);
         for (path, bytes) in external {
-            output::print(&format!("{}  {} · weights", path.display(), output::bytes(bytes)));
+            output::print_summary(&output, &format!("{}  {} · weights", path.display(), output::bytes(bytes)));
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use rushlight::{Code, Error};
 
+use crate::output::to_stderr;
+
 /// Why the command failed.
 pub enum Failure {
     /// An error of the library, with the code it stands for.
@@ -34,13 +36,12 @@ impl Failure {
                 let (head, tail) = text.split_once('\n').map_or((text.as_str(), None), |(h, t)| (h, Some(t)));
                 let (code, head) = head.split_once("] ").map_or(("", head), |(code, head)| (code, head));
                 let tail = tail.map_or_else(String::new, |tail| format!("\n{tail}"));
-                anstream::eprintln!("{red}error{code}]{plain}: {bold}{head}{plain}{tail}");
-                return;
+                return to_stderr(&format!("{red}error{code}]{plain}: {bold}{head}{plain}{tail}"));
             }
             Self::File { what, error } => format!("{what}: {error}"),
             Self::Input(text) | Self::Other(text) | Self::Arguments(text) | Self::Differs(text) => text.clone(),
         };
-        anstream::eprintln!("{red}error{plain}: {bold}{text}{plain}");
+        to_stderr(&format!("{red}error{plain}: {bold}{text}{plain}"));
     }
 
     /// The exit code that `rushlight --help` documents.

@@ -114,7 +114,7 @@ impl Inputs {
 
     fn read(&self, text: &str, meta: &MethodMeta, values: &mut Vec<Value>) -> Result<(), Failure> {
         let path = Path::new(text);
-        let bytes = || fs::read(path).map_err(|e| Failure::read(path, e));
+        let bytes = || read(path);
         let broken = |error: npy::NpyError| Failure::Input(format!("`{text}`: {error}"));
         let index = values.len();
         let info = meta.inputs.get(index);
@@ -128,7 +128,11 @@ impl Inputs {
                 values.push(Value::Tensor(as_declared(array, info)?));
             }
             "npz" => {
-                for (_, array) in npy::read_archive(&bytes()?).map_err(broken)? {
+                let arrays = npy::read_archive(&bytes()?).map_err(broken)?;
+                if arrays.is_empty() {
+                    return Err(Failure::Input(format!("`{text}` has no arrays")));
+                }
+                for (_, array) in arrays {
                     let info = meta.inputs.get(values.len());
                     values.push(Value::Tensor(as_declared(array, info)?));
                 }
@@ -144,6 +148,15 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// The bytes of a file, or of a pipe: a device may never end.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    #[cfg(unix)]
+    if fs::metadata(path).is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_char_device(&file.file_type())) {
+        return Err(Failure::Input(format!("cannot read the input `{}`: it is a device", path.display())));
+    }
+    fs::read(path).map_err(|error| Failure::read(path, error))
 }
 
 /// The ending of a file's name, in small letters; empty if it has none.

@@ -47,8 +47,33 @@ pub fn printed() -> Result<(), Failure> {
 
 /// Writes a warning to standard error, so that results on standard output stay what they are.
 pub fn warn(text: &str) {
-    // There is nobody to tell that nobody can be told.
-    drop(writeln!(anstream::stderr(), "warning: {text}"));
+    to_stderr(&format!("warning: {text}"));
+}
+
+/// Writes a line to standard error.
+pub fn to_stderr(text: &str) {
+    // Where it is closed or full, there is nowhere to report that.
+    drop(writeln!(anstream::stderr(), "{text}"));
+}
+
+/// Prints what was written to `output`: to standard error if that is what `output` names, so that the file stays whole.
+pub fn print_summary(output: &Path, text: &str) {
+    if is_stdout(output) { to_stderr(text) } else { print(text) }
+}
+
+#[cfg(unix)]
+fn is_stdout(path: &Path) -> bool {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|fd| std::fs::File::from(fd).metadata());
+    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+    stdout.is_ok_and(|stdout| std::fs::metadata(path).is_ok_and(|file| identity(file) == identity(stdout)))
+}
+
+#[cfg(not(unix))]
+fn is_stdout(_: &Path) -> bool {
+    false
 }
 
 /// Prints a JSON value, indented.

@@ -154,7 +154,7 @@ impl Quantize {
         if to_stdout {
             output::print(report.to_string().trim_end());
         }
-        output::print(&summary(&output, before, size, &program, report, start));
+        output::print_summary(&output, &summary(&output, before, size, &program, report, start));
         if !to_stdout {
             print_worst(report);
         }
@@ -198,7 +198,7 @@ impl Quantize {
 
     fn read(&self, file: &Path, inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, Failure> {
         let wrong = |what: String| Failure::Input(format!("`{}`: {what}", file.display()));
-        let bytes = fs::read(file).map_err(|error| Failure::read(file, error))?;
+        let bytes = inputs::read(file)?;
         let arrays: Vec<(String, Tensor)> = match extension(file).as_str() {
             "npz" => npy::read_archive(&bytes).map_err(|error| wrong(error.to_string()))?,
             "npy" => vec![("array".to_owned(), npy::read(&bytes).map_err(|error| wrong(error.to_string()))?)],

@@ -223,6 +223,24 @@ fn files_are_called_what_they_are() {
 
 /// A program whose weights are elsewhere says where, by the names of the files that lie beside it.
 #[test]
+fn empty_archives_and_devices_are_no_inputs() {
+    let folder = folder("no-inputs");
+    let program = format!("{EXAMPLE}/digits.pte");
+    let empty = at(&folder, "empty.npz");
+    // The end of an archive without entries, as `numpy.savez` of nothing writes it.
+    fs::write(&empty, [&b"PK\x05\x06"[..], &[0; 18]].concat()).expect("a file");
+    fails(&["run", &program, "-i", &empty], 6, &["empty.npz", "no arrays"]);
+    #[cfg(unix)]
+    {
+        let zeros = at(&folder, "zeros.npy");
+        std::os::unix::fs::symlink("/dev/zero", &zeros).expect("a link");
+        fails(&["run", &program, "-i", &zeros], 6, &["zeros.npy", "device"]);
+        fails(&["run", "/dev/zero"], 3, &["/dev/zero", "device"]);
+        fails(&["compile", "/dev/zero"], 3, &["/dev/zero", "device"]);
+    }
+}
+
+#[test]
 fn missing_data_is_named() {
     let folder = folder("missing-data");
     let external = format!("{CORPUS}/1.5.1/external");

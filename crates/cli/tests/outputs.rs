@@ -84,6 +84,8 @@ fn two_outputs_are_two_files() {
     let (model, output) = (model(&folder), at(&folder, "x.pte"));
     fails(&["compile", &model, "-o", &output, "--report", &output], 2, &["x.pte", "both"]);
     fails(&["compile", &model, "-o", &output, "--external-weights=x.pte"], 2, &["x.pte"]);
+    let weights = at(&folder, "x.ptd");
+    fails(&["compile", &model, "-o", &output, "--external-weights", "--report", &weights], 2, &["x.ptd", "both"]);
     assert!(!Path::new(&output).exists());
 }
 

@@ -164,9 +164,9 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     Ok(())
 }
 
-/// What a quantization finds whole: layers, functions that become tables or ends of sums, and what is lowered to products that
-/// are no layers.
-const WHOLE: [&str; 14] = [
+/// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
+/// interpolations that lower to GEMMs that are no layers.
+const KEPT_WHOLE: [&str; 14] = [
     "aten::linear",
     "aten::hardswish",
     "aten::hardsigmoid",
@@ -185,7 +185,7 @@ const WHOLE: [&str; 14] = [
 
 /// As [`advance`] to [`Stage::Canonical`], but with layers as one node each.
 pub(crate) fn prepare_layers(model: &mut Model) -> Result<(), Error> {
-    run(&functional(WHOLE.map(ToOwned::to_owned).into()), model)?;
+    run(&functional(KEPT_WHOLE.map(ToOwned::to_owned).into()), model)?;
     run(&simplifying(), model)?;
     run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
 }

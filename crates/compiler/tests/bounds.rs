@@ -66,6 +66,12 @@ fn numbers_that_are_computed_when_compiling_are_bounded() {
         refused(call("aten::adaptive_max_pool1d", &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
         refused(call("aten::adaptive_avg_pool1d", &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
     }
+    for kernel in [[i64::MAX, 2], [1 << 40, 1 << 40]] {
+        let ones = || Arg::from(&[1i64, 1][..]);
+        let kernel = move || Arg::from(&kernel[..]);
+        drop(call("aten::im2col", &[1, 1, 7, 7], move |x| vec![x, kernel(), ones(), ones(), ones()]));
+        drop(call("aten::col2im", &[1, 4, 9], move |x| vec![x, ones(), kernel(), ones(), ones(), ones()]));
+    }
     refused(call("aten::_upsample_nearest_exact2d", &[1, 1, 7, 7], move |x| {
         vec![x, Arg::from(&[1i64 << 40, 3][..]), Arg::None, Arg::None]
     }));

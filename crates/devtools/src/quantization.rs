@@ -41,10 +41,11 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
     fact("Layers in integers", format!("{} of {}", report.quantized(), report.layers.len()));
     let share = 100.0 * after as f64 / before.max(1) as f64;
     fact("Weights of layers", format!("{} → {} ({share:.1} %)", bytes(before), bytes(after)));
-    match (&report.not_compared, report.output_snr) {
-        (Some(reason), _) => fact("Outputs", format!("not compared: {reason}")),
-        (None, Some(ratio)) => fact("Outputs", decibels(Some(ratio))),
-        (None, None) => {}
+    if report.output_snr.is_some() {
+        fact("Outputs", decibels(report.output_snr));
+    }
+    if let Some(reason) = &report.not_compared {
+        fact("Not compared", reason.clone());
     }
     for warning in &report.warnings {
         fact("Warning", warning.clone());

@@ -4,8 +4,8 @@ use rushlight::{Error, Tensor, TensorInfo, Value, ValueInfo};
 
 use crate::inputs::{Fill, generate};
 
-/// The inputs of each call. `arrays` has one array for each input that is a tensor, in order, each with the inputs of all calls:
-/// along the first dimension, or along one more than the input has. Other inputs have the values that the export fixed.
+/// The inputs of each call. `arrays` has one array for each input that is a tensor, by name or else in order, each with the inputs of
+/// all calls: along the first dimension, or along one more than the input has. Other inputs have the values that the export fixed.
 ///
 /// # Errors
 /// With what an array should have been.
@@ -17,7 +17,7 @@ pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<
         return Err(format!("the model takes {wanted} tensors, and there are {} arrays: {got}", arrays.len()));
     }
     let mut columns = Vec::with_capacity(arrays.len());
-    for ((name, array), info) in arrays.iter().zip(&tensors) {
+    for ((name, array), info) in in_order(arrays, &tensors)?.into_iter().zip(&tensors) {
         let shape = sample_shape(array, info)
             .ok_or_else(|| format!("the array `{name}` is {} {:?}, the input {info}", array.dtype(), array.shape()))?;
         columns.push((array, shape));
@@ -46,6 +46,22 @@ pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<
         Ok(values)
     };
     (0..counts.first().copied().unwrap_or(0)).map(sample).collect()
+}
+
+/// Arrays in the order of the inputs that they are called by; in their own if they are called by none.
+fn in_order<'a>(arrays: &'a [(String, Tensor)], inputs: &[&TensorInfo]) -> Result<Vec<&'a (String, Tensor)>, String> {
+    let named = |info: &&TensorInfo| arrays.iter().find(|(name, _)| info.name.as_ref() == Some(name));
+    let found: Vec<_> = inputs.iter().filter_map(named).collect();
+    match found.len() {
+        0 => Ok(arrays.iter().collect()),
+        count if count == arrays.len() => Ok(found),
+        _ => {
+            let arrays: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
+            let inputs: Vec<&str> = inputs.iter().map(|info| info.name.as_deref().unwrap_or("?")).collect();
+            let (arrays, inputs) = (arrays.join(", "), inputs.join(", "));
+            Err(format!("some arrays are called by inputs, others are not: expected {inputs}, got {arrays}"))
+        }
+    }
 }
 
 fn bytes(array: &Tensor, shape: &[usize]) -> usize {
@@ -99,6 +115,25 @@ mod tests {
     fn shapes(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Vec<Vec<usize>> {
         let all = samples(arrays, inputs).unwrap();
         all.iter().map(|values| values[0].as_tensor().unwrap().shape().to_vec()).collect()
+    }
+
+    #[test]
+    fn arrays_that_are_called_by_inputs_are_put_in_their_order() {
+        let named = |name: &str| match info(&[1], false) {
+            ValueInfo::Tensor(tensor) => ValueInfo::Tensor(TensorInfo { name: Some(name.to_owned()), ..tensor }),
+            other => other,
+        };
+        let inputs = [named("x"), named("y")];
+        let array = |name: &str, number: f32| (name.to_owned(), Tensor::of(&[1], &[number]).unwrap());
+        let first = |arrays: &[(String, Tensor)]| {
+            let all = samples(arrays, &inputs)?;
+            Ok::<_, String>(all[0][0].as_tensor().unwrap().as_slice::<f32>().unwrap().to_vec())
+        };
+        assert_eq!(first(&[array("x", 1.0), array("y", 2.0)]).unwrap(), [1.0]);
+        assert_eq!(first(&[array("y", 2.0), array("x", 1.0)]).unwrap(), [1.0]);
+        assert_eq!(first(&[array("arr_0", 3.0), array("arr_1", 4.0)]).unwrap(), [3.0]);
+        let error = first(&[array("y", 2.0), array("q", 1.0)]).unwrap_err();
+        assert!(error.contains("expected x, y, got y, q"), "{error}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Detects the kind of a file. Reads the first bytes, and at the names in the directory of a zip archive.
+    /// Detects the kind of a file from its first bytes, or from the names in a zip archive's directory.
     pub fn of(file: &[u8]) -> Self {
         if file.is_empty() {
             return Self::Empty;

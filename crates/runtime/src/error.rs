@@ -99,9 +99,9 @@ pub enum Detail {
     #[cfg(feature = "alloc")]
     Payload(rushlight_format::cpu::PayloadError),
     /// A size, or several together, that a kernel does not support: zero, beyond memory, or beyond its limits.
-    Impossible { what: &'static str },
+    UnsupportedSize { what: &'static str },
     /// An argument of an element type that a kernel does not support in its place.
-    Untaken { what: &'static str },
+    UnsupportedDtype { what: &'static str },
     /// A step would do more operations than its tensors have elements for; both numbers saturate.
     Work { operations: u64, limit: u64 },
 }
@@ -245,12 +245,12 @@ impl fmt::Display for Detail {
             Self::Number { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
             Self::Index { index, size } => write!(f, "index {index} is outside of a dimension of size {size}"),
             Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
-            Self::Stopped { stop, step, steps } => write!(f, "{stop} in step {step} of {steps}"),
+            Self::Stopped { stop, step, steps } => write!(f, "{stop} before step {step} of {steps}"),
             Self::Format(error) => error.fmt(f),
             #[cfg(feature = "alloc")]
             Self::Payload(error) => error.fmt(f),
-            Self::Impossible { what } => write!(f, "{what}: not a size that can be computed with"),
-            Self::Untaken { what } => write!(f, "{what}: not of an element type that is taken here"),
+            Self::UnsupportedSize { what } => write!(f, "{what}: the size is not supported"),
+            Self::UnsupportedDtype { what } => write!(f, "{what}: the element type is not supported"),
             Self::Work { operations, limit } => {
                 write!(f, "{operations} operations on tensors whose elements allow {limit}")
             }

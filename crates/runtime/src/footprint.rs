@@ -8,7 +8,7 @@ use core::mem::{align_of, size_of};
 
 use rushlight_format::pte::{Instruction, Plan, Value as Declared};
 
-use crate::load::{Loaded, LoadedDelegate, MemoryUse, Step, most_outputs};
+use crate::load::{Loaded, LoadedDelegate, MemoryUse, Step, max_outputs};
 use crate::memory::{ALIGNMENT, PlannedBuffer, Temp};
 use crate::op::Op;
 use crate::tensor::{Rebound, TensorState};
@@ -131,7 +131,7 @@ fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     tally.slice(plan.inputs().len(), BOOL);
     alias_scratch(&mut tally, loaded);
     let (word, _) = target.dimension;
-    tally.slice(most_outputs(loaded.steps, &loaded.delegates).div_ceil(8 * word), target.dimension);
+    tally.slice(max_outputs(loaded.steps, &loaded.delegates).div_ceil(8 * word), target.dimension);
     tally.slice(1, target.temp);
     let method = tally.used - planned_with_padding;
     tally.slice(loaded.sizes.temp, (1, ALIGNMENT));

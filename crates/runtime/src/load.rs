@@ -149,7 +149,7 @@ fn load_plan<'m>(
     if !named_data.is_unique() {
         return Err(report.plain(Fault::DuplicateKey));
     }
-    // Bare-metal callers know the sizes that they give, and the rules would take a fifth of the runtime's code there.
+    // Bare-metal callers know the sizes that they give, and code size matters there.
     let shapes = if cfg!(target_os = "none") { Ok(None) } else { plan.input_shapes() };
     let Ok(shapes) = shapes else { return Err(report.plain(Fault::DamagedShapes)) };
     let operators = operators(&mut memory.bump, &plan, &options.registry, report)?;
@@ -170,7 +170,7 @@ fn load_plan<'m>(
     let input_written = bump.zeros(inputs.len())?;
     bump.scratch(|scratch| alias::check(scratch, values, steps, &delegates, inputs, input_written, report))?;
     // Their number is known to be at most that of the arguments now.
-    let taken = bump.zeros(most_outputs(steps, &delegates).div_ceil(usize::BITS as usize))?;
+    let taken = bump.zeros(max_outputs(steps, &delegates).div_ceil(usize::BITS as usize))?;
     let temp: &'m Temp<'m> = bump.one(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp, report)?;
     bump.set_budget(usize::MAX);
@@ -364,7 +364,7 @@ impl<'m> Loader<'m, '_> {
 }
 
 /// Returns the maximum number of outputs of the delegates that are called.
-pub(crate) fn most_outputs(steps: &[Step<'_>], delegates: &Delegates<'_>) -> usize {
+pub(crate) fn max_outputs(steps: &[Step<'_>], delegates: &Delegates<'_>) -> usize {
     let outputs = steps.iter().map(|step| match step {
         Step::Delegate { delegate, .. } => delegates.outputs(*delegate),
         _ => 0,

@@ -158,7 +158,7 @@ impl Files {
         }
         let before = match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            // Even a new file of this name would be a folder's.
+            // A trailing separator names a folder, even if nothing is there yet.
             Err(_) if path.as_os_str().to_string_lossy().ends_with(std::path::is_separator) => {
                 return Err(io::ErrorKind::IsADirectory.into());
             }

@@ -177,10 +177,10 @@ fn rule_help(rule: &Rule<'_>, got: usize) -> Option<String> {
                 "dimension {dim} must be {text}, as in the export, where the other sizes of the inputs say what that is"
             )
         }
-        (Rule::Range { unit, offset: 0, .. }, _) => format!("dimension {dim} must be a multiple of {unit}"),
-        (Rule::Range { unit, offset, .. }, _) => {
-            format!("dimension {dim} must be {offset} more than a multiple of {unit}")
-        }
+        (Rule::Range { unit, offset, .. }, _) => match offset.rem_euclid((*unit).max(1)) {
+            0 => format!("dimension {dim} must be a multiple of {unit}"),
+            rest => format!("dimension {dim} must be {rest} more than a multiple of {unit}"),
+        },
         _ => return None,
     })
 }

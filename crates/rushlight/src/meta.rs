@@ -145,19 +145,20 @@ pub(crate) fn add_range(inputs: &mut [ValueInfo], rule: &Rule<'_>) {
     let max = |max: Option<i64>| max.map_or(bound, |max| unsigned(max).min(bound));
     let range = match *rule {
         Rule::Fixed { size, .. } => SizeRange { min: size, max: size, step: (1, 0), expression: None },
-        Rule::Range { unit, offset, min, max: most, .. } => {
-            let step = (unsigned(unit).max(1), unsigned(offset));
-            let most = max(most);
+        Rule::Range { unit, offset, min, max: upper, .. } => {
+            let unit = unit.max(1);
+            let step = (unsigned(unit), unsigned(offset.rem_euclid(unit)));
+            let upper = max(upper);
             // The first size from the minimum on, and not 0, that is a step away from the offset.
             let min = unsigned(min).max(1);
             let ahead = (i128::from(step.1) - i128::from(min)).rem_euclid(i128::from(step.0));
-            let min = min.saturating_add(u64::try_from(ahead).unwrap_or(0)).min(most);
-            SizeRange { min, max: most, step, expression: None }
+            let min = min.saturating_add(u64::try_from(ahead).unwrap_or(0)).min(upper);
+            SizeRange { min, max: upper, step, expression: None }
         }
-        Rule::Computed { min, max: most, text, .. } => {
-            let most = max(most);
-            let min = unsigned(min).max(1).min(most);
-            SizeRange { min, max: most, step: (1, 0), expression: Some(text.to_owned()) }
+        Rule::Computed { min, max: upper, text, .. } => {
+            let upper = max(upper);
+            let min = unsigned(min).max(1).min(upper);
+            SizeRange { min, max: upper, step: (1, 0), expression: Some(text.to_owned()) }
         }
         Rule::Guard { .. } => return,
     };

@@ -37,7 +37,13 @@ pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, 
             .expected("a file".into())
             .got("a folder".into()));
     }
-    // Pipes and devices have no length to map, and nothing can be mapped of an empty file.
+    #[cfg(unix)]
+    if std::os::unix::fs::FileTypeExt::is_char_device(&metadata.file_type()) {
+        return Err(Error::new(Code::AccessFailed, format!("cannot open `{}`", path.display()))
+            .expected("a file or a pipe".into())
+            .got("a device, which may never end".into()));
+    }
+    // Pipes have no length to map, and nothing can be mapped of an empty file.
     if mode == LoadMode::File || !metadata.is_file() || metadata.len() == 0 {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| fail("read", &e))?;

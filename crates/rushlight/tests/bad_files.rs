@@ -77,7 +77,7 @@ fn the_reason_why_a_part_is_not_translated_is_told() {
         assert!(error.what_came().is_some_and(|got| got.contains("no translation") && got.len() > 40), "{error}");
     }
     let off = load("XnnpackBackend", Lower::Off);
-    assert!(off.hint().is_some_and(|hint| hint.contains("--lower auto")), "{off}");
+    assert!(off.hint().is_some_and(|hint| hint.contains("lower=\"auto\"")), "{off}");
     let other = load("CoreMLBackend", Lower::Auto);
     assert!(other.what_came().is_none() && other.hint().is_some_and(|hint| hint.contains("register")), "{other}");
 }

@@ -30,7 +30,7 @@ fn a_time_limit_stops_a_call_between_steps() {
         for _ in 0..2 {
             let error = run(&mut module).expect_err("no time is never enough");
             assert_eq!(error.code(), Code::OutOfResources, "{error}");
-            assert!(error.message().starts_with("the time limit of 0 ms was reached in step 1 of "), "{error}");
+            assert!(error.message().starts_with("the time limit of 0 ms was reached before step 1 of "), "{error}");
             assert!(error.location().is_some_and(|site| site.contains("`forward`")), "{error}");
         }
         for limit in [Duration::from_hours(1), Duration::MAX] {
@@ -78,7 +78,7 @@ fn calls_stop_at_every_step_and_the_method_stays_usable() {
         }
         // A lowered program is one instruction of several steps.
         assert!(messages.len() >= 3, "{messages:?}");
-        assert!(messages.iter().all(|message| message.starts_with("the execution was cancelled in step ")));
+        assert!(messages.iter().all(|message| message.starts_with("the execution was cancelled before step ")));
     }
 }
 
@@ -112,6 +112,6 @@ fn another_thread_cancels() {
             }
         }
     });
-    assert_eq!(error.message().split(" in step").next(), Some("the execution was cancelled"));
+    assert_eq!(error.message().split(" before step").next(), Some("the execution was cancelled"));
     assert!(run(&mut module).is_ok());
 }

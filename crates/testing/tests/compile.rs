@@ -288,9 +288,8 @@ fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Resul
 }
 
 /// Models that cannot give the recorded results in integers: name, part of the failure, and the reason.
-const KNOWN_QUANTIZED: &[(&str, &str, &str)] = &[
-    ("cross_attention ", "NaN", "a query whose keys are all padding gives NaN, which integers do not have"),
-];
+const KNOWN_QUANTIZED: &[(&str, &str, &str)] =
+    &[("cross_attention ", "NaN", "a query whose keys are all padding gives NaN, which integers do not have")];
 
 #[test]
 #[ignore = "needs the generated models"]

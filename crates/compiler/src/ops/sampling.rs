@@ -123,12 +123,17 @@ fn channel_shuffle(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 fn folded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let kernel: i64 = operands.ints_for(2, 2, &[1])?.iter().product();
+    let kernel = product(&operands.ints_for(2, 2, &[1])?);
     let [lead @ .., columns, _] = tensor.shape.as_slice() else {
         return Err(operands.wrong(0, "a tensor of 2 or 3 dimensions"));
     };
     let size = operands.exprs(1)?;
     Ok(result(tensor.dtype, [lead, &[columns.floor_div(kernel)], &size].concat()))
+}
+
+/// The product, or the largest number.
+fn product(sizes: &[i64]) -> i64 {
+    sizes.iter().fold(1, |product, size| product.saturating_mul(*size))
 }
 
 /// Patches as columns: padded, then picked by row and column.
@@ -142,7 +147,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if *up != 0 || *left != 0 {
         value = b.one("aten::constant_pad_nd", vec![value.into(), [*left, *left, *up, *up].into()])?;
     }
-    let columns = channels.mul(kernel.iter().product::<i64>());
+    let columns = channels.mul(product(&kernel));
     let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
         if dilation.iter().any(|dilation| *dilation != 1) {
             return Err(operands.wrong(0, "a picture whose size depends on no input"));
@@ -174,7 +179,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     }
     let none = vec![Arg::None; tensor.rank() - 2];
     let patches = b.one("aten::index.Tensor", vec![value.into(), Arg::List([none, indices].concat())])?;
-    Ok(Some(vec![b.view(patches, [lead, &[columns, counts.iter().product::<i64>().into()]].concat())?]))
+    Ok(Some(vec![b.view(patches, [lead, &[columns, product(&counts).into()]].concat())?]))
 }
 
 /// The windows of a picture: rows and columns in a window, then rows and columns of windows.

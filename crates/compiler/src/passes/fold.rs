@@ -43,8 +43,8 @@ impl Default for FoldConstants {
 const LAZY: usize = 1 << 18;
 /// Computations of content that depend on each other nest no deeper.
 const MAX_DEPTH: u32 = 16;
-/// Maximum number of operations of one constant: some seconds of the reference operators. Content that is computed when it is
-/// read is computed again by each reader, and counts for each.
+/// Maximum number of operations of one constant. Content that is computed when it is read is computed again by each reader, and
+/// counts for each.
 const MAX_WORK: u64 = 1 << 33;
 /// Operations for each byte of all constants that may be added to these, so that large models fold all that small ones do.
 const WORK_OF_BYTE: u64 = 64;
@@ -235,6 +235,7 @@ fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) ->
     match name.strip_prefix("aten::").unwrap_or(name) {
         "mm" | "bmm" | "addmm" | "baddbmm" | "linear" | "convolution" | "addmv" | "mv" | "dot" => {
             let product = read.iter().take(2).fold(written as f64, |product, elements| product * *elements as f64);
+            // sqrt(|A| |B| |C|) = sqrt(MK * KN * MN) = M N K.
             all.max(product.sqrt() as u64)
         }
         name if name.contains("pool") || name.contains("cdist") || name.contains("attention") => {

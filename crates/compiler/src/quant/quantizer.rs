@@ -146,7 +146,9 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
         let Quantized { model: quantized, layers, outputs } = work.run()?;
         match work.compared {
             Ok(inputs) => report.compared_on = Some(inputs),
-            Err(reason) => report.not_compared = Some(reason),
+            Err(reason) => {
+                report.not_compared.get_or_insert(format!("method `{method}`: {reason}"));
+            }
         }
         *model = quantized;
         report.layers.extend(layers);

@@ -207,10 +207,11 @@ impl fmt::Display for Report {
         let share = 100.0 * after as f64 / before.max(1) as f64;
         let kilobytes = |bytes: u64| bytes as f64 / 1e3;
         writeln!(f, "weights of layers {:.1} kB -> {:.1} kB ({share:.1} %)", kilobytes(before), kilobytes(after))?;
-        match (&self.not_compared, self.output_snr) {
-            (Some(reason), _) => writeln!(f, "outputs not compared: {reason}")?,
-            (None, Some(_)) => writeln!(f, "outputs {}", Decibels(self.output_snr))?,
-            (None, None) => {}
+        if self.output_snr.is_some() {
+            writeln!(f, "outputs {}", Decibels(self.output_snr))?;
+        }
+        if let Some(reason) = &self.not_compared {
+            writeln!(f, "outputs not compared: {reason}")?;
         }
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;

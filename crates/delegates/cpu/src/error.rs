@@ -13,8 +13,12 @@ pub(crate) enum Unfit {
     },
     /// Sizes whose product does not fit in `usize`.
     Overflow,
-    /// A size that is computed and negative, or divided by zero.
+    /// A computed size that is negative.
     ComputedSize(i64),
+    /// A size computed by a division by zero, or beyond `i64`.
+    Division {
+        by: i64,
+    },
     /// A dimension of an input that it does not have.
     Dimension {
         dim: u32,
@@ -56,6 +60,9 @@ impl From<Unfit> for Error {
             Unfit::ComputedSize(got) => {
                 Detail::Value { what: "a computed size", expected: "a number that is not negative", got }
             }
+            Unfit::Division { by } => {
+                Detail::Value { what: "the divisor of a computed size", expected: "a number that is not 0", got: by }
+            }
             Unfit::Dimension { dim, rank } => Detail::Dim { dim: dim.into(), rank },
             Unfit::Rank { expected, got } => Detail::Rank { expected, got },
             Unfit::Size { dim, expected, got } => Detail::Size { dim, expected, got },
@@ -77,8 +84,8 @@ pub(crate) fn of_engine(error: rushlight_engine::Error) -> Error {
             Detail::Count { what, expected: size, got: usize::try_from(index).unwrap_or(usize::MAX) }
         }
         Engine::Mismatch { what, expected, got } => Detail::Count { what, expected, got },
-        Engine::Size { what } => Detail::Impossible { what },
-        Engine::Type { what } => Detail::Untaken { what },
+        Engine::Size { what } => Detail::UnsupportedSize { what },
+        Engine::Type { what } => Detail::UnsupportedDtype { what },
         Engine::Unavailable(_) => Detail::Text("this machine does not have the instruction set"),
         _ => Detail::Text("the engine refuses the step"),
     };

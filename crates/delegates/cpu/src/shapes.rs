@@ -55,10 +55,8 @@ impl Shapes {
     /// [accepts](Self::accept) the new ones. Fails for sizes that the program was not compiled for: a size is read from one
     /// input and holds for all that were compiled with it.
     pub fn update(&mut self, context: &DelegateContext<'_>, memory: &Memory<'_>) -> Result<bool> {
-        if self.ready && !self.dynamic {
-            return Ok(false);
-        }
-        let changed = self.compute(context, memory)?;
+        // Inputs may be other than the payload's sizes even where none of those depends on them.
+        let changed = if self.ready && !self.dynamic { false } else { self.compute(context, memory)? };
         for (index, tensor) in self.inputs.iter().enumerate() {
             let (got, expected) = (context.input(index)?, self.dims(*tensor));
             if got.sizes() != expected {
@@ -184,5 +182,5 @@ fn other_sizes(got: &[usize], expected: &[usize]) -> Error {
 }
 
 fn divided(operation: Operation, a: i64, b: i64) -> Result<i64> {
-    Ok(operation.apply(a, b).ok_or(Unfit::ComputedSize(b))?)
+    Ok(operation.apply(a, b).ok_or(Unfit::Division { by: b })?)
 }

@@ -7,7 +7,7 @@ use rushlight_engine::{
     RowScales, SoftmaxTable, Source, Strides, Table, Tail, Winograd,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
-use rushlight_runtime::{MAX_RANK, Result};
+use rushlight_runtime::{Error, MAX_RANK, Result};
 
 use crate::convert::convert;
 use crate::error::Unfit;
@@ -309,6 +309,11 @@ fn same_elements(expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(Unfit::Count { what: "elements of the output", expected, got }.into()) }
 }
 
+/// Checks that windows fit into what they move over, which depends on the caller's sizes.
+fn check_windows(out_size: &[usize]) -> Result<()> {
+    if out_size.contains(&0) { Err(Error::invalid("the window is larger than the padded input")) } else { Ok(()) }
+}
+
 /// That an output has the elements that a convolution gives.
 fn check_output(conv: &Conv2d, elements: usize) -> Result<()> {
     let pixels = conv.batch.saturating_mul(conv.out_h()).saturating_mul(conv.out_w());
@@ -360,9 +365,10 @@ fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_,
     let (batch, heads, rows, keys) = (size(step.batch)?, size(step.heads)?, size(step.rows)?, size(step.keys)?);
     let mask = match step.mask.map(|mask| reader.dims(mask)) {
         Some([b, h, r, n]) => {
-            let fits = [(*b, batch), (*h, heads), (*r, rows)].iter().all(|(own, whole)| *own == 1 || own == whole);
-            if !fits || *n != keys {
-                return Err(Unfit::Count { what: "keys, or rows, of the mask", expected: keys, got: *n }.into());
+            for (dim, (own, whole)) in [(*b, batch), (*h, heads), (*r, rows), (*n, keys)].into_iter().enumerate() {
+                if own != whole && (own != 1 || dim == 3) {
+                    return Err(Unfit::Size { dim, expected: whole, got: own }.into());
+                }
             }
             let stride = |own: usize, sizes: &[usize]| if own == 1 { Ok(0) } else { product(Some(sizes)) };
             Some(Strides { batch: stride(*b, &[*h, *r, *n])?, head: stride(*h, &[*r, *n])?, row: stride(*r, &[*n])? })
@@ -418,6 +424,7 @@ fn convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<'_, '_,
     let (mut y, reader, scratch) = site.split_numbers(step.y)?;
     let conv = convolution_of(step, &reader)?;
     let tail = tail(&step.tail, conv.out_c, &reader)?;
+    check_windows(&[conv.out_h(), conv.out_w()])?;
     check_output(&conv, y.len())?;
     done(match step.winograd {
         Some(form) => {
@@ -491,6 +498,7 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
         in_stride: in_c,
         out_stride: out_c,
     };
+    check_windows(&conv.out_size())?;
     let elements = conv.out_size().iter().fold(batch.saturating_mul(out_c), |all, size| all.saturating_mul(*size));
     same_elements(elements, y.len())?;
     let tail = tail(&step.tail, out_c, &reader)?;
@@ -500,6 +508,7 @@ fn volume_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site<
 fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = site.split_data(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (picture(&reader, step.x)?, picture(&reader, step.y)?);
+    check_windows(&[out_h, out_w])?;
     let usize2 = |pair: [u32; 2]| pair.map(|size| size as usize);
     let pool = Pool2d {
         batch,

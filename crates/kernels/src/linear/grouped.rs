@@ -1,4 +1,4 @@
-//! Matrix products of groups of rows, each with a matrix of its own: the experts of a mixture.
+//! Grouped GEMM: each group of rows with its own matrix, as the experts of a mixture.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 

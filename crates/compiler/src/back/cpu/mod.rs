@@ -145,7 +145,8 @@ impl Backend for Cpu {
         let data = program.to_bytes();
         // A payload that is run at once is checked when it is loaded.
         if self.keys == Keys::Content {
-            CpuProgram::parse(&data).map_err(|problem| error(format!("the payload is not one: {problem}")))?;
+            CpuProgram::parse(&data)
+                .map_err(|problem| error(format!("the compiler wrote an invalid payload: {problem}")))?;
         }
         Ok(Payload { data: data.into(), compile_specs: Vec::new(), named_data })
     }

@@ -13,13 +13,13 @@ use super::source::Source;
 use super::{Payload, fixed};
 
 /// Steps of a payload, at most, beside those that make its tensors.
-const MOST_STEPS: usize = 3;
+const MAX_STEPS: usize = 3;
 
 /// Makes a payload of bytes.
 pub fn payload(source: &mut Source<'_>) -> Payload {
     let mut maker = Maker { payload: Payload::default(), source };
     maker.payload.values = maker.source.some(64);
-    for _ in 0..=maker.source.below(MOST_STEPS) {
+    for _ in 0..=maker.source.below(MAX_STEPS) {
         let step = maker.step();
         maker.payload.program.steps.push(step);
     }

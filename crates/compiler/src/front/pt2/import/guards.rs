@@ -121,7 +121,7 @@ fn range(
     symbols: &Symbols,
     ranges: &IndexMap<Text<'_>, RangeConstraint>,
 ) -> (i64, Option<i64>) {
-    let squeezed = |text: &str| text.replace([' ', '(', ')'], "");
+    let squeezed = |text: &str| plain(text).replace(' ', "");
     let stated = ranges.iter().find(|(name, _)| squeezed(name) == squeezed(text));
     let (min, max) = match stated {
         Some((_, range)) => (range.min_val, range.max_val),
