@@ -70,7 +70,7 @@ fn edit(entries: &mut Vec<Entry>, random: &mut Random) {
                 entry.data = text;
             } else {
                 let old = entry.data.len();
-                let most = old + random.below(16);
+                let most = old + 1 + random.below(16);
                 entry.data.resize(most, 0);
                 let size = fuzzer_mutate(&mut entry.data, old, most);
                 entry.data.truncate(size);

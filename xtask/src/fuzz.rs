@@ -41,7 +41,7 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -C
 const SECONDS: &str = "60";
 
 /// Limits of one input: seconds, and memory in MiB. What libFuzzer and the sanitizer take for themselves counts.
-const LIMITS: [&str; 3] = ["-timeout=1", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
+const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
 
 /// Runs all targets, or one, for some seconds each. With `minimise` instead of seconds, keeps in `fuzz/seeds` the fewest
 /// inputs that reach what all found so far reach.

@@ -68,6 +68,15 @@ pub fn put_head(path: &Path, head: &str) -> io::Result<()> {
     fs::write(path, format!("{head}{section}"))
 }
 
+/// The section of a page, with its heading.
+///
+/// # Errors
+/// If the page cannot be read.
+pub fn section(path: &Path) -> io::Result<String> {
+    let page = fs::read_to_string(path)?;
+    Ok(page.find(HEADING).map_or("", |at| &page[at + 1..]).to_owned())
+}
+
 /// Writes the section of a page, with its heading; what stands before it stays.
 ///
 /// # Errors
