@@ -140,7 +140,7 @@ SMALL_LAYERS = {
 
 def size(program):
     """Bytes before the debug map, which is no part of what runs and says more of a quantized program: it has more nodes."""
-    before = bytes(program.buffer).find(b'[{"method":')
+    before = bytes(program.buffer).find(b'{"strings":')
     assert before > 0
     return before
 
