@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn strings_are_not_repeated_without_end() {
-        let results = ["0"; 10_000].join(",");
+        let results = vec!["0"; 10_000].join(",");
         let bytes =
             format!(r#"{{"strings":["{}"],"methods":[[0,[[0,0,0,null,[{results}],[]]]]]}}"#, "x".repeat(20_000));
         assert_eq!(from_bytes(bytes.as_bytes()), None);
