@@ -43,7 +43,7 @@ pub struct Running {
     pub limits: Limits,
 }
 
-/// What a program may take at most.
+/// Limits on a program's memory and time.
 #[derive(Args)]
 pub struct Limits {
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub struct Limits {
     time_limit: Option<Duration>,
 }
 
-/// What a method may take at most.
+/// Limit on a method's memory.
 #[derive(Args)]
 pub struct MemoryLimit {
     /// The most memory that a method may take, besides the file: bytes, or a number with kB, MB, GB, KiB, MiB or GiB

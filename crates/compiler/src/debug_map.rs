@@ -58,7 +58,7 @@ fn from_bytes(bytes: &[u8]) -> Option<Vec<MethodMap>> {
     methods.collect()
 }
 
-/// What a map may grow by when its strings are repeated: a row of ten bytes has strings of a few hundred.
+/// Maximum ratio of the decoded strings' bytes to those of the map: a row of ten bytes has strings of a few hundred.
 const MAX_GROWTH: usize = 64;
 
 struct Strings {

@@ -73,13 +73,13 @@ impl Relation {
 }
 
 /// An operation of [`Expression`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     Add,
     Mul,
     /// Quotient rounded down.
     FloorDiv,
-    /// Remainder with the divisor's sign.
+    /// Remainder with the divisor's sign, as Python's `%`.
     Mod,
     Max,
     Min,
@@ -87,6 +87,18 @@ pub enum Operation {
 
 impl Operation {
     const ALL: [Self; 6] = [Self::Add, Self::Mul, Self::FloorDiv, Self::Mod, Self::Max, Self::Min];
+
+    /// Lower-case name, as in the text form of graphs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Mul => "mul",
+            Self::FloorDiv => "floordiv",
+            Self::Mod => "mod",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
 
     /// Computes the operation. `None` beyond `i64`, and for a division by zero.
     pub fn apply(self, a: i64, b: i64) -> Option<i64> {

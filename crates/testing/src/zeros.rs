@@ -2,7 +2,7 @@
 
 use rushlight::{Input, MethodMeta, ScalarType, TensorView};
 
-/// What [`Zeros::inputs`] shows: type, sizes and bytes of each tensor.
+/// Dtype, sizes and bytes of each tensor, which [`Zeros::inputs`] borrows.
 #[derive(Debug)]
 pub struct Zeros {
     tensors: Vec<Option<(ScalarType, Vec<usize>, Vec<u8>)>>,

@@ -8,6 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// The functions that expressions are made of; sums and products have two or more operands, and an integer factor comes first.
+pub use rushlight_format::shapes::Operation as Function;
+
 use super::arena::{Arena, Id};
 
 /// A size that is known only when the program runs.
@@ -42,35 +45,6 @@ pub struct Call {
     pub args: Vec<Expr>,
     /// Number of nodes of the expression as a tree, this one included; saturates.
     size: u32,
-}
-
-/// The functions that expressions are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Function {
-    /// Of two or more terms.
-    Add,
-    /// Of two or more factors; an integer factor comes first.
-    Mul,
-    /// Quotient rounded down.
-    FloorDiv,
-    /// Remainder with the divisor's sign, as Python's `%`.
-    Mod,
-    Max,
-    Min,
-}
-
-impl Function {
-    /// Lower-case name, as in the text form.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Mul => "mul",
-            Self::FloorDiv => "floordiv",
-            Self::Mod => "mod",
-            Self::Max => "max",
-            Self::Min => "min",
-        }
-    }
 }
 
 /// A product in a sum: an integer and sorted factors that are not integers.

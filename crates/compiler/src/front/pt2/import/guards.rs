@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use rushlight_format::shapes::{Operation, Place, Relation, RuleModel, Term};
+use rushlight_format::shapes::{Place, Relation, RuleModel, Term};
 
-use crate::graph::expr::Function;
 use crate::graph::{Expr, Graph, Input, SymbolId, Symbols, Type};
 
 use super::super::schema::{RangeConstraint, Text};
@@ -153,17 +152,9 @@ fn term(expr: &Expr, places: &HashMap<SymbolId, Known>) -> Option<Term> {
             Term::Size { place, unit, offset }
         }
         Expr::Call(call) => {
-            let operation = match call.function {
-                Function::Add => Operation::Add,
-                Function::Mul => Operation::Mul,
-                Function::FloorDiv => Operation::FloorDiv,
-                Function::Mod => Operation::Mod,
-                Function::Max => Operation::Max,
-                Function::Min => Operation::Min,
-            };
             let mut args = call.args.iter().map(|arg| term(arg, places));
             let first = args.next()??;
-            args.try_fold(first, |so_far, arg| Some(Term::Operation(operation, Box::new([so_far, arg?]))))?
+            args.try_fold(first, |so_far, arg| Some(Term::Operation(call.function, Box::new([so_far, arg?]))))?
         }
     };
     Some(found).filter(Term::is_readable)
