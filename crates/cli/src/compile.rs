@@ -116,6 +116,7 @@ impl Compile {
         let to_stdout = self.report.as_deref() == Some(Path::new("-"));
         let report = self.report.as_ref().filter(|_| !to_stdout);
         output::check_outputs(&paths, std::iter::once(&output).chain(report))?;
+        output::check_result(&output, to_stdout || self.json)?;
         for backend in &self.backends {
             compiler = compiler.backend_named(backend)?;
         }

@@ -61,14 +61,29 @@ pub fn print_summary(output: &Path, text: &str) {
     if is_stdout(output) { to_stderr(text) } else { print(text) }
 }
 
+/// Refuses to print a result, which is what `has_result` says, where `output` is written.
+pub fn check_result(output: &Path, has_result: bool) -> Result<(), Failure> {
+    if has_result && is_stdout(output) {
+        let what =
+            "`--json` and `--report -` print to standard output, where the program is written: name a file for it";
+        return Err(Failure::Arguments(what.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a path names the pipe or the file behind standard output.
 #[cfg(unix)]
 fn is_stdout(path: &Path) -> bool {
     use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
     let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|fd| std::fs::File::from(fd).metadata());
-    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
-    stdout.is_ok_and(|stdout| std::fs::metadata(path).is_ok_and(|file| identity(file) == identity(stdout)))
+    let identity = |file: std::fs::Metadata| {
+        // Devices, such as /dev/null and terminals, keep nothing that could be mixed.
+        (!file.file_type().is_char_device()).then(|| (file.dev(), file.ino()))
+    };
+    let stdout = stdout.ok().and_then(identity);
+    stdout.is_some() && stdout == std::fs::metadata(path).ok().and_then(identity)
 }
 
 #[cfg(not(unix))]

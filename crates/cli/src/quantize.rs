@@ -112,6 +112,7 @@ impl Quantize {
         let calibration = self.calibration_files()?;
         let inputs = calibration.iter().chain([&self.model]);
         output::check_outputs(inputs, std::iter::once(&output).chain(report))?;
+        output::check_result(&output, to_stdout || self.json)?;
         let before = bytes.len() as u64;
         let inputs = exported_inputs(bytes.clone())?;
         let mut quantization = Quantization::new(self.scheme)
@@ -156,7 +157,7 @@ impl Quantize {
         }
         output::print_summary(&output, &summary(&output, before, size, &program, report, start));
         if !to_stdout {
-            print_worst(report);
+            print_worst(&output, report);
         }
         Ok(())
     }
@@ -239,20 +240,20 @@ fn summary(
     )
 }
 
-fn print_worst(report: &QuantizationReport) {
+fn print_worst(output: &Path, report: &QuantizationReport) {
     if let Some(reason) = &report.not_compared {
-        output::print(&format!("  outputs not compared: {reason}"));
+        output::print_summary(output, &format!("  outputs not compared: {reason}"));
     }
     let worst = report.layers.iter().filter(|layer| layer.kept.is_none()).take(WORST);
     for layer in worst {
         if let Some(ratio) = layer.quality().filter(|ratio| ratio.is_finite()) {
             let what = if layer.snr.is_some() { "results" } else { "weights" };
-            output::print(&format!("  {:>8}  {what} of {}", Decibels(Some(ratio)), layer.name));
+            output::print_summary(output, &format!("  {:>8}  {what} of {}", Decibels(Some(ratio)), layer.name));
         }
     }
     for layer in report.layers.iter().filter(|layer| layer.kept.is_some()) {
         let reason = layer.kept.as_deref().unwrap_or_default();
-        output::print(&format!("  in floats  {}: {reason}", layer.name));
+        output::print_summary(output, &format!("  in floats  {}: {reason}", layer.name));
     }
 }
 

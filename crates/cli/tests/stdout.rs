@@ -76,6 +76,39 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
+/// Where errors cannot be printed, the exit code still tells them.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_standard_error_keeps_the_exit_code() {
+    let missing = format!("{CORPUS}/1.5.1/no-such.pte");
+    for arguments in [&["ops", &*missing][..], &["run", &missing], &["--no-such-option"], &["inspect"]] {
+        let seen = run(arguments);
+        let full = fs::File::options().write(true).open("/dev/full").expect("the device");
+        let unseen = rushlight().args(arguments).stdout(Stdio::null()).stderr(full).status().expect("the command");
+        assert_eq!((unseen.code(), seen.stderr.is_empty()), (seen.status.code(), false), "{arguments:?}");
+    }
+}
+
+/// A program that is written to standard output is all that is there: what is said of it goes to standard error.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_on_standard_output_is_alone_there() {
+    let folder = folder("program-on-stdout");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let calls: [&[&str]; 2] = [&["compile", &model], &["quantize", &model, "--scheme", "int8-dynamic"]];
+    for call in calls {
+        let program = at(&folder, "program.pte");
+        succeeds(&[call, &["-o", &program]].concat());
+        let piped = run(&[call, &["-o", "/dev/stdout"]].concat());
+        let said = String::from_utf8_lossy(&piped.stderr);
+        assert!(piped.status.success() && said.contains("/dev/stdout"), "{call:?}: {said}");
+        assert!(piped.stdout == fs::read(program).expect("the program"), "{call:?}: something else is in the program");
+        for result in [&["--json"][..], &["--report", "-"]] {
+            fails(&[call, &["-o", "/dev/stdout"], result].concat(), 2, &["where the program is written"]);
+        }
+    }
+}
+
 /// A `.npy` file of `f32`.
 fn array(path: &str, shape: &str, values: &[f32]) {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
