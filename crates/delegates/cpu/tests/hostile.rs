@@ -18,7 +18,7 @@ use rushlight_format::cpu::{
 use rushlight_runtime::Code;
 
 use payload::source::Source;
-use payload::{Payload, run};
+use payload::{Payload, run, run_with_sizes};
 
 /// Time limit of a small program, generous for a busy machine.
 const TOO_SLOW: Duration = Duration::from_secs(20);
@@ -180,6 +180,26 @@ fn negated(x: TensorId, y: TensorId) -> Elementwise {
 
 fn product(x: TensorId, y: TensorId, packed: bool) -> Matmul {
     Matmul { a: x, b: x, y, packed, transposed: false, tail: Tail::default() }
+}
+
+/// Sizes of a payload hold in every call, also where no size of it is symbolic.
+#[test]
+fn inputs_of_other_sizes_are_refused_in_every_call() {
+    let mut payload = Payload::of_step(&[&[2]], &[2], |inputs, y| Step::Elementwise(negated(inputs[0], y)));
+    // The caller's tensors may be larger than the payload's.
+    payload.inputs[0].sizes = vec![4];
+    payload.outputs[0].sizes = vec![4];
+    let calls = |sizes: &[usize]| {
+        let calls: Vec<_> = sizes.iter().map(|size| vec![vec![*size]]).collect();
+        let backend = CpuBackend::new(Arc::new(Engine::new(1)));
+        run_with_sizes(payload.clone(), backend, MEMORY_LIMIT, &calls).map_err(|error| error.to_string())
+    };
+    assert_eq!(calls(&[2, 2]), Ok(()));
+    for sizes in [&[4][..], &[2, 4], &[2, 2, 1]] {
+        let error = calls(sizes).expect_err("a size that the payload was not made for");
+        let expected = format!("expected 2, got {}", sizes[sizes.len() - 1]);
+        assert!(error.contains(&expected), "{sizes:?}: {error}");
+    }
 }
 
 /// The last of a chain of copies has to hold floats, and so has the one before it, and so on to the first.

@@ -118,7 +118,22 @@ impl Payload {
 ///
 /// # Errors
 /// Those of the loading and of the run.
-pub fn run(mut payload: Payload, backend: CpuBackend, memory_limit: usize) -> Result<(), Error> {
+pub fn run(payload: Payload, backend: CpuBackend, memory_limit: usize) -> Result<(), Error> {
+    let sizes: Vec<_> =
+        payload.inputs.iter().map(|input| input.sizes.iter().map(|size| *size as usize).collect()).collect();
+    run_with_sizes(payload, backend, memory_limit, &[sizes])
+}
+
+/// As [`run`], with the sizes of all inputs in each of several calls.
+///
+/// # Errors
+/// Those of the loading and of the first call that fails.
+pub fn run_with_sizes(
+    mut payload: Payload,
+    backend: CpuBackend,
+    memory_limit: usize,
+    calls: &[Vec<Vec<usize>>],
+) -> Result<(), Error> {
     let blobs = core::mem::take(&mut payload.blobs).into_iter().enumerate();
     let weights: Weights = blobs.map(|(position, bytes)| (blob_name(position), shared(&bytes))).collect();
     let backend = backend.weights(Arc::new(weights));
@@ -128,26 +143,25 @@ pub fn run(mut payload: Payload, backend: CpuBackend, memory_limit: usize) -> Re
     let program = Program::parse(&block.bytes()[..file.len()])?;
     let options = LoadOptions { backends: &[&backend], ..LoadOptions::new(Registry::new(&[])) };
     let mut method = Method::load(&program, METHOD, Memory::heap().with_limit(memory_limit), &options)?;
-    let inputs: Vec<_> = payload
-        .inputs
-        .iter()
-        .map(|input| {
-            let sizes: Vec<usize> = input.sizes.iter().map(|size| *size as usize).collect();
-            (input.scalar_type, sizes, bytes_of(input, &payload.values))
-        })
-        .collect();
-    let views: Vec<_> = inputs
-        .iter()
-        .map(|(dtype, sizes, bytes)| {
-            let len = sizes.iter().product::<usize>() * dtype.size();
-            let bytes = bytes.as_ref().map_err(|error| *error)?;
-            TensorView::new(*dtype, sizes, &bytes.bytes()[..len]).map(Input::Tensor)
-        })
-        .collect::<Result<_, _>>()?;
+    let inputs: Vec<_> =
+        payload.inputs.iter().map(|input| bytes_of(input, &payload.values)).collect::<Result<_, _>>()?;
     let mut outputs: Vec<_> = payload.outputs.iter().map(|output| bytes_of(output, &[])).collect::<Result<_, _>>()?;
-    let memory = outputs.iter_mut().enumerate();
-    let mut memory: Vec<_> = memory.map(|(index, data)| OutputBuffer { index, data: data.bytes_mut() }).collect();
-    method.start(&views, &mut memory)?.finish().map(drop)
+    for sizes in calls {
+        let views: Vec<_> = payload
+            .inputs
+            .iter()
+            .zip(&inputs)
+            .zip(sizes)
+            .map(|((input, bytes), sizes)| {
+                let len = sizes.iter().product::<usize>() * input.scalar_type.size();
+                TensorView::new(input.scalar_type, sizes, &bytes.bytes()[..len]).map(Input::Tensor)
+            })
+            .collect::<Result<_, _>>()?;
+        let memory = outputs.iter_mut().enumerate();
+        let mut memory: Vec<_> = memory.map(|(index, data)| OutputBuffer { index, data: data.bytes_mut() }).collect();
+        method.start(&views, &mut memory)?.finish()?;
+    }
+    Ok(())
 }
 
 /// The elements of an input.
