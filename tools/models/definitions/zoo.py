@@ -45,14 +45,15 @@ def settle(network, *sample):
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None
+            # Before the run, since the layers behind are to see what this one gives.
+            if norm.affine:
+                norm.weight.copy_(0.8 + 0.4 * torch.rand_like(norm.weight))
+                norm.bias.copy_(0.1 * torch.randn_like(norm.bias))
             norm.train()
         if norms:
             network(*sample)
         for norm in norms:
             norm.eval()
-            if norm.affine:
-                norm.weight.copy_(0.8 + 0.4 * torch.rand_like(norm.weight))
-                norm.bias.copy_(0.1 * torch.randn_like(norm.bias))
     return network
 
 
