@@ -8,39 +8,72 @@ use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight::{Cache, CacheUse, Lower, Module};
 use rushlight_fuzz::run;
 
-const PROGRAM: &[u8] = include_bytes!("../../tests/corpus/1.5.1/mlp.pte");
+const MODEL: &[u8] = include_bytes!("../../tests/corpus/1.5.1/mlp.pte");
 
-/// The folder of the cache, and the entry of the program, which is written first.
-static ENTRY: LazyLock<(PathBuf, PathBuf)> = LazyLock::new(|| {
+/// Memory limit of a module in bytes. Lowering takes as much as the file, and so is refused before it begins: nearly all time
+/// goes to what is planted.
+const LITTLE: usize = 1 << 15;
+
+/// The program, with bytes behind it that nothing refers to.
+static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut program = MODEL.to_vec();
+    program.resize(LITTLE + 1, 0);
+    program
+});
+
+/// The folder of the cache, the entry of the program, which is written first, and what that holds before its checksum.
+static ENTRY: LazyLock<(PathBuf, PathBuf, Vec<u8>)> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("rushlight-fuzz-cache-{}", std::process::id()));
-    match load(&folder).cache_use() {
-        Some(CacheUse::Written { file, .. }) => (folder, file.clone()),
+    match load(&folder, run::MEMORY).cache_use() {
+        Some(CacheUse::Written { file, .. }) => {
+            let mut content = std::fs::read(file).expect("the entry");
+            content.truncate(content.len() - 8);
+            (folder, file.clone(), content)
+        }
         other => panic!("{other:?}"),
     }
 });
 
-fn load(folder: &PathBuf) -> Module {
+fn load(folder: &PathBuf, memory: usize) -> Module {
     let cache = Cache::new(folder).smallest(0);
-    let builder = Module::builder().lower(Lower::Cpu).threads(1).memory_limit(run::MEMORY).cache(cache);
-    let mut module = builder.load_bytes(PROGRAM).expect("a program of the corpus");
+    let builder = Module::builder().lower(Lower::Cpu).threads(1).memory_limit(memory).cache(cache);
+    let mut module = builder.load_bytes(&PROGRAM).expect("a program of the corpus");
     let _ = module.load_method("forward");
     module
 }
 
 fuzz_target!(|content: &[u8]| {
-    let (folder, file) = &*ENTRY;
-    let planted = [content, &checksum(content)].concat();
+    let (folder, file, _) = &*ENTRY;
+    let sum = checksum(content);
+    let planted = [content, &sum].concat();
     // Another file in its place: the entry that is there may be mapped.
     std::fs::remove_file(file).and_then(|()| std::fs::write(file, planted)).expect("the fuzzer's own file");
-    let mut module = load(folder);
+    // One in 256 is lowered again if it is of no use.
+    let lowers = sum[0] == 0;
+    let mut module = load(folder, if lowers { run::MEMORY } else { LITTLE });
     run::run(&mut module);
     match module.cache_use() {
-        Some(CacheUse::Loaded { .. } | CacheUse::Written { ignored: Some(_), .. }) => {}
+        Some(CacheUse::Loaded { .. }) => {}
+        Some(CacheUse::Written { ignored: Some(_), .. }) if lowers => {}
+        None if !lowers => {
+            let reason = module.report().expect_err("it is not lowered").to_string();
+            assert!(reason.contains("more memory than the limit"), "{reason}");
+            // The next one takes its place.
+            std::fs::write(file, []).expect("the fuzzer's own file");
+        }
         other => panic!("{other:?}"),
     }
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    let entry = &ENTRY.2;
+    // Nothing is known of the entry before it is written: all inputs descend from it.
+    let size = if data.get(4..6) != Some(b"ET") && entry.len() <= max_size {
+        data[..entry.len()].copy_from_slice(entry);
+        entry.len()
+    } else {
+        size
+    };
     rushlight_fuzz::mutators::program(data, size, max_size, seed)
 });
 
