@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use rushlight::engine::MAX_THREADS;
 use rushlight::{LoadMode, Lower, Module, ModuleBuilder, Steps};
 
 use crate::failure::Failure;
@@ -155,9 +156,6 @@ where
 {
     PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
 }
-
-/// Maximum number of threads of a call.
-const MAX_THREADS: usize = 1024;
 
 /// Parses a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {

@@ -59,9 +59,9 @@ pub use gemm::{FEW_ROWS, Gemm, Matmul, gemm, matmul, matmul_scratch};
 pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
 pub use numbers::{Numbers, NumbersMut};
-pub use pool::Pool;
 #[cfg(feature = "std")]
 pub use pool::fork_generation;
+pub use pool::{MAX_THREADS, Pool};
 pub use pooling::{Mean, Pool2d, pool2d};
 pub use product::{gives_bf16, takes_bf16, takes_bf16_residual};
 pub use quantized::{

@@ -19,6 +19,9 @@ pub use threaded::Pool;
 #[cfg(not(feature = "std"))]
 pub use inline::Pool;
 
+/// Maximum threads of a pool: each has a stack and scratch memory.
+pub const MAX_THREADS: usize = 1024;
+
 #[cfg(not(feature = "std"))]
 mod inline {
     /// The calling thread alone: without `std` there are no threads.
@@ -58,11 +61,9 @@ mod threaded {
     use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
+    use super::MAX_THREADS;
     use super::fork::fork_generation;
     use super::gate::{Gate, Sleep};
-
-    /// Maximum threads of a pool: each has a stack and scratch memory.
-    const MAX_THREADS: usize = 1024;
 
     /// How long a worker spins for the next job before it parks.
     const SPIN: Duration = Duration::from_millis(1);
@@ -116,7 +117,7 @@ mod threaded {
     }
 
     impl Pool {
-        /// A pool of `threads` threads, the caller's among them, at most 1024. For 0 or 1 no thread is started. Where the
+        /// A pool of `threads` threads, the caller's among them, at most [`MAX_THREADS`]. For 0 or 1 no thread is started. Where the
         /// system refuses a thread, there are fewer.
         pub fn new(threads: usize) -> Self {
             let wanted = threads.clamp(1, MAX_THREADS) - 1;

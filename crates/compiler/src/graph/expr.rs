@@ -44,7 +44,7 @@ pub struct Call {
     pub function: Function,
     pub args: Vec<Expr>,
     /// Number of nodes of the expression as a tree, this one included; saturates.
-    size: u32,
+    nodes: u32,
 }
 
 /// A product in a sum: an integer and sorted factors that are not integers.
@@ -55,14 +55,14 @@ const MAX_TERMS: usize = 64;
 
 /// Maximum number of nodes of an expression in a graph. Subexpressions are shared in memory, but every use of an expression
 /// walks its tree: sizes that are made of each other would double with each operator.
-pub const MAX_SIZE: u32 = 1 << 10;
+pub const MAX_NODES: u32 = 1 << 10;
 
 impl Expr {
     /// Returns the number of nodes of the expression as a tree; saturates.
-    pub fn size(&self) -> u32 {
+    pub fn nodes(&self) -> u32 {
         match self {
             Self::Int(_) | Self::Symbol(_) => 1,
-            Self::Call(call) => call.size,
+            Self::Call(call) => call.nodes,
         }
     }
 
@@ -272,8 +272,8 @@ impl Expr {
 }
 
 fn call(function: Function, args: Vec<Expr>) -> Expr {
-    let size = args.iter().fold(1, |size: u32, arg| size.saturating_add(arg.size()));
-    Expr::Call(Arc::new(Call { function, args, size }))
+    let nodes = args.iter().fold(1, |nodes: u32, arg| nodes.saturating_add(arg.nodes()));
+    Expr::Call(Arc::new(Call { function, args, nodes }))
 }
 
 /// The normal form of a sum.

@@ -32,7 +32,7 @@ pub use builder::{Action, Builder, bind};
 pub(crate) use builder::{substitute, substitute_outputs};
 pub(crate) use constant::row_major_strides;
 pub use constant::{Computed, Constant, ConstantData};
-pub use expr::{Expr, MAX_SIZE, Symbol, SymbolId, Symbols};
+pub use expr::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
 pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};
 

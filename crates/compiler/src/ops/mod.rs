@@ -55,7 +55,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::error::Error;
-use crate::graph::{Builder, Expr, Graph, MAX_SIZE, Type, ValueId};
+use crate::graph::{Builder, Expr, Graph, MAX_NODES, Type, ValueId};
 use crate::once::once;
 
 pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
@@ -172,10 +172,10 @@ fn check_size(ty: &Type, name: &str) -> Result<(), Error> {
             .expected(format!("at most {MAX_RANK}"))
             .got(shape.len().to_string()));
     }
-    if let Some(size) = shape.iter().map(Expr::size).find(|size| *size > MAX_SIZE) {
+    if let Some(nodes) = shape.iter().map(Expr::nodes).find(|nodes| *nodes > MAX_NODES) {
         return Err(Error::unsupported(format!("`{name}` gives a size that is too long an expression"))
-            .expected(format!("at most {MAX_SIZE} terms and factors"))
-            .got(size.to_string())
+            .expected(format!("at most {MAX_NODES} terms and factors"))
+            .got(nodes.to_string())
             .help("export the model with fewer dynamic dimensions"));
     }
     Ok(())

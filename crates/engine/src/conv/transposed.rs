@@ -175,7 +175,7 @@ struct Axis {
 impl Axis {
     fn new(kernel: usize, stride: usize, dilation: usize, padding: usize) -> Self {
         let stride = stride.max(1);
-        let (divisor, inverse) = divisor_and_inverse(dilation, stride);
+        let (divisor, inverse) = gcd_and_inverse(dilation, stride);
         Self { kernel, stride, dilation, padding, divisor, inverse }
     }
 
@@ -188,7 +188,7 @@ impl Axis {
     fn phase(&self, first: usize) -> Phase {
         // Sizes are those that `ConvTranspose2d::check` accepts, or those of weights: sums of them fit.
         let (target, step) = (first + self.padding, self.step());
-        let tap = product_below(target / self.divisor, self.inverse, step);
+        let tap = mul_mod(target / self.divisor, self.inverse, step);
         if !target.is_multiple_of(self.divisor) || tap >= self.kernel {
             return Phase { first, first_tap: 0, tap_step: 1, taps: 0, shift: 0, dilation: 0 };
         }
@@ -212,7 +212,7 @@ impl Axis {
         // Each of the first taps begins the taps of one phase.
         let firsts = (0..self.kernel.min(self.step())).map(|tap| {
             let before = self.padding % self.stride;
-            (product_below(tap, self.dilation, self.stride) + self.stride - before) % self.stride
+            (mul_mod(tap, self.dilation, self.stride) + self.stride - before) % self.stride
         });
         let mut firsts: Vec<_> = firsts.collect();
         firsts.sort_unstable();
@@ -228,7 +228,7 @@ impl Axis {
 }
 
 /// `a * b` modulo `modulus`, which is not 0.
-fn product_below(a: usize, b: usize, modulus: usize) -> usize {
+fn mul_mod(a: usize, b: usize, modulus: usize) -> usize {
     // Nearly always far below 2^64.
     match (a % modulus).checked_mul(b % modulus) {
         Some(product) => product % modulus,
@@ -238,7 +238,7 @@ fn product_below(a: usize, b: usize, modulus: usize) -> usize {
 
 /// The greatest common divisor of `a` and `modulus`, which is not 0, and the factor `x` with `a * x` equal to it modulo
 /// `modulus`, by the extended Euclidean algorithm.
-fn divisor_and_inverse(a: usize, modulus: usize) -> (usize, usize) {
+fn gcd_and_inverse(a: usize, modulus: usize) -> (usize, usize) {
     let (mut old, mut new) = ((a % modulus, 1i128), (modulus, 0i128));
     while new.0 != 0 {
         let quotient = old.0 / new.0;

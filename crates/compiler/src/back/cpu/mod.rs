@@ -11,13 +11,13 @@ mod constants;
 mod dynamic;
 mod fuse;
 pub(crate) mod integer;
+mod legalize;
 mod lower;
 mod offer;
 mod plan;
 mod precision;
 mod raise;
 mod sink;
-mod spell;
 mod tables;
 mod view;
 mod weights;
@@ -30,9 +30,9 @@ use crate::graph::{Graph, Model, NodeId};
 use crate::partition::{Backend, Offer, Part, Payload};
 use crate::passes::{EliminateDeadCode, FoldConstants, Pass, RaiseAttention};
 
+use legalize::Legalize;
 use raise::RaiseActivations;
 use sink::SinkPermutations;
-use spell::SpellOut;
 use wide::RoundToWideIntegers;
 
 use rushlight_format::ScalarType;
@@ -122,7 +122,7 @@ impl Backend for Cpu {
             Box::new(RaiseActivations),
             Box::new(RoundToWideIntegers),
             Box::new(SinkPermutations),
-            Box::new(SpellOut),
+            Box::new(Legalize),
             Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),
             Box::new(EliminateDeadCode),
         ]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use crate::graph::{Expr, MAX_SIZE, Symbol, SymbolId, Symbols};
+use crate::graph::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
 
 use super::super::expr::SymExpr;
 use super::super::schema::{RangeConstraint, Text};
@@ -93,7 +93,7 @@ impl Sizes {
             SymExpr::Call { function, args } => {
                 let args = args.iter().map(|arg| self.convert(arg)).collect::<Option<Vec<_>>>()?;
                 // Powers and products of sums grow faster than the text.
-                let small = |expr: Expr| (expr.size() <= MAX_SIZE).then_some(expr);
+                let small = |expr: Expr| (expr.nodes() <= MAX_NODES).then_some(expr);
                 let fold = |f: fn(&Expr, Expr) -> Expr| {
                     let (first, rest) = args.split_first()?;
                     rest.iter().try_fold(first.clone(), |so_far, arg| small(f(&so_far, arg.clone())))
