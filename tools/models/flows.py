@@ -4,7 +4,7 @@ quantized networks in eager PyTorch.
 `lower` writes `model.pte` (portable) and `xnnpack.pte` (for the XNNPACK delegate) to the folder of a model, and what became
 of them to `lowered.json`. `quantize` writes `quantized.json`: for each scheme the signal-to-noise of the outputs, in dB. It
 calibrates with the recorded calls and measures on them, and takes the worst output, over all calls; a scheme without noise
-has `null`. What a flow cannot do has its error instead.
+has `null`. Beside it is the number of layers that the flow quantizes. What a flow cannot do has its error instead.
 """
 
 import copy
@@ -70,11 +70,16 @@ def through_pt2e(folder, calls, is_dynamic):
     prepared = prepare_pt2e(exported, quantizer)
     for args in calls:
         prepared(*args)
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    # Only weights have scales by channel.
+    layers = sum("dequantize_per_channel" in str(node.target) for node in converted.graph.nodes)
+    return converted, layers
 
 
 def through_torchao(module, scheme):
-    """A copy whose linear layers torchao has quantized: those that groups of 32 divide, where weights are in groups."""
+    """A copy whose linear layers torchao has quantized, and their number: those that groups of 32 divide, where weights are in
+    groups.
+    """
     from torch import nn
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig, quantize_
     from torchao.quantization.granularity import PerAxis, PerGroup
@@ -93,7 +98,7 @@ def through_torchao(module, scheme):
     if not chosen:
         raise ValueError("no linear layer to quantize")
     quantize_(module, config, filter_fn=lambda part, name: name in chosen)
-    return module
+    return module, len(chosen)
 
 
 FLOWS = {
@@ -115,8 +120,9 @@ def quantize(folder, module, calls):
     for scheme, flow in FLOWS.items():
         try:
             with torch.no_grad():
-                ratio = signal_to_noise(flow(folder, module, calls), calls, expected)
-            made[scheme] = {"snr": ratio if math.isfinite(ratio) else None}
+                quantized, layers = flow(folder, module, calls)
+                ratio = signal_to_noise(quantized, calls, expected)
+            made[scheme] = {"snr": ratio if math.isfinite(ratio) else None, "layers": layers}
         except Exception as error:
             made[scheme] = {"error": first_line(error)}
     (folder / "quantized.json").write_text(json.dumps(made, indent=1) + "\n")

@@ -53,6 +53,9 @@ def dinov2():
     return transformers.Dinov2Config(**(RATIO | BACKBONE | {"image_size": 28, "patch_size": 7}))
 
 
+# Enough that the noise of a quantized classifier is no matter of luck.
+CLASSES = 16
+
 # The side of the images, the architecture, its results and its configuration.
 VIEWERS = {
     "beit": (32, "BeitForImageClassification", "logits", SIZES | {"use_relative_position_bias": True}),
@@ -120,9 +123,10 @@ VIEWERS = {
 }  # fmt: skip
 
 for name, (side, architecture, fields, options) in VIEWERS.items():
+    classes = {"num_labels": CLASSES} if architecture.endswith("ForImageClassification") else {}
     register(
         "vision", f"transformers.{name}", architecture, ("pixel_values",), tuple(fields.split()),
-        lambda side=side: (image(side),), options,
+        lambda side=side: (image(side),), options | classes,
     )  # fmt: skip
 
 for name, architecture, options in (
