@@ -44,6 +44,12 @@ fn outcome_within(what: &str, payload: Payload, limit: usize) -> Result<(), Stri
     }
 }
 
+/// Fails if a payload is not refused because of the work that it asks for.
+fn assert_refused(what: &str, payload: Payload) {
+    let error = outcome(what, payload).expect_err(what);
+    assert!(error.contains("operations"), "{what}: {error}");
+}
+
 fn fixed(sizes: &[u64]) -> Vec<Size> {
     sizes.iter().map(|size| Size::Fixed(*size)).collect()
 }
@@ -65,8 +71,8 @@ fn copies_of_more_than_there_is_are_refused() {
         })
     };
     assert_eq!(outcome("one element", copy(&[1], &[1])), Ok(()));
-    assert!(outcome("2^62 elements", copy(&[1 << 62], &[0])).is_err());
-    assert!(outcome("2^62 elements of two dimensions", copy(&[1 << 31, 1 << 31], &[0, 0])).is_err());
+    assert_refused("2^62 elements", copy(&[1 << 62], &[0]));
+    assert_refused("2^62 elements of two dimensions", copy(&[1 << 31, 1 << 31], &[0, 0]));
 }
 
 #[test]
@@ -96,8 +102,8 @@ fn attention_over_more_keys_than_there_are_is_refused() {
         payload
     };
     assert_eq!(outcome("one key", attention(1, 1)), Ok(()));
-    assert!(outcome("2^50 keys", attention(1 << 50, 1)).is_err());
-    assert!(outcome("2^50 keys without depth", attention(1 << 50, 0)).is_err());
+    assert_refused("2^50 keys", attention(1 << 50, 1));
+    assert_refused("2^50 keys without depth", attention(1 << 50, 0));
 }
 
 /// A convolution of images.
@@ -135,7 +141,7 @@ fn transposed_convolutions_take_no_time_for_their_stride() {
     assert_eq!(outcome("a stride of 2^32 - 1", transposed([1, 1], [u32::MAX; 2], [[0; 2]; 2])), Ok(()));
     let padding = [[u32::MAX - 1, 0]; 2];
     let kernel = transposed([u32::MAX; 2], [u32::MAX - 1, u32::MAX - 3], padding);
-    assert!(outcome("a kernel of 2^32 - 1", kernel).is_err());
+    assert_refused("a kernel of 2^32 - 1", kernel);
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn convolutions_without_channels_take_no_time_for_their_kernel() {
     let line = convolution([1, 2], [1, 1], [[0, 0], [1, 0]]);
     assert_eq!(outcome("a kernel of 1 x 2", of_one_pixel(0, 0, line)), Ok(()));
     let kernel = convolution([u32::MAX; 2], [1, 1], [[u32::MAX - 1, 0]; 2]);
-    assert!(outcome("channels without weights", of_one_pixel(1, 0, kernel.clone())).is_err());
+    assert_refused("channels without weights", of_one_pixel(1, 0, kernel.clone()));
     let large = convolution([u32::MAX, (1 << 31) - 1], [1, 1], [[u32::MAX - 1, 0], [(1 << 31) - 2, 0]]);
     assert_eq!(outcome("a kernel of 2^63", of_one_pixel(0, 0, large.clone())), Ok(()));
     // Its number of taps fits in 64 bits; whether it is refused or computed is all the same.

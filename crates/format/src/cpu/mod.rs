@@ -273,4 +273,75 @@ mod tests {
             }
         );
     }
+
+    /// A step between the input and the output, which are tensors 0 and 1.
+    fn fault_of(step: Step) -> PayloadFault {
+        let error = fault(move |program| program.steps[1] = step);
+        assert_eq!(error.site, PayloadSite::Step(1));
+        error.fault
+    }
+
+    #[test]
+    fn each_fault_says_what_is_wrong() {
+        let of = |change: fn(&mut CpuProgram)| fault(change).fault;
+        assert_eq!(
+            of(|program| program.tensors[4].dims = vec![Size::Fixed(5)]),
+            PayloadFault::Beyond { end: 5, len: 4 }
+        );
+        assert_eq!(of(|program| program.arena = 31), PayloadFault::Beyond { end: 32, len: 31 });
+        let limit = isize::MAX as u64 / 8;
+        assert_eq!(fault(|program| program.scratch = limit).fault, PayloadFault::TooLarge { size: limit, limit });
+        assert_eq!(of(|program| program.inputs[0] = 2), PayloadFault::Memory);
+        assert_eq!(of(|program| program.steps.swap(0, 1)), PayloadFault::Unwritten { tensor: 2 });
+        assert_eq!(
+            of(|program| program.tensors[2].dtype = ScalarType::Byte),
+            PayloadFault::Quantized { dtype: ScalarType::Byte }
+        );
+        for affine in [Affine::new(0.0, 3, [0, 255]), Affine::new(f32::NAN, 3, [0, 255]), Affine::new(1.0, 3, [9, 8])] {
+            let change = move |program: &mut CpuProgram| {
+                program.tensors[2].dtype = ScalarType::Byte;
+                program.tensors[2].affine = Some(affine);
+            };
+            assert_eq!(fault(change).fault, PayloadFault::Affine, "{affine:?}");
+        }
+        assert_eq!(
+            of(|program| program.names.push("third".into())),
+            PayloadFault::Count { what: Counted::Names, got: 3, limit: 2 }
+        );
+        assert_eq!(
+            of(|program| program.tensors[1].dims = vec![Size::Fixed(1); 99]),
+            PayloadFault::Count { what: Counted::Dimensions, got: 99, limit: crate::MAX_RANK as u64 }
+        );
+        assert_eq!(fault_of(Step::Softmax { x: 2, y: 3, log: false }), PayloadFault::Constant { tensor: 3 });
+    }
+
+    #[test]
+    fn each_fault_of_a_step_says_what_is_wrong() {
+        let elementwise = |instructions: Vec<Instruction>| {
+            fault_of(Step::Elementwise(Elementwise { operands: vec![2], y: 1, instructions }))
+        };
+        assert_eq!(elementwise(vec![]), PayloadFault::NoInstructions);
+        let neg = |x| Instruction::Unary { to: 0, function: Unary::Neg, x };
+        assert_eq!(elementwise(vec![neg(Operand::Register(1))]), PayloadFault::Register { register: 1 });
+        assert_eq!(
+            elementwise(vec![neg(Operand::Tensor(1))]),
+            PayloadFault::Index { list: List::Operands, index: 1, len: 1 }
+        );
+        let copy = |sizes: &[u64], strides: &[u64]| {
+            let fixed = |sizes: &[u64]| sizes.iter().map(|size| Size::Fixed(*size)).collect::<Vec<_>>();
+            fault_of(Step::Copy(Copy {
+                x: 2,
+                y: 1,
+                sizes: fixed(sizes),
+                x_offset: Size::Fixed(0),
+                x_strides: fixed(strides),
+                y_offset: Size::Fixed(0),
+                y_strides: fixed(&vec![0; sizes.len()]),
+                fill: None,
+            }))
+        };
+        assert_eq!(copy(&[4, 4], &[1]), PayloadFault::Ranks { expected: 2, got: 1 });
+        let range = RoundRows { x: 2, scales: 2, y: 1, range: [4, 4] };
+        assert_eq!(fault_of(Step::RoundRows(range)), PayloadFault::Zero(Nonzero::Range));
+    }
 }
