@@ -55,10 +55,10 @@ impl Failure {
             Self::Model(error) => match error.code() {
                 Code::AccessFailed => 3,
                 Code::NotFound if error.message().starts_with("cannot open") => 3,
-                Code::InvalidProgram | Code::InvalidExternalData => 4,
+                Code::InvalidProgram | Code::InvalidExternalData | Code::DelegateInvalidCompatibility => 4,
                 Code::OperatorMissing | Code::NotFound => 5,
                 Code::InvalidArgument | Code::InvalidType => 6,
-                Code::MemoryAllocationFailed | Code::OutOfResources => 8,
+                Code::MemoryAllocationFailed | Code::DelegateMemoryAllocationFailed | Code::OutOfResources => 8,
                 _ => 1,
             },
         })

@@ -240,6 +240,19 @@ fn empty_archives_and_devices_are_no_inputs() {
     }
 }
 
+/// A file is as invalid by what it holds for a back end as by anything else.
+#[test]
+fn a_damaged_payload_is_an_invalid_file() {
+    let folder = folder("damaged-payload");
+    let program = at(&folder, "digits.pte");
+    succeeds(&["compile", &format!("{EXAMPLE}/digits.pt2"), "--backend", "cpu", "-o", &program]);
+    let mut bytes = fs::read(&program).expect("the program");
+    let magic = bytes.windows(3).position(|bytes| bytes == b"RLC").expect("the payload");
+    bytes[magic + 3] = b'0';
+    fs::write(&program, bytes).expect("a copy");
+    fails(&["run", &program], 4, &["RushlightCpu", "RLC0"]);
+}
+
 #[test]
 fn missing_data_is_named() {
     let folder = folder("missing-data");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageReader, Limits};
+use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 use rushlight::{ScalarType, Tensor, TensorInfo};
 
 /// Maximum bytes of a decoded image: 89 megapixels of 8-bit RGB.
@@ -14,6 +14,10 @@ const MAX_SIDE: u32 = 1 << 16;
 
 /// Maximum pixels of a resized image, and of the one between its two passes; each takes up to 16 bytes.
 const MAX_RESIZED: u64 = 1 << 25;
+
+/// Pixels that a byte of a JPEG image stands for at most: a block of 64 has a code of at least one bit. A decoder fills what is
+/// missing with grey, once for each scan of a progressive image.
+const PIXELS_PER_BYTE: u64 = 8 * 64;
 
 /// How the values of images are scaled after the division by 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +37,12 @@ const IMAGENET: [(f32, f32); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225
 pub enum ImageError {
     /// The file is damaged, of another format, or larger than an image may be.
     Decode(image::ImageError),
+    /// A JPEG image ends long before its last pixel.
+    Truncated {
+        width: u32,
+        height: u32,
+        bytes: usize,
+    },
     /// The input is not that of an image; describes the input.
     NotAnImage(String),
     /// Resizing takes more pixels than are allowed.
@@ -46,6 +56,9 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode(error) => error.fmt(f),
+            Self::Truncated { width, height, bytes } => {
+                write!(f, "the file is truncated: {bytes} bytes cannot hold {width} x {height} pixels")
+            }
             Self::NotAnImage(info) => {
                 write!(
                     f,
@@ -76,7 +89,7 @@ pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Te
     if !matches!(channels, 1 | 3) || info.dtype != ScalarType::Float || height == 0 || width == 0 {
         return Err(unfit());
     }
-    let image = decode(file).map_err(ImageError::Decode)?;
+    let image = decode(file)?;
     let image = resized(image, width, height)?;
     let interleaved = if channels == 1 { luminance(&image) } else { image.into_rgb32f().into_raw() };
     let mut planar = Vec::with_capacity(interleaved.len());
@@ -94,14 +107,22 @@ pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Te
     Tensor::of(&shape, &planar).map_err(ImageError::Tensor)
 }
 
-fn decode(file: &[u8]) -> Result<DynamicImage, image::ImageError> {
-    let mut reader = ImageReader::new(Cursor::new(file)).with_guessed_format()?;
+fn decode(file: &[u8]) -> Result<DynamicImage, ImageError> {
+    let open = || ImageReader::new(Cursor::new(file)).with_guessed_format();
+    let mut reader = open().map_err(|error| ImageError::Decode(error.into()))?;
+    if reader.format() == Some(ImageFormat::Jpeg) {
+        let (width, height) = reader.into_dimensions().map_err(ImageError::Decode)?;
+        if u64::from(width) * u64::from(height) > PIXELS_PER_BYTE * file.len() as u64 {
+            return Err(ImageError::Truncated { width, height, bytes: file.len() });
+        }
+        reader = open().map_err(|error| ImageError::Decode(error.into()))?;
+    }
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_DECODED);
     reader.limits(limits);
-    reader.decode()
+    reader.decode().map_err(ImageError::Decode)
 }
 
 fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicImage, ImageError> {
@@ -120,4 +141,46 @@ fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicIm
 /// Luminance in 0..1.
 fn luminance(image: &DynamicImage) -> Vec<f32> {
     image.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input() -> TensorInfo {
+        TensorInfo {
+            dtype: ScalarType::Float,
+            sizes: vec![1, 3, 8, 8],
+            dim_order: vec![0, 1, 2, 3],
+            is_dynamic: false,
+            ranges: Vec::new(),
+            is_memory_planned: true,
+            nbytes: 768,
+            name: None,
+        }
+    }
+
+    /// An image of one colour as JPEG, the smallest that there is of its size.
+    fn jpeg(side: u32) -> Vec<u8> {
+        let mut file = Cursor::new(Vec::new());
+        DynamicImage::new_luma8(side, side).write_to(&mut file, ImageFormat::Jpeg).expect("an image");
+        file.into_inner()
+    }
+
+    #[test]
+    fn images_of_one_colour_are_no_truncated_ones() {
+        for side in [1, 64, 4096] {
+            assert!(tensor(&jpeg(side), &input(), Normalize::None).is_ok(), "{side}");
+        }
+    }
+
+    #[test]
+    fn pixels_that_no_byte_stands_for_are_not_decoded() {
+        let mut file = jpeg(64);
+        let header = file.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a frame header");
+        // Height and width stand behind the marker, the length of the header and the precision.
+        file[header + 5..header + 9].copy_from_slice(&[0x40, 0, 0x15, 0]);
+        let error = tensor(&file, &input(), Normalize::None).expect_err("88 million pixels").to_string();
+        assert_eq!(error, format!("the file is truncated: {} bytes cannot hold 5376 x 16384 pixels", file.len()));
+    }
 }
