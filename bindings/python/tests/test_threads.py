@@ -318,6 +318,8 @@ def test_threads_take_turns():
 def test_waiting_for_a_model_can_be_interrupted():
     run("""
         import signal
+        # A shell lets its background jobs ignore interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         module, running, go = twice(), threading.Event(), threading.Event()
 
         def blocks(x):
