@@ -28,8 +28,9 @@ transformers from configurations. Each is compiled for the reference operators a
 for its XNNPACK delegate; and quantized without PyTorch in every scheme. A number is the largest difference from eager PyTorch,
 relative to the largest element of the output; for a quantized model it is the signal-to-noise of the worst output in dB, beside
 the one that PyTorch's own flow reaches: PT2E with `XNNPACKQuantizer`, static and dynamic, for `int8` and `int8-dynamic`,
-torchao's `quantize_` for the others. Both calibrate with the calls that they are measured on. What is not there has its
-reason below; an empty cell was not run yet.
+torchao's `quantize_` for the others. Both calibrate with the calls that they are measured on. A star says that PyTorch's flow
+leaves more than half of the layers in floats that Rushlight quantizes. What is not there has its reason below; an empty cell
+was not run yet.
 
 This section is written by `cargo xtask test zoo`.
 
@@ -43,8 +44,8 @@ const TOLERANCE: f64 = 1e-4;
 /// for.
 const XNNPACK_TOLERANCE: f64 = 1e-3;
 
-/// What a quantized model may lose beside PyTorch's flow, in dB, if less than [`GOOD`] remains and the flow quantizes as many
-/// layers. One that leaves others in floats has so much less noise, if that of all layers is alike and adds up.
+/// What a quantized model may lose beside PyTorch's flow, in dB, if less than [`GOOD`] remains and the flow quantizes at least half
+/// as many layers.
 const MAX_LOSS: f64 = 8.0;
 
 /// Models whose results depend on which of their intermediate results are the largest. Noise lets others be chosen, and what
@@ -61,8 +62,8 @@ const LOW: f64 = 10.0;
 enum Cell {
     /// The largest difference.
     Agrees(f64),
-    /// Signal-to-noise in dB; infinite without noise.
-    Quantized(f64),
+    /// Signal-to-noise in dB, infinite without noise, and the number of layers that are quantized.
+    Quantized(f64, usize),
     /// Refused with a reason that is not a defect.
     Refused(String),
     Defect(String),
@@ -72,7 +73,9 @@ impl Cell {
     fn to_json(&self) -> Json {
         match self {
             Self::Agrees(error) => json!({ "error": error }),
-            Self::Quantized(snr) => json!({ "snr": snr.is_finite().then_some(snr), "infinite": snr.is_infinite() }),
+            Self::Quantized(snr, layers) => {
+                json!({ "snr": snr.is_finite().then_some(snr), "infinite": snr.is_infinite(), "layers": layers })
+            }
             Self::Refused(reason) => json!({ "refused": reason }),
             Self::Defect(reason) => json!({ "defect": reason }),
         }
@@ -162,16 +165,21 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     }
     let pytorch = recording.beside("quantized.json").unwrap_or_default();
     let pytorch = &pytorch[scheme.name()];
-    let Some(theirs) = pytorch["snr"].as_f64().filter(|_| !CHOOSING.contains(&recording.name.as_str())) else {
-        return Ok(Cell::Quantized(snr));
-    };
-    let of = pytorch["layers"].as_u64().unwrap_or_default();
-    let more = 10.0 * (layers as f64 / of.max(1) as f64).log10().max(0.0);
-    if snr < GOOD.min(theirs - MAX_LOSS - more) {
-        let what = format!("{snr:.1} dB with {layers} layers, where PyTorch's flow reaches {theirs:.1} dB with {of}");
-        return Ok(Cell::Defect(what));
+    match pytorch["snr"].as_f64() {
+        Some(theirs)
+            if snr < GOOD.min(theirs - MAX_LOSS)
+                && !quantizes_few(pytorch, layers as u64)
+                && !CHOOSING.contains(&recording.name.as_str()) =>
+        {
+            Ok(Cell::Defect(format!("{snr:.1} dB, where PyTorch's flow reaches {theirs:.1} dB")))
+        }
+        _ => Ok(Cell::Quantized(snr, layers)),
     }
-    Ok(Cell::Quantized(snr))
+}
+
+/// Whether PyTorch's flow leaves more than half of the layers in floats.
+fn quantizes_few(pytorch: &Json, layers: u64) -> bool {
+    pytorch["layers"].as_u64().is_some_and(|theirs| 2 * theirs < layers)
 }
 
 /// The ways of a model with their results, by name.
@@ -321,7 +329,10 @@ fn section(rows: &Map<String, Json>) -> String {
             let ours = shown(&row["cells"][scheme], &mut reasons);
             let theirs = &row["pytorch"][scheme];
             let theirs = match (&theirs["snr"], &theirs["error"]) {
-                (Json::Number(snr), _) => format!("{:.1}", snr.as_f64().unwrap_or_default()),
+                (Json::Number(snr), _) => {
+                    let few = quantizes_few(theirs, row["cells"][scheme]["layers"].as_u64().unwrap_or_default());
+                    format!("{:.1}{}", snr.as_f64().unwrap_or_default(), if few { "\\*" } else { "" })
+                }
                 (_, Json::String(error)) => note(&format!("PyTorch: {error}"), &mut reasons),
                 (Json::Null, _) if theirs.is_object() => "∞".to_owned(),
                 _ => String::new(),
