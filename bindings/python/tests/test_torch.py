@@ -152,3 +152,28 @@ def test_programs_are_lowered_when_that_is_asked_for_and_say_why_not():
     torch.testing.assert_close(lowered(x), rushlight.load(program("linear"), lower="off")(x), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError):
         rushlight.load(program("linear"), lower="npu")
+
+
+@pytest.mark.parametrize("length", [3, 8, 20])
+def test_sizes_that_executorchs_programs_leave_open(length):
+    """ExecuTorch writes no sizes that are fixed beside others that are not: what a program cannot do is found in a call."""
+    from executorch.exir import to_edge
+
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(5, 7)
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return layer(x.transpose(0, 1)), x.expand(2, x.shape[1], 5).softmax(0)
+
+    network, x = Network().eval(), torch.randn(2, length, 5)
+    sizes = {"x": {1: torch.export.Dim("time", min=3, max=20)}}
+    edge = to_edge(torch.export.export(network, (torch.randn(2, 8, 5),), dynamic_shapes=sizes))
+    file = edge.to_executorch().buffer
+    for lower in ("off", "cpu"):
+        module = rushlight.load(file, lower=lower)
+        for got, expected in zip(module(x), network(x), strict=True):
+            torch.testing.assert_close(got, expected)
+        for wrong in (x[..., :4], torch.cat([x, x])):
+            with pytest.raises((RuntimeError, ValueError)):
+                module(wrong)

@@ -122,8 +122,13 @@ pub(crate) fn slice_range(
         let negative = given.range(symbols).1.is_some_and(|most| most < 0);
         let given = if negative { size.add(given) } else { given };
         let given = if given.range(symbols).0.is_some_and(|least| least >= 0) { given } else { given.at_least(0) };
-        let fits = size.sub(given.clone()).range(symbols).0.is_some_and(|least| least >= 0);
-        Ok(if fits { given } else { given.at_most(size.clone()) })
+        if is_at_most(&given, size, symbols) {
+            return Ok(given);
+        }
+        // An exporter writes the upper bound of a size as the end.
+        let (most, least) = (size.upper_bound(symbols), given.range(symbols).0);
+        let is_behind = most.zip(least).is_some_and(|(most, least)| most <= least);
+        Ok(if is_behind { size.clone() } else { given.at_most(size.clone()) })
     };
     let (start, end) = (bound(first, Expr::Int(0))?, bound(first + 1, size.clone())?);
     let step = operands.int(first + 2)?;
@@ -133,10 +138,20 @@ pub(crate) fn slice_range(
     Ok((start, end, step))
 }
 
+/// Whether a size is at most another, whatever the sizes of inputs are.
+fn is_at_most(size: &Expr, other: &Expr, symbols: &Symbols) -> bool {
+    other.sub(size.clone()).range(symbols).0.is_some_and(|least| least >= 0)
+}
+
 fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let (start, end, step) = slice_range(operands, 2, &size, &graph.symbols)?;
+    // A start behind the end gives nothing, wherever it is: without its limit the bounds of the length are closer.
+    let start = match operands.expr(2) {
+        Ok(given) if given.as_int().is_some_and(|given| given >= 0) => given,
+        _ => start,
+    };
     let length = end.sub(start);
     let length =
         if length.range(&graph.symbols).0.is_some_and(|least| least >= 0) { length } else { length.at_least(0) };

@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::error::Error;
-use crate::graph::{Action, Arg, Builder, Constant, ConstantData, Model, NodeId, ValueId};
+use crate::graph::{Action, Arg, Builder, Constant, ConstantData, Graph, Model, NodeId, ValueId};
 use crate::passes::{EliminateDeadCode, Pass};
 
 /// Raises `addmm` and `mm` with constant weights, to which `run_decompositions()` lowers linear layers, to `aten::linear`; and
@@ -39,18 +39,40 @@ fn layer(builder: &Builder<'_>, node: NodeId) -> Option<(ValueId, Constant, Opti
         _ => false,
     };
     let constant = |value: ValueId| builder.graph.constant_of(value).and_then(|id| builder.constants.get(id));
-    let (input, bias, dims) = match node.op.name() {
-        "aten::addmm" if is_one("alpha") && is_one("beta") => (value("mat1")?, Some(value("self")?), [1, 0]),
-        "aten::mm" => (value("self")?, None, [1, 0]),
-        "aten::bmm" => (value("self")?, None, [2, 1]),
+    let (input, weight, bias) = match node.op.name() {
+        "aten::addmm" if is_one("alpha") && is_one("beta") => {
+            (value("mat1")?, constant(value("mat2")?)?.permuted(&[1, 0])?, Some(value("self")?))
+        }
+        "aten::mm" => (value("self")?, constant(value("mat2")?)?.permuted(&[1, 0])?, None),
+        "aten::bmm" => {
+            let weight = value("mat2")?;
+            let matrix = match constant(weight) {
+                Some(weight) if has_one_matrix(weight) => weight.permuted(&[2, 1])?,
+                Some(_) => return None,
+                None => constant(repeated(builder.graph, weight)?)?.permuted(&[1, 0])?,
+            };
+            (value("self")?, matrix, None)
+        }
         _ => return None,
     };
-    let weight = constant(value("mat2")?).filter(|weight| weight.ty.dtype == ScalarType::Float)?;
     let has_bias = bias.is_none_or(|bias| constant(bias).is_some_and(|bias| bias.ty.rank() == 1));
     // A product with constants on the left is no layer.
-    let is_layer = has_bias && constant(input).is_none() && (dims == [1, 0] || has_one_matrix(weight));
-    is_layer.then_some(())?;
-    Some((input, weight.permuted(&dims)?, bias))
+    let is_layer = weight.ty.dtype == ScalarType::Float && has_bias && constant(input).is_none();
+    is_layer.then_some((input, weight, bias))
+}
+
+/// The matrix that a batch of matrices repeats, as often as a size of an input says.
+fn repeated(graph: &Graph, mut batch: ValueId) -> Option<ValueId> {
+    let shape = |value: ValueId| Some(graph.tensor(value).ok()?.shape.as_slice());
+    loop {
+        let node = graph.producer(batch)?;
+        let before = node.arg("self")?.as_value()?;
+        match node.op.name() {
+            "aten::expand_copy" if shape(batch)?.split_first()?.1 == shape(before)? => return Some(before),
+            "aten::view_copy" if shape(batch)? == shape(before)? => batch = before,
+            _ => return None,
+        }
+    }
 }
 
 /// True if all matrices of a batch are the first.

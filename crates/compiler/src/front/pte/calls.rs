@@ -170,6 +170,9 @@ impl Method<'_, '_> {
                     if is_transposed { weight.first().cloned() } else { weight.get(1).map(|size| size.mul(groups)) };
                 pairs.push((input.get(1).cloned(), channels));
             }
+            "aten::_native_batch_norm_legit_no_training" => {
+                pairs.push((shape(self, 0).get(1).cloned(), shape(self, 3).first().cloned()));
+            }
             "aten::cat" => {
                 let Some(Arg::List(items)) = args.first() else { return Ok(()) };
                 let shapes: Vec<Vec<Expr>> = items

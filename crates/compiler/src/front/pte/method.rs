@@ -15,6 +15,9 @@ use super::regions::Regions;
 use super::scope::{Content, Place, Scope};
 use super::{Sources, static_type};
 
+/// Sizes that views may settle.
+const MAX_ROUNDS: usize = 64;
+
 /// Steps that a method may take for each of its instructions and values, beyond a fixed allowance: nested jumps make
 /// the walk look at instructions again.
 const STEPS_EACH: u64 = 2_000;
@@ -82,6 +85,7 @@ impl<'a, 'f> Method<'a, 'f> {
         self.begin()?;
         self.run(0, self.plan.instructions.len())?;
         self.end()?;
+        self.settle_views()?;
         Ok(self.graph)
     }
 
@@ -469,6 +473,47 @@ impl<'a, 'f> Method<'a, 'f> {
     /// The values of the program that live on when a call ends: state, and inputs.
     pub fn kept(&self) -> impl Iterator<Item = u32> + '_ {
         self.states.iter().map(|(index, ..)| *index).chain(self.inputs.iter().map(|(index, ..)| *index))
+    }
+
+    /// Lets what a view is given and what it gives have as many elements: a size that this leaves one value for becomes it.
+    /// Whatever the sizes of inputs are, the view fails with any other.
+    fn settle_views(&mut self) -> Result<(), Error> {
+        let views = |graph: &Graph| -> Vec<(Vec<Expr>, Vec<Expr>)> {
+            let shape = |value: ValueId| graph.tensor(value).map(|ty| ty.shape.clone()).ok();
+            let nodes = graph.nodes.ids().map(|id| &graph.nodes[id]).filter(|node| node.op.name() == "aten::view_copy");
+            nodes
+                .filter_map(|node| Some((shape(node.args.first()?.as_value()?)?, shape(*node.results.first()?)?)))
+                .filter(|(from, to)| Expr::product(from) != Expr::product(to))
+                .collect()
+        };
+        // What one view shows may be what another lacks.
+        for _ in 0..MAX_ROUNDS {
+            let found = views(&self.graph)
+                .iter()
+                .find_map(|(from, to)| self.solved(from, to).or_else(|| self.solved(to, from)));
+            let Some((symbol, size)) = found else { break };
+            self.substitute(symbol, &size)?;
+        }
+        Ok(())
+    }
+
+    /// A size among some that is a symbol, and what it must be for their product to be that of others.
+    fn solved(&self, sizes: &[Expr], others: &[Expr]) -> Option<(SymbolId, Expr)> {
+        let total = Expr::product(others);
+        sizes.iter().enumerate().find_map(|(at, size)| {
+            let Expr::Symbol(symbol) = size else { return None };
+            let rest = sizes.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, size)| size);
+            let rest = Some(Expr::product(rest)).filter(|rest| !rest.is(0))?;
+            let solution = total.exact_div(&rest)?;
+            let mut is_known = true;
+            solution.for_each_symbol(&mut |other| is_known &= other < *symbol);
+            // Sizes that no input can have are left for the view to refuse.
+            let (least, most) = solution.range(&self.graph.symbols);
+            let known = &self.graph.symbols[*symbol];
+            let is_possible = most.is_none_or(|most| most >= known.min)
+                && known.max.is_none_or(|max| least.is_some_and(|least| least <= max));
+            (is_known && is_possible).then_some((*symbol, solution))
+        })
     }
 
     /// Lets an expression stand for a symbol everywhere.

@@ -1,6 +1,6 @@
 //! Operators that change how elements are arranged: where the arrangement in memory allows it they cost nothing.
 
-use rushlight_format::cpu::Affine;
+use rushlight_format::cpu::{Affine, Elementwise, Instruction, Operand, Step, Unary};
 
 use crate::error::Error;
 use crate::graph::{Expr, ValueId};
@@ -14,8 +14,9 @@ use super::Lowering;
 /// Whether an operator is computed here.
 pub(in super::super) fn takes(call: &Call<'_>) -> bool {
     match call.name() {
-        "aten::view_copy"
-        | "aten::permute_copy"
+        // The reference operator compares what cannot be known here.
+        "aten::view_copy" => keeps_elements(call) == Some(true),
+        "aten::permute_copy"
         | "aten::unsqueeze_copy"
         | "aten::squeeze_copy.dims"
         | "aten::squeeze_copy.dim"
@@ -36,6 +37,13 @@ pub(in super::super) fn takes(call: &Call<'_>) -> bool {
         }
         _ => filled_with(call).is_some(),
     }
+}
+
+/// Whether a result has as many elements as the tensor that it is a view of, whatever the sizes of inputs are.
+fn keeps_elements(call: &Call<'_>) -> Option<bool> {
+    let from = call.shape(call.value("self").ok()?).ok()?;
+    let to = call.shape(call.result().ok()?).ok()?;
+    Some(Expr::product(from) == Expr::product(to))
 }
 
 /// The number that an operator fills a tensor with.
@@ -213,16 +221,24 @@ impl Lowering<'_> {
 
     fn expand(&mut self, input: ValueId, result: ValueId, shape: Vec<Expr>) -> Result<(), Error> {
         let from = self.view(input)?;
-        let missing = shape.len().saturating_sub(from.shape.len());
-        let mut padded = vec![Expr::Int(1); missing];
+        let mut padded = vec![Expr::Int(1); shape.len().saturating_sub(from.shape.len())];
         padded.extend(from.shape.iter().cloned());
-        let wide = from.reshaped(&padded).ok_or_else(|| error("an expansion of a tensor that cannot be reshaped"))?;
-        if padded == shape {
-            self.views.insert(result, wide);
+        // A size that depends on an input may turn out to be 1 or that of the result, and nothing else.
+        if padded.iter().zip(&shape).any(|(from, size)| from != size && !from.is(1)) {
+            let from = self.dense(input)?;
+            let to = self.plan.dense(shape)?;
+            let step = Elementwise {
+                operands: vec![self.plan.window(&from, &padded)?],
+                y: self.plan.tensor(&to)?,
+                instructions: vec![Instruction::Unary { to: 0, function: Unary::Identity, x: Operand::Tensor(0) }],
+            };
+            self.plan.step("expand", Step::Elementwise(step));
+            self.views.insert(result, to);
             return Ok(());
         }
         // The same elements again and again: nothing is copied until something needs them side by side.
-        let mut view = wide;
+        let mut view =
+            from.reshaped(&padded).ok_or_else(|| error("an expansion of a tensor that cannot be reshaped"))?;
         for (dim, size) in padded.iter().enumerate() {
             if *size != shape[dim] {
                 view.strides[dim] = Expr::Int(0);
