@@ -338,3 +338,28 @@ def test_names_and_signatures_of_operators_are_checked():
         rushlight.register_op("rushlight_test::a", lambda *args: args[0])
     with pytest.raises(ValueError, match="31"):
         rushlight.register_op("rushlight_test::a", lambda *args: args[0], inputs=32)
+
+
+def test_classes_that_there_are_not_are_errors():
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.one_hot(x, 4)
+
+    for backend in ("portable", "cpu"):
+        exported = torch.export.export(Network(), (torch.tensor([0, 1]),))
+        program = rushlight.compile(exported, backend=backend)
+        assert program(torch.tensor([3, 0])).tolist() == [[0, 0, 0, 1], [1, 0, 0, 0]]
+        for index in (4, -1):
+            with pytest.raises(rushlight.Error, match=str(index)):
+                program(torch.tensor([0, index]))
+
+
+def test_numbers_that_may_be_any_are_refused():
+    class Network(torch.nn.Module):
+        def forward(self, x, n):
+            return x * n
+
+    sizes = {"x": None, "n": torch.export.Dim.DYNAMIC}
+    exported = torch.export.export(Network(), (torch.randn(3), 3), dynamic_shapes=sizes)
+    with pytest.raises(rushlight.Error, match="`n` is a number that was exported as dynamic"):
+        rushlight.compile(exported)

@@ -10,11 +10,13 @@ use rushlight_devtools::inputs::{Fill, generate, tensor};
 use rushlight_devtools::npy;
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Where inputs come from.
 #[derive(Args)]
 pub struct Inputs {
-    /// An input, in order: a .npy, .npz, .png, .jpg or raw .bin file, a number, true, false or none
+    /// An input, in order: a .npy, .png, .jpg or raw .bin file, a number, true, false or none; of a .npz file, all arrays in the
+    /// order that they have there, whatever they are called
     #[arg(long = "input", short, value_name = "FILE|VALUE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
 
@@ -40,6 +42,16 @@ pub enum FillKind {
     Random,
     Ones,
     Zeros,
+}
+
+impl FillKind {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Random => "random numbers",
+            Self::Ones => "ones",
+            Self::Zeros => "zeros",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -73,13 +85,18 @@ impl Inputs {
         }
         if values.len() > meta.inputs.len() {
             let (name, expected, got) = (&meta.name, meta.inputs.len(), values.len());
-            return Err(Failure::Input(format!("`{name}` takes {expected} inputs, {got} were given")));
+            let s = if expected == 1 { "" } else { "s" };
+            return Err(Failure::Input(format!("`{name}` takes {expected} input{s}, {got} were given")));
         }
         let fill = match self.fill {
             FillKind::Random => Fill::Random(self.seed),
             FillKind::Ones => Fill::Ones,
             FillKind::Zeros => Fill::Zeros,
         };
+        if !values.is_empty() && values.len() < meta.inputs.len() {
+            let (name, first, filled) = (&meta.name, values.len(), self.fill.what());
+            output::warn(&format!("input {first} of `{name}` and those behind it are not given: they are {filled}"));
+        }
         let shapes = self.shapes()?;
         for ((index, _), text) in shapes.iter().zip(&self.shape) {
             let (name, count) = (&meta.name, meta.inputs.len());

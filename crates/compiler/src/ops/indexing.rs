@@ -5,11 +5,12 @@ use rushlight_format::ScalarType;
 use crate::error::Error;
 use crate::graph::{Arg, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
+use super::creation::filled;
 use super::joins::flattened_along;
 use super::number::MAX_COMPUTED;
 use super::slices::select;
 use super::views::{expand, unsqueeze};
-use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, done, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel("aten::index.Tensor", indexed),
@@ -247,7 +248,7 @@ fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::_embedding_bag", args).map(Some)
 }
 
-/// Each index compared with all classes.
+/// A one is scattered for each index, which checks that there is such a class.
 fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let classes = operands.int(1)?;
     if classes < 1 {
@@ -258,12 +259,12 @@ fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if classes > MAX_COMPUTED {
         return Err(operands.wrong(1, &format!("at most {MAX_COMPUTED}")));
     }
-    let rank = operands.tensor(0, b.graph)?.rank();
+    let mut shape = operands.tensor(0, b.graph)?.shape.clone();
+    let rank = shape.len();
+    shape.push(classes.into());
     let index = unsqueeze(b, operands.value(0)?, rank)?;
-    let numbers: Vec<i64> = (0..classes).collect();
-    let numbers = b.constant(super::number::longs("classes", &numbers)?);
-    let hot = b.one("aten::eq.Tensor", vec![index.into(), numbers.into()])?;
-    b.cast(hot, ScalarType::Long).map(|value| Some(vec![value]))
+    let zeros = filled(b, shape.into(), 0.into(), ScalarType::Long)?;
+    b.one("aten::scatter.value", vec![zeros.into(), (-1).into(), index.into(), 1.into()]).and_then(done)
 }
 
 fn bucketize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {

@@ -182,14 +182,22 @@ fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
             .expected("4 or 8")
             .got(bits.to_string()));
     }
+    let dynamic = "give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight";
     let needs = [
-        (settings.scheme.is_static(), "scales of activations are chosen from inputs"),
-        (settings.rounding == Rounding::Gptq, "GPTQ rounds weights for inputs"),
-        (settings.min_snr.is_some(), "whether outputs are near enough is seen on inputs"),
+        (settings.scheme.is_static(), "scales of activations are chosen from inputs", dynamic),
+        (
+            settings.rounding == Rounding::Gptq,
+            "GPTQ rounds weights for inputs",
+            "give inputs of a calibration, or leave out GPTQ",
+        ),
+        (
+            settings.min_snr.is_some(),
+            "whether outputs are near enough is seen on inputs",
+            "give inputs of a calibration, or leave out the least signal-to-noise",
+        ),
     ];
-    match needs.iter().find(|(needs, _)| *needs && samples == 0) {
-        Some((_, why)) => Err(Error::new(ErrorKind::Output, format!("{why}, and there are none"))
-            .help("give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight")),
+    match needs.iter().find(|(needs, ..)| *needs && samples == 0) {
+        Some((_, why, help)) => Err(Error::new(ErrorKind::Output, format!("{why}, and there are none")).help(*help)),
         None => Ok(()),
     }
 }
@@ -367,7 +375,9 @@ impl<'a> Work<'a> {
         for (value, histogram) in values.into_iter().zip(histograms) {
             if histogram.wild() > 0 {
                 let name = &self.graph.values[value].name;
-                let error = Error::invalid(format!("{} numbers of `{name}` are NaN or infinite", histogram.wild()))
+                // What fails is the inputs, not the program.
+                let what = format!("{} numbers of `{name}` are NaN or infinite", histogram.wild());
+                let error = Error::new(ErrorKind::Output, what)
                     .help("look at the inputs of the calibration, or keep the layers that give such numbers as floats");
                 return Err(match self.graph.values[value].def {
                     Def::Result(node, _) => self.graph.locate(error, node),

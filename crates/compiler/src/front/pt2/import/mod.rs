@@ -190,10 +190,14 @@ impl<'a> Importer<'_, '_, 'a> {
         let (name, ty) = match input {
             Argument::Tensor(tensor) => (&tensor.name, Type::Tensor(self.tensor_type(&tensor.name, true)?)),
             Argument::SymInt(super::schema::SymIntArgument::Name(name)) => {
-                (name, Type::Int(self.sym_int(&self.program.graph_module.graph, name)?))
+                let number = self.sym_int(&self.program.graph_module.graph, name)?;
+                if !number.is_static() {
+                    return Err(open_number(name));
+                }
+                (name, Type::Int(number))
             }
-            Argument::SymFloat(super::schema::SymFloatArgument::Name(name)) => (name, Type::Float),
-            Argument::SymBool(super::schema::SymBoolArgument::Name(name)) => (name, Type::Bool),
+            Argument::SymFloat(super::schema::SymFloatArgument::Name(name))
+            | Argument::SymBool(super::schema::SymBoolArgument::Name(name)) => return Err(open_number(name)),
             other => {
                 self.graph.inputs.push(Input::Literal(literal(other)?));
                 return Ok(());
@@ -270,6 +274,13 @@ impl<'a> Importer<'_, '_, 'a> {
     fn new_block(&mut self) -> BlockId {
         self.graph.blocks.push(Block::default())
     }
+}
+
+/// A number that is no tensor and not fixed, as an input: the format has none.
+fn open_number(name: &str) -> Error {
+    Error::unsupported(format!("the input `{name}` is a number that was exported as dynamic"))
+        .expected("a tensor, or a number that stays as it was exported")
+        .help("pass a tensor, as `torch.tensor(3)`, and read it with `.item()`, or leave the number out of `dynamic_shapes`")
 }
 
 /// A literal that was given as an input.
