@@ -11,4 +11,5 @@ pub mod recorded;
 pub mod runner;
 pub mod skips;
 pub mod tolerance;
+pub mod views;
 pub mod zeros;

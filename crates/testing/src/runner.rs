@@ -153,7 +153,7 @@ pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
 }
 
 /// How far results may be from what is expected, by operator and type of the result.
-type Tolerances = fn(&str, ScalarType) -> Tolerance;
+pub(crate) type Tolerances = fn(&str, ScalarType) -> Tolerance;
 
 fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| Failure::Differs(format!("{what}: {e}"));
@@ -170,7 +170,7 @@ fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
     execute(case, &written, &mut method, tolerance::of).map_err(Failure::Differs)
 }
 
-fn execute(
+pub(crate) fn execute(
     case: &Case,
     written: &OneOperator<'_>,
     method: &mut Method<'_>,

@@ -312,7 +312,9 @@ impl<'a> Plan<'a> {
     }
 
     pub fn window_of(&mut self, view: &View, dims: &[Expr], dtype: ScalarType) -> Result<TensorId, Error> {
-        let offset = self.size(&view.offset)?;
+        // Nothing lies anywhere, also where there is no memory at all.
+        let is_empty = dims.iter().any(|size| size.is(0));
+        let offset = if is_empty { Size::Fixed(0) } else { self.size(&view.offset)? };
         let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
         let tensor = cpu::Tensor { dtype, buffer: view.buffer as u32, offset, dims, affine: view.affine };
         let next = self.program.tensors.len() as TensorId;

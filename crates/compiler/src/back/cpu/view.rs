@@ -60,8 +60,9 @@ impl View {
     pub fn span(&self) -> Expr {
         let reach = |(size, stride): (&Expr, &Expr)| size.sub(1).mul(stride.clone());
         let span = self.shape.iter().zip(&self.strides).map(reach).fold(Expr::Int(1), |sum, reach| sum.add(reach));
-        // 0 if a dynamic size is 0.
-        if self.shape.iter().all(Expr::is_static) { span } else { span.mul(Expr::product(&self.shape).at_most(1)) }
+        // 0 if a size is 0.
+        let count = Expr::product(&self.shape);
+        if count.as_int().is_some_and(|count| count > 0) { span } else { span.mul(count.at_most(1)) }
     }
 
     /// The same elements with the dimensions in another order, as `aten::permute` does.

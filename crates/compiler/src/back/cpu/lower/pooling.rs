@@ -139,7 +139,10 @@ impl Lowering<'_> {
         let middle = [n.clone(), c.clone(), d.clone(), out_h.clone(), out_w.clone()];
         let between = self.plan.ordered(middle.to_vec(), order.clone())?;
         let y = self.plan.ordered(shape.clone(), order)?;
-        let picture = |view: &View, shape: [Expr; 4]| View::ordered(view.buffer, shape.to_vec(), channels_last(4));
+        let picture = |view: &View, shape: [Expr; 4]| View {
+            offset: view.offset.clone(),
+            ..View::ordered(view.buffer, shape.to_vec(), channels_last(4))
+        };
         let (kind, divisor) = match call.name() {
             "aten::avg_pool3d" => (PoolingKind::Mean, call.int("divisor_override")),
             _ => (PoolingKind::Max, None),
