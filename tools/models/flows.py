@@ -60,6 +60,24 @@ def signal_to_noise(module, calls, expected):
     return -math.inf if worst == 0 else 10 * math.log10(worst) if math.isfinite(worst) else worst
 
 
+def rounding(folder, module, calls):
+    """Writes to `rounding.json` how far eager PyTorch in f32 is from itself in f64, relative to the largest element of an output."""
+    import cases
+
+    def widened(value):
+        return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    error = 0.0
+    with torch.no_grad():
+        wide = copy.deepcopy(module).double()
+        for args in calls:
+            exact = cases.leaves(wide(*torch.utils._pytree.tree_map(widened, args)))
+            for got, want in zip(cases.leaves(module(*args)), exact, strict=True):
+                if isinstance(want, torch.Tensor) and want.is_floating_point() and want.numel():
+                    error = max(error, ((got - want).abs().max() / want.abs().max()).item())
+    (folder / "rounding.json").write_text(json.dumps({"error": error}) + "\n")
+
+
 def through_pt2e(folder, calls, is_dynamic):
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e

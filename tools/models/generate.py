@@ -198,7 +198,12 @@ def follow(name, out, stages):
         with torch.no_grad():
             model = registered()[name].build()
         module = model.methods["forward"].eval().requires_grad_(False)
-        flows.quantize(folder, module, [args for _, args in model.calls])
+        calls = [args for _, args in model.calls]
+        try:
+            flows.rounding(folder, module, calls)
+        except Exception as error:
+            print(f"{name} in f64: {flows.first_line(error)}")
+        flows.quantize(folder, module, calls)
 
 
 def refuse(entry, out, error):
