@@ -78,9 +78,9 @@ fn errors_say_what_to_give() {
     fails(&["--scheme", "int8-dynamic", "--embeddings", "5"], 1, "4 or 8");
     fails(&["--scheme", "int8-dynamic", "--min-snr", "30"], 6, "leave out the least signal-to-noise");
     let mut array = b"\x93NUMPY\x01\x00\x46\x00".to_vec();
-    array.extend(format!("{:<69}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 28, 28), }").bytes());
-    array.extend([0; 4 * 27 * 28]);
-    array.extend([f32::NAN.to_le_bytes(); 28].concat());
+    array.extend(format!("{:<69}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }").bytes());
+    array.extend([0; 4 * 56]);
+    array.extend([f32::NAN.to_le_bytes(); 8].concat());
     let nan = folder.join("nan.npy");
     fs::write(&nan, array).expect("an array");
     fails(&["--calibrate", nan.to_str().expect("a name")], 6, "NaN");
