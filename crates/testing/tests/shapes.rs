@@ -21,8 +21,8 @@ fn compiled(name: &str, backend: Option<&str>) -> Vec<u8> {
 }
 
 /// Lifting knows no minimum and no factor: the results of the first have static sizes, which it takes for dynamic ones, and the
-/// only operator of the second is a view that has as many elements as it is given if their number is a multiple of four.
-const NOT_LOWERED: [&str; 2] = ["first_five", "in_fours"];
+/// /// only operator of the others is a view that has as many elements as it is given if their number is a multiple.
+const NOT_LOWERED: [&str; 3] = ["first_five", "in_fours", "in_pairs"];
 
 /// A program in all the ways in which it can run.
 fn modules(name: &str) -> Vec<(&'static str, Module)> {
