@@ -21,7 +21,7 @@ fn compiled(name: &str, backend: Option<&str>) -> Vec<u8> {
 }
 
 /// Lifting knows no minimum and no factor: the results of the first have static sizes, which it takes for dynamic ones, and the
-/// /// only operator of the others is a view that has as many elements as it is given if their number is a multiple.
+/// only operator of the others is a view that has as many elements as it is given if their number is a multiple.
 const NOT_LOWERED: [&str; 3] = ["first_five", "in_fours", "in_pairs"];
 
 /// A program in all the ways in which it can run.
