@@ -62,7 +62,7 @@ fn operators_that_are_lowered_give_the_expected_results() {
     check(900, |case, number| runner::run_lowered(case, placements[number % 3]));
 }
 
-/// What an operator reads may lie anywhere in memory, and have something else in between.
+/// Inputs with a storage offset, and with strides that are not dense.
 #[test]
 fn operators_give_the_expected_results_for_views() {
     let run = |case: &Case, dim| {

@@ -54,8 +54,8 @@ fn widened(recording: &Recording, tolerance: f64) -> f64 {
     tolerance.max(OF_ROUNDING * rounding.unwrap_or_default())
 }
 
-/// What a quantized model may lose beside PyTorch's flow, in dB, if less than [`GOOD`] remains and the flow quantizes at least half
-/// as many layers.
+/// Maximum difference in signal-to-noise to PyTorch's flow, in dB, below [`GOOD`] and where the flow quantizes at least half as many
+/// layers.
 const MAX_LOSS: f64 = 8.0;
 
 /// Models whose results depend on which of their intermediate results are the largest. Noise lets others be chosen, and what

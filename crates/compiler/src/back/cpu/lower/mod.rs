@@ -11,7 +11,9 @@ pub(super) mod shapes;
 use std::collections::HashMap;
 
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{Affine, Convert, Copy, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Unary};
+use rushlight_format::cpu::{
+    Affine, Convert, Copy, CpuProgram, Elementwise, Instruction, Operand, Size, Step, TensorId, Unary,
+};
 
 use crate::Bytes;
 use crate::error::Error;
@@ -275,14 +277,17 @@ impl<'a> Lowering<'a> {
     /// The elements of a view that fills memory as floats, or as bytes that stand for something.
     fn converted(&mut self, name: &str, from: &View, affine: Option<Affine>) -> Result<View, Error> {
         let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), affine)?;
-        let instruction = Instruction::Unary { to: 0, function: Unary::Identity, x: Operand::Tensor(0) };
-        let step = Elementwise {
-            operands: vec![self.plan.tensor(from)?],
-            y: self.plan.tensor(&to)?,
-            instructions: vec![instruction],
-        };
-        self.plan.step(name, Step::Elementwise(step));
+        let x = self.plan.tensor(from)?;
+        self.broadcast(name, x, &to)?;
         Ok(to)
+    }
+
+    /// Writes a tensor to a view, element by element; sizes of 1 broadcast.
+    fn broadcast(&mut self, name: &str, x: TensorId, to: &View) -> Result<(), Error> {
+        let identity = Instruction::Unary { to: 0, function: Unary::Identity, x: Operand::Tensor(0) };
+        let y = self.plan.tensor(to)?;
+        self.plan.step(name, Step::Elementwise(Elementwise { operands: vec![x], y, instructions: vec![identity] }));
+        Ok(())
     }
 
     /// A value as floats, in whatever way it lies in memory.

@@ -1,6 +1,6 @@
 //! Operators that change how elements are arranged: where the arrangement in memory allows it they cost nothing.
 
-use rushlight_format::cpu::{Affine, Elementwise, Instruction, Operand, Step, Unary};
+use rushlight_format::cpu::Affine;
 
 use crate::error::Error;
 use crate::graph::{Expr, ValueId};
@@ -227,12 +227,8 @@ impl Lowering<'_> {
         if padded.iter().zip(&shape).any(|(from, size)| from != size && !from.is(1)) {
             let from = self.dense(input)?;
             let to = self.plan.dense(shape)?;
-            let step = Elementwise {
-                operands: vec![self.plan.window(&from, &padded)?],
-                y: self.plan.tensor(&to)?,
-                instructions: vec![Instruction::Unary { to: 0, function: Unary::Identity, x: Operand::Tensor(0) }],
-            };
-            self.plan.step("expand", Step::Elementwise(step));
+            let x = self.plan.window(&from, &padded)?;
+            self.broadcast("expand", x, &to)?;
             self.views.insert(result, to);
             return Ok(());
         }
