@@ -198,15 +198,20 @@ pub fn elementwise<'y>(
     if elements == 0 {
         return Ok(());
     }
-    let plan = Plan::new(dims, operands);
+    let mut plan = Plan::EMPTY;
+    plan.make(dims, operands);
     let y = match y {
         DataMut::Floats(floats) => Target::Floats(Output::new(floats)),
         DataMut::Bytes(bytes, affine) => Target::Bytes(Output::new(bytes), Levels::of(affine)),
         DataMut::Bf16(halves) => Target::Bf16(Output::new(halves)),
     };
     let tiles = Tiles { plan: &plan, instructions, operands, y };
-    let least = LEAST.div_ceil(plan.rows * plan.unit);
-    engine.for_ranges(plan.tiles(), least, |range| engine.level.run(tiles.range(range)));
+    if elements <= LEAST {
+        engine.level.run(tiles.range(0..plan.tiles()));
+    } else {
+        let least = LEAST.div_ceil(plan.rows * plan.unit);
+        engine.for_ranges(plan.tiles(), least, |range| engine.level.run(tiles.range(range)));
+    }
     Ok(())
 }
 
@@ -230,37 +235,56 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(dims: &[usize], operands: &[Source<'_>]) -> Self {
-        let (mut sizes, mut axes) = ([1; MAX_DIMS], [0; MAX_DIMS]);
-        let mut rank = 0;
+    /// Of no dimensions. A plan is made in place: moving what has just been written in parts stalls the processor.
+    const EMPTY: Self = Self { sizes: [1; MAX_DIMS], axes: [0; MAX_DIMS], rank: 0, row: 0, unit: 1, rows: 0 };
+
+    fn make(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+        self.join(dims, operands);
+        self.cut();
+    }
+
+    /// Joins dimensions that are contiguous in all operands.
+    #[inline]
+    fn join(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+        let Self { sizes, axes, rank, .. } = self;
         for (axis, &size) in dims.iter().enumerate().filter(|(_, size)| **size != 1) {
-            let continues = |operand: &Source| operand.strides[axes[rank - 1]] == operand.strides[axis] * size;
-            if rank > 0 && operands.iter().all(continues) {
-                sizes[rank - 1] *= size;
-                axes[rank - 1] = axis;
+            let continues = |operand: &Source| operand.strides[axes[*rank - 1]] == operand.strides[axis] * size;
+            if *rank > 0 && operands.iter().all(continues) {
+                sizes[*rank - 1] *= size;
+                axes[*rank - 1] = axis;
             } else {
-                sizes[rank] = size;
-                axes[rank] = axis;
-                rank += 1;
+                sizes[*rank] = size;
+                axes[*rank] = axis;
+                *rank += 1;
             }
         }
-        let rank = rank.max(1);
-        let (mut row, mut unit) = (rank - 1, 1);
-        while row > 0 && unit * sizes[row] <= TILE {
-            unit *= sizes[row];
-            row -= 1;
+        *rank = (*rank).max(1);
+    }
+
+    /// Cuts the joined dimensions into tiles.
+    #[inline]
+    fn cut(&mut self) {
+        let Self { sizes, rank, row, unit, rows, .. } = self;
+        *row = *rank - 1;
+        while *row > 0 && *unit * sizes[*row] <= TILE {
+            *unit *= sizes[*row];
+            *row -= 1;
         }
-        let tiles = sizes[row].div_ceil(TILE / unit);
-        let mut rows = sizes[row].div_ceil(tiles);
-        if unit == 1 {
-            rows = rows.next_multiple_of(LANES);
+        *rows = sizes[*row];
+        if *unit * *rows > TILE {
+            let tiles = sizes[*row].div_ceil(TILE / *unit);
+            *rows = sizes[*row].div_ceil(tiles);
         }
-        Self { sizes, axes, rank, row, unit, rows }
+        if *unit == 1 {
+            *rows = rows.next_multiple_of(LANES);
+        }
     }
 
     /// Tiles along the dimension of rows.
     fn tiles_per_row(&self) -> usize {
-        self.sizes[self.row].div_ceil(self.rows)
+        let size = self.sizes[self.row];
+        // Small results have one, and a division takes as long as the rest of their plan.
+        if size <= self.rows { 1 } else { size.div_ceil(self.rows) }
     }
 
     fn tiles(&self) -> usize {

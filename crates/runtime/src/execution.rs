@@ -96,10 +96,18 @@ impl<'r, 'm> Execution<'r, 'm> {
         let Some(value) = self.loaded.value_of(self.loaded.inputs, index) else {
             return Err(report.plain(Fault::UnknownInput));
         };
-        if let Value::Tensor(state) = value
-            && let Some((view, writable)) = input.tensor()
-        {
-            return self.bind_tensor(index, state, &view, writable, report);
+        if let Value::Tensor(state) = value {
+            let writable_view;
+            // No copy of a view: its padding would be copied too, by loads that wait for stores of other sizes.
+            let (view, writable) = match input {
+                Input::Tensor(view) => (view, None),
+                Input::TensorMut(input) => {
+                    writable_view = input.view();
+                    (&writable_view, Some(input.start()))
+                }
+                input => return Err(report.detail(Detail::Kind { expected: Kind::Tensor, got: input.kind() })),
+            };
+            return self.bind_tensor(index, state, view, writable, report);
         }
         let is_same = match (value, input) {
             (Value::Int(expected), Input::Int(got)) => expected == *got,
@@ -415,8 +423,8 @@ fn is_true(value: Value<'_>) -> Result<bool> {
 #[inline(never)]
 fn check_shapes(shapes: Shapes<'_>, inputs: &[Input<'_>], report: &mut Report) -> Checked<()> {
     let size = |input: u16, dim: u8| {
-        let (view, _) = inputs.get(usize::from(input))?.tensor()?;
-        view.sizes.get(usize::from(dim)).map(|&size| size as u64)
+        let sizes = inputs.get(usize::from(input))?.sizes()?;
+        sizes.get(usize::from(dim)).map(|&size| size as u64)
     };
     let Some((index, rule)) = shapes.broken(&size) else { return Ok(()) };
     let got = rule.place().and_then(|place| size(place.input, place.dim)).unwrap_or(0) as usize;

@@ -132,6 +132,11 @@ impl<'a> TensorViewMut<'a> {
     pub(crate) fn view(&self) -> TensorView<'_> {
         TensorView { dtype: self.dtype, sizes: self.sizes, strides: self.strides, data: self.data.bytes() }
     }
+
+    /// Where the data may be written.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.data.start()
+    }
 }
 
 fn dense_bytes(dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
@@ -158,12 +163,11 @@ pub enum Input<'a> {
 }
 
 impl Input<'_> {
-    /// The tensor, and where it may be written.
-    #[inline]
-    pub(crate) fn tensor(&self) -> Option<(TensorView<'_>, Option<NonNull<u8>>)> {
+    /// The sizes of a tensor.
+    pub(crate) fn sizes(&self) -> Option<&[usize]> {
         match self {
-            Self::Tensor(view) => Some((*view, None)),
-            Self::TensorMut(view) => Some((view.view(), Some(view.data.start()))),
+            Self::Tensor(view) => Some(view.sizes),
+            Self::TensorMut(view) => Some(view.sizes),
             _ => None,
         }
     }

@@ -313,29 +313,42 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
 
 impl<'s> Reader<'s, '_, '_, '_> {
     /// A tensor of floats.
+    #[inline]
     pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
+        self.find_floats(tensor).ok_or_else(|| self.no_floats(tensor))
+    }
+
+    /// A tensor of floats, in registers, which a [`Result`] does not fit.
+    fn find_floats(&self, tensor: TensorId) -> Option<&'s [f32]> {
         if let Some(copy) = self.copies.get(tensor) {
-            return Ok(copy);
+            return Some(copy);
         }
         let (offset, len) = self.shapes.window(tensor);
-        let window = |floats: &'s [f32], start: usize| {
-            let start = start.checked_add(offset)?;
-            floats.get(start..start.checked_add(len)?)
-        };
-        let found = match self.memory.buffer(tensor).ok_or(NOT_READABLE)? {
+        let (floats, start) = match self.memory.buffer(tensor)? {
             Buffer::Arena { offset: start, .. } => {
                 let start = start as usize;
                 match start.checked_sub(self.after_start) {
-                    Some(start) => window(self.after, start),
-                    None => window(self.before, start),
+                    Some(start) => (self.after, start),
+                    None => (self.before, start),
                 }
             }
-            Buffer::Blob(index) => self.memory.blobs.get(index as usize).and_then(|blob| window(blob.floats(), 0)),
-            Buffer::Small { offset: start, .. } => window(&self.memory.small, start as usize),
-            Buffer::Input(_) => window(self.input(tensor)?, 0),
-            Buffer::Output(index) => self.outputs.floats(index as usize).and_then(|floats| window(floats, 0)),
+            Buffer::Blob(index) => (self.memory.blobs.get(index as usize)?.floats(), 0),
+            Buffer::Small { offset: start, .. } => (self.memory.small.as_slice(), start as usize),
+            Buffer::Input(index) => (self.context.input(index as usize).ok()?.as_slice().ok()?, 0),
+            Buffer::Output(index) => (self.outputs.floats(index as usize)?, 0),
         };
-        found.ok_or_else(|| self.beyond(tensor).into())
+        let start = start.checked_add(offset)?;
+        floats.get(start..start.checked_add(len)?)
+    }
+
+    /// The reason why there is no tensor of floats.
+    #[cold]
+    fn no_floats(&self, tensor: TensorId) -> Error {
+        match self.memory.buffer(tensor) {
+            None => NOT_READABLE.into(),
+            Some(Buffer::Input(_)) => self.input::<f32>(tensor).err().unwrap_or_else(|| self.beyond(tensor).into()),
+            Some(_) => self.beyond(tensor).into(),
+        }
     }
 
     /// What the bytes of a tensor stand for; `None` for tensors of other types.
@@ -349,6 +362,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     }
 
     /// A tensor of floats or of bf16.
+    #[inline]
     pub fn numbers(&self, tensor: TensorId) -> Result<Numbers<'s>> {
         match self.memory.half(tensor) {
             Some(Half::Bf16) => self.small(tensor).map(Numbers::Bf16),
@@ -375,6 +389,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     }
 
     /// A tensor of any type that steps compute.
+    #[inline(always)]
     pub fn data(&self, tensor: TensorId) -> Result<Data<'s>> {
         if let Some(affine) = self.affine(tensor) {
             return self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine));

@@ -58,9 +58,10 @@ impl Shapes {
         // Inputs may be other than the payload's sizes even where none of those depends on them.
         let changed = if self.ready && !self.dynamic { false } else { self.compute(context, memory)? };
         for (index, tensor) in self.inputs.iter().enumerate() {
-            let (got, expected) = (context.input(index)?, self.dims(*tensor));
-            if got.sizes() != expected {
-                return Err(other_sizes(got.sizes(), expected).arg(index));
+            let (got, expected) = (context.input(index)?.sizes(), self.dims(*tensor));
+            // They are few: calling `memcmp` would take longer than comparing them.
+            if got.len() != expected.len() || got.iter().zip(expected).any(|(got, expected)| got != expected) {
+                return Err(other_sizes(got, expected).arg(index));
             }
         }
         Ok(changed)

@@ -24,7 +24,6 @@ const KEPT: usize = 8;
 const INPUTS: usize = 3;
 
 /// A program on its operands. All was checked.
-#[derive(Clone, Copy)]
 pub(super) struct Tiles<'a> {
     pub(super) plan: &'a Plan,
     pub(super) instructions: &'a [Instruction],
@@ -42,13 +41,13 @@ pub(super) enum Target<'a> {
 
 impl<'a> Tiles<'a> {
     /// A task of some of the tiles.
-    pub(super) fn range(self, range: Range<usize>) -> Run<'a> {
+    pub(super) fn range(&'a self, range: Range<usize>) -> Run<'a> {
         Run { tiles: self, range }
     }
 }
 
 pub(super) struct Run<'a> {
-    tiles: Tiles<'a>,
+    tiles: &'a Tiles<'a>,
     range: Range<usize>,
 }
 
@@ -77,8 +76,9 @@ impl Job for Run<'_> {
             spread: [empty; INPUTS],
             numbers: [[0.0; LANES]; INPUTS],
         };
+        let mut tile = Tile::default();
         for index in self.range.clone() {
-            let tile = self.tiles.tile(index);
+            tile.locate(self.tiles.plan, index);
             for (i, instruction) in self.tiles.instructions.iter().enumerate() {
                 let is_last = i + 1 == self.tiles.instructions.len();
                 self.tiles.step(s, &tile, instruction, is_last, &mut scratch);
@@ -88,6 +88,7 @@ impl Job for Run<'_> {
 }
 
 /// Where a tile is.
+#[derive(Default)]
 struct Tile {
     /// Its position in the dimensions outside of the rows.
     outer: [usize; MAX_DIMS],
@@ -98,23 +99,24 @@ struct Tile {
     elements: usize,
 }
 
-impl Tiles<'_> {
+impl Tile {
+    /// Goes to tile `index`, in place: to move a tile that has just been written stalls the processor.
     #[inline]
-    fn tile(&self, index: usize) -> Tile {
-        let plan = self.plan;
-        let mut outer = [0; MAX_DIMS];
+    fn locate(&mut self, plan: &Plan, index: usize) {
         let per_row = plan.tiles_per_row();
         let (mut rest, tile) = if plan.row == 0 { (0, index) } else { (index / per_row, index % per_row) };
-        let first_row = tile * plan.rows;
-        let first = (rest * plan.sizes[plan.row] + first_row) * plan.unit;
+        self.first_row = tile * plan.rows;
+        self.first = (rest * plan.sizes[plan.row] + self.first_row) * plan.unit;
         for dim in (0..plan.row).rev() {
-            outer[dim] = rest % plan.sizes[dim];
+            self.outer[dim] = rest % plan.sizes[dim];
             rest /= plan.sizes[dim];
         }
-        let rows = plan.rows.min(plan.sizes[plan.row] - first_row);
-        Tile { outer, first_row, rows, first, elements: rows * plan.unit }
+        self.rows = plan.rows.min(plan.sizes[plan.row] - self.first_row);
+        self.elements = self.rows * plan.unit;
     }
+}
 
+impl Tiles<'_> {
     #[inline(always)]
     fn step<S: Simd>(&self, s: S, tile: &Tile, instruction: &Instruction, is_last: bool, scratch: &mut Scratch) {
         let zero = Operand::Number(0.0);
