@@ -1,6 +1,6 @@
 """Writes the table of operator schemas that the compiler embeds, from the registries of PyTorch and ExecuTorch.
 
-    python tools/op_schemas.py            writes crates/compiler/src/graph/schemas.txt
+    python tools/op_schemas.py            writes crates/graph/src/schemas.txt
     python tools/op_schemas.py --check    fails when that file is not what would be written
 
 One line describes one overload, sorted by the bytes of its full name, with four fields between tabs:

@@ -7,10 +7,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use rushlight_cpu::CpuBackend;
+use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::{Engine, Isa};
 
-#[path = "../../crates/delegates/cpu/tests/payload/mod.rs"]
+#[path = "../../crates/backends/cpu/run/tests/payload/mod.rs"]
 #[expect(dead_code, reason = "tests make payloads by hand, too")]
 mod payload;
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_compiler::Bytes;
+use rushlight_graph::Bytes;
 use rushlight_compiler::front::pt2::expr::SymExpr;
 use rushlight_compiler::front::pt2::schema::SymInt;
 use rushlight_compiler::front::pt2::{Archive, Error, ExportedProgram, Weight, Weights};

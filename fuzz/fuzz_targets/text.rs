@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rushlight_compiler::graph::Model;
-use rushlight_compiler::graph::text::{Contents, Detail};
+use rushlight_graph::Model;
+use rushlight_graph::text::{Contents, Detail};
 
 fuzz_target!(|file: &[u8]| {
     let Ok(text) = std::str::from_utf8(file) else { return };

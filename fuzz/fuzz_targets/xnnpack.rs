@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_compiler::Bytes;
+use rushlight_graph::Bytes;
 use rushlight_compiler::front::pte::lift;
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};

@@ -1,8 +1,8 @@
 //! Takes programs through what follows reading them, under limits.
 
 use rushlight::{Lower, Module, ModuleBuilder};
-use rushlight_compiler::back::cpu::Cpu;
-use rushlight_compiler::graph::Model;
+use rushlight_cpu_compile::Cpu;
+use rushlight_graph::Model;
 use rushlight_compiler::{CompileOptions, compile};
 use rushlight_testing::zeros::Zeros;
 

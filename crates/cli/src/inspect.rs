@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::compiler::front::pte::lift;
-use rushlight::compiler::graph::text::Detail;
-use rushlight::compiler::{Bytes, CompileOptions, Stage, advance, import_pt2};
+use rushlight::compiler::{CompileOptions, Stage, advance, import_pt2};
 use rushlight::format::Program;
+use rushlight::graph::Bytes;
+use rushlight::graph::text::Detail;
 use rushlight::{Error, MethodMeta, ValueInfo, open_shared};
 use rushlight_devtools::describe;
 use rushlight_devtools::graph::{self, ModelView};

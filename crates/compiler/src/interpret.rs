@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 use rushlight_runtime::{HeapBlock, Input, LoadOptions, Memory, Method, Output, Program, Registry, TensorView};
 
-use crate::error::{Error, ErrorKind};
+use rushlight_graph::{Error, ErrorKind};
 
 /// A value that a method takes or gives.
 #[derive(Clone, Debug, PartialEq)]

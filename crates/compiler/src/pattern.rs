@@ -1,7 +1,7 @@
 //! Patterns of names.
 
 /// Whether a name fits a pattern, in which `*` stands for any text.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let Some(last) = pieces.next_back() else { return rest.is_empty() };
@@ -14,7 +14,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// True if a pattern matches the path of a module, or of a module that contains it.
-pub(crate) fn is_within(pattern: &str, path: &str) -> bool {
+pub fn is_within(pattern: &str, path: &str) -> bool {
     matches(pattern, path) || matches(&format!("{pattern}.*"), path)
 }
 
@@ -23,7 +23,7 @@ const LISTED: usize = 5;
 
 /// Returns the names that are nearest to a pattern, each in backticks: by edit distance to the whole name, or to its last parts
 /// if the pattern has fewer.
-pub(crate) fn near<'n>(pattern: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+pub fn near<'n>(pattern: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     let wanted: String = pattern.chars().filter(|c| *c != '*').collect();
     let parts = wanted.trim_matches('.').split('.').count();
     let distance = |name: &str| {

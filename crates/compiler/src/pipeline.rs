@@ -4,23 +4,25 @@ use std::collections::HashSet;
 
 use rushlight_format::pte::ProgramModel;
 
-use crate::Bytes;
 use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
-use crate::error::{Error, ErrorKind};
+#[cfg(feature = "pt2")]
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
-use crate::graph::{Constant, Literal, Model};
-use crate::ops;
 use crate::partition::{Backend, Report, partition};
 use crate::passes::{
     AssignDimOrders, CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise,
-    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, Pass, ReorderNodes,
+    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseLinear, ReorderNodes,
 };
-use crate::quant::RaiseLinear;
+use rushlight_graph::Bytes;
+use rushlight_graph::Pass;
+use rushlight_graph::ops;
+use rushlight_graph::{Constant, Literal, Model};
+use rushlight_graph::{Error, ErrorKind};
 
 /// What to compile, and how.
 #[derive(Debug, Default)]
 pub struct CompileOptions {
+    #[cfg(feature = "pt2")]
     pub import: ImportOptions,
     pub lift: LiftOptions,
     pub emit: EmitOptions,
@@ -69,6 +71,7 @@ pub struct Compiled {
 ///
 /// # Errors
 /// What [`import`] and the passes find.
+#[cfg(feature = "pt2")]
 pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Result<Compiled, Error> {
     compile(import_pt2(programs, options.import)?, options)
 }
@@ -77,6 +80,7 @@ pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Resu
 ///
 /// # Errors
 /// What [`import`] finds.
+#[cfg(feature = "pt2")]
 pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<Model, Error> {
     check_method_names(programs.iter().map(|(method, _)| *method))?;
     let mut archives = Vec::with_capacity(programs.len());
@@ -164,28 +168,12 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     Ok(())
 }
 
-/// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
-/// interpolations that lower to GEMMs that are no layers.
-const KEPT_WHOLE: [&str; 14] = [
-    "aten::linear",
-    "aten::hardswish",
-    "aten::hardsigmoid",
-    "aten::silu",
-    "aten::adaptive_avg_pool2d",
-    "aten::scaled_dot_product_attention",
-    "aten::elu",
-    "aten::avg_pool2d",
-    "aten::upsample_bicubic2d",
-    "aten::upsample_bicubic2d.vec",
-    "aten::_upsample_bicubic2d_aa",
-    "aten::_upsample_bicubic2d_aa.vec",
-    "aten::_upsample_lanczos2d_aa",
-    "aten::_upsample_lanczos2d_aa.vec",
-];
-
-/// As [`advance`] to [`Stage::Canonical`], but with layers as one node each.
-pub(crate) fn prepare_layers(model: &mut Model) -> Result<(), Error> {
-    run(&functional(KEPT_WHOLE.map(ToOwned::to_owned).into()), model)?;
+/// Takes a model to [`Stage::Canonical`], but keeps layers and the composite operators of these names as one node each.
+///
+/// # Errors
+/// What the passes find.
+pub fn prepare_layers(model: &mut Model, composites: &[&str]) -> Result<(), Error> {
+    run(&functional(composites.iter().map(|name| (*name).to_owned()).collect()), model)?;
     run(&simplifying(), model)?;
     run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
 }

@@ -5,9 +5,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use cap::Cap;
-use rushlight_compiler::graph::{Arg, Expr, Graph, Model, Origin, Symbol, TensorType, Type};
-use rushlight_compiler::{CompileOptions, Error, compile, compile_pt2};
+use rushlight_compiler::{CompileOptions, compile, compile_pt2};
 use rushlight_format::ScalarType;
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Expr, Graph, Model, Origin, Symbol, TensorType, Type};
 
 /// Compilations of this file together; a compilation that asks for more ends the process.
 #[global_allocator]

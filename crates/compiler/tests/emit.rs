@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rushlight_compiler::Error;
 use rushlight_compiler::emit::{EmitOptions, emit};
-use rushlight_compiler::graph::{
+use rushlight_compiler::interpret::{Datum, TensorData, run};
+use rushlight_compiler::passes::LowerSymbolicSizes;
+use rushlight_format::ScalarType;
+use rushlight_graph::Error;
+use rushlight_graph::Pass;
+use rushlight_graph::{
     Arg, Block, BlockId, Builder, Constant, ConstantData, Expr, Graph, Id, Model, Op, Origin, State, Symbol, Target,
     TensorType, Type, Update, ValueId,
 };
-use rushlight_compiler::interpret::{Datum, TensorData, run};
-use rushlight_compiler::passes::{LowerSymbolicSizes, Pass};
-use rushlight_format::ScalarType;
 
 /// A model with one method, which `build` fills.
 fn model(build: impl FnOnce(&mut Model, &str)) -> Model {

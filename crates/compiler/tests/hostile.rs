@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cap::Cap;
-use rushlight_compiler::Bytes;
 use rushlight_compiler::front::pt2::expr::SymExpr;
 use rushlight_compiler::front::pt2::schema::{RawText, SymInt};
 use rushlight_compiler::front::pt2::{Archive, Error, ExportedProgram, ImportOptions, Weight, Weights, Zip, import};
+use rushlight_graph::Bytes;
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);

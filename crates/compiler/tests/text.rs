@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use rushlight_compiler::front::pt2::{self, Archive, ImportOptions};
-use rushlight_compiler::graph::Model;
-use rushlight_compiler::graph::text::Detail;
-use rushlight_compiler::passes::{EliminateDeadCode, Functionalise, MergeCommonSubexpressions, MergeConstants, Pass};
+use rushlight_compiler::passes::{EliminateDeadCode, Functionalise, MergeCommonSubexpressions, MergeConstants};
+use rushlight_graph::Model;
+use rushlight_graph::Pass;
+use rushlight_graph::text::Detail;
 
 /// The programs of `tests/corpus/pt2` that can be read.
 fn samples() -> Vec<(String, Model)> {

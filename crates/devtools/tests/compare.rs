@@ -1,8 +1,9 @@
 //! A wrong pass is found at the node where it went wrong.
 
-use rushlight::compiler::graph::{Action, Arg, Graph, Model, Origin, SourceFrame, TensorType, Type};
-use rushlight::compiler::passes::Pass;
-use rushlight::compiler::{CompileOptions, Compiled, Error, compile, debug_map};
+use rushlight::compiler::{CompileOptions, Compiled, compile, debug_map};
+use rushlight::graph::Error;
+use rushlight::graph::Pass;
+use rushlight::graph::{Action, Arg, Graph, Model, Origin, SourceFrame, TensorType, Type};
 use rushlight::{Module, ScalarType, TensorView};
 use rushlight_devtools::compare::{Comparison, trace};
 

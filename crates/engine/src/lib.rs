@@ -30,6 +30,8 @@ mod isa;
 mod normalise;
 mod numbers;
 pub mod pack;
+#[cfg(feature = "std")]
+mod parallel;
 mod pool;
 mod pooling;
 mod product;
@@ -59,6 +61,8 @@ pub use gemm::{FEW_ROWS, Gemm, Matmul, gemm, matmul, matmul_scratch};
 pub use isa::Isa;
 pub use normalise::{Normalise, normalise};
 pub use numbers::{Numbers, NumbersMut};
+#[cfg(feature = "std")]
+pub use parallel::{on_threads_of, parallel_map};
 #[cfg(feature = "std")]
 pub use pool::fork_generation;
 pub use pool::{MAX_THREADS, Pool};

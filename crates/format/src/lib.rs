@@ -33,8 +33,6 @@
 extern crate alloc;
 
 pub mod bundled;
-#[cfg(feature = "alloc")]
-pub mod cpu;
 pub mod ptd;
 pub mod pte;
 pub mod shapes;
@@ -53,6 +51,7 @@ mod layout;
 mod scalar_type;
 mod schema;
 mod segments;
+mod sentence;
 
 #[cfg(feature = "alloc")]
 pub use blob::{Blob, Make};
@@ -66,3 +65,4 @@ pub use layout::{MAX_RANK, TensorLayout};
 pub use ptd::FlatTensor;
 pub use pte::Program;
 pub use scalar_type::ScalarType;
+pub use sentence::Sentence;

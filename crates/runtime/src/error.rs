@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use rushlight_format::{FormatError, ScalarType};
+use rushlight_format::{FormatError, ScalarType, Sentence};
 
 use crate::fault::{Fault, Kind, Numbers};
 use crate::interrupt::Stop;
@@ -95,9 +95,8 @@ pub enum Detail {
     Stopped { stop: Stop, step: u32, steps: u32 },
     /// The bytes are not a well-formed file.
     Format(FormatError),
-    /// The bytes are not a well-formed payload of the CPU back end.
-    #[cfg(feature = "alloc")]
-    Payload(rushlight_format::cpu::PayloadError),
+    /// The bytes are not a well-formed payload of a back end. `place` says what is wrong, such as step 3, if that is known.
+    Payload { place: Option<(&'static str, usize)>, message: Sentence },
     /// A size, or several together, that a kernel does not support: zero, beyond memory, or beyond its limits.
     UnsupportedSize { what: &'static str },
     /// An argument of an element type that a kernel does not support in its place.
@@ -247,8 +246,8 @@ impl fmt::Display for Detail {
             Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
             Self::Stopped { stop, step, steps } => write!(f, "{stop} before step {step} of {steps}"),
             Self::Format(error) => error.fmt(f),
-            #[cfg(feature = "alloc")]
-            Self::Payload(error) => error.fmt(f),
+            Self::Payload { place: Some((what, index)), message } => write!(f, "{what} {index}: {message}"),
+            Self::Payload { place: None, message } => message.fmt(f),
             Self::UnsupportedSize { what } => write!(f, "{what}: the size is not supported"),
             Self::UnsupportedDtype { what } => write!(f, "{what}: the element type is not supported"),
             Self::Work { operations, limit } => {

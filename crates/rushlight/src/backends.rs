@@ -1,7 +1,7 @@
 //! The backends that come with Rushlight, by name.
 
-use rushlight_compiler::back::cpu::{Cpu, Precision};
 use rushlight_compiler::partition::{Backend, PORTABLE};
+use rushlight_cpu_compile::{Cpu, Precision};
 use rushlight_runtime::Code;
 
 use crate::error::Error;

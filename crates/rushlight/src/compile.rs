@@ -4,16 +4,15 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use rushlight_compiler::back::cpu::Precision;
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::partition::{Backend, PORTABLE};
-use rushlight_compiler::{
-    Bytes, CompileOptions, Compiled, ConstantResult, ErrorKind, check_method_names, compile, import_pt2,
-};
-use rushlight_format::cpu::CPU_BACKEND;
+use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
+use rushlight_cpu_compile::Precision;
+use rushlight_cpu_payload::CPU_BACKEND;
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
+use rushlight_graph::{Bytes, ErrorKind};
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, InputFiles, unwritable};
@@ -406,8 +405,8 @@ fn image(data: &ExternalData) -> Result<Image<'_>, Error> {
     data.data.write(SEGMENT_ALIGNMENT).map_err(unwritable)
 }
 
-impl From<rushlight_compiler::Error> for Error {
-    fn from(error: rushlight_compiler::Error) -> Self {
+impl From<rushlight_graph::Error> for Error {
+    fn from(error: rushlight_graph::Error) -> Self {
         let code = match error.kind() {
             ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
             ErrorKind::Unsupported => Code::NotSupported,

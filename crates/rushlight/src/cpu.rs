@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rushlight_cpu::CpuBackend;
+use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::hwbench::Limits;
 use rushlight_engine::{Engine, Isa};
 use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-pub use rushlight_cpu::{Cost, StepRun, StepTime, Steps};
+pub use rushlight_cpu_run::{Cost, StepRun, StepTime, Steps};
 
 /// Names the instruction set to compute with, instead of the best one of the machine.
 pub(crate) const ISA_VARIABLE: &str = "RUSHLIGHT_ISA";
@@ -71,15 +71,20 @@ fn not_here() -> Error {
     Error::new(Code::InvalidArgument, what).expected(names)
 }
 
+/// True if this build runs what was compiled for the back end with this id.
+pub fn runs_backend(id: &str) -> bool {
+    id == rushlight_cpu_payload::CPU_BACKEND
+}
+
 /// What the compiler has packed, for the back end to use where it is.
 #[cfg(feature = "compile")]
-pub(crate) fn weights(packed: Vec<(String, rushlight_compiler::Bytes)>) -> Arc<rushlight_cpu::Weights> {
+pub(crate) fn weights(packed: Vec<(String, rushlight_graph::Bytes)>) -> Arc<rushlight_cpu_run::Weights> {
     Arc::new(packed.into_iter().map(|(key, bytes)| (key, Arc::new(View(bytes)) as _)).collect())
 }
 
 /// Bytes as the back end takes them.
 #[cfg(feature = "compile")]
-struct View(rushlight_compiler::Bytes);
+struct View(rushlight_graph::Bytes);
 
 #[cfg(feature = "compile")]
 impl AsRef<[u8]> for View {

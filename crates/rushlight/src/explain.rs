@@ -54,7 +54,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
     let result = match error.code {
         // Errors of the CPU back end; other back ends have files of their own.
         Code::DelegateInvalidCompatibility
-            if error.site.step.is_some() || matches!(error.detail, Detail::Payload(_)) =>
+            if error.site.step.is_some() || matches!(error.detail, Detail::Payload { .. }) =>
         {
             result.help("the file was damaged, or written by another version of Rushlight: compile the model again")
         }

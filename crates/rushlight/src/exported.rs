@@ -5,9 +5,10 @@ use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::front::pt2::pickle;
 #[cfg(feature = "cpu")]
 use rushlight_compiler::front::pt2::{Archive, StorageData};
-use rushlight_compiler::graph::{Arg, Expr, Graph, Input, Type};
-use rushlight_compiler::{Bytes, import_pt2};
+use rushlight_compiler::import_pt2;
 use rushlight_format::shapes::{SHAPES_KEY, Shapes};
+use rushlight_graph::Bytes;
+use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 
 use crate::compile::check_exported;
 use crate::error::Error;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "lower")]
 use rushlight_compiler::{debug_map, emit::MethodMap};
-use rushlight_format::cpu::CpuProgram;
+use rushlight_cpu_payload::CpuProgram;
 use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
     DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Program, Registry, Role, ScalarType,

@@ -65,7 +65,7 @@ pub use backends::backend_names;
 #[cfg(feature = "compile")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "cpu")]
-pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads};
+pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 #[cfg(feature = "compile")]
@@ -86,10 +86,12 @@ pub use quantize::{
 #[cfg(feature = "compile")]
 pub use rushlight_compiler as compiler;
 #[cfg(feature = "compile")]
-pub use rushlight_compiler::back::cpu::Precision;
+pub use rushlight_cpu_compile::Precision;
 #[cfg(feature = "cpu")]
 pub use rushlight_engine as engine;
 pub use rushlight_format as format;
+#[cfg(feature = "compile")]
+pub use rushlight_graph as graph;
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]
 pub use rushlight_runtime::Arena;

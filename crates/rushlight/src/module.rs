@@ -617,7 +617,7 @@ impl Module {
         program: &Program<'static>,
         meta: &MethodMeta,
         taken: usize,
-        #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu::Weights>,
+        #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu_run::Weights>,
     ) -> Result<MethodInstance, Error> {
         let name = &meta.name;
         let shared = if self.options.share_memory { Some(self.shared_arenas(program)?) } else { None };
@@ -764,7 +764,7 @@ fn uses_cpu(program: &Program<'_>, method: &str) -> bool {
     plan.is_some_and(|plan| {
         (0..plan.num_delegates())
             .filter_map(|index| plan.delegate(index))
-            .any(|delegate| delegate.id == rushlight_format::cpu::CPU_BACKEND)
+            .any(|delegate| delegate.id == rushlight_cpu_payload::CPU_BACKEND)
     })
 }
 

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use rushlight_compiler::back::cpu::{Cpu, Keys, Precision};
 use rushlight_compiler::emit::{EmitOptions, emit};
-use rushlight_compiler::graph::Model;
-use rushlight_compiler::quant::{Calibration, See, Seen, Settings, Shown, quantize};
-use rushlight_compiler::{self as compiler, Bytes, CompileOptions, Stage, advance};
-use rushlight_cpu::CpuBackend;
+use rushlight_compiler::{CompileOptions, Stage, advance};
+use rushlight_cpu_compile::{Cpu, Keys, Precision, has_kernel, packed_bytes};
+use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::{Engine, Isa};
 use rushlight_format::ScalarType;
+use rushlight_graph::quantization::LayerShape;
+use rushlight_graph::{self as graph, Bytes, Model};
+use rushlight_quantize::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
 use rushlight_runtime::{Input, Output, TensorView};
 
 use crate::atomic::unwritable;
@@ -20,7 +21,7 @@ use crate::exported::example_inputs;
 use crate::module::Module;
 use crate::tensor::{Tensor, Value};
 
-pub use rushlight_compiler::quant::{
+pub use rushlight_quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding, Scheme,
 };
 
@@ -135,11 +136,16 @@ impl Calibration for Runs<'_> {
         self.engine.clone()
     }
 
+    fn packed_bytes(&self, layer: &LayerShape<'_>) -> Option<PackedBytes> {
+        let (integers, floats) = packed_bytes(layer);
+        has_kernel(layer).then_some(PackedBytes { integers, floats })
+    }
+
     fn samples(&self, method: &str, of: Inputs) -> usize {
         Self::of(self.inputs(of), method).count()
     }
 
-    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), compiler::Error> {
+    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), graph::Error> {
         // Only where pairs are multiplied is bf16 faster.
         let is_rough = shown.is_rough && self.engine.isa() == Isa::Avx512Bf16;
         let precision = if is_rough { Precision::Bf16 } else { Precision::F32 };
@@ -171,8 +177,8 @@ impl Calibration for Runs<'_> {
 }
 
 impl Runs<'_> {
-    fn fail(&mut self, error: Error, inputs: Inputs) -> compiler::Error {
-        let known = compiler::Error::invalid(error.message());
+    fn fail(&mut self, error: Error, inputs: Inputs) -> graph::Error {
+        let known = graph::Error::invalid(error.message());
         // Where inputs of the export fail, outputs are not compared, and that is all.
         if inputs == Inputs::Calibration {
             self.failure = Some(error);
@@ -202,7 +208,7 @@ fn show(
     method: &str,
     inputs: &[Input<'_>],
     see: &mut See<'_>,
-) -> Result<Result<(), compiler::Error>, Error> {
+) -> Result<Result<(), graph::Error>, Error> {
     let instance = module.loaded(method)?;
     if instance.method().num_inputs() != inputs.len() || !instance.accepts(inputs) {
         let outputs = module.run(method, inputs)?;
@@ -219,7 +225,7 @@ fn show(
     show_all(&views, see)
 }
 
-fn show_all(views: &[TensorView<'_>], see: &mut See<'_>) -> Result<Result<(), compiler::Error>, Error> {
+fn show_all(views: &[TensorView<'_>], see: &mut See<'_>) -> Result<Result<(), graph::Error>, Error> {
     // Outputs may have their channels last.
     let in_order = |view: &TensorView<'_>| match view.as_slice::<f32>() {
         Err(_) if view.dtype() == ScalarType::Float => Tensor::copy_of(view).map(Some),

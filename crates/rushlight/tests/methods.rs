@@ -1,9 +1,10 @@
 //! Names of methods: each is there once, in what is compiled and in what is loaded.
 #![cfg(feature = "compile")]
 
-use rushlight::compiler::graph::Literal;
-use rushlight::compiler::{Bytes, CompileOptions, ConstantResult, compile_pt2};
+use rushlight::compiler::{CompileOptions, ConstantResult, compile_pt2};
 use rushlight::format::pte::{PlanModel, ProgramModel};
+use rushlight::graph::Bytes;
+use rushlight::graph::Literal;
 use rushlight::{Code, Compiler, Module};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");

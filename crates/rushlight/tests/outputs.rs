@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::graph::{Graph, NodeId};
 use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
+use rushlight::graph::{Graph, NodeId};
 use rushlight::{Code, Compiler, InputFiles, Precision, write_file};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
@@ -74,8 +74,8 @@ fn a_precision_is_refused_that_a_backend_does_not_know() {
             Offer::Leave("it is never asked".into())
         }
 
-        fn compile(&self, _: &Part) -> Result<Payload, rushlight::compiler::Error> {
-            Err(rushlight::compiler::Error::unsupported("it is never asked"))
+        fn compile(&self, _: &Part) -> Result<Payload, rushlight::graph::Error> {
+            Err(rushlight::graph::Error::unsupported("it is never asked"))
         }
     }
     let with = |compiler: Compiler| compiler.method("forward", MODEL).precision(Precision::Bf16).compile();

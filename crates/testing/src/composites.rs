@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rushlight_compiler::graph::schema::{Kind, Param};
-use rushlight_compiler::graph::{Arg, Expr, Graph, Layout, MemoryFormat, Model, Op, Origin, Symbol, TensorType, Type};
 use rushlight_compiler::interpret::{self, Datum};
-use rushlight_compiler::ops::{self, Operands};
-use rushlight_compiler::{CompileOptions, ErrorKind, compile};
+use rushlight_compiler::{CompileOptions, compile};
 use rushlight_format::ScalarType;
+use rushlight_graph::ErrorKind;
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::schema::{Kind, Param};
+use rushlight_graph::{Arg, Expr, Graph, Layout, MemoryFormat, Model, Op, Origin, Symbol, TensorType, Type};
 
 use crate::cases::{self, BadCase, Case, TensorData};
 use crate::compare::{self, Limit};
@@ -86,13 +87,13 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 /// Whether the error is one of those that are expected of the operator.
-fn is_unsupported(op: &str, error: &rushlight_compiler::Error) -> bool {
+fn is_unsupported(op: &str, error: &rushlight_graph::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
         && UNSUPPORTED.iter().any(|(name, message)| *name == op && error.message().starts_with(message))
 }
 
 /// Whether an error says that a size must be known.
-fn needs_known_sizes(error: &rushlight_compiler::Error) -> bool {
+fn needs_known_sizes(error: &rushlight_graph::Error) -> bool {
     let text = error.to_string();
     ["depend", "known size", "is only known", "no fixed size"].iter().any(|part| text.contains(part))
 }

@@ -3,11 +3,12 @@
 use std::num::NonZeroUsize;
 
 use rushlight::{Lower, Module};
-use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::graph::{Action, Arg, Builder, Def, Node, NodeId, ValueId};
-use rushlight_compiler::{CompileOptions, Error, compile};
+use rushlight_compiler::{CompileOptions, compile};
+use rushlight_cpu_compile::Cpu;
 use rushlight_format::ScalarType;
+use rushlight_graph::Error;
+use rushlight_graph::{Action, Arg, Builder, Def, Node, NodeId, ValueId};
 
 use crate::cases::Case;
 use crate::program::{self, METHOD, Placement};

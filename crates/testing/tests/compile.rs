@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::memory::{lower_bound, recover};
+use rushlight::graph::{Constant, Literal, TensorType};
 use rushlight::{Code, Compiler, Lower, Module, Quantization, Scheme, Value};
 use rushlight_format::pte::Program;
 use rushlight_testing::page::put_head;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rushlight::{Input, Lower, Module, TensorView};
-use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::emit::emit;
-use rushlight_compiler::graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_compiler::{CompileOptions, Stage, advance};
+use rushlight_cpu_compile::Cpu;
+use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Size, Step, TensorId};
 use rushlight_format::ScalarType;
-use rushlight_format::cpu::{CPU_BACKEND, CpuProgram, Size, Step, TensorId};
+use rushlight_graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_runtime::{Delegate, DelegateContext, DelegateHandle, Element, InitContext};
 use rushlight_testing::mutations::Random;
 

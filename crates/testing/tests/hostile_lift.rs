@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cap::Cap;
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::{Bytes, CompileOptions, ErrorKind, compile};
+use rushlight_compiler::{CompileOptions, compile};
+use rushlight_graph::{Bytes, ErrorKind};
 use rushlight_testing::mutations::{Random, corpus, edited, mutate};
 
 #[global_allocator]

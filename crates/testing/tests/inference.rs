@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rushlight_compiler::ErrorKind;
-use rushlight_compiler::graph::{self, Graph, Kind, Schema, Schemas, TensorType, Type, bind};
-use rushlight_compiler::ops::{self, Operands};
 use rushlight_format::ScalarType;
+use rushlight_graph::ErrorKind;
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{self as graph, Graph, Kind, Schema, Schemas, TensorType, Type, bind};
 use rushlight_testing::cases::{self, Arg, Case, TensorData};
 use rushlight_testing::runner::FILTER;
 

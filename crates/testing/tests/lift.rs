@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use rushlight::{Lower, Module};
-use rushlight_compiler::graph::Model;
 use rushlight_compiler::{
-    Bytes, CompileOptions, compile, compile_pt2,
+    CompileOptions, compile, compile_pt2,
     front::pte::{LiftOptions, lift, lift_with},
 };
+use rushlight_graph::Bytes;
+use rushlight_graph::Model;
 use rushlight_testing::recorded::{self, Recording};
 
 /// Programs that cannot be lifted, with what stands in the error.
@@ -35,7 +36,7 @@ fn read(path: &Path) -> Result<Bytes, String> {
     std::fs::read(path).map(Bytes::from).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn text(model: Result<Model, rushlight_compiler::Error>) -> Result<Model, String> {
+fn text(model: Result<Model, rushlight_graph::Error>) -> Result<Model, String> {
     model.map_err(|error| format!("lift: {error}"))
 }
 

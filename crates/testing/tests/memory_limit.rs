@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use cap::Cap;
 use rushlight::format::ScalarType;
-use rushlight::format::cpu::{
-    Buffer, CPU_BACKEND, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Tensor, Unary,
-};
 use rushlight::format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
 use rushlight::{Code, Input, Lower, Module, ModuleBuilder, TensorView, Value};
+use rushlight_cpu_payload::{
+    Buffer, CPU_BACKEND, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Tensor, Unary,
+};
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);

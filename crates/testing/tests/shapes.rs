@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rushlight::compiler::{Bytes, CompileOptions, compile_pte};
+use rushlight::compiler::{CompileOptions, compile_pte};
+use rushlight::graph::Bytes;
 use rushlight::{Code, Compiler, Error, Input, Lower, Module, ScalarType, TensorView};
 use serde_json::Value as Json;
 

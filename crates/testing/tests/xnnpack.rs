@@ -8,9 +8,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use rushlight::{Lower, Module};
-use rushlight_compiler::back::cpu::Cpu;
 use rushlight_compiler::partition::Fate;
-use rushlight_compiler::{Bytes, CompileOptions, compile_pte};
+use rushlight_compiler::{CompileOptions, compile_pte};
+use rushlight_cpu_compile::Cpu;
+use rushlight_graph::Bytes;
 use rushlight_testing::recorded::{self, Recording};
 
 /// The beginning of `docs/xnnpack-models.md`, which a run with UPDATE_DOCS writes.

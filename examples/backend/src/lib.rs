@@ -10,9 +10,9 @@ mod runtime;
 use std::collections::HashMap;
 
 use rushlight::ScalarType;
-use rushlight::compiler::graph::{Arg, Def, Graph, Input, NodeId, TensorType, ValueId};
 use rushlight::compiler::partition::{Backend, Offer, Part, Payload as Compiled};
-use rushlight::compiler::{Error, ErrorKind};
+use rushlight::graph::{Arg, Def, Graph, Input, NodeId, TensorType, ValueId};
+use rushlight::graph::{Error, ErrorKind};
 
 pub use payload::{Payload, Step};
 pub use runtime::ChainRuntime;

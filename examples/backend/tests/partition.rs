@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rushlight::compiler::emit::EmitOptions;
-use rushlight::compiler::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::compiler::partition::{Backend, Fate};
 use rushlight::compiler::{CompileOptions, Compiled, compile};
+use rushlight::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::{Module, ScalarType, TensorView};
 use rushlight_example_backend::{Chain, ChainRuntime, NAME};
 

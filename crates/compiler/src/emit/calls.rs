@@ -2,8 +2,8 @@
 
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
-use crate::error::Error;
-use crate::graph::{Arg, Kind, Node, Schema, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Kind, Node, Schema, Type, ValueId};
 
 use super::method::Method;
 
@@ -126,7 +126,7 @@ impl Method<'_> {
 fn opaque_out_variant(schema: &Schema, name: &str) -> Schema {
     let mut out = Schema { name: name.into(), ..schema.clone() };
     for (index, kind) in schema.returns.iter().enumerate() {
-        let template = crate::graph::Param {
+        let template = rushlight_graph::Param {
             name: format!("out{index}"),
             kind: kind.clone(),
             default: None,

@@ -6,8 +6,8 @@
 
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
-use crate::error::Error;
-use crate::graph::{Arg, BlockId, Def, Node, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, BlockId, Def, Node, Type, ValueId};
 
 use super::calls::is_tensor;
 use super::method::Method;

@@ -7,9 +7,9 @@ use rushlight_format::Blob;
 use rushlight_format::ptd::{FlatTensorModel, LayoutModel, NamedTensorModel};
 use rushlight_format::pte::TensorModel;
 
-use crate::error::{Error, ErrorKind};
-use crate::graph::{Constant, Model};
 use crate::pattern::{matches, near};
+use rushlight_graph::{Constant, Model};
+use rushlight_graph::{Error, ErrorKind};
 
 use super::pools::Pool;
 
@@ -184,7 +184,7 @@ mod tests {
     use rushlight_format::ScalarType;
 
     use super::*;
-    use crate::graph::TensorType;
+    use rushlight_graph::TensorType;
 
     fn constant(name: &str, bytes: &[u8]) -> Constant {
         Constant::dense(name, TensorType::of(ScalarType::Byte, &[bytes.len() as i64]), bytes.to_vec()).unwrap()

@@ -1,7 +1,7 @@
 //! State that is updated where it lies.
 
-use crate::error::Error;
-use crate::graph::{Arg, Def, Node, NodeId, Op, Target, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Def, Node, NodeId, Op, Target, Type, ValueId};
 
 use super::method::Method;
 

@@ -2,8 +2,8 @@
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
-use crate::error::{Error, ErrorKind};
 use crate::memory::{self, Buffer, MemoryPlan};
+use rushlight_graph::{Error, ErrorKind};
 
 use super::storage::{Slot, Slots};
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rushlight_format::pte::ShapeDynamism;
 use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageModel, TensorModel, ValueModel};
 
-use crate::error::Error;
-use crate::graph::{
+use rushlight_graph::Error;
+use rushlight_graph::{
     Arg, BlockId, Constant, ConstantData, Def, Graph, Input, Model, NodeId, Op, Origin, StateId, Target, TensorType,
     Type, ValueId,
 };
@@ -26,7 +26,7 @@ pub(super) struct Method<'m> {
     /// The program's value of each value of the graph.
     values: HashMap<ValueId, u32>,
     states: HashMap<StateId, u32>,
-    delegates: HashMap<crate::graph::DelegateId, u32>,
+    delegates: HashMap<rushlight_graph::DelegateId, u32>,
     /// Literals that are there already.
     literals: HashMap<Literal, u32>,
     pub slots: Slots,
@@ -339,7 +339,7 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    fn delegate(&mut self, id: crate::graph::DelegateId) -> u32 {
+    fn delegate(&mut self, id: rushlight_graph::DelegateId) -> u32 {
         let (plan, model) = (&mut self.plan, self.model);
         *self.delegates.entry(id).or_insert_with(|| {
             plan.delegates.push(super::delegate(model, id));
@@ -423,13 +423,13 @@ impl<'m> Method<'m> {
     /// The tensor with its largest sizes, and its bytes.
     fn tensor_model(&self, ty: &TensorType, name: &str) -> Result<(TensorModel, u64), Error> {
         let symbols = &self.graph.symbols;
-        let unbounded = |size: &crate::graph::Expr| {
+        let unbounded = |size: &rushlight_graph::Expr| {
             Error::unsupported(format!("`{name}` has a size without an upper bound: {}", size.display(symbols)))
                 .help("export with a bound: torch.export.Dim(\"name\", max=…)")
         };
         let bound =
-            |size: &crate::graph::Expr| size.upper_bound(symbols).ok_or_else(|| unbounded(size)).map(Into::into);
-        let largest = ty.shape.iter().map(bound).collect::<Result<Vec<crate::graph::Expr>, _>>()?;
+            |size: &rushlight_graph::Expr| size.upper_bound(symbols).ok_or_else(|| unbounded(size)).map(Into::into);
+        let largest = ty.shape.iter().map(bound).collect::<Result<Vec<rushlight_graph::Expr>, _>>()?;
         let mut tensor = TensorModel::new(ty.dtype, &sizes(&largest, name)?).ordered(&ty.dim_order);
         if ty.static_sizes().is_none() {
             tensor.shape_dynamism = ShapeDynamism::DynamicBound;
@@ -490,7 +490,7 @@ impl<'m> Method<'m> {
 }
 
 fn frames(graph: &Graph, node: NodeId) -> Vec<FrameModel> {
-    let frame = |frame: &crate::graph::SourceFrame| FrameModel {
+    let frame = |frame: &rushlight_graph::SourceFrame| FrameModel {
         filename: frame.file.clone(),
         lineno: i32::try_from(frame.line).unwrap_or(i32::MAX),
         name: frame.function.clone(),

@@ -17,8 +17,8 @@ mod storage;
 use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
 
 use crate::debug_map;
-use crate::error::Error;
-use crate::graph::{Literal, Model};
+use rushlight_graph::Error;
+use rushlight_graph::{Literal, Model};
 
 pub use external::{ExternalData, ExternalWeights};
 
@@ -154,7 +154,7 @@ fn constant_method(
 }
 
 /// The delegates of a method, with their payloads.
-fn delegate(model: &Model, id: crate::graph::DelegateId) -> DelegateModel<'static> {
+fn delegate(model: &Model, id: rushlight_graph::DelegateId) -> DelegateModel<'static> {
     let delegate = &model.delegates[id];
     DelegateModel {
         id: delegate.backend.clone(),

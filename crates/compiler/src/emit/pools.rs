@@ -8,9 +8,9 @@ use rushlight_format::Blob;
 use rushlight_format::pte::{StorageModel, TensorModel};
 use rustc_hash::FxHasher;
 
-use crate::Bytes;
-use crate::error::Error;
-use crate::graph::{Constant, ConstantData, Expr};
+use rushlight_graph::Bytes;
+use rushlight_graph::Error;
+use rushlight_graph::{Constant, ConstantData, Expr};
 
 use super::external::External;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Def, Graph, Model, StateId};
+use rushlight_graph::{Def, Graph, Model, StateId};
 
 /// The arena of tensors that a method computes.
 pub(super) const ARENA: u32 = 1;
@@ -31,7 +31,7 @@ pub(super) fn shared_states(model: &Model) -> SharedStates {
     let mut end = 0u64;
     for (id, state) in model.states.iter().filter(|(id, _)| users.get(id.index()).is_some_and(|count| *count > 1)) {
         shared.offsets.insert(id, end);
-        let bytes = state.ty.max_bytes(&crate::graph::Symbols::new()).unwrap_or(0);
+        let bytes = state.ty.max_bytes(&rushlight_graph::Symbols::new()).unwrap_or(0);
         end = end.saturating_add(bytes).next_multiple_of(16);
     }
     shared
@@ -46,8 +46,8 @@ pub(super) fn used_states(graph: &Graph) -> Vec<StateId> {
         }
     });
     states.extend(graph.updates.iter().filter_map(|update| match update.target {
-        crate::graph::Target::State(id) => Some(id),
-        crate::graph::Target::Input(_) => None,
+        rushlight_graph::Target::State(id) => Some(id),
+        rushlight_graph::Target::Input(_) => None,
     }));
     states
 }

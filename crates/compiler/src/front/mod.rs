@@ -1,10 +1,11 @@
 //! Readers of programs: each turns one file format into the graph.
 
+#[cfg(feature = "pt2")]
 pub mod pt2;
 pub mod pte;
 pub mod xnnpack;
 
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 /// Bytes of a file as a part of it that shares its memory.
 fn part(file: &Bytes, bytes: &[u8]) -> Option<Bytes> {

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::{Error, ErrorKind};
-use crate::graph::{
+use rushlight_graph::{
     Arg, Constant, Def, Delegate, Graph, Model, Node, NodeId, Op, OriginId, PartNode, Type, Value, ValueId,
 };
+use rushlight_graph::{Error, ErrorKind};
 
 use super::{Backend, Part, Payload};
 
@@ -39,7 +39,7 @@ pub(super) fn delegate(
     let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs, refusal: None, nodes };
     let id = model.delegates.push(delegate);
     let origin = members.first().map(|node| graph.nodes[*node].origin);
-    let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(crate::graph::Origin::default()));
+    let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(rushlight_graph::Origin::default()));
     let args = inputs.into_iter().map(Arg::Value).collect();
     // The values stay; only the node that defines them changes.
     let node = graph.nodes.push(Node { op: Op::Delegate(id), args, results: outputs.clone(), origin });

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::graph::{Graph, NodeId, SymbolId, Type, ValueId};
+use rushlight_graph::{Graph, NodeId, SymbolId, Type, ValueId};
 
 /// Returns the level of each node of a block. `takers` has the backend that took each node. A node depends on its arguments,
 /// and on the first result whose type defines a symbol in them.

@@ -14,10 +14,10 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::Bytes;
-use crate::error::{Error, ErrorKind};
-use crate::graph::{BlockId, Graph, Model, NodeId, Op};
-use crate::passes::Pass;
+use rushlight_graph::Bytes;
+use rushlight_graph::Pass;
+use rushlight_graph::{BlockId, Graph, Model, NodeId, Op};
+use rushlight_graph::{Error, ErrorKind};
 
 pub use report::{Entry, Fate, PORTABLE, Report};
 

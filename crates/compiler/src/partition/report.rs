@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Graph, NodeId};
+use rushlight_graph::{Graph, NodeId};
 
 /// What reports call the runtime's own operators.
 pub const PORTABLE: &str = "portable";

@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::text::Contents;
+use rushlight_graph::text::Contents;
 
 /// Takes multiplications.
 #[derive(Debug)]

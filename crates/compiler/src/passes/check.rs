@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use rushlight_kernels::ALL;
 
-use crate::error::Error;
-use crate::graph::{Graph, Model, NodeId, Op};
-use crate::once::once;
+use rushlight_graph::Error;
+use rushlight_graph::once;
+use rushlight_graph::{Graph, Model, NodeId, Op};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Checks that runtimes have every operator. Operators of other namespaces than PyTorch's and ExecuTorch's are taken to be the user's own,
 /// and left for the runtime to find.

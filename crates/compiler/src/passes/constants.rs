@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::error::Error;
-use crate::graph::{Arena, Constant, ConstantData, ConstantId, Def, Model, State, StateId, Target, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arena, Constant, ConstantData, ConstantId, Def, Model, State, StateId, Target, ValueId};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Makes states that no method updates constants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,8 +170,8 @@ mod tests {
     use rushlight_format::ScalarType;
 
     use super::*;
-    use crate::graph::{Arg, TensorType, Update};
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::testing::{Method, float};
+    use rushlight_graph::{Arg, TensorType, Update};
 
     fn constant(m: &mut Method, dtype: ScalarType, sizes: &[i64], bytes: Vec<u8>) -> ValueId {
         let constant = Constant::dense("c", TensorType::of(dtype, sizes), bytes).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn views_of_one_storage_are_one() {
         let mut m = Method::new();
-        let storage: crate::Bytes = vec![0u8; 24].into();
+        let storage: rushlight_graph::Bytes = vec![0u8; 24].into();
         let mut view = |offset| {
             let data = ConstantData::Strided { storage: storage.clone(), offset, strides: vec![2] };
             let ty = TensorType::of(ScalarType::Float, &[2]);

@@ -2,10 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::error::Error;
-use crate::graph::{Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, ValueId, substitute};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, ValueId, substitute};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Computes once what several nodes compute from the same values. Random operators are never the same.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,7 +150,7 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::testing::{Method, float};
 
     #[test]
     fn equal_calls_are_one() {

@@ -1,9 +1,9 @@
 //! Dead code.
 
-use crate::error::Error;
-use crate::graph::{Arg, BlockId, Def, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, BlockId, Def, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Removes nodes whose results nothing uses. What makes sizes that depend on data stays where these sizes are used, and
 /// so do operators without results that are not PyTorch's: what they do is not known.
@@ -138,8 +138,8 @@ mod tests {
     use rushlight_format::ScalarType;
 
     use super::*;
-    use crate::graph::{Expr, Symbol, TensorType};
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::testing::{Method, float};
+    use rushlight_graph::{Expr, Symbol, TensorType};
 
     #[test]
     fn what_nothing_uses_goes() {

@@ -6,14 +6,14 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::Error;
-use crate::graph::{
+use rushlight_graph::Error;
+use rushlight_graph::{
     Arg, Def, Graph, Model, NodeId, Op, Origin, OriginId, Schemas, TensorType, Type, Value, ValueId, bind,
 };
 
-use super::Pass;
 use super::cut::{Network, SINK, SOURCE, UNLIMITED};
 use super::reorder::bytes_in_use;
+use rushlight_graph::Pass;
 
 /// Lets nodes compute in channels-last order where fewer bytes are copied between the orders then, and no more are in use
 /// at a time. Stands at the end of the pipeline, as most passes, and backends, expect row-major tensors.
@@ -356,10 +356,10 @@ mod tests {
 
     use super::*;
     use crate::emit::{EmitOptions, emit};
-    use crate::graph::Constant;
     use crate::interpret::{Datum, TensorData, run};
     use crate::passes::EliminateDeadCode;
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::Constant;
+    use rushlight_graph::testing::{Method, float};
 
     const ROW_MAJOR: [u8; 4] = [0, 1, 2, 3];
 

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::emit::{EmitOptions, emit};
-use crate::error::Error;
-use crate::graph::{
+use crate::interpret::{Datum, TensorData, run};
+use rushlight_graph::Error;
+use rushlight_graph::quantization;
+use rushlight_graph::{
     Arg, Block, Computed, Constant, ConstantData, Def, Expr, Graph, Model, Node, NodeId, Op, Origin, Schemas,
     TensorType, Type, ValueId, row_major_strides,
 };
-use crate::interpret::{Datum, TensorData, run};
-use crate::quant;
 
-use super::Pass;
 use super::check::has_kernel;
 use super::functionalise::{Layout, layouts};
+use rushlight_graph::Pass;
 
 /// Replaces nodes whose arguments are all constant by constants, unless these would take much more room in the file
 /// than what they are computed from. The nodes are left dead.
@@ -146,11 +146,11 @@ impl Folder<'_> {
             let name = node.op.name();
             if name.starts_with("quantized_decomposed::dequantize") || name == "torchao::dequantize_affine" {
                 let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
-                let folded = if self.dequantize { quant::folded(node, result, constant) } else { None };
+                let folded = if self.dequantize { quantization::folded(node, result, constant) } else { None };
                 return folded.map(|folded| vec![folded]);
             }
             if let ([(_, input)], "aten::permute_copy") = (inputs, node.op.name())
-                && let Some(permuted) = permutation(node).and_then(|dims| quant::permuted(input, result, &dims))
+                && let Some(permuted) = permutation(node).and_then(|dims| quantization::permuted(input, result, &dims))
             {
                 return Some(vec![permuted]);
             }
@@ -353,9 +353,9 @@ mod tests {
     use rushlight_format::ScalarType;
 
     use super::*;
-    use crate::graph::Symbol;
     use crate::passes::EliminateDeadCode;
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::Symbol;
+    use rushlight_graph::testing::{Method, float};
 
     fn constant(m: &mut Method, sizes: &[i64]) -> ValueId {
         let count = sizes.iter().product::<i64>();

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
-use crate::error::Error;
-use crate::graph::{Arena, Arg, Computed, Constant, ConstantData, Def, Graph, Model, NodeId, Op, TensorType, ValueId};
-use crate::ops::Operands;
+use rushlight_graph::Error;
+use rushlight_graph::ops::Operands;
+use rushlight_graph::{
+    Arena, Arg, Computed, Constant, ConstantData, Def, Graph, Model, NodeId, Op, TensorType, ValueId,
+};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Folds batch normalisations into the weights and biases of the convolutions before them. The scaled weights are
 /// computed when they are written. The normalisations are left dead.
@@ -165,10 +167,10 @@ impl Computed for Scaled {
 mod tests {
     use super::*;
     use crate::emit::{EmitOptions, emit};
-    use crate::graph::Expr;
     use crate::interpret::{Datum, TensorData, run};
     use crate::passes::EliminateDeadCode;
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::Expr;
+    use rushlight_graph::testing::{Method, float};
 
     fn constant(m: &mut Method, sizes: &[i64], from: f32) -> ValueId {
         let count = sizes.iter().product::<i64>();

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::error::{Error, ErrorKind};
-use crate::graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
-use crate::ops::{self, Operands};
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
+use rushlight_graph::{Error, ErrorKind};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Replaces composite operators by simpler ones. Operators that a backend wants whole stay.
 #[derive(Debug, Default)]

@@ -11,15 +11,9 @@ mod fold_batch_norm;
 mod functionalise;
 mod lower;
 mod raise_attention;
+mod raise_linear;
 mod reorder;
 mod symbolic;
-#[cfg(test)]
-pub(crate) mod testing;
-
-use std::fmt;
-
-use crate::error::Error;
-use crate::graph::Model;
 
 pub use check::CheckOperators;
 pub use constants::{FreezeStates, MergeConstants};
@@ -31,17 +25,6 @@ pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
 pub use raise_attention::RaiseAttention;
+pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
 pub use symbolic::LowerSymbolicSizes;
-
-/// A transformation of a model.
-pub trait Pass: fmt::Debug + Send {
-    /// Short and unique, for reports and errors.
-    fn name(&self) -> &str;
-
-    /// Transforms the model. After an error the model is in no state to be used.
-    ///
-    /// # Errors
-    /// Where the model holds what the pass cannot take.
-    fn run(&self, model: &mut Model) -> Result<(), Error>;
-}

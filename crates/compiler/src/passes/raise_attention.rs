@@ -2,10 +2,12 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::error::Error;
-use crate::graph::{Arg, Builder, Def, Expr, Graph, Model, Node, NodeId, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Node, NodeId, ValueId};
 
-use super::{EliminateDeadCode, Pass};
+use rushlight_graph::Pass;
+
+use super::EliminateDeadCode;
 
 /// Finds `softmax(q k' * scale + mask) v` spelled out as `bmm`, `_softmax` and `bmm` with views, permutations and factors between
 /// them, and puts `aten::scaled_dot_product_attention` in its place, for backends that compute it whole.
@@ -260,7 +262,7 @@ fn leads_to_product(graph: &Graph, value: ValueId) -> bool {
 }
 
 fn scores_of(graph: &Graph, value: ValueId) -> Expr {
-    graph.tensor(value).map_or(Expr::Int(-1), super::super::graph::types::TensorType::numel)
+    graph.tensor(value).map_or(Expr::Int(-1), rushlight_graph::TensorType::numel)
 }
 
 /// A mask's sizes as `[batch, heads, rows, keys]`, given that of the sum that it is added in; `None` if it has no such form.
@@ -289,7 +291,7 @@ fn mask_shape(graph: &Graph, mask: ValueId, sum: ValueId, scores: &[&Expr; 4]) -
 fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let mut at = value;
     let mut scale = 1.0;
-    let rank = |value: ValueId| graph.tensor(value).map_or(0, super::super::graph::types::TensorType::rank);
+    let rank = |value: ValueId| graph.tensor(value).map_or(0, rushlight_graph::TensorType::rank);
     loop {
         let node = graph.producer(at);
         let name = node.map_or("", |node| node.op.name());

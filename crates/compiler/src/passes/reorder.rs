@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::Error;
-use crate::graph::{Arg, Def, Graph, Input, Model, NodeId, Op, Type, ValueId};
 use crate::memory::DEFAULT_ALIGNMENT;
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Def, Graph, Input, Model, NodeId, Op, Type, ValueId};
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Runs nodes in an order in which fewer bytes are in use at a time, where there is one that is easy to find. Otherwise
 /// they stay in the order of the source.
@@ -411,8 +411,8 @@ fn has_effects(graph: &Graph, id: NodeId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Expr;
-    use crate::passes::testing::{Method, float};
+    use rushlight_graph::Expr;
+    use rushlight_graph::testing::{Method, float};
 
     #[test]
     fn what_is_needed_late_is_computed_late() {

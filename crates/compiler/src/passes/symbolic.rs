@@ -7,14 +7,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::graph::expr::Function;
-use crate::graph::{
+use rushlight_graph::Error;
+use rushlight_graph::expr::Function;
+use rushlight_graph::{
     Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Input, Model, NodeId, Op, Origin, OriginId, Schemas,
     SymbolId, Type, ValueId,
 };
 
-use super::Pass;
+use rushlight_graph::Pass;
 
 /// Makes the nodes that compute sizes.
 #[derive(Debug)]

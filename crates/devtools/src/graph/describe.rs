@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use rushlight_compiler::debug_map::without_folder;
-use rushlight_compiler::graph::types::dtype_name;
-use rushlight_compiler::graph::{
-    Arg, BlockId, Def, Graph, Input, Layout, Model, NodeId, Op, Target, Type, Update, ValueId,
-};
+use rushlight_graph::types::dtype_name;
+use rushlight_graph::{Arg, BlockId, Def, Graph, Input, Layout, Model, NodeId, Op, Target, Type, Update, ValueId};
 
 use super::{ConstantView, MethodView, NodeKind, NodeView, ResultView};
 

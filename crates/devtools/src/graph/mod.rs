@@ -4,7 +4,7 @@
 mod describe;
 mod html;
 
-use rushlight_compiler::graph::Model;
+use rushlight_graph::Model;
 use serde::Serialize;
 
 pub use html::html;
@@ -86,7 +86,7 @@ impl ModelView {
 
 #[cfg(test)]
 mod tests {
-    use rushlight_compiler::graph::text::Contents;
+    use rushlight_graph::text::Contents;
     use serde_json::json;
 
     use super::*;

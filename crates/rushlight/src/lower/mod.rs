@@ -8,15 +8,16 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rushlight_compiler::back::cpu::{Cpu, Keys};
 use rushlight_compiler::emit::{EmitOptions, Emitted, MethodMap, emit};
 use rushlight_compiler::front::pte::{LiftOptions, lift_with};
 use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
-use rushlight_compiler::{Bytes, CompileOptions, Stage, advance};
-use rushlight_cpu::Weights;
-use rushlight_format::cpu::CPU_BACKEND;
+use rushlight_compiler::{CompileOptions, Stage, advance};
+use rushlight_cpu_compile::{Cpu, Keys};
+use rushlight_cpu_payload::CPU_BACKEND;
+use rushlight_cpu_run::Weights;
 use rushlight_format::pte::WriteOptions;
+use rushlight_graph::Bytes;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;

@@ -169,9 +169,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<Error> for crate::Error {
+impl From<Error> for rushlight_graph::Error {
     fn from(error: Error) -> Self {
-        use crate::ErrorKind::{Input, Unsupported};
+        use rushlight_graph::ErrorKind::{Input, Unsupported};
         let kind = match error.kind {
             ErrorKind::ScalarType { .. }
             | ErrorKind::Layout { .. }

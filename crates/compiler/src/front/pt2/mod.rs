@@ -27,7 +27,7 @@ pub use stored_tensor::{Storage, StorageData, StoredTensor};
 pub use weights::{Weight, Weights};
 pub use zip::Zip;
 
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 /// A `.pt2` archive: one or several models, and files that the user added.
 ///

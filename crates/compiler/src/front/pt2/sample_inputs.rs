@@ -2,7 +2,7 @@
 
 use super::error::{Error, ErrorKind};
 use super::pickle::{self, PickleFault, Value};
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 /// Arguments of a call, in their nested structure: tensors and literals.
 #[derive(Clone, Debug, PartialEq)]

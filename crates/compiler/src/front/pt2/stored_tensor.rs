@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 
 use super::error::ErrorKind;
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 /// More dimensions than PyTorch's own limit are an attack.
 pub(super) const MAX_RANK: usize = 64;

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 
 use super::crc32::crc32;
 use super::error::{Error, ErrorKind};
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 const LOCAL: u32 = 0x0403_4b50;
 const CENTRAL: u32 = 0x0201_4b50;

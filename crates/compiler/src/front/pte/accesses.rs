@@ -2,7 +2,7 @@
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
-use crate::graph::Schemas;
+use rushlight_graph::Schemas;
 
 use super::numbers;
 use super::twins::written_params;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{ShapeDynamism, ValueModel};
 
-use crate::error::Error;
 use crate::front::xnnpack;
-use crate::graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
-use crate::ops::{self, Operands};
+use rushlight_graph::Error;
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
 
 use super::accesses::split_opaque;
 use super::method::Method;

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
-use crate::error::Error;
-use crate::graph::{Arg, Block, BlockId, Expr, Op, TensorType, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Block, BlockId, Expr, Op, TensorType, Type, ValueId};
 
 use super::accesses::operator_name;
 use super::liveness::Live;

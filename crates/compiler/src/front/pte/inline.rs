@@ -3,11 +3,11 @@
 use rushlight_format::ScalarType;
 use rushlight_format::pte::ShapeDynamism;
 
-use crate::Bytes;
-use crate::error::Error;
 use crate::front::xnnpack::{self, Site, Written};
-use crate::graph::{Arg, Constant, Op, Origin, TensorType, ValueId, bind};
-use crate::ops::{self, Operands};
+use rushlight_graph::Bytes;
+use rushlight_graph::Error;
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{Arg, Constant, Op, Origin, TensorType, ValueId, bind};
 
 use super::method::Method;
 use super::static_type;
@@ -93,7 +93,7 @@ impl Method<'_, '_> {
         }
         let (shape, planned) = (self.graph.tensor(value)?.shape.clone(), static_type(tensor).shape);
         let is_static = tensor.shape_dynamism == ShapeDynamism::Static;
-        let fits = |(a, b): (&crate::graph::Expr, &crate::graph::Expr)| {
+        let fits = |(a, b): (&rushlight_graph::Expr, &rushlight_graph::Expr)| {
             a.as_int().zip(b.as_int()).is_none_or(|(a, b)| if is_static { a == b } else { a <= b })
         };
         if shape.len() != planned.len() || !shape.iter().zip(&planned).all(fits) {

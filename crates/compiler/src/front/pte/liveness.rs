@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rushlight_format::pte::ValueModel;
 
-use crate::error::Error;
+use rushlight_graph::Error;
 
 use super::method::Method;
 use super::scope::Place;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use rushlight_format::pte::{InstructionModel, PlanModel, ShapeDynamism, StorageModel, TensorModel, ValueModel};
 
-use crate::error::Error;
-use crate::graph::{
+use rushlight_graph::Error;
+use rushlight_graph::{
     Arg, BlockId, ConstantId, DelegateId, Expr, Graph, Input, Model, Op, Origin, OriginId, SourceFrame, StateId,
     Symbol, SymbolId, Target, TensorType, Type, Update, ValueId, bind,
 };
@@ -326,7 +326,7 @@ impl<'a, 'f> Method<'a, 'f> {
         match self.scope.get(place) {
             Some(content) => self.viewed(content, index),
             None if tensor.sizes.contains(&0) && tensor.shape_dynamism == ShapeDynamism::Static => {
-                let constant = crate::graph::Constant::dense("empty", static_type(tensor), Vec::new())?;
+                let constant = rushlight_graph::Constant::dense("empty", static_type(tensor), Vec::new())?;
                 let id = self.model.constants.push(constant);
                 Ok(self.graph.constant(id, &self.model.constants))
             }
@@ -559,13 +559,13 @@ impl<'a, 'f> Method<'a, 'f> {
     /// Calls an operator with one result.
     pub fn one(&mut self, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
         let Model { constants, schemas, .. } = &mut *self.model;
-        crate::graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin).one(name, args)
+        rushlight_graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin).one(name, args)
     }
 
     /// A tensor in another dtype.
     pub fn cast(&mut self, value: ValueId, dtype: rushlight_format::ScalarType) -> Result<ValueId, Error> {
         let Model { constants, schemas, .. } = &mut *self.model;
-        let mut builder = crate::graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
+        let mut builder = rushlight_graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
         builder.one_with("aten::_to_copy", vec![value.into()], &[("dtype", dtype.into())])
     }
 

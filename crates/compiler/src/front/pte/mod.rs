@@ -32,13 +32,13 @@ use rushlight_format::bundled::BundledProgram;
 use rushlight_format::ptd::FlatTensor;
 use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 
-use crate::Bytes;
 use crate::debug_map::{self, DEBUG_MAP_KEY};
 use crate::emit::MethodMap;
-use crate::error::{Error, ErrorKind};
 use crate::front::part;
+use rushlight_graph::Bytes;
+use rushlight_graph::{Error, ErrorKind};
 
-use crate::graph::{
+use rushlight_graph::{
     Constant, ConstantData, ConstantId, Delegate, Model, State, StateId, TensorType, row_major_strides,
 };
 

@@ -2,8 +2,8 @@
 
 use rushlight_format::pte::ValueModel;
 
-use crate::error::Error;
-use crate::graph::{Arg, Expr, Op, Type};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Expr, Op, Type};
 
 use super::method::Method;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::graph::{Arg, ValueId};
+use rushlight_graph::{Arg, ValueId};
 
 /// Where a tensor's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::graph::{Kind, Schema, Schemas};
-use crate::once::once;
+use rushlight_graph::once;
+use rushlight_graph::{Kind, Schema, Schemas};
 
 /// The functional operator whose results an out variant writes.
 pub(super) fn functional_form(out_variant: &str) -> Option<&'static str> {

@@ -3,8 +3,8 @@
 use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{Binary, NodeFlags, Unary};
 
-use crate::error::Error;
-use crate::graph::{Arg, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, ValueId};
 
 use super::node::Nodes;
 

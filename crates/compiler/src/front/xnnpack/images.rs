@@ -2,8 +2,8 @@
 
 use rushlight_format::xnnpack::{Convolution, ConvolutionKind, NodeFlags, Padding, Pooling, PoolingKind};
 
-use crate::error::Error;
-use crate::graph::{Arg, Expr, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Expr, ValueId};
 
 use super::node::Nodes;
 

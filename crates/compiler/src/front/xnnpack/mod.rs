@@ -15,9 +15,9 @@ mod values;
 
 use rushlight_format::xnnpack::Payload;
 
-use crate::Bytes;
-use crate::error::{Error, ErrorKind};
-use crate::graph::{Arg, Constant, TensorType, ValueId};
+use rushlight_graph::Bytes;
+use rushlight_graph::{Arg, Constant, TensorType, ValueId};
+use rushlight_graph::{Error, ErrorKind};
 
 use node::Nodes;
 use values::Values;

@@ -3,8 +3,8 @@
 use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{Binary, Node, NodeFlags, Operation, PoolingKind, Unary};
 
-use crate::error::Error;
-use crate::graph::{Arg, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, ValueId};
 
 use super::Site;
 use super::values::{Values, rounded};

@@ -2,8 +2,8 @@
 
 use rushlight_format::Vector;
 
-use crate::error::Error;
-use crate::graph::{Arg, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, ValueId};
 
 use super::node::Nodes;
 

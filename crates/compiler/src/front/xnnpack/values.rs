@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, Value};
 
-use crate::Bytes;
-use crate::error::Error;
 use crate::front::part;
-use crate::graph::{Arg, Constant, TensorType, ValueId};
+use rushlight_graph::Bytes;
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Constant, TensorType, ValueId};
 
 use super::Site;
 
@@ -292,7 +292,7 @@ impl<'a> Values<'a> {
 
     fn constant(&self, index: u32, ty: TensorType, site: &dyn Site) -> Result<Constant, Error> {
         let name = format!("xnnpack_{index}");
-        let len = Constant { name: name.clone(), ty: ty.clone(), data: crate::graph::ConstantData::Zeros }.len()?;
+        let len = Constant { name: name.clone(), ty: ty.clone(), data: rushlight_graph::ConstantData::Zeros }.len()?;
         let data = match self.parsed.constant(index) {
             Some(ConstantData::Bytes(bytes)) => part(self.payload, bytes).unwrap_or_else(|| bytes.to_vec().into()),
             Some(ConstantData::Named(key)) => site.named(key).ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! Where PyTorch keeps the elements of a tensor, which decides whether a `reshape` is a view or a copy.
 
-use crate::graph::{Expr, TensorType};
+use rushlight_graph::{Expr, TensorType};
 
 /// Strides and offset in elements of the tensor's storage.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,7 @@ mod tests {
     use rushlight_format::ScalarType;
 
     use super::*;
-    use crate::graph::{Symbol, Symbols};
+    use rushlight_graph::{Symbol, Symbols};
 
     fn shape(sizes: &[i64]) -> Vec<Expr> {
         sizes.iter().map(|size| Expr::Int(*size)).collect()

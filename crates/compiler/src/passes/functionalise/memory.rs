@@ -9,8 +9,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::Error;
-use crate::graph::{Arena, BlockId, Builder, Id, TensorType, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arena, BlockId, Builder, Id, TensorType, ValueId};
 
 use super::layout::Layout;
 use super::view::View;
@@ -56,7 +56,7 @@ pub(super) enum Owner {
     Node,
     /// An input of the method.
     Input(ValueId),
-    State(crate::graph::StateId),
+    State(rushlight_graph::StateId),
     /// It must not change.
     Constant,
     /// It belongs to a parameter of a control flow block.

@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::error::Error;
-use crate::graph::{
+use rushlight_graph::Error;
+use rushlight_graph::{
     Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Id, Input, Model, Node, NodeId, Op, OriginId, Schemas,
     Target, Type, Update, ValueId,
 };
 
-use super::Pass;
 pub(super) use layout::Layout;
 use memory::{Memory, Owner, Tensor};
+use rushlight_graph::Pass;
 use view::{View, Views, returns_its_argument};
 use write::Writes;
 
@@ -58,7 +58,7 @@ impl Pass for Functionalise {
 fn needs_it(graph: &Graph) -> bool {
     graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).any(|node| {
         let node = &graph.nodes[*node];
-        let of_storage = |schema: &Arc<crate::graph::Schema>| schema.base_name() == "aten::as_strided";
+        let of_storage = |schema: &Arc<rushlight_graph::Schema>| schema.base_name() == "aten::as_strided";
         Writes::of(node).is_some() || node.op.schema().is_some_and(of_storage)
     })
 }

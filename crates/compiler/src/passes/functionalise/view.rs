@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 
-use crate::error::Error;
-use crate::graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, ValueId, bind};
-use crate::ops::Operands;
+use rushlight_graph::Error;
+use rushlight_graph::ops::Operands;
+use rushlight_graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, ValueId, bind};
 
 use super::layout::Layout;
 
@@ -67,7 +67,7 @@ pub(super) fn returns_its_argument(node: &Node) -> bool {
             node.arg("train") == Some(&Arg::Bool(false)) || matches!(node.arg("p"), Some(Arg::Float(0.0)))
         }
         "aten::type_as" | "aten::atleast_1d" | "aten::atleast_2d" | "aten::atleast_3d" => {
-            schema.params.first().is_some_and(|param| param.kind == crate::graph::Kind::Tensor)
+            schema.params.first().is_some_and(|param| param.kind == rushlight_graph::Kind::Tensor)
         }
         _ => false,
     }
@@ -259,7 +259,7 @@ pub(super) fn call(b: &mut Builder<'_>, name: &str, args: Vec<Arg>, ty: &TensorT
 
 fn push(b: &mut Builder<'_>, schema: Arc<Schema>, args: Vec<Arg>, ty: &TensorType) -> Result<ValueId, Error> {
     let ty = TensorType::new(ty.dtype, ty.shape.clone());
-    let results = b.push(crate::graph::Op::Call(schema), args, vec![crate::graph::Type::Tensor(ty)]);
+    let results = b.push(rushlight_graph::Op::Call(schema), args, vec![rushlight_graph::Type::Tensor(ty)]);
     results.first().copied().ok_or_else(|| Error::invalid("a call without a result"))
 }
 

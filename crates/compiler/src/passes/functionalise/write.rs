@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind};
-use crate::graph::{
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{
     Arg, BlockId, Builder, Def, Id, Node, NodeId, Op, Schema, Schemas, TensorType, Type, Value, ValueId, bind,
 };
-use crate::ops::{self, Operands};
+use rushlight_graph::{Error, ErrorKind};
 
 use super::Walk;
 use super::memory::{Owner, Tensor};
@@ -180,7 +180,8 @@ impl Walk<'_> {
         for (target, result) in targets.iter().zip(results.into_iter().skip(first)) {
             let wanted = self.memory.tensor(*target).ty.clone();
             let got = self.graph.tensor(result)?.clone();
-            let differs = |(a, b): (&crate::graph::Expr, &crate::graph::Expr)| a.is_static() && b.is_static() && a != b;
+            let differs =
+                |(a, b): (&rushlight_graph::Expr, &rushlight_graph::Expr)| a.is_static() && b.is_static() && a != b;
             if got.rank() != wanted.rank() || got.shape.iter().zip(&wanted.shape).any(differs) {
                 return Err(Error::type_error(format!("a write gives `{}` another shape", self.name_of(*target)))
                     .expected(Type::Tensor(wanted).display(&self.graph.symbols))

@@ -1,7 +1,7 @@
 //! What a lowered program was made of, as one number.
 
 use blake3::{Hash, Hasher};
-use rushlight_compiler::parallel_map;
+use rushlight_engine::parallel_map;
 
 /// Counts changes of what is kept and of how it is made. A new number leaves all older entries behind.
 const FORMAT: u32 = 9;

@@ -15,11 +15,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use blake3::Hash;
-use rushlight_compiler::Bytes;
 use rushlight_compiler::debug_map::{self, DEBUG_MAP_KEY};
 use rushlight_compiler::emit::MethodMap;
 use rushlight_compiler::partition::Report;
 use rushlight_format::pte::{ProgramModel, WriteOptions};
+use rushlight_graph::Bytes;
 use rushlight_runtime::{Code, Program, StableBytes};
 
 use crate::atomic::{Files, unwritable, write_image};

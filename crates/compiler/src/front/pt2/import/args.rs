@@ -1,7 +1,7 @@
 //! Arguments of nodes.
 
-use crate::error::Error;
-use crate::graph::{Arg, Expr, Layout, MemoryFormat, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Expr, Layout, MemoryFormat, ValueId};
 
 use super::super::schema::{
     self, Argument, Graph as Source, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymInt, SymIntArgument,

@@ -1,7 +1,7 @@
 //! Higher-order operators: control flow, and wrappers that mean nothing when a model runs.
 
-use crate::error::Error;
-use crate::graph::{Arg, BlockId, Op, OriginId, Type, ValueId};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, BlockId, Op, OriginId, Type, ValueId};
 
 use super::super::schema::{Argument, Graph as Source, Node};
 use super::{Binding, Importer, Scope};

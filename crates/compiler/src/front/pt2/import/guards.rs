@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use rushlight_format::shapes::{Place, Relation, RuleModel, Term};
 
-use crate::graph::{Expr, Graph, Input, SymbolId, Symbols, Type};
+use rushlight_graph::{Expr, Graph, Input, SymbolId, Symbols, Type};
 
 use super::super::schema::{RangeConstraint, Text};
 
@@ -336,9 +336,9 @@ impl Parser<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Symbol, TensorType};
     use rushlight_format::ScalarType;
     use rushlight_format::shapes::{Shapes, write};
+    use rushlight_graph::{Symbol, TensorType};
 
     use super::*;
 

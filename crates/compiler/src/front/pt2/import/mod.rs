@@ -16,9 +16,9 @@ use std::collections::{HashMap, HashSet};
 
 use rushlight_format::shapes::{self, SHAPES_KEY};
 
-use crate::error::{Error, ErrorKind};
-use crate::graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
-use crate::quant;
+use rushlight_graph::quantization;
+use rushlight_graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
+use rushlight_graph::{Error, ErrorKind};
 
 use super::schema::{Argument, ConstantValue, InputSpec, OutputSpec, Text};
 use super::{ExportedProgram, Weights};
@@ -53,7 +53,7 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     for (method, program, source) in &parsed {
         let site = |error: Error| error.at(format!("method `{method}`"));
         let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
-        quant::check(&graph, &model.constants).map_err(site)?;
+        quantization::check(&graph, &model.constants).map_err(site)?;
         rules.push((*method, guards::rules(&graph, &program.range_constraints, &program.guards_code)));
         model.add_method(method, graph);
     }
@@ -123,7 +123,7 @@ struct Importer<'m, 'p, 'a> {
     written: HashSet<String>,
     sizes: Sizes,
     graph: Graph,
-    origins: HashMap<(String, Option<String>), crate::graph::OriginId>,
+    origins: HashMap<(String, Option<String>), rushlight_graph::OriginId>,
     /// Whether an input is in channels-last order; outputs then keep that order.
     is_channels_last: bool,
     /// Bytes of weights beyond what the archive holds.
@@ -208,7 +208,7 @@ impl<'a> Importer<'_, '_, 'a> {
             Type::Int(expr) => Arg::Int(expr),
             Type::Tensor(tensor) if !tensor.is_contiguous() => {
                 self.is_channels_last = true;
-                Arg::Value(self.reorder(value, crate::graph::types::contiguous(tensor.rank()))?)
+                Arg::Value(self.reorder(value, rushlight_graph::types::contiguous(tensor.rank()))?)
             }
             _ => Arg::Value(value),
         };
@@ -262,10 +262,10 @@ impl<'a> Importer<'_, '_, 'a> {
         let order: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
         ty.dim_order = dim_order;
         let schema = self.model.schemas.expect("dim_order_ops::_to_dim_order_copy")?;
-        let args = crate::graph::bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
-        let origin = self.graph.origins.push(crate::graph::Origin::default());
+        let args = rushlight_graph::bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
+        let origin = self.graph.origins.push(rushlight_graph::Origin::default());
         let name = format!("{}_reordered", self.graph.values[value].name);
-        let (body, op) = (self.graph.body, crate::graph::Op::Call(schema));
+        let (body, op) = (self.graph.body, rushlight_graph::Op::Call(schema));
         let node = self.graph.push_node(body, op, args, origin, [(name, Type::Tensor(ty))]);
         self.graph.nodes[node].result().ok_or_else(|| Error::invalid("a copy without a result"))
     }

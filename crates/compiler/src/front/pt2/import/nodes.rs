@@ -1,7 +1,7 @@
 //! Nodes of a program.
 
-use crate::error::Error;
-use crate::graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, Type, bind};
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, Type, bind};
 
 use super::super::schema::{
     Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::graph::{Origin, OriginId, SourceFrame};
+use rushlight_graph::{Origin, OriginId, SourceFrame};
 
 use super::super::schema::Node;
 use super::{Importer, owned};

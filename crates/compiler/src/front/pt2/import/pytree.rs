@@ -1,7 +1,7 @@
 //! The structure of inputs and outputs, as ExecuTorch writes it into programs: a letter for the kind, the number of
 //! children, how many leaves each has, and the children. A leaf is `$`.
 
-use crate::error::Error;
+use rushlight_graph::Error;
 
 use super::super::ExportedProgram;
 use super::super::schema::{TreeKey, TreeSpec};

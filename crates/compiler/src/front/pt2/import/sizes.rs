@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use crate::graph::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
+use rushlight_graph::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
 
 use super::super::expr::SymExpr;
 use super::super::schema::{RangeConstraint, Text};

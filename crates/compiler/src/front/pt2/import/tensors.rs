@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::Error;
-use crate::graph::{Arg, Constant, ConstantData, Expr, Param, Schema, Schemas, State, StateId, TensorType};
-use crate::ops::MAX_RANK;
+use rushlight_graph::Error;
+use rushlight_graph::ops::MAX_RANK;
+use rushlight_graph::{Arg, Constant, ConstantData, Expr, Param, Schema, Schemas, State, StateId, TensorType};
 
 use super::super::pickle;
 use super::super::schema::{

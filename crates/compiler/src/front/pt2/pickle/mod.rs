@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::error::Error;
 use super::stored_tensor::StoredTensor;
 use super::zip::Zip;
-use crate::Bytes;
+use rushlight_graph::Bytes;
 
 pub(super) const PICKLE: &str = "data.pkl";
 

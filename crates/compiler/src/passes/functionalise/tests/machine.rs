@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::graph::{Arg, Graph, Target, ValueId};
+use rushlight_graph::{Arg, Graph, Target, ValueId};
 
 /// A tensor in memory: where in a storage each of its elements is.
 #[derive(Clone, Debug)]

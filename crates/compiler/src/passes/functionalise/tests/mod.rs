@@ -5,14 +5,14 @@ mod machine;
 
 use rushlight_format::ScalarType;
 
-use super::super::Pass;
 use super::Functionalise;
-use crate::ErrorKind;
-use crate::graph::{
+use machine::{Machine, Tensor, numel};
+use rushlight_graph::ErrorKind;
+use rushlight_graph::Pass;
+use rushlight_graph::{
     Arg, Block, BlockId, Constant, ConstantData, Expr, Graph, Model, Op, Origin, OriginId, State, Symbol, Target,
     TensorType, Type, ValueId, bind,
 };
-use machine::{Machine, Tensor, numel};
 
 /// A program that is run while it is written.
 struct Program {

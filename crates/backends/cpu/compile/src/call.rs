@@ -1,0 +1,121 @@
+//! The arguments of a node, by name.
+
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
+
+use super::error;
+
+/// A node with its graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub graph: &'a Graph,
+    pub node: &'a Node,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(graph: &'a Graph, node: NodeId) -> Self {
+        Self { graph, node: &graph.nodes[node] }
+    }
+
+    pub fn name(&self) -> &'a str {
+        self.node.op.name()
+    }
+
+    pub fn arg(&self, name: &str) -> Option<&'a Arg> {
+        self.node.arg(name).filter(|arg| !arg.is_none())
+    }
+
+    pub fn value(&self, name: &str) -> Result<ValueId, Error> {
+        self.optional(name).ok_or_else(|| self.missing(name, "a tensor"))
+    }
+
+    pub fn optional(&self, name: &str) -> Option<ValueId> {
+        self.arg(name).and_then(Arg::as_value)
+    }
+
+    /// The first result.
+    pub fn result(&self) -> Result<ValueId, Error> {
+        self.node.results.first().copied().ok_or_else(|| error(format!("`{}` without a result", self.name())))
+    }
+
+    pub fn expr(&self, name: &str) -> Option<Expr> {
+        match self.arg(name) {
+            Some(Arg::Int(expr)) => Some(expr.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn int(&self, name: &str) -> Option<i64> {
+        self.expr(name).and_then(|expr| expr.as_int())
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.arg(name), Some(Arg::Bool(true)))
+    }
+
+    /// A number that is known now.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.arg(name)? {
+            Arg::Int(expr) => expr.as_int().map(|int| int as f64),
+            Arg::Float(float) => Some(*float),
+            Arg::Bool(bool) => Some(f64::from(*bool)),
+            _ => None,
+        }
+    }
+
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        match self.arg(name)? {
+            Arg::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Sizes, which may depend on symbols.
+    pub fn exprs(&self, name: &str) -> Option<Vec<Expr>> {
+        let expr = |arg: &Arg| match arg {
+            Arg::Int(expr) => Some(expr.clone()),
+            _ => None,
+        };
+        match self.arg(name)? {
+            Arg::List(items) => items.iter().map(expr).collect(),
+            _ => None,
+        }
+    }
+
+    /// Integers that are known now.
+    pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        self.exprs(name)?.iter().map(Expr::as_int).collect()
+    }
+
+    /// As [`ints`](Self::ints), of numbers that are not negative and small, as many as `rank`; one stands for all.
+    pub fn sizes(&self, name: &str, rank: usize) -> Option<Vec<u32>> {
+        let sizes: Vec<u32> =
+            self.ints(name)?.into_iter().map(|size| u32::try_from(size).ok()).collect::<Option<_>>()?;
+        match sizes.as_slice() {
+            [size] => Some(vec![*size; rank]),
+            sizes if sizes.len() == rank => Some(sizes.to_vec()),
+            _ => None,
+        }
+    }
+
+    pub fn values(&self, name: &str) -> Option<Vec<ValueId>> {
+        match self.arg(name)? {
+            Arg::List(items) => items.iter().map(Arg::as_value).collect(),
+            _ => None,
+        }
+    }
+
+    pub fn missing(&self, name: &str, what: &str) -> Error {
+        error(format!("`{}` needs {what} as its argument `{name}`", self.name()))
+    }
+
+    /// Whether a tensor is known now.
+    pub fn is_constant(&self, value: ValueId) -> bool {
+        matches!(self.graph.values[value].def, Def::Constant(_))
+    }
+
+    /// The sizes of a tensor.
+    pub fn shape(&self, value: ValueId) -> Result<&'a [Expr], Error> {
+        Ok(&self.graph.tensor(value)?.shape)
+    }
+}

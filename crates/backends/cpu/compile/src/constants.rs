@@ -1,0 +1,140 @@
+//! Constants in the layouts that the engine reads.
+
+use std::borrow::Cow;
+
+use half::{bf16, f16};
+use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
+use rushlight_format::ScalarType;
+
+use rushlight_graph::Bytes;
+use rushlight_graph::Error;
+use rushlight_graph::{Constant, ConstantData, TensorType};
+
+use super::error;
+
+/// What constants of programs start at multiples of.
+const MAPPED_ALIGNMENT: usize = 16;
+
+/// Floats as a file has them.
+pub(super) fn bytes(floats: &[f32]) -> Bytes {
+    let mut bytes = Vec::with_capacity(floats.len() * 4);
+    floats.iter().for_each(|float| bytes.extend_from_slice(&float.to_le_bytes()));
+    bytes.into()
+}
+
+/// Whether floats that a file holds can be read where they are.
+pub(super) fn stays(bytes: &Bytes) -> bool {
+    cfg!(target_endian = "little") && bytes.as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT)
+}
+
+/// The elements of a constant that is held as floats, in row-major order.
+pub(super) fn floats(constant: &Constant) -> Result<Vec<f32>, Error> {
+    as_floats(constant)?.floats()
+}
+
+/// A constant in `f32`, its elements as they lie.
+pub(super) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error> {
+    let convert: fn(&[u8]) -> f32 = match constant.ty.dtype {
+        ScalarType::Float => return Ok(Cow::Borrowed(constant)),
+        ScalarType::Half => |bytes| bytes.try_into().map_or(0.0, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        ScalarType::BFloat16 => |bytes| bytes.try_into().map_or(0.0, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        ScalarType::Bool => |bytes| f32::from(u8::from(bytes != [0])),
+        dtype => return Err(error(format!("`{}` is of {}, which is not held as floats", constant.name, dtype.name()))),
+    };
+    let (width, ty) = (constant.ty.dtype.size(), TensorType { dtype: ScalarType::Float, ..constant.ty.clone() });
+    let all = |data: &Bytes| bytes(&data.chunks_exact(width).map(convert).collect::<Vec<_>>());
+    let data = match &constant.data {
+        ConstantData::Strided { storage, offset, strides } => {
+            ConstantData::Strided { storage: all(storage), offset: *offset, strides: strides.clone() }
+        }
+        _ => ConstantData::Dense(all(&constant.read()?)),
+    };
+    Ok(Cow::Owned(Constant { name: constant.name.clone(), ty, data }))
+}
+
+/// A matrix `[K, N]` in panels.
+pub(super) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) -> Result<(), Error> {
+    // Weights of linear layers are stored as [N, K]: reading them the other way round keeps both sides sequential.
+    let constant = &*as_floats(constant)?;
+    let transposed = constant.permuted(&[1, 0]).and_then(|other| other.in_place());
+    if let Some(bytes) = transposed {
+        let floats = Floats(&bytes);
+        pack::matrix_f32_into(to, k, n, |row, column| floats.get(column * k + row));
+        return Ok(());
+    }
+    let bytes = constant.read()?;
+    let floats = Floats(&bytes);
+    pack::matrix_f32_into(to, k, n, |row, column| floats.get(row * n + column));
+    Ok(())
+}
+
+/// Floats of the packed weights of a convolution; `None` if they are too many.
+pub(super) fn convolution_len(sizes: &[usize], groups: usize) -> Option<usize> {
+    let [outputs, inputs, taps @ ..] = sizes else { return None };
+    let rows = taps.iter().try_fold(*inputs, |rows, size| rows.checked_mul(*size))?;
+    pack::matrix_f32_len(rows, outputs / groups.max(1))?.checked_mul(groups)
+}
+
+/// Weights `[O, I / groups, taps…]` of a convolution, one matrix `[taps x I / groups, O / groups]` in panels for each group.
+pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) -> Result<(), Error> {
+    let sizes = constant.sizes()?;
+    let [outputs, inputs, taps @ ..] = sizes.as_slice() else {
+        return Err(error(format!("`{}` has no channels", constant.name)));
+    };
+    let (inputs, taps, columns) = (*inputs, taps.iter().product::<usize>(), outputs / groups.max(1));
+    let bytes = as_floats(constant)?.read()?;
+    let floats = Floats(&bytes);
+    let each = (to.len() / groups.max(1)).max(1);
+    for (group, to) in to.chunks_exact_mut(each).take(groups).enumerate() {
+        let first = group * columns;
+        if taps == 1 {
+            pack::matrix_f32_into(to, inputs, columns, |input, column| floats.get((first + column) * inputs + input));
+            continue;
+        }
+        pack::matrix_f32_into(to, taps * inputs, columns, |row, column| {
+            let (tap, input) = (row / inputs, row % inputs);
+            floats.get(((first + column) * inputs + input) * taps + tap)
+        });
+    }
+    Ok(())
+}
+
+/// Weights `[I, O / groups, H, W]` of a transposed convolution.
+pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
+    let bytes = as_floats(constant)?.read()?;
+    let floats = Floats(&bytes);
+    let (outputs, [height, width]) = (conv.out_c / conv.groups.max(1), conv.kernel);
+    let get = |i: usize, o: usize, h: usize, w: usize| floats.get(((i * outputs + o) * height + h) * width + w);
+    to.copy_from_slice(&pack::conv_transpose2d_f32(conv, get));
+    Ok(())
+}
+
+/// Weights `[O, I, 3, 3]` of a convolution by Winograd's algorithm.
+pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
+    let bytes = as_floats(constant)?.read()?;
+    let floats = Floats(&bytes);
+    pack::winograd_f32_into(to, form, conv, |o, i, h, w| floats.get(((o * conv.in_c + i) * 3 + h) * 3 + w));
+    Ok(())
+}
+
+/// Weights `[C, 1, taps…]` of a depthwise convolution as `[taps, C]`.
+pub(super) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error> {
+    let sizes = constant.sizes()?;
+    let channels = sizes.first().copied().unwrap_or(0);
+    let taps = sizes.iter().skip(1).product::<usize>();
+    let bytes = as_floats(constant)?.read()?;
+    let floats = Floats(&bytes);
+    for (tap, to) in to.chunks_exact_mut(channels.max(1)).enumerate() {
+        to.iter_mut().enumerate().for_each(|(channel, float)| *float = floats.get(channel * taps + tap));
+    }
+    Ok(())
+}
+
+struct Floats<'a>(&'a [u8]);
+
+impl Floats<'_> {
+    fn get(&self, index: usize) -> f32 {
+        let at = index * 4;
+        self.0.get(at..at + 4).map_or(0.0, |b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+}

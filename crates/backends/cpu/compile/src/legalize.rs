@@ -1,0 +1,155 @@
+//! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, and embeddings
+//! of packed integers.
+
+use rushlight_compiler::passes::EliminateDeadCode;
+use rushlight_graph::Error;
+use rushlight_graph::Pass;
+use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
+
+use super::call::Call;
+use super::{held_as_float, offer, tables};
+
+/// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without
+/// a constant bias to a GEMM and an addition, and embeddings of packed integers to plain ones. A later pass folds the
+/// constants.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Legalize;
+
+impl Pass for Legalize {
+    fn name(&self) -> &'static str {
+        "legalize"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let changed = model.rewrite(|builder, node| {
+            let legal = match builder.graph.nodes[node].op.name() {
+                "aten::native_group_norm" => group_norm(builder, node)?,
+                "aten::_native_batch_norm_legit_no_training" => batch_norm(builder, node)?,
+                "aten::addmm" => matrix_sum(builder, node)?,
+                _ => tables::rows(builder, node)?,
+            };
+            let Some(value) = legal else { return Ok(Action::Keep) };
+            // Nothing uses the statistics.
+            let rest = builder.graph.nodes[node].results.iter().skip(1).copied();
+            Ok(Action::Replace(std::iter::once(value).chain(rest).collect()))
+        })?;
+        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+    }
+}
+
+/// Whether anything uses more than the first result of a node.
+fn only_first_is_used(builder: &Builder<'_>, node: NodeId) -> bool {
+    let rest = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
+    let mut used = false;
+    builder.graph.for_each_use(&mut |value| used |= rest.contains(&value));
+    !used
+}
+
+fn group_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let (input, weight, bias) = (call.value("input")?, call.optional("weight"), call.optional("bias"));
+    let (Some(groups), Some(eps)) = (call.expr("group"), call.number("eps")) else { return Ok(None) };
+    let shape = builder.tensor(input)?.shape;
+    let ([batch, ..], true) = (shape.as_slice(), only_first_is_used(builder, node)) else { return Ok(None) };
+    let Some(rest) = Expr::product(&shape[1..]).exact_div(&groups) else { return Ok(None) };
+    let grouped = vec![batch.clone(), groups, rest.clone()];
+    let rows = builder.one("aten::view_copy", vec![input.into(), grouped.into()])?;
+    let args = vec![rows.into(), vec![rest].into(), Arg::None, Arg::None, eps.into()];
+    let normalised = builder.call("aten::native_layer_norm", args)?;
+    let Some(normalised) = normalised.first() else { return Ok(None) };
+    let mut value = builder.one("aten::view_copy", vec![(*normalised).into(), shape.clone().into()])?;
+    for (name, parameter) in [("aten::mul.Tensor", weight), ("aten::add.Tensor", bias)] {
+        if let Some(parameter) = parameter {
+            let parameter = per_channel(builder, parameter, shape.len())?;
+            value = builder.one(name, vec![value.into(), parameter.into()])?;
+        }
+    }
+    Ok(Some(value))
+}
+
+/// `x * s + (bias - mean * s)`, with `s = weight / sqrt(var + eps)`.
+fn batch_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let (input, weight, bias) = (call.value("input")?, call.optional("weight"), call.optional("bias"));
+    let (mean, variance) = (call.value("running_mean")?, call.value("running_var")?);
+    let Some(eps) = call.number("eps") else { return Ok(None) };
+    let rank = builder.tensor(input)?.rank();
+    // Statistics of another type take part in the promotion of types otherwise.
+    let same = [Some(mean), Some(variance), weight, bias].into_iter().flatten();
+    let dtype = builder.tensor(input)?.dtype;
+    let mut alike = true;
+    for value in same {
+        alike &= builder.tensor(value)?.dtype == dtype;
+    }
+    if rank < 2 || !alike || !only_first_is_used(builder, node) {
+        return Ok(None);
+    }
+    let above = builder.one("aten::add.Scalar", vec![variance.into(), eps.into()])?;
+    let mut scale = builder.one("aten::rsqrt", vec![above.into()])?;
+    if let Some(weight) = weight {
+        scale = builder.one("aten::mul.Tensor", vec![scale.into(), weight.into()])?;
+    }
+    let mut shift = builder.one("aten::mul.Tensor", vec![mean.into(), scale.into()])?;
+    shift = match bias {
+        Some(bias) => builder.one("aten::sub.Tensor", vec![bias.into(), shift.into()])?,
+        None => builder.one("aten::neg", vec![shift.into()])?,
+    };
+    let (scale, shift) = (per_channel(builder, scale, rank)?, per_channel(builder, shift, rank)?);
+    let scaled = builder.one("aten::mul.Tensor", vec![input.into(), scale.into()])?;
+    builder.one("aten::add.Tensor", vec![scaled.into(), shift.into()]).map(Some)
+}
+
+/// Lowers `beta * self + alpha * (mat1 @ mat2)`, unless `self` is the bias of a GEMM. Steps of recurrent layers add a matrix.
+fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let (summand, a, b) = (call.value("self")?, call.value("mat1")?, call.value("mat2")?);
+    if offer::has_bias(&call, |weights| is_known(&call, weights))
+        || !held_as_float(call.graph.tensor(call.result()?)?.dtype)
+    {
+        return Ok(None);
+    }
+    let factor = |name: &str| if call.arg(name).is_none() { Some(1.0) } else { call.number(name) };
+    let (Some(beta), Some(alpha)) = (factor("beta"), factor("alpha")) else { return Ok(None) };
+    let mut scaled = |value: ValueId, by: f64| match by {
+        1.0 => Ok(value),
+        by => builder.one("aten::mul.Scalar", vec![value.into(), by.into()]),
+    };
+    // As in PyTorch, `beta = 0` ignores `self`, even NaN.
+    let summand = if beta == 0.0 { None } else { Some(scaled(summand, beta)?) };
+    let mut sum = builder.one("aten::mm", vec![a.into(), b.into()])?;
+    if alpha != 1.0 {
+        sum = builder.one("aten::mul.Scalar", vec![sum.into(), alpha.into()])?;
+    }
+    if let Some(summand) = summand {
+        sum = builder.one("aten::add.Tensor", vec![sum.into(), summand.into()])?;
+    }
+    Ok(Some(sum))
+}
+
+/// True if constant folding makes a value a constant: quantized weights are dequantized and transposed until then.
+fn is_known(call: &Call<'_>, value: ValueId) -> bool {
+    let mut value = value;
+    // Weights are transposed, reshaped and dequantized, each once or twice.
+    for _ in 0..8 {
+        let node = match call.graph.values[value].def {
+            Def::Constant(_) => return true,
+            Def::Result(node, 0) => &call.graph.nodes[node],
+            _ => return false,
+        };
+        let name = node.op.name();
+        let moves = matches!(name, "aten::permute_copy" | "aten::view_copy" | "aten::clone");
+        if !moves && !name.starts_with("quantized_decomposed::dequantize_") && name != "torchao::dequantize_affine" {
+            return false;
+        }
+        let Some(next) = node.args.first().and_then(Arg::as_value) else { return false };
+        value = next;
+    }
+    false
+}
+
+/// A vector `[C]` as `[C, 1, ...]`, to go with the channels of a tensor of that rank.
+fn per_channel(builder: &mut Builder<'_>, vector: ValueId, rank: usize) -> Result<ValueId, Error> {
+    let mut shape = builder.tensor(vector)?.shape;
+    shape.resize(rank.saturating_sub(1).max(shape.len()), Expr::Int(1));
+    builder.one("aten::view_copy", vec![vector.into(), shape.into()])
+}

@@ -1,0 +1,179 @@
+//! Operators on rows: softmax and normalisations.
+
+use rushlight_cpu_payload::{Attention, Elementwise, Instruction, Normalisation, Operand, Size, Step};
+use rushlight_engine::Strides;
+use rushlight_format::ScalarType;
+
+use rushlight_graph::Error;
+use rushlight_graph::ops::wrap_dim;
+use rushlight_graph::{Expr, ValueId};
+
+use super::super::call::Call;
+use super::super::view::View;
+use super::Lowering;
+
+impl Lowering<'_> {
+    /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is rounded to bytes.
+    pub(super) fn softmax(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (input, result) = (call.value("self")?, call.result()?);
+        let View { shape, mut order, .. } = self.view(input)?;
+        let dim = call.int("dim").and_then(|dim| wrap_dim(dim, shape.len()));
+        let dim = dim.ok_or_else(|| call.missing("dim", "a dimension"))?;
+        order.retain(|other| *other != dim);
+        order.push(dim);
+        let log = call.name() == "aten::_log_softmax";
+        let (x, affine, result) =
+            if log { (self.in_order(input, &order)?, None, result) } else { self.rounded_with(input, &order, result)? };
+        let y = self.plan.ordered_as(x.shape.clone(), order, affine)?;
+        let step = Step::Softmax { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
+        self.plan.step(self.label(call), step);
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    pub(super) fn layer_norm(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let (input, result) = (call.value("input")?, call.result()?);
+        let dims = call.exprs("normalized_shape").map_or(1, |shape| shape.len());
+        let x = self.rows(input, dims)?;
+        let y = self.plan.ordered(x.shape.clone(), x.order.clone())?;
+        let mut scale = |name: &str| -> Result<Option<u32>, Error> {
+            match call.optional(name) {
+                Some(value) => {
+                    let view = self.dense(value)?;
+                    self.plan.tensor(&view).map(Some)
+                }
+                None => Ok(None),
+            }
+        };
+        let (weight, bias) = (scale("weight")?, scale("bias")?);
+        let step = Normalisation {
+            x: self.plan.tensor(&x)?,
+            y: self.plan.tensor(&y)?,
+            weight,
+            bias,
+            dims: dims as u32,
+            eps: call.number("eps").unwrap_or(1e-5) as f32,
+            centred: true,
+        };
+        self.plan.step(self.label(call), Step::Normalisation(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    pub(super) fn attention(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let result = call.result()?;
+        let q = self.heads(call.value("query")?)?;
+        let k = self.heads(call.value("key")?)?;
+        let v = self.heads(call.value("value")?)?;
+        let shape = self.graph.tensor(result)?.shape.clone();
+        // Heads side by side in each row, as the product that follows wants them.
+        let y = self.plan.ordered(shape.clone(), vec![0, 2, 1, 3])?;
+        let mask = match call.optional("attn_mask") {
+            Some(mask) => {
+                let missing = 4usize.saturating_sub(self.graph.tensor(mask)?.rank());
+                let mut view = self.dense(mask)?;
+                if self.graph.tensor(mask)?.dtype == ScalarType::Bool {
+                    view = self.summand(&view)?;
+                }
+                let mut dims = vec![Expr::Int(1); missing];
+                dims.extend(view.shape.iter().cloned());
+                Some(self.plan.window(&view, &dims)?)
+            }
+            None => None,
+        };
+        let depth = q.shape[3].clone();
+        let scale = match (call.number("scale"), depth.as_int()) {
+            (Some(scale), _) => scale,
+            (None, Some(depth)) => 1.0 / (depth as f64).sqrt(),
+            (None, None) => return Err(call.missing("scale", "a number")),
+        };
+        let most = |size: &Expr| self.plan.most(size);
+        let none = Strides { batch: 0, head: 0, row: 0 };
+        let largest = rushlight_engine::Attention {
+            batch: most(&shape[0])?,
+            heads: most(&shape[1])?,
+            groups: most(&k.shape[1])?,
+            rows: most(&shape[2])?,
+            keys: most(&k.shape[2])?,
+            depth: most(&depth)?,
+            value_depth: most(&shape[3])?,
+            scale: 1.0,
+            causal: false,
+            q: none,
+            k: none,
+            v: none,
+            y: none,
+            mask: None,
+        };
+        self.plan.scratch(largest.scratch_each());
+        let plan = &mut self.plan;
+        let mut strides = [[Size::Fixed(0); 3]; 4];
+        for (list, view) in strides.iter_mut().zip([&q, &k, &v, &y]) {
+            for (slot, stride) in list.iter_mut().zip(&view.strides) {
+                *slot = plan.size(stride)?;
+            }
+        }
+        let step = Attention {
+            q: plan.window(&q, &[q.span()])?,
+            k: plan.window(&k, &[k.span()])?,
+            v: plan.window(&v, &[v.span()])?,
+            mask,
+            y: plan.tensor(&y)?,
+            batch: plan.size(&shape[0])?,
+            heads: plan.size(&shape[1])?,
+            groups: plan.size(&k.shape[1])?,
+            rows: plan.size(&shape[2])?,
+            keys: plan.size(&k.shape[2])?,
+            depth: plan.size(&depth)?,
+            value_depth: plan.size(&shape[3])?,
+            scale: scale as f32,
+            causal: call.flag("is_causal"),
+            strides,
+        };
+        self.plan.step(self.label(call), Step::Attention(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    /// What a mask of truth values adds to scores: nothing where it is true, and -inf elsewhere.
+    fn summand(&mut self, mask: &View) -> Result<View, Error> {
+        let y = self.plan.dense(mask.shape.clone())?;
+        let (a, b) = (Operand::Number(0.0), Operand::Number(f32::NEG_INFINITY));
+        let select = Instruction::Select { to: 0, condition: Operand::Tensor(0), a, b };
+        let operands = vec![self.plan.tensor(mask)?];
+        let step = Elementwise { operands, y: self.plan.tensor(&y)?, instructions: vec![select] };
+        self.plan.step("mask", Step::Elementwise(step));
+        Ok(y)
+    }
+
+    /// A value of four dimensions whose last one is the innermost, its elements next to each other, and whose rows do not
+    /// overlap: what a payload does is bounded by the elements of its tensors.
+    fn heads(&mut self, value: ValueId) -> Result<View, Error> {
+        let view = self.floats(value)?;
+        let overlap = match (view.shape.as_slice(), view.strides.as_slice()) {
+            ([_, _, rows, _], _) if rows.is(1) => false,
+            ([.., width], [_, _, stride, _]) => {
+                stride.is(0) || stride.as_int().zip(width.as_int()).is_some_and(|(stride, width)| stride < width)
+            }
+            _ => true,
+        };
+        if !overlap && view.strides.last().is_some_and(|stride| stride.is(1)) {
+            return Ok(view);
+        }
+        self.dense(value)
+    }
+
+    /// A value whose last dimensions are the innermost ones in memory; the others may be in any order.
+    fn rows(&mut self, value: ValueId, dims: usize) -> Result<View, Error> {
+        let rank = self.graph.tensor(value)?.rank();
+        let view = self.solid(value)?;
+        let first = rank.saturating_sub(dims);
+        let tail: Vec<usize> = (first..rank).collect();
+        if view.order.ends_with(&tail) {
+            return Ok(view);
+        }
+        let mut order: Vec<usize> = view.order.iter().copied().filter(|dim| *dim < first).collect();
+        order.extend(tail);
+        self.in_order(value, &order)
+    }
+}

@@ -1,0 +1,488 @@
+//! The program being made: its memory, its sizes and its steps.
+
+use std::collections::HashMap;
+
+use rushlight_cpu_payload::{self as payload, Affine, CpuProgram, Size, SizeOp, Step, TensorId};
+use rushlight_format::ScalarType;
+
+use rushlight_compiler::memory;
+use rushlight_graph::Bytes;
+use rushlight_graph::Error;
+use rushlight_graph::expr::Function;
+use rushlight_graph::{Expr, SymbolId, Symbols, TensorType};
+
+use super::view::View;
+use super::weights::{self, Content, Weights};
+use super::{Keys, Precision, constants, error};
+
+/// Constants of up to this many floats are stored in the payload itself.
+const SMALL: usize = 1024;
+
+/// Bytes that tensors of the arena are aligned to: a cache line, and the widest vector.
+const ALIGNMENT: u64 = 64;
+
+/// A [`CpuProgram`] being made.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    symbols: &'a Symbols,
+    /// Of the weights of products.
+    precision: Precision,
+    program: CpuProgram,
+    buffers: Vec<Memory>,
+    /// The inputs with their dtypes. Their sizes may depend on the symbols of later ones, so that they become tensors last.
+    inputs: Vec<(View, ScalarType)>,
+    /// Where each tensor of the program is in its list.
+    tensors: HashMap<payload::Tensor, TensorId>,
+    /// The blobs, in the order in which buffers count them.
+    weights: Vec<Weights<'a>>,
+    /// Buffers of small constants by their bits, so that equal ones are stored once.
+    small: HashMap<Vec<u32>, usize>,
+    computed: HashMap<Expr, u32>,
+    bound: HashMap<SymbolId, u32>,
+}
+
+/// What a buffer is.
+#[derive(Clone, Debug)]
+enum Memory {
+    Input(u32),
+    Output(u32),
+    Constant(payload::Buffer),
+    /// Something computed, and the most elements that it has.
+    Computed {
+        shape: Vec<Expr>,
+        most: u64,
+        /// Whether they are bytes, not floats.
+        is_bytes: bool,
+    },
+}
+
+impl Memory {
+    /// Floats that something computed takes room of.
+    fn floats(&self) -> Option<u64> {
+        match self {
+            Self::Computed { most, is_bytes, .. } => Some(if *is_bytes { most.div_ceil(4) } else { *most }),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(symbols: &'a Symbols, precision: Precision) -> Self {
+        Self {
+            symbols,
+            precision,
+            program: CpuProgram::default(),
+            buffers: Vec::new(),
+            inputs: Vec::new(),
+            tensors: HashMap::new(),
+            small: HashMap::new(),
+            weights: Vec::new(),
+            computed: HashMap::new(),
+            bound: HashMap::new(),
+        }
+    }
+
+    /// The next input.
+    pub fn input(&mut self, ty: &TensorType) -> View {
+        let position = self.inputs.len() as u32;
+        self.buffers.push(Memory::Input(position));
+        let view = View::dense(self.buffers.len() - 1, ty.shape.clone());
+        // The dimensions say what the symbols are.
+        for (dim, size) in ty.shape.iter().enumerate() {
+            self.bind(size, SizeOp::Input { input: position, dim: dim as u32 });
+        }
+        self.inputs.push((view.clone(), ty.dtype));
+        view
+    }
+
+    /// Lets an input's size stand for the symbol that it is, or that it is a multiple of plus a number.
+    fn bind(&mut self, size: &Expr, op: SizeOp) {
+        let Some((symbol, factor, offset)) = linear(size) else { return };
+        if self.bound.contains_key(&symbol) {
+            return;
+        }
+        let mut at = self.size_op(op);
+        if offset != 0 {
+            let offset = self.size_op(SizeOp::Fixed(-offset));
+            at = self.size_op(SizeOp::Add(at, offset));
+        }
+        if factor != 1 {
+            let factor = self.size_op(SizeOp::Fixed(factor));
+            at = self.size_op(SizeOp::FloorDiv(at, factor));
+        }
+        self.bound.insert(symbol, at);
+    }
+
+    fn size_op(&mut self, op: SizeOp) -> u32 {
+        self.program.sizes.push(op);
+        self.program.sizes.len() as u32 - 1
+    }
+
+    /// A size as the program has it.
+    pub fn size(&mut self, expr: &Expr) -> Result<Size, Error> {
+        match expr.as_int() {
+            Some(int) => u64::try_from(int).map(Size::Fixed).map_err(|_| error(format!("a size of {int}"))),
+            None => Ok(Size::Computed(self.compute(expr)?)),
+        }
+    }
+
+    fn compute(&mut self, expr: &Expr) -> Result<u32, Error> {
+        if let Some(known) = self.computed.get(expr) {
+            return Ok(*known);
+        }
+        let at = match expr {
+            Expr::Int(int) => self.size_op(SizeOp::Fixed(*int)),
+            Expr::Symbol(symbol) => self.bound.get(symbol).copied().ok_or_else(|| {
+                Error::unsupported(format!(
+                    "no input has the size `{}` that a shape depends on",
+                    self.symbols[*symbol].name
+                ))
+            })?,
+            Expr::Call(call) => {
+                let args = call.args.iter().map(|arg| self.compute(arg)).collect::<Result<Vec<_>, _>>()?;
+                let op = match call.function {
+                    Function::Add => SizeOp::Add,
+                    Function::Mul => SizeOp::Mul,
+                    Function::FloorDiv => SizeOp::FloorDiv,
+                    Function::Mod => SizeOp::Mod,
+                    Function::Max => SizeOp::Max,
+                    Function::Min => SizeOp::Min,
+                };
+                let mut args = args.into_iter();
+                let mut at = args.next().ok_or_else(|| error("a size without operands"))?;
+                for arg in args {
+                    at = self.size_op(op(at, arg));
+                }
+                at
+            }
+        };
+        self.computed.insert(expr.clone(), at);
+        Ok(at)
+    }
+
+    /// Memory for something computed.
+    pub fn buffer(&mut self, shape: &[Expr], is_bytes: bool) -> Result<usize, Error> {
+        let sizes = shape.iter().map(|size| self.most(size)).collect::<Result<Vec<_>, _>>()?;
+        let most = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
+        let most = most.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most, is_bytes });
+        Ok(self.buffers.len() - 1)
+    }
+
+    /// A new dense tensor.
+    pub fn dense(&mut self, shape: Vec<Expr>) -> Result<View, Error> {
+        Ok(View::dense(self.buffer(&shape, false)?, shape))
+    }
+
+    /// A new tensor with its dimensions in some order in memory.
+    pub fn ordered(&mut self, shape: Vec<Expr>, order: Vec<usize>) -> Result<View, Error> {
+        self.ordered_as(shape, order, None)
+    }
+
+    /// The same of floats, or of bytes that stand for something.
+    pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
+        Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).of_bytes(affine))
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, name: &str, floats: &[f32]) -> usize {
+        if floats.len() > SMALL {
+            return self.blob(name, Content::Ready(constants::bytes(floats)));
+        }
+        let bits: Vec<u32> = floats.iter().map(|float| float.to_bits()).collect();
+        if let Some(known) = self.small.get(&bits) {
+            return *known;
+        }
+        let offset = self.program.small.len() as u64;
+        self.program.small.extend_from_slice(floats);
+        let buffer = self.constant_buffer(payload::Buffer::Small { offset, len: floats.len() as u64 });
+        self.small.insert(bits, buffer);
+        buffer
+    }
+
+    /// A constant of one dimension.
+    pub fn vector(&mut self, name: &str, floats: &[f32]) -> Result<TensorId, Error> {
+        let view = View::dense(self.constant(name, floats), vec![Expr::Int(floats.len() as i64)]);
+        self.tensor(&view)
+    }
+
+    /// A constant whose floats lie in memory as a file has them, and stay there.
+    pub fn constant_in_place(&mut self, name: &str, bytes: Bytes) -> usize {
+        self.blob(name, Content::Ready(bytes))
+    }
+
+    /// A constant of `len` floats that `pack` writes.
+    pub fn packed(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<View, Error> {
+        let buffer = if len > SMALL {
+            self.blob(name, Content::Packed(len, Precision::F32, Box::new(pack)))
+        } else {
+            let mut floats = vec![0.0; len];
+            pack(&mut floats)?;
+            self.constant(name, &floats)
+        };
+        Ok(View::dense(buffer, vec![Expr::Int(len as i64)]))
+    }
+
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The packed weights of a product, `len` of them, as the tensor that its step reads.
+    pub fn weights(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        let dtype = match self.precision {
+            Precision::F16 => ScalarType::Half,
+            Precision::Bf16 => ScalarType::BFloat16,
+            Precision::F32 => ScalarType::Float,
+        };
+        if dtype == ScalarType::Float {
+            let view = self.packed(name, len, pack)?;
+            return self.tensor(&view);
+        }
+        let buffer = self.blob(name, Content::Packed(len, self.precision, Box::new(pack)));
+        let dims = [Expr::Int(len as i64)];
+        self.window_of(&View::dense(buffer, dims.to_vec()), &dims, dtype)
+    }
+
+    /// The packed weights of a product of bytes, `len` of them, a multiple of four.
+    pub fn integers(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [i8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        self.constant_bytes(name, len, ScalarType::Char, move |to| pack(bytemuck::cast_slice_mut(to)))
+    }
+
+    /// Packed weights with their scales among them, in so many bytes, a multiple of four.
+    pub fn grouped(
+        &mut self,
+        name: &str,
+        len: usize,
+        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        self.constant_bytes(name, len, ScalarType::Byte, pack)
+    }
+
+    fn constant_bytes(
+        &mut self,
+        name: &str,
+        len: usize,
+        dtype: ScalarType,
+        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
+    ) -> Result<TensorId, Error> {
+        let view = self.packed(name, len / 4, move |to| pack(bytemuck::cast_slice_mut(to)))?;
+        let dims = [Expr::Int(len as i64)];
+        self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, dtype)
+    }
+
+    /// Adds a constant as a blob of its own; an empty one needs no blob.
+    fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
+        if content.is_empty() {
+            return self.constant_buffer(payload::Buffer::Small { offset: 0, len: 0 });
+        }
+        self.weights.push(Weights { name: name.to_owned(), content });
+        self.constant_buffer(payload::Buffer::Blob(self.weights.len() as u32 - 1))
+    }
+
+    fn constant_buffer(&mut self, buffer: payload::Buffer) -> usize {
+        self.buffers.push(Memory::Constant(buffer));
+        self.buffers.len() - 1
+    }
+
+    /// The tensor that a step sees: a view, with its dimensions in the order of memory.
+    pub fn tensor(&mut self, view: &View) -> Result<TensorId, Error> {
+        let dims = view.dims();
+        self.window(view, &dims)
+    }
+
+    /// The tensor at a view's place with other dimensions.
+    pub fn window(&mut self, view: &View, dims: &[Expr]) -> Result<TensorId, Error> {
+        let dtype = if view.affine.is_some() { ScalarType::Byte } else { ScalarType::Float };
+        self.window_of(view, dims, dtype)
+    }
+
+    pub fn window_of(&mut self, view: &View, dims: &[Expr], dtype: ScalarType) -> Result<TensorId, Error> {
+        // Nothing lies anywhere, also where there is no memory at all.
+        let is_empty = dims.iter().any(|size| size.is(0));
+        let offset = if is_empty { Size::Fixed(0) } else { self.size(&view.offset)? };
+        let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
+        let tensor = payload::Tensor { dtype, buffer: view.buffer as u32, offset, dims, affine: view.affine };
+        let next = self.program.tensors.len() as TensorId;
+        let id = *self.tensors.entry(tensor.clone()).or_insert(next);
+        if id == next {
+            self.program.tensors.push(tensor);
+        }
+        Ok(id)
+    }
+
+    pub fn step(&mut self, name: impl Into<String>, step: Step) {
+        self.program.steps.push(step);
+        self.program.names.push(name.into());
+    }
+
+    /// All of the buffer of something computed, as one dimension.
+    pub fn whole(&mut self, view: &View) -> Result<View, Error> {
+        let Some(Memory::Computed { shape, .. }) = self.buffers.get(view.buffer) else {
+            return Err(error("a write to what is not computed"));
+        };
+        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).of_bytes(view.affine))
+    }
+
+    /// Asks for memory that a step needs for itself, for each thread.
+    pub fn scratch(&mut self, floats: usize) {
+        self.program.scratch = self.program.scratch.max(floats as u64);
+    }
+
+    /// The most that a size can be.
+    pub fn most(&self, size: &Expr) -> Result<usize, Error> {
+        let most = size.upper_bound(self.symbols).and_then(|most| usize::try_from(most).ok());
+        most.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
+    }
+
+    /// Whether a view is all of the memory of something computed, so that it can lie in the memory of an output.
+    fn is_whole(&self, view: &View) -> bool {
+        let count = Expr::product(&view.shape).upper_bound(self.symbols);
+        match self.buffers.get(view.buffer) {
+            Some(Memory::Computed { most, is_bytes: false, .. }) => {
+                view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*most)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a step reads a buffer that it writes. It can do that in the arena alone.
+    fn is_read_while_written(&self, buffer: usize) -> bool {
+        let is_it = |id: TensorId| self.program.tensors[id as usize].buffer as usize == buffer;
+        self.program.steps.iter().filter(|step| is_it(step.output())).any(|step| {
+            let mut reads = false;
+            step.for_each_input(&mut |id| reads |= is_it(id));
+            reads
+        })
+    }
+
+    /// The next output, of some type outside. `view` is dense; `alone` if no other output shows the same buffer.
+    pub fn output(&mut self, view: &View, dtype: ScalarType, alone: bool) -> Result<(), Error> {
+        let position = self.program.outputs.len() as u32;
+        let is_float = dtype == ScalarType::Float;
+        let buffer = if is_float && alone && self.is_whole(view) && !self.is_read_while_written(view.buffer) {
+            self.buffers[view.buffer] = Memory::Output(position);
+            view.buffer
+        } else {
+            let count = [Expr::product(&view.shape)];
+            let x = self.window(view, &count)?;
+            self.buffers.push(Memory::Output(position));
+            let to = View::dense(self.buffers.len() - 1, count.to_vec());
+            let y = self.window_of(&to, &count, dtype)?;
+            let size = self.size(&count[0])?;
+            let (zero, one) = (Size::Fixed(0), Size::Fixed(1));
+            let copy = payload::Copy {
+                x,
+                y,
+                sizes: vec![size],
+                x_offset: zero,
+                x_strides: vec![one],
+                y_offset: zero,
+                y_strides: vec![one],
+                fill: None,
+            };
+            let convert = payload::Convert { x, y, dtype, enters: false };
+            self.step("output", if is_float { Step::Copy(copy) } else { Step::Convert(convert) });
+            to.buffer
+        };
+        let id = self.window_of(&View::dense(buffer, view.shape.clone()), &view.shape, dtype)?;
+        self.program.outputs.push(id);
+        let sizes = view.shape.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
+        self.program.output_sizes.push(sizes);
+        Ok(())
+    }
+
+    /// Finds a place for everything, and packs weights by so many threads.
+    pub fn finish(mut self, threads: usize, keys: Keys) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+        let mut named_data: Vec<(String, Bytes)> = Vec::new();
+        let mut blobs = Vec::with_capacity(self.weights.len());
+        for (mut key, data) in weights::make(std::mem::take(&mut self.weights), threads, keys)? {
+            // What is the same is stored once; other content of the same key, however unlikely, gets a key of its own.
+            let index = loop {
+                match named_data.iter().position(|(known, _)| *known == key) {
+                    Some(index) if named_data[index].1 == data => break index,
+                    Some(_) => key.push('\''),
+                    None => {
+                        named_data.push((key, data));
+                        break named_data.len() - 1;
+                    }
+                }
+            };
+            blobs.push(index as u32);
+        }
+        self.program.blobs = named_data.iter().map(|(key, _)| key.clone()).collect();
+        for (view, dtype) in std::mem::take(&mut self.inputs) {
+            let id = self.window_of(&view, &view.dims(), dtype)?;
+            self.program.inputs.push(id);
+        }
+        let mut uses: Vec<Option<(usize, usize)>> = vec![None; self.buffers.len()];
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let mut touch = |id: TensorId| {
+                let buffer = self.program.tensors[id as usize].buffer as usize;
+                let (first, last) = uses[buffer].get_or_insert((index, index));
+                *first = (*first).min(index);
+                *last = (*last).max(index);
+            };
+            touch(step.output());
+            step.for_each_input(&mut touch);
+        }
+        let mut planned = Vec::new();
+        let mut requests = Vec::new();
+        for (index, memory) in self.buffers.iter().enumerate() {
+            if let (Some(floats), Some((first, last))) = (memory.floats(), uses[index]) {
+                planned.push(index);
+                requests.push(memory::Buffer { alignment: ALIGNMENT, ..memory::Buffer::new(floats * 4, first, last) });
+            }
+        }
+        let plan = memory::plan(&requests).map_err(|problem| error(problem.to_string()))?;
+        memory::check(&requests, &plan).map_err(|conflict| error(conflict.to_string()))?;
+        self.program.arena = plan.total().div_ceil(4);
+        let mut offsets = vec![0; self.buffers.len()];
+        planned.iter().zip(&plan.offsets).for_each(|(index, offset)| offsets[*index] = offset / 4);
+        let placed = |(index, memory): (usize, &Memory)| match memory {
+            Memory::Input(position) => payload::Buffer::Input(*position),
+            Memory::Output(position) => payload::Buffer::Output(*position),
+            Memory::Constant(payload::Buffer::Blob(index)) => {
+                payload::Buffer::Blob(blobs.get(*index as usize).copied().unwrap_or_default())
+            }
+            Memory::Constant(buffer) => *buffer,
+            // What no step uses takes no memory.
+            Memory::Computed { .. } if uses[index].is_none() => payload::Buffer::Arena { offset: 0, len: 0 },
+            Memory::Computed { .. } => {
+                payload::Buffer::Arena { offset: offsets[index], len: memory.floats().unwrap_or_default() }
+            }
+        };
+        self.program.buffers = self.buffers.iter().enumerate().map(placed).collect();
+        Ok((self.program, named_data))
+    }
+}
+
+/// `factor * symbol + offset`, if a size is that.
+fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
+    match size {
+        Expr::Int(_) => None,
+        Expr::Symbol(symbol) => Some((*symbol, 1, 0)),
+        Expr::Call(call) => match (call.function, call.args.as_slice()) {
+            (Function::Mul, [Expr::Int(factor), Expr::Symbol(symbol)]) if *factor > 0 => Some((*symbol, *factor, 0)),
+            (Function::Add, [a, b]) => {
+                let (expr, offset) = if let Expr::Int(offset) = a { (b, *offset) } else { (a, b.as_int()?) };
+                linear(expr).filter(|(.., inner)| *inner == 0).map(|(symbol, factor, _)| (symbol, factor, offset))
+            }
+            _ => None,
+        },
+    }
+}

@@ -1,0 +1,193 @@
+//! Activations that are spelled out become what they are.
+
+use rushlight_cpu_payload::Activation;
+use rushlight_format::ScalarType;
+
+use rushlight_compiler::passes::EliminateDeadCode;
+use rushlight_graph::Error;
+use rushlight_graph::Pass;
+use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, ValueId};
+
+use super::call::Call;
+use super::constants;
+use super::lower::elementwise;
+
+/// Finds hard-sigmoids, hard-swishes and SiLUs of floats in sums, bounds and products, as exporters write them, and puts the
+/// one operator in their place, which a product computes in its tail. Results differ by roundings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RaiseActivations;
+
+impl Pass for RaiseActivations {
+    fn name(&self) -> &'static str {
+        "raise-activations"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let changed = model.rewrite(|builder, node| {
+            let Some((name, x)) = raised(builder, node) else { return Ok(Action::Keep) };
+            Ok(Action::Replace(vec![builder.one(name, vec![Arg::Value(x)])?]))
+        })?;
+        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+    }
+}
+
+/// The activation that a node ends, and what it is of.
+fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)> {
+    let call = Call::new(builder.graph, node);
+    let found = match call.name() {
+        "aten::div.Tensor" | "aten::div.Scalar" if is_number(builder, &call, "other", 6.0) => {
+            sixth(builder, call.optional("self")?)
+        }
+        "aten::mul.Tensor" | "aten::mul.Scalar" if is_number(builder, &call, "other", 1.0 / 6.0) => {
+            sixth(builder, call.optional("self")?)
+        }
+        "aten::mul.Tensor" => {
+            let (a, b) = (call.optional("self")?, call.optional("other")?);
+            gated(builder, a, b).or_else(|| gated(builder, b, a))
+        }
+        _ => None,
+    }?;
+    let alike = |value: ValueId| builder.graph.tensor(value).ok().map(|ty| (&ty.shape, ty.dtype));
+    let (x, result) = (alike(found.1)?, alike(*call.node.results.first()?)?);
+    (x == result && x.1 == ScalarType::Float).then_some(found)
+}
+
+/// A sixth of `clamp(x + 3, 0, 6)`, or of its product with `x`.
+fn sixth(builder: &Builder<'_>, value: ValueId) -> Option<(&'static str, ValueId)> {
+    if let Some(x) = gate(builder, value) {
+        return Some(("aten::hardsigmoid", x));
+    }
+    let (a, b) = operands(builder, value, "aten::mul.Tensor")?;
+    let is_gate = |value: ValueId, of: ValueId| gate(builder, value) == Some(of);
+    let x = if is_gate(b, a) { a } else { b };
+    (is_gate(b, a) || is_gate(a, b)).then_some(("aten::hardswish", x))
+}
+
+/// The product of `x` with its own sigmoid, or hard-sigmoid.
+fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static str, ValueId)> {
+    let call = call_of(builder, gate)?;
+    let name = match call.name() {
+        "aten::sigmoid" => "aten::silu",
+        "aten::hardsigmoid" => "aten::hardswish",
+        _ => return None,
+    };
+    (call.optional("self")? == x).then_some((name, x))
+}
+
+/// `x`, if a value is `clamp(x + 3, 0, 6)`, bounded at once or by one bound after the other.
+fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
+    let (mut at, mut bounds) = (value, (f32::NEG_INFINITY, f32::INFINITY));
+    while let Some(call) = call_of(builder, at) {
+        let Some(Activation::Clamp { min, max }) = elementwise::activation(&call) else { break };
+        bounds = (bounds.0.max(min), bounds.1.min(max));
+        at = call.optional("self")?;
+    }
+    let call = call_of(builder, at)?;
+    let adds = matches!(call.name(), "aten::add.Tensor" | "aten::add.Scalar");
+    let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
+    if bounds != (0.0, 6.0) || !adds || !is_whole || !is_number(builder, &call, "other", 3.0) {
+        return None;
+    }
+    call.optional("self")
+}
+
+/// The call whose first result a value is.
+fn call_of<'b>(builder: &'b Builder<'_>, value: ValueId) -> Option<Call<'b>> {
+    match builder.graph.values[value].def {
+        Def::Result(node, 0) => Some(Call::new(builder.graph, node)),
+        _ => None,
+    }
+}
+
+/// The operands of the operator that gives a value, if it is that one.
+fn operands(builder: &Builder<'_>, value: ValueId, name: &str) -> Option<(ValueId, ValueId)> {
+    let call = call_of(builder, value).filter(|call| call.name() == name)?;
+    Some((call.optional("self")?, call.optional("other")?))
+}
+
+/// Whether an argument is a number, itself or as a constant of one element, the nearest float of which is that of `number`.
+fn is_number(builder: &Builder<'_>, call: &Call<'_>, name: &str, number: f64) -> bool {
+    let own = call.number(name).map(|own| own as f32).or_else(|| {
+        let constant = &builder.constants[builder.graph.constant_of(call.optional(name)?)?];
+        if constant.ty.rank() != 0 || !super::held_as_float(constant.ty.dtype) {
+            return None;
+        }
+        constants::floats(constant).ok()?.first().copied()
+    });
+    own == Some(number as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushlight_graph::testing::{Method, float};
+
+    /// A method that gives what `build` makes of its input, after the pass.
+    fn names_after(build: impl FnOnce(&mut Method, ValueId) -> ValueId) -> Vec<String> {
+        let mut method = Method::new();
+        let x = method.graph().input("x", float(&[2, 3]));
+        let y = build(&mut method, x);
+        method.graph().outputs = vec![y.into()];
+        method.after(&RaiseActivations)
+    }
+
+    fn one(method: &mut Method, name: &str, args: Vec<Arg>) -> ValueId {
+        method.calls(name, args)[0]
+    }
+
+    fn gate(method: &mut Method, x: ValueId, shift: f64) -> ValueId {
+        let shifted = one(method, "aten::add.Scalar", vec![x.into(), shift.into()]);
+        one(method, "aten::hardtanh", vec![shifted.into(), 0.0.into(), 6.0.into()])
+    }
+
+    #[test]
+    fn a_product_with_its_gate_is_a_hard_swish() {
+        let spelled = names_after(|method, x| {
+            let gate = gate(method, x, 3.0);
+            let product = one(method, "aten::mul.Tensor", vec![x.into(), gate.into()]);
+            one(method, "aten::div.Scalar", vec![product.into(), 6.0.into()])
+        });
+        assert_eq!(spelled, ["aten::hardswish"]);
+        let of_sigmoid = names_after(|method, x| {
+            let gate = gate(method, x, 3.0);
+            let gate = one(method, "aten::mul.Scalar", vec![gate.into(), (1.0 / 6.0).into()]);
+            one(method, "aten::mul.Tensor", vec![gate.into(), x.into()])
+        });
+        assert_eq!(of_sigmoid, ["aten::hardswish"]);
+    }
+
+    #[test]
+    fn bounds_may_come_one_by_one() {
+        let names = names_after(|method, x| {
+            let shifted = one(method, "aten::add.Scalar", vec![x.into(), 3.0.into()]);
+            let low = one(method, "aten::clamp", vec![shifted.into(), 0.0.into()]);
+            let both = one(method, "aten::clamp", vec![low.into(), Arg::None, 6.0.into()]);
+            one(method, "aten::div.Scalar", vec![both.into(), 6.0.into()])
+        });
+        assert_eq!(names, ["aten::hardsigmoid"]);
+    }
+
+    #[test]
+    fn a_product_with_its_sigmoid_is_silu() {
+        let names = names_after(|method, x| {
+            let gate = one(method, "aten::sigmoid", vec![x.into()]);
+            one(method, "aten::mul.Tensor", vec![x.into(), gate.into()])
+        });
+        assert_eq!(names, ["aten::silu"]);
+    }
+
+    #[test]
+    fn what_is_nearly_one_stays() {
+        let names = names_after(|method, x| {
+            let gate = gate(method, x, 2.0);
+            one(method, "aten::div.Scalar", vec![gate.into(), 6.0.into()])
+        });
+        assert_eq!(names, ["aten::add.Scalar", "aten::hardtanh", "aten::div.Scalar"]);
+        let of_others = names_after(|method, x| {
+            let other = one(method, "aten::neg", vec![x.into()]);
+            let gate = one(method, "aten::sigmoid", vec![other.into()]);
+            one(method, "aten::mul.Tensor", vec![x.into(), gate.into()])
+        });
+        assert_eq!(of_others, ["aten::neg", "aten::sigmoid", "aten::mul.Tensor"]);
+    }
+}

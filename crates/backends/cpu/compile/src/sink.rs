@@ -1,0 +1,127 @@
+//! Permutations move behind what is computed element by element.
+
+use rushlight_compiler::passes::EliminateDeadCode;
+use rushlight_graph::Error;
+use rushlight_graph::Pass;
+use rushlight_graph::quantization;
+use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
+
+use super::call::Call;
+use super::lower::elementwise;
+
+/// Computes activations, sums and products of permuted values before they are permuted, and rounds them to integers before,
+/// and drops permutations that undo one another.
+/// What follows a product can be computed with it then, as in programs whose images lie with their channels last between
+/// operators that take them second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SinkPermutations;
+
+impl Pass for SinkPermutations {
+    fn name(&self) -> &'static str {
+        "sink-permutations"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let changed = model.rewrite(|builder, node| {
+            if let Some(source) = undone(builder, node) {
+                return Ok(Action::Replace(vec![source]));
+            }
+            Ok(sunk(builder, node)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
+        })?;
+        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+    }
+}
+
+/// What a value is a permutation of, and which of its dimensions come in which order.
+fn permuted(builder: &Builder<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>)> {
+    let Def::Result(node, 0) = builder.graph.values[value].def else { return None };
+    permutation(&Call::new(builder.graph, node))
+}
+
+fn permutation(call: &Call<'_>) -> Option<(ValueId, Vec<usize>)> {
+    if call.name() != "aten::permute_copy" {
+        return None;
+    }
+    let dims = call.ints("dims")?;
+    let rank = dims.len() as i64;
+    let wrapped = dims.iter().map(|dim| usize::try_from(if *dim < 0 { dim + rank } else { *dim }).ok());
+    Some((call.optional("self")?, wrapped.collect::<Option<_>>()?))
+}
+
+/// What a permutation of a permutation is, if that is what there was before.
+fn undone(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
+    let (between, outer) = permutation(&Call::new(builder.graph, node))?;
+    let (source, inner) = permuted(builder, between)?;
+    let is_identity = outer.iter().enumerate().all(|(at, dim)| inner.get(*dim) == Some(&at));
+    is_identity.then_some(source)
+}
+
+/// The permutation of what a node computes of values that were not permuted, if all of its were, in the same way.
+fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let operands = match call.name() {
+        _ if elementwise::activation(&call).is_some() => vec![call.optional("self")],
+        "aten::add.Tensor" | "aten::mul.Tensor" => vec![call.optional("self"), call.optional("other")],
+        name if quantization::is_quantize(name) || quantization::is_dequantize(name) => vec![call.optional("input")],
+        _ => return Ok(None),
+    };
+    let sources: Option<Vec<_>> = operands.iter().map(|value| permuted(builder, (*value)?)).collect();
+    let Some(sources) = sources else { return Ok(None) };
+    let Some((first, order)) = sources.first().cloned() else { return Ok(None) };
+    let shape = builder.tensor(first)?.shape;
+    for (source, other) in &sources {
+        if *other != order || builder.tensor(*source)?.shape != shape {
+            return Ok(None);
+        }
+    }
+    let mut ty = builder.tensor(call.result()?)?;
+    ty.shape = shape;
+    let (op, mut args) = (call.node.op.clone(), call.node.args.clone());
+    for (operand, (source, _)) in operands.iter().zip(&sources) {
+        for arg in args.iter_mut().filter(|arg| arg.as_value().is_some() && arg.as_value() == *operand) {
+            *arg = Arg::Value(*source);
+        }
+    }
+    let computed = builder.push(op, args, vec![Type::Tensor(ty)]);
+    let Some(computed) = computed.first().copied() else { return Ok(None) };
+    let order: Vec<i64> = order.iter().map(|dim| *dim as i64).collect();
+    builder.one("aten::permute_copy", vec![computed.into(), Arg::from(order.as_slice())]).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushlight_graph::testing::{Method, float};
+
+    fn one(method: &mut Method, name: &str, args: Vec<Arg>) -> ValueId {
+        method.calls(name, args)[0]
+    }
+
+    fn permute(method: &mut Method, x: ValueId, order: [i64; 3]) -> ValueId {
+        one(method, "aten::permute_copy", vec![x.into(), Arg::from(order)])
+    }
+
+    #[test]
+    fn what_is_permuted_to_and_fro_is_computed_as_it_lies() {
+        let mut method = Method::new();
+        let [a, b] = ["a", "b"].map(|name| method.graph().input(name, float(&[2, 3, 5])));
+        let [a, b] = [a, b].map(|x| permute(&mut method, x, [0, 2, 1]));
+        let bounded = one(&mut method, "aten::clamp", vec![a.into(), 0.0.into(), 6.0.into()]);
+        let sum = one(&mut method, "aten::add.Tensor", vec![bounded.into(), b.into()]);
+        let y = permute(&mut method, sum, [0, -1, 1]);
+        method.graph().outputs = vec![y.into()];
+        assert_eq!(method.after(&SinkPermutations), ["aten::clamp", "aten::add.Tensor"]);
+    }
+
+    #[test]
+    fn what_is_permuted_in_different_ways_stays() {
+        let mut method = Method::new();
+        let [a, b] = ["a", "b"].map(|name| method.graph().input(name, float(&[4, 4, 4])));
+        let (a, b) = (permute(&mut method, a, [0, 2, 1]), permute(&mut method, b, [1, 2, 0]));
+        let sum = one(&mut method, "aten::add.Tensor", vec![a.into(), b.into()]);
+        let y = permute(&mut method, sum, [1, 2, 0]);
+        method.graph().outputs = vec![y.into()];
+        let names = ["aten::permute_copy", "aten::permute_copy", "aten::add.Tensor", "aten::permute_copy"];
+        assert_eq!(method.after(&SinkPermutations), names);
+    }
+}

@@ -1,0 +1,93 @@
+//! Embeddings of packed integers, in terms of plain ones.
+
+use rushlight_format::ScalarType;
+
+use rushlight_graph::Error;
+use rushlight_graph::{Arg, Builder, Constant, NodeId, TensorType, ValueId};
+
+use super::call::Call;
+
+/// How many numbers a byte of an operator's table has.
+fn numbers_of_byte(name: &str) -> Option<usize> {
+    Some(match name {
+        "quantized_decomposed::embedding_byte" | "quantized_decomposed::embedding_byte.dtype" => 1,
+        "quantized_decomposed::embedding_4bit" | "quantized_decomposed::embedding_4bit.dtype" => 2,
+        "quantized_decomposed::embedding_2bit" | "quantized_decomposed::embedding_2bit.dtype" => 4,
+        _ => return None,
+    })
+}
+
+/// ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits as `aten::embedding` of what the integers stand for, each in a
+/// byte of its own: the folding of constants that follows keeps the integers. `None` of other nodes, and of those in another
+/// form.
+pub(super) fn rows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let call = Call::new(builder.graph, node);
+    let Some(each) = numbers_of_byte(call.name()) else { return Ok(None) };
+    let (table, scales, indices) = (call.value("weight")?, call.value("weight_scales")?, call.value("indices")?);
+    let zeros = call.optional("weight_zero_points");
+    let (Some(least), Some(most)) = (call.expr("weight_quant_min"), call.expr("weight_quant_max")) else {
+        return Ok(None);
+    };
+    let are_floats = [call.result()?, scales]
+        .iter()
+        .all(|value| builder.graph.tensor(*value).is_ok_and(|ty| ty.dtype == ScalarType::Float));
+    let are_constant = zeros.is_none_or(|zeros| builder.graph.constant_of(zeros).is_some());
+    let constant = |value: ValueId| builder.graph.constant_of(value).map(|id| &builder.constants[id]);
+    let (Some(packed), Some(parameters)) = (constant(table), constant(scales)) else { return Ok(None) };
+    let is_known = matches!((packed.ty.dtype, each), (ScalarType::Byte, _) | (ScalarType::Char, 1));
+    let (&[count, bytes], true) = (packed.sizes()?.as_slice(), are_floats && are_constant && is_known) else {
+        return Ok(None);
+    };
+    let groups = match *parameters.sizes()?.as_slice() {
+        [_] => 1,
+        [_, groups] if groups > 0 => groups,
+        _ => return Ok(None),
+    };
+    let columns = bytes * each;
+    if !columns.is_multiple_of(groups) {
+        return Ok(None);
+    }
+    let dtype = if each == 1 { packed.ty.dtype } else { ScalarType::Char };
+    let table = if each == 1 {
+        table
+    } else {
+        let ty = TensorType::of(ScalarType::Char, &[count as i64, columns as i64]);
+        let unpacked = Constant::dense(packed.name.clone(), ty, unpacked(&packed.read()?, each))?;
+        builder.constant(unpacked)
+    };
+    let (range, dtype) = ([Arg::Int(least), Arg::Int(most)], Arg::DType(dtype));
+    let zeros = zeros.map_or(Arg::None, Arg::Value);
+    let mut args = vec![table.into(), scales.into(), zeros];
+    let numbers = if groups == 1 {
+        if builder.tensor(scales)?.rank() == 2 {
+            let flat = |builder: &mut Builder<'_>, value: ValueId| {
+                builder.one("aten::view_copy", vec![value.into(), Arg::from([count as i64])])
+            };
+            args[1] = flat(builder, scales)?.into();
+            if let Arg::Value(zeros) = args[2] {
+                args[2] = flat(builder, zeros)?.into();
+            }
+        }
+        args.push(Arg::from(0));
+        args.extend(range);
+        args.push(dtype);
+        builder.one("quantized_decomposed::dequantize_per_channel", args)?
+    } else {
+        args.extend(range);
+        args.extend([dtype, Arg::from((columns / groups) as i64), Arg::DType(ScalarType::Float)]);
+        builder.one("quantized_decomposed::dequantize_per_channel_group", args)?
+    };
+    builder.one("aten::embedding", vec![numbers.into(), indices.into()]).map(Some)
+}
+
+/// Numbers of four bits, the first in the high ones, or of two, the first in the lowest ones, each in a byte. They are 8, or 2,
+/// above themselves.
+fn unpacked(bytes: &[u8], each: usize) -> Vec<u8> {
+    let four = |byte: u8| [byte >> 4, byte & 15].map(|bits| bits.wrapping_sub(8));
+    let two = |byte: u8| [0, 2, 4, 6].map(|shift| (byte >> shift & 3).wrapping_sub(2));
+    if each == 2 {
+        bytes.iter().flat_map(|byte| four(*byte)).collect()
+    } else {
+        bytes.iter().flat_map(|byte| two(*byte)).collect()
+    }
+}

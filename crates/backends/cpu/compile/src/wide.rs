@@ -1,0 +1,225 @@
+//! Integers of 16 bits, which are computed with as the numbers that they stand for.
+
+use rushlight_format::ScalarType;
+use rustc_hash::FxHashMap;
+
+use rushlight_compiler::passes::{EliminateDeadCode, MergeCommonSubexpressions};
+use rushlight_graph::Error;
+use rushlight_graph::Pass;
+use rushlight_graph::quantization::{PerTensor, is_dequantize, is_quantize};
+use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
+
+use super::call::Call;
+
+/// How many nodes are followed from where integers become numbers to where they were made. Each use makes them anew, until what
+/// is the same is merged.
+const BUDGET: usize = 16;
+
+/// Operators that give what they are given, in other places.
+const MOVES: &[&str] = &[
+    "aten::alias_copy",
+    "aten::cat",
+    "aten::clone",
+    "aten::expand_copy",
+    "aten::permute_copy",
+    "aten::select_copy.int",
+    "aten::slice_copy.Tensor",
+    "aten::split_copy.Tensor",
+    "aten::split_with_sizes_copy",
+    "aten::squeeze_copy",
+    "aten::squeeze_copy.dim",
+    "aten::squeeze_copy.dims",
+    "aten::stack",
+    "aten::unsqueeze_copy",
+    "aten::view_copy",
+];
+
+/// Rounds numbers to the levels of integers of 16 bits where a program makes such integers and numbers of them again, so
+/// that only elementwise operators on numbers are left, which products compute in their tails. A float holds these integers
+/// exactly: the numbers are those that the program gives. Between the two, values may be moved, not computed with.
+///
+/// Products of such integers themselves would be no faster than those of floats: their sums need more than 32 bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundToWideIntegers;
+
+impl Pass for RoundToWideIntegers {
+    fn name(&self) -> &'static str {
+        "round-to-wide-integers"
+    }
+
+    fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let changed = model.rewrite(|builder, node| {
+            let Some((integers, parameters)) = wide(builder, node, is_dequantize) else { return Ok(Action::Keep) };
+            let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: BUDGET };
+            if !sources.trace(integers) {
+                return Ok(Action::Keep);
+            }
+            let mut numbers = FxHashMap::default();
+            for node in sources.nodes {
+                let made = match wide(builder, node, is_quantize) {
+                    Some((x, parameters)) => vec![round(builder, x, parameters)?],
+                    None => {
+                        let Node { op, mut args, .. } = builder.graph.nodes[node].clone();
+                        substitute(&mut args, &numbers);
+                        builder.call(op.name(), args)?
+                    }
+                };
+                numbers.extend(builder.graph.nodes[node].results.iter().copied().zip(made));
+            }
+            Ok(numbers.get(&integers).map_or(Action::Keep, |numbers| Action::Replace(vec![*numbers])))
+        })?;
+        if changed {
+            // Each of several uses has rounded for itself.
+            MergeCommonSubexpressions.run(model)?;
+            EliminateDeadCode.run(model)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is what [`round`] gives.
+pub(super) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
+    let mut value = Some(value);
+    ["aten::mul.Scalar", "aten::clamp", "aten::round", "aten::mul.Scalar"].iter().all(|name| {
+        let Some(Def::Result(node, _)) = value.map(|value| graph.values[value].def) else { return false };
+        let call = Call::new(graph, node);
+        value = call.optional("self");
+        call.name() == *name
+    })
+}
+
+/// What a node of that kind is given and its parameters, if it is one between floats and integers of 16 bits.
+fn wide(builder: &Builder<'_>, node: NodeId, kind: fn(&str) -> bool) -> Option<(ValueId, PerTensor)> {
+    let call = Call::new(builder.graph, node);
+    let parameters = PerTensor::of(call.node).filter(|_| kind(call.name()))?;
+    let (given, made) = (call.optional("input")?, call.result().ok()?);
+    let is_float = |value| builder.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
+    let is_wide = matches!(parameters.dtype, ScalarType::Short | ScalarType::UInt16);
+    (is_wide && (is_float(given) || is_float(made))).then_some((given, parameters))
+}
+
+/// Where integers come from.
+struct Sources<'b, 'g> {
+    builder: &'b Builder<'g>,
+    parameters: PerTensor,
+    /// Each after those before it.
+    nodes: Vec<NodeId>,
+    /// How many more are followed.
+    budget: usize,
+}
+
+impl Sources<'_, '_> {
+    /// Follows a value. False unless all that it comes from makes integers with these parameters of floats, or moves them.
+    fn trace(&mut self, value: ValueId) -> bool {
+        let Def::Result(id, _) = self.builder.graph.values[value].def else { return false };
+        if self.nodes.contains(&id) {
+            return true;
+        }
+        let Some(budget) = self.budget.checked_sub(1) else { return false };
+        self.budget = budget;
+        let fits = match wide(self.builder, id, is_quantize) {
+            Some((_, made_with)) => made_with == self.parameters,
+            None => {
+                let node = &self.builder.graph.nodes[id];
+                let mut fits = MOVES.contains(&node.op.name());
+                let mut look = |value| fits = fits && self.trace(value);
+                node.args.iter().for_each(|arg| arg.for_each_value(&mut look));
+                fits
+            }
+        };
+        self.nodes.push(id);
+        fits
+    }
+}
+
+/// `clamp(round(x / scale), min - zero, max - zero) * scale`, which is what dequantizing gives of the integers.
+fn round(builder: &mut Builder<'_>, x: ValueId, parameters: PerTensor) -> Result<ValueId, Error> {
+    let PerTensor { scale, zero_point, range: (min, max), .. } = parameters;
+    let bound = |integer: i64| Arg::Float(integer as f64 - zero_point as f64);
+    let scaled = builder.one("aten::mul.Scalar", vec![x.into(), (1.0 / f64::from(scale)).into()])?;
+    let whole = builder.one("aten::round", vec![scaled.into()])?;
+    let bounded = builder.one("aten::clamp", vec![whole.into(), bound(min), bound(max)])?;
+    builder.one("aten::mul.Scalar", vec![bounded.into(), f64::from(scale).into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushlight_graph::testing::{Method, float};
+    use rushlight_graph::{TensorType, Type};
+
+    const FORM: (f64, i64, i64, i64) = (0.5, 3, -32768, 32767);
+    const ROUNDING: [&str; 4] = ["aten::mul.Scalar", "aten::round", "aten::clamp", "aten::mul.Scalar"];
+
+    fn change(method: &mut Method, kind: &str, x: ValueId, form: (f64, i64, i64, i64)) -> ValueId {
+        let (scale, zero_point, min, max) = form;
+        let name = format!("quantized_decomposed::{kind}_per_tensor");
+        let args = [x.into(), scale.into(), zero_point.into(), min.into(), max.into(), Arg::DType(ScalarType::Short)];
+        method.calls(&name, args.to_vec())[0]
+    }
+
+    /// What is left of a method that gives what `build` makes of its input.
+    fn names_after(build: impl FnOnce(&mut Method, ValueId) -> Vec<ValueId>) -> Vec<String> {
+        let mut method = Method::new();
+        let x = method.graph().input("x", float(&[4, 6]));
+        let outputs = build(&mut method, x);
+        method.graph().outputs = outputs.into_iter().map(Arg::from).collect();
+        method.after(&RoundToWideIntegers)
+    }
+
+    #[test]
+    fn integers_that_become_numbers_again_are_rounded_numbers() {
+        let names = names_after(|method, x| {
+            let integers = change(method, "quantize", x, FORM);
+            vec![change(method, "dequantize", integers, FORM)]
+        });
+        assert_eq!(names, ROUNDING);
+    }
+
+    #[test]
+    fn several_uses_share_the_rounding_and_what_is_moved_moves() {
+        let names = names_after(|method, x| {
+            let integers = change(method, "quantize", x, FORM);
+            let turned = method.calls("aten::permute_copy", vec![integers.into(), [1, 0].into()])[0];
+            let joined = method.calls("aten::cat", vec![Arg::List(vec![turned.into(), turned.into()])])[0];
+            vec![change(method, "dequantize", integers, FORM), change(method, "dequantize", joined, FORM)]
+        });
+        let all: Vec<&str> = ROUNDING.into_iter().chain(["aten::permute_copy", "aten::cat"]).collect();
+        assert_eq!(names, all);
+    }
+
+    #[test]
+    fn what_reads_integers_in_another_way_keeps_them() {
+        let (quantize, dequantize) =
+            ("quantized_decomposed::quantize_per_tensor", "quantized_decomposed::dequantize_per_tensor");
+        let other = names_after(|method, x| {
+            let integers = change(method, "quantize", x, FORM);
+            vec![change(method, "dequantize", integers, (0.25, 3, -32768, 32767))]
+        });
+        assert_eq!(other, [quantize, dequantize]);
+        let computed = names_after(|method, x| {
+            let integers = change(method, "quantize", x, FORM);
+            let least = method.calls("aten::clamp", vec![integers.into(), 0.into()])[0];
+            vec![change(method, "dequantize", least, FORM)]
+        });
+        assert_eq!(computed, [quantize, "aten::clamp", dequantize]);
+        let given = names_after(|method, _| {
+            let integers = method.graph().input("i", Type::Tensor(TensorType::of(ScalarType::Short, &[4])));
+            vec![change(method, "dequantize", integers, FORM)]
+        });
+        assert_eq!(given, [dequantize]);
+    }
+
+    #[test]
+    fn no_more_than_a_few_nodes_are_followed() {
+        let names = names_after(|method, x| {
+            let mut integers = change(method, "quantize", x, FORM);
+            // Nor is the stack's room needed for them.
+            for _ in 0..100_000 {
+                integers = method.calls("aten::permute_copy", vec![integers.into(), [1, 0].into()])[0];
+            }
+            vec![change(method, "dequantize", integers, FORM)]
+        });
+        assert!(!names.iter().any(|name| name == "aten::round"), "{names:?}");
+    }
+}

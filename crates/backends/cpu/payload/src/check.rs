@@ -1,0 +1,314 @@
+//! What must hold of a CPU program before anything trusts it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use rushlight_format::ScalarType;
+
+use super::error::{Counted, List, Nonzero};
+use super::work::{Fixed, Work};
+use super::{
+    Affine, Buffer, Convolution, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError,
+    PayloadFault, PayloadSite, REGISTERS, Resize, RoundRows, RowScales, Size, SizeOp, Step, Tensor,
+};
+
+type Result<T = ()> = core::result::Result<T, PayloadError>;
+
+/// Checks a program.
+pub(super) fn check(program: &CpuProgram) -> Result {
+    sizes(program)?;
+    buffers(program)?;
+    for (index, tensor) in program.tensors.iter().enumerate() {
+        check_tensor(program, tensor).map_err(|error| error.at(PayloadSite::Tensor(index)))?;
+    }
+    tensors_of_the_caller(program)?;
+    let mut written = vec![false; program.buffers.len()];
+    for (flag, buffer) in written.iter_mut().zip(&program.buffers) {
+        *flag = !matches!(buffer, Buffer::Output(_) | Buffer::Arena { .. });
+    }
+    at_most(Counted::Names, program.names.len(), program.steps.len())?;
+    for (index, step) in program.steps.iter().enumerate() {
+        check_step(program, step, &mut written).map_err(|error| error.at(PayloadSite::Step(index)))?;
+    }
+    Ok(())
+}
+
+/// Checks that a position is within a list.
+fn within(list: List, index: u32, len: usize) -> Result {
+    if (index as usize) < len {
+        return Ok(());
+    }
+    Err(PayloadError::new(PayloadFault::Index { list, index: index.into(), len: len as u64 }))
+}
+
+fn at_most(what: Counted, got: usize, limit: usize) -> Result {
+    if got <= limit {
+        return Ok(());
+    }
+    Err(PayloadError::new(PayloadFault::Count { what, got: got as u64, limit: limit as u64 }))
+}
+
+/// Checks that `size` elements of `bytes` bytes fit in this machine's address space.
+fn fits(size: u64, bytes: usize) -> Result {
+    let limit = isize::MAX as u64 / bytes as u64;
+    if size < limit { Ok(()) } else { Err(PayloadError::new(PayloadFault::TooLarge { size, limit })) }
+}
+
+fn sizes(program: &CpuProgram) -> Result {
+    for (index, op) in program.sizes.iter().enumerate() {
+        match *op {
+            SizeOp::Fixed(_) => {}
+            SizeOp::Input { input, .. } => {
+                within(List::Inputs, input, program.inputs.len())
+                    .map_err(|error| error.at(PayloadSite::Size(index)))?;
+            }
+            SizeOp::Add(a, b)
+            | SizeOp::Mul(a, b)
+            | SizeOp::FloorDiv(a, b)
+            | SizeOp::Mod(a, b)
+            | SizeOp::Max(a, b)
+            | SizeOp::Min(a, b) => {
+                within(List::Sizes, a.max(b), index).map_err(|error| error.at(PayloadSite::Size(index)))?;
+            }
+        }
+    }
+    let all = program.output_sizes.iter().flatten();
+    all.into_iter().try_for_each(|size| check_size(program, *size))?;
+    program
+        .output_sizes
+        .iter()
+        .try_for_each(|sizes| at_most(Counted::Dimensions, sizes.len(), rushlight_format::MAX_RANK))?;
+    at_most(Counted::OutputSizes, program.output_sizes.len(), program.outputs.len())?;
+    at_most(Counted::OutputSizes, program.outputs.len(), program.output_sizes.len())
+}
+
+fn check_size(program: &CpuProgram, size: Size) -> Result {
+    match size {
+        Size::Fixed(value) => fits(value, 1),
+        Size::Computed(index) => within(List::Sizes, index, program.sizes.len()),
+    }
+}
+
+fn buffers(program: &CpuProgram) -> Result {
+    for floats in [program.arena, program.scratch] {
+        fits(floats, 8)?;
+    }
+    for (index, buffer) in program.buffers.iter().enumerate() {
+        let inside = |offset: u64, len: u64, limit: u64| match offset.checked_add(len) {
+            Some(end) if end <= limit => Ok(()),
+            end => Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len: limit })),
+        };
+        let result = match *buffer {
+            Buffer::Input(position) => within(List::Inputs, position, program.inputs.len()),
+            Buffer::Output(position) => within(List::Outputs, position, program.outputs.len()),
+            Buffer::Blob(blob) => within(List::Blobs, blob, program.blobs.len()),
+            Buffer::Arena { offset, len } => inside(offset, len, program.arena),
+            Buffer::Small { offset, len } => inside(offset, len, program.small.len() as u64),
+        };
+        result.map_err(|error| error.at(PayloadSite::Buffer(index)))?;
+    }
+    Ok(())
+}
+
+fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
+    within(List::Buffers, tensor.buffer, program.buffers.len())?;
+    at_most(Counted::Dimensions, tensor.dims.len(), rushlight_format::MAX_RANK)?;
+    check_size(program, tensor.offset)?;
+    tensor.dims.iter().try_for_each(|size| check_size(program, *size))?;
+    let fixed = |size: &Size| match size {
+        Size::Fixed(value) => Some(*value),
+        Size::Computed(_) => None,
+    };
+    if let Some(affine) = tensor.affine {
+        check_affine(affine)?;
+    }
+    let buffer = program.buffers.get(tensor.buffer as usize);
+    let is_bytes = matches!(tensor.dtype, ScalarType::Byte) && matches!(buffer, Some(Buffer::Arena { .. }));
+    if is_bytes != tensor.affine.is_some() {
+        return Err(PayloadError::new(PayloadFault::Quantized { dtype: tensor.dtype }));
+    }
+    let len = match buffer {
+        // So many floats have room for four times as many bytes.
+        Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
+        Some(Buffer::Small { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
+            len.saturating_mul(4)
+        }
+        Some(Buffer::Arena { len, .. } | Buffer::Small { len, .. }) => *len,
+        _ => return Ok(()),
+    };
+    let dims: Option<Vec<u64>> = tensor.dims.iter().map(fixed).collect();
+    if let (Some(offset), Some(dims)) = (fixed(&tensor.offset), dims) {
+        let count = dims.iter().try_fold(1u64, |count, size| count.checked_mul(*size));
+        let end = count.and_then(|count| count.checked_add(offset));
+        if end.is_none_or(|end| end > len) {
+            return Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len }));
+        }
+    }
+    Ok(())
+}
+
+/// A scale is a number above zero, and so is its reciprocal.
+fn check_affine(affine: Affine) -> Result {
+    let scale = affine.scale();
+    let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
+    if !is_scale(scale) || !is_scale(1.0 / scale) || affine.min > affine.max {
+        return Err(PayloadError::new(PayloadFault::Affine));
+    }
+    Ok(())
+}
+
+/// Inputs and outputs lie in the caller's memory, each in its own, from the start.
+fn tensors_of_the_caller(program: &CpuProgram) -> Result {
+    let sides = [(&program.inputs, true), (&program.outputs, false)];
+    for (ids, is_input) in sides {
+        for (position, id) in ids.iter().enumerate() {
+            let site = if is_input { PayloadSite::Input(position) } else { PayloadSite::Output(position) };
+            within(List::Tensors, *id, program.tensors.len()).map_err(|error| error.at(site))?;
+            let buffer =
+                program.tensors.get(*id as usize).and_then(|tensor| program.buffers.get(tensor.buffer as usize));
+            let found = match buffer {
+                Some(Buffer::Input(index)) if is_input => *index as usize == position,
+                Some(Buffer::Output(index)) if !is_input => *index as usize == position,
+                _ => false,
+            };
+            if !found {
+                return Err(PayloadError::new(PayloadFault::Memory).at(site));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result {
+    let mut result = Ok(());
+    let mut read = |id: u32| {
+        let checked = within(List::Tensors, id, program.tensors.len()).and_then(|()| {
+            let buffer = program.tensors.get(id as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
+            let is_written = written.get(buffer).copied().unwrap_or(false);
+            if is_written { Ok(()) } else { Err(PayloadError::new(PayloadFault::Unwritten { tensor: id })) }
+        });
+        if result.is_ok() {
+            result = checked;
+        }
+    };
+    step.for_each_input(&mut read);
+    result?;
+    let output = step.output();
+    within(List::Tensors, output, program.tensors.len())?;
+    let buffer = program.tensors.get(output as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
+    match program.buffers.get(buffer) {
+        Some(Buffer::Output(_) | Buffer::Arena { .. }) => {}
+        _ => return Err(PayloadError::new(PayloadFault::Constant { tensor: output })),
+    }
+    if let Some(flag) = written.get_mut(buffer) {
+        *flag = true;
+    }
+    let tail = match step {
+        Step::Matmul(step) => Some(&step.tail),
+        Step::Convolution(step) => Some(&step.tail),
+        _ => None,
+    };
+    if let Some(inner) = tail.and_then(|tail| tail.integers.as_ref()).and_then(|integers| integers.inner) {
+        check_affine(inner.affine)?;
+    }
+    let is_bytes = |id: u32| program.tensors.get(id as usize).is_some_and(|tensor| tensor.affine.is_some());
+    match step {
+        Step::Softmax { x, y, log } if is_bytes(*x) != is_bytes(*y) || (*log && is_bytes(*x)) => {
+            return Err(PayloadError::new(PayloadFault::MixedTypes));
+        }
+        Step::Resize(Resize { x, y, .. }) if is_bytes(*x) != is_bytes(*y) => {
+            return Err(PayloadError::new(PayloadFault::MixedTypes));
+        }
+        Step::Elementwise(step) => elementwise(step)?,
+        Step::RowScales(RowScales { range, .. }) | Step::RoundRows(RoundRows { range, .. }) if range[0] >= range[1] => {
+            return Err(PayloadError::new(PayloadFault::Zero(Nonzero::Range)));
+        }
+        Step::Convolution(step) => convolution(step)?,
+        Step::Pooling(step) => {
+            nonzero(Nonzero::Kernel, &step.kernel)?;
+            nonzero(Nonzero::Stride, &step.stride)?;
+            nonzero(Nonzero::Dilation, &step.dilation)?;
+        }
+        Step::Copy(step) => {
+            let rank = step.sizes.len();
+            at_most(Counted::Dimensions, rank, rushlight_format::MAX_RANK)?;
+            same_rank(rank, [step.x_strides.len(), step.y_strides.len()])?;
+            let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
+            numbers.chain([&step.x_offset, &step.y_offset]).try_for_each(|size| check_size(program, *size))?;
+        }
+        Step::Attention(step) => {
+            let sizes = [step.batch, step.heads, step.groups, step.rows, step.keys, step.depth, step.value_depth];
+            let mut all = sizes.into_iter().chain(step.strides.into_iter().flatten());
+            all.try_for_each(|size| check_size(program, size))?;
+        }
+        _ => {}
+    }
+    let sizes = Fixed(program);
+    if sizes.knows(step) { step.work(&sizes).check() } else { Ok(()) }
+}
+
+impl Work {
+    /// Checks that it is bounded.
+    fn check(self) -> Result {
+        if self.is_bounded() {
+            return Ok(());
+        }
+        let [operations, limit] = self.saturated();
+        Err(PayloadError::new(PayloadFault::Work { operations, limit }))
+    }
+}
+
+fn nonzero(what: Nonzero, sizes: &[u32]) -> Result {
+    if sizes.contains(&0) { Err(PayloadError::new(PayloadFault::Zero(what))) } else { Ok(()) }
+}
+
+fn same_rank<const N: usize>(expected: usize, lens: [usize; N]) -> Result {
+    match lens.into_iter().find(|len| *len != expected) {
+        Some(got) => Err(PayloadError::new(PayloadFault::Ranks { expected, got })),
+        None => Ok(()),
+    }
+}
+
+fn convolution(step: &Convolution) -> Result {
+    let rank = step.kernel.len();
+    at_most(Counted::KernelDimensions, rank, 3)?;
+    nonzero(Nonzero::Groups, &[step.groups])?;
+    let added = step.output_padding.as_ref().map_or(rank, Vec::len);
+    same_rank(rank.max(1), [rank, step.stride.len(), step.padding.len(), step.dilation.len(), added])?;
+    nonzero(Nonzero::Kernel, &step.kernel)?;
+    nonzero(Nonzero::Stride, &step.stride)?;
+    nonzero(Nonzero::Dilation, &step.dilation)
+}
+
+/// Registers are written before they are read.
+fn elementwise(step: &Elementwise) -> Result {
+    let mut written = [false; REGISTERS as usize];
+    at_most(Counted::Operands, step.operands.len(), MAX_OPERANDS)?;
+    if step.instructions.is_empty() {
+        return Err(PayloadError::new(PayloadFault::NoInstructions));
+    }
+    for instruction in &step.instructions {
+        let (to, reads): (u8, &[Operand]) = match instruction {
+            Instruction::Unary { to, x, .. } | Instruction::Activate { to, x, .. } => (*to, &[*x]),
+            Instruction::Binary { to, a, b, .. } => (*to, &[*a, *b]),
+            Instruction::Select { to, condition, a, b } => (*to, &[*condition, *a, *b]),
+        };
+        for operand in reads {
+            match *operand {
+                Operand::Register(register) => {
+                    within(List::Registers, register.into(), written.len())?;
+                    if !written.get(register as usize).copied().unwrap_or(false) {
+                        return Err(PayloadError::new(PayloadFault::Register { register }));
+                    }
+                }
+                Operand::Tensor(index) => within(List::Operands, index.into(), step.operands.len())?,
+                Operand::Number(_) => {}
+            }
+        }
+        within(List::Registers, to.into(), written.len())?;
+        if let Some(flag) = written.get_mut(to as usize) {
+            *flag = true;
+        }
+    }
+    Ok(())
+}

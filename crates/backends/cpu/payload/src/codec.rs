@@ -1,0 +1,332 @@
+//! Bytes of a CPU program: little-endian base-128 numbers, lists with their lengths, unions with their tags.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use rushlight_format::ScalarType;
+
+use super::{
+    Activation, Affine, Attention, Binary, Buffer, Choice, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold,
+    Gather, Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, PayloadFault, PayloadSite,
+    Pooling, PoolingKind, Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary,
+    VERSION, Winograd,
+};
+
+/// What each payload begins with, before its version.
+const MAGIC: [u8; 3] = *b"RLC";
+
+/// Stored as a character, so that the first versions are digits.
+const FIRST_VERSION: u8 = b'0';
+
+pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.push(FIRST_VERSION + VERSION);
+    program.put(&mut out);
+    out
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<CpuProgram, PayloadError> {
+    let mut reader = Reader { bytes, at: 0 };
+    if reader.take(MAGIC.len())? != MAGIC {
+        return Err(PayloadError::new(PayloadFault::Magic).at(PayloadSite::Byte(0)));
+    }
+    let got = reader.byte()?.wrapping_sub(FIRST_VERSION);
+    if got != VERSION {
+        return Err(PayloadError::new(PayloadFault::Version { expected: VERSION, got }));
+    }
+    CpuProgram::get(&mut reader)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn error(&self, fault: PayloadFault) -> PayloadError {
+        PayloadError::new(fault).at(PayloadSite::Byte(self.at))
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], PayloadError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let piece = rest.get(..len);
+        let truncated = PayloadFault::Truncated { needed: len as u64, available: rest.len() as u64 };
+        let piece = piece.ok_or_else(|| self.error(truncated))?;
+        self.at += len;
+        Ok(piece)
+    }
+
+    fn byte(&mut self) -> Result<u8, PayloadError> {
+        Ok(self.take(1)?.first().copied().unwrap_or_default())
+    }
+
+    fn unknown<T>(&self, tag: u8) -> Result<T, PayloadError> {
+        Err(self.error(PayloadFault::UnknownTag { tag }))
+    }
+}
+
+trait Codec: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError>;
+}
+
+impl Codec for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut rest = *self;
+        while rest >= 0x80 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = reader.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(reader.error(PayloadFault::Overflow))
+    }
+}
+
+impl Codec for i64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        // Small numbers of either sign are short.
+        (((*self << 1) ^ (*self >> 63)) as u64).put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let folded = u64::get(reader)?;
+        Ok((folded >> 1) as i64 ^ -((folded & 1) as i64))
+    }
+}
+
+impl Codec for u32 {
+    fn put(&self, out: &mut Vec<u8>) {
+        u64::from(*self).put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let value = u64::get(reader)?;
+        let limit = u64::from(Self::MAX);
+        Self::try_from(value).map_err(|_| reader.error(PayloadFault::OutOfRange { value, limit }))
+    }
+}
+
+impl Codec for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        reader.byte()
+    }
+}
+
+impl Codec for f32 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        Ok(Self::from_le_bytes(reader.take(4)?.try_into().unwrap_or_default()))
+    }
+}
+
+impl Codec for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        match reader.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            tag => reader.unknown(tag),
+        }
+    }
+}
+
+impl Codec for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let len = u64::get(reader)?;
+        let bytes = reader.take(usize::try_from(len).unwrap_or(usize::MAX))?;
+        let text = core::str::from_utf8(bytes).map_err(|_| reader.error(PayloadFault::InvalidUtf8))?;
+        Ok(text.into())
+    }
+}
+
+impl<T: Codec> Codec for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let len = u64::get(reader)?;
+        let available = (reader.bytes.len() - reader.at) as u64;
+        // Every item takes a byte at least, so that a short file cannot ask for much memory.
+        if len > available {
+            return Err(reader.error(PayloadFault::Truncated { needed: len, available }));
+        }
+        let mut items = Self::new();
+        for _ in 0..len {
+            items.push(T::get(reader)?);
+        }
+        Ok(items)
+    }
+}
+
+impl<T: Codec> Codec for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(item) = self {
+            item.put(out);
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        Ok(if bool::get(reader)? { Some(T::get(reader)?) } else { None })
+    }
+}
+
+impl<T: Codec + Default + core::marker::Copy, const N: usize> Codec for [T; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let mut items = [T::default(); N];
+        for item in &mut items {
+            *item = T::get(reader)?;
+        }
+        Ok(items)
+    }
+}
+
+impl Codec for ScalarType {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let code = reader.byte()?;
+        match Self::ALL.get(code as usize) {
+            Some(dtype) => Ok(*dtype),
+            None => reader.unknown(code),
+        }
+    }
+}
+
+/// A structure is its fields, one after the other.
+macro_rules! structure {
+    ($($name:ident { $($field:ident),* })*) => { $(
+        impl Codec for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                $( self.$field.put(out); )*
+            }
+
+            fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+                Ok(Self { $( $field: Codec::get(reader)? ),* })
+            }
+        }
+    )* };
+}
+
+/// A union is the tag of its variant, and that one's fields.
+macro_rules! union {
+    ($($name:ident { $( $tag:literal $variant:ident $( ( $($item:ident),* ) )? $( { $($field:ident),* } )? ),* })*) => { $(
+        impl Codec for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $( Self::$variant $( ( $($item),* ) )? $( { $($field),* } )? => {
+                        out.push($tag);
+                        $( $($item.put(out);)* )?
+                        $( $($field.put(out);)* )?
+                    } )*
+                }
+            }
+
+            fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+                Ok(match reader.byte()? {
+                    $( $tag => Self::$variant
+                        $( ( $({ let $item = Codec::get(reader)?; $item }),* ) )?
+                        $( { $($field: Codec::get(reader)?),* } )?, )*
+                    tag => return reader.unknown(tag),
+                })
+            }
+        }
+    )* };
+}
+
+structure! {
+    CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, small, arena, scratch, steps, names }
+    Tensor { dtype, buffer, offset, dims, affine }
+    Affine { scale, zero, min, max }
+    Matmul { a, b, y, packed, transposed, tail }
+    Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, output_padding, winograd, tail }
+    Tail { bias, residual, residual_last, activation, integers }
+    Integers { offsets, scales, rows, inner }
+    RowScales { x, y, choice, is_shared, range }
+    RoundRows { x, scales, y, range }
+    Inner { activation, affine }
+    Elementwise { operands, y, instructions }
+    Pooling { kind, x, y, kernel, stride, padding, dilation, count_padding, divisor }
+    Reduction { function, x, y, first, count }
+    Normalisation { x, y, weight, bias, dims, eps, centred }
+    Copy { x, y, sizes, x_offset, x_strides, y_offset, y_strides, fill }
+    Gather { table, indices, y }
+    Attention {
+        q, k, v, mask, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
+    }
+    Resize { x, y, mode, align_corners, scales }
+    Convert { x, y, dtype, enters }
+}
+
+union! {
+    Size { 0 Fixed(size), 1 Computed(index) }
+    SizeOp {
+        0 Fixed(value), 1 Input { input, dim }, 2 Add(a, b), 3 Mul(a, b), 4 FloorDiv(a, b), 5 Mod(a, b), 6 Max(a, b), 7 Min(a, b)
+    }
+    Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len } }
+    Step {
+        0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduction(step), 5 Softmax { x, y, log },
+        6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
+        11 Convert(step), 12 RowScales(step), 13 RoundRows(step)
+    }
+    Choice { 0 Lower { eps }, 1 Nearer }
+    Activation {
+        0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 Gelu,
+        9 GeluTanh, 10 Elu { alpha }
+    }
+    Operand { 0 Register(register), 1 Tensor(index), 2 Number(value) }
+    Instruction {
+        0 Unary { to, function, x }, 1 Binary { to, function, a, b }, 2 Select { to, condition, a, b },
+        3 Activate { to, activation, x }
+    }
+    Unary {
+        0 Identity, 1 Neg, 2 Abs, 3 Sqrt, 4 Rsqrt, 5 Reciprocal, 6 Square, 7 Exp, 8 Log, 9 Sin, 10 Cos, 11 Tanh, 12 Sigmoid,
+        13 Erf, 14 Floor, 15 Ceil, 16 Round, 17 Trunc, 18 Not, 19 IsNan, 20 Log1p, 21 Expm1,
+        22 RoundF16, 23 RoundBf16
+    }
+    Binary {
+        0 Add, 1 Sub, 2 Mul, 3 Div, 4 Max, 5 Min, 6 Pow, 7 Eq, 8 Ne, 9 Lt, 10 Le, 11 Gt, 12 Ge, 13 And, 14 Or
+    }
+    Winograd { 0 F2, 1 F4 }
+    PoolingKind { 0 Max, 1 Mean }
+    Fold { 0 Sum, 1 Mean, 2 Max, 3 Min }
+    ResizeMode { 0 Nearest, 1 Bilinear }
+}

@@ -1,0 +1,344 @@
+//! Bounds on the operations of steps.
+//!
+//! Sizes, strides and kernels are numbers in a payload: nothing says that there are elements behind them. So each step has a
+//! bound on its operations in proportion to the elements of its tensors; [`Step::work`] computes both. They are compared when
+//! a payload is parsed, if its sizes are fixed, and again whenever dynamic sizes change.
+
+use super::{Attention, Convolution, Copy, CpuProgram, Matmul, Pooling, ResizeMode, Size, Step, TensorId};
+
+/// The operations of one call of a step, and their limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Multiplications, comparisons, elements that are moved: an upper bound that saturates.
+    pub operations: u128,
+    /// The limit that follows from the elements of the step's tensors and from its length in the payload.
+    pub limit: u128,
+}
+
+impl Work {
+    pub fn is_bounded(&self) -> bool {
+        self.operations <= self.limit
+    }
+
+    /// The operations and the limit, for messages.
+    pub fn saturated(&self) -> [u64; 2] {
+        [self.operations, self.limit].map(|number| u64::try_from(number).unwrap_or(u64::MAX))
+    }
+
+    /// Work that is in proportion to elements by its definition.
+    fn of(operations: u128) -> Self {
+        Self { operations, limit: operations }
+    }
+}
+
+/// The sizes of a program's tensors.
+pub trait Sizes {
+    /// The rank of a tensor.
+    fn rank(&self, tensor: TensorId) -> usize;
+
+    /// The size of one dimension of a tensor; 0 for a dimension that it does not have.
+    fn dim(&self, tensor: TensorId, index: usize) -> u64;
+
+    /// A size that is fixed or computed.
+    fn size(&self, size: Size) -> u64;
+
+    /// The number of elements of a tensor; saturates.
+    fn elements(&self, tensor: TensorId) -> u128 {
+        product((0..self.rank(tensor)).map(|index| self.dim(tensor, index)))
+    }
+
+    /// The size of a tensor's innermost dimension; 1 without dimensions.
+    fn last(&self, tensor: TensorId) -> u128 {
+        self.rank(tensor).checked_sub(1).map_or(1, |index| self.dim(tensor, index).into())
+    }
+}
+
+/// The product of sizes: 0 if one is, and otherwise at most the largest number.
+fn product(sizes: impl IntoIterator<Item = u64>) -> u128 {
+    let all = sizes.into_iter().try_fold(1u128, |all, size| match size {
+        0 => Err(()),
+        size => Ok(all.saturating_mul(size.into())),
+    });
+    all.unwrap_or(0)
+}
+
+impl Step {
+    /// Computes the work of a call with these sizes.
+    ///
+    /// | step | operations | limit |
+    /// | --- | --- | --- |
+    /// | matmul | y K | y a: a row of `a` has K elements |
+    /// | convolution | y max(1, taps C/groups) | y max(1, w): the weights have a row for each tap and channel |
+    /// | transposed convolution | the same, and the phases of bytes | the same, and the offsets, one of each phase |
+    /// | elementwise | y instructions | those in the payload |
+    /// | pooling | y times the taps inside of the input | y x |
+    /// | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
+    /// | copy | elements that are moved, and filled | y, twice if it is filled |
+    /// | others | x and y, some times each | |
+    pub fn work(&self, sizes: &dyn Sizes) -> Work {
+        let elements = |tensor: TensorId| sizes.elements(tensor);
+        let y = elements(self.output());
+        match self {
+            Self::Matmul(Matmul { a, .. }) => {
+                Work { operations: y.saturating_mul(sizes.last(*a)), limit: y.saturating_mul(elements(*a)) }
+            }
+            Self::Convolution(step) => convolution(step, y, sizes),
+            Self::Elementwise(step) => Work::of(y.saturating_mul(step.instructions.len() as u128)),
+            Self::Pooling(Pooling { x, kernel, .. }) => {
+                let [height, width] = kernel.map(u64::from);
+                let inside = [height.min(sizes.dim(*x, 1)), width.min(sizes.dim(*x, 2))];
+                Work { operations: y.saturating_mul(product(inside)), limit: y.saturating_mul(elements(*x)) }
+            }
+            Self::Copy(Copy { sizes: list, fill, .. }) => {
+                let filled = if fill.is_some() { y } else { 0 };
+                let moved = product(list.iter().map(|size| sizes.size(*size)));
+                Work { operations: moved.saturating_add(filled), limit: y.saturating_add(filled) }
+            }
+            Self::Attention(step) => attention(step, sizes),
+            Self::Resize(step) => {
+                let each = if step.mode == ResizeMode::Bilinear { 6 } else { 1 };
+                Work::of(y.saturating_mul(each))
+            }
+            Self::Reduction(_)
+            | Self::Softmax { .. }
+            | Self::Normalisation(_)
+            | Self::Gather(_)
+            | Self::Convert(_)
+            | Self::RowScales(_)
+            | Self::RoundRows(_) => {
+                let mut all = y;
+                self.for_each_input(&mut |tensor| all = all.saturating_add(elements(tensor)));
+                Work::of(all)
+            }
+        }
+    }
+}
+
+fn convolution(step: &Convolution, y: u128, sizes: &dyn Sizes) -> Work {
+    let Convolution { x, w, kernel, stride, groups, tail, .. } = step;
+    let weights = sizes.elements(*w);
+    // Windows of no channels have no taps to look at.
+    let depth = if step.depthwise { 1 } else { sizes.last(*x) / u128::from((*groups).max(1)) };
+    let taps = if sizes.last(*x) == 0 { 0 } else { product(kernel.iter().map(|size| u64::from(*size))) };
+    let window = taps.saturating_mul(depth);
+    let (mut operations, mut limit) = (y.saturating_mul(window.max(1)), y.saturating_mul(weights.max(1)));
+    if let (Some(_), Some(integers)) = (&step.output_padding, &tail.integers) {
+        let phases = product(stride.iter().map(|size| u64::from(*size)));
+        operations = operations.saturating_add(if y == 0 { 0 } else { phases });
+        limit = limit.saturating_add(sizes.elements(integers.offsets));
+    }
+    Work { operations, limit }
+}
+
+fn attention(step: &Attention, sizes: &dyn Sizes) -> Work {
+    let Attention { k, v, mask, batch, heads, rows, keys, depth, value_depth, .. } = *step;
+    let number = |size: Size| u128::from(sizes.size(size));
+    let queries = product([batch, heads, rows].map(|size| sizes.size(size)));
+    let widths = number(depth).saturating_add(number(value_depth));
+    let held = [Some(k), Some(v), mask].into_iter().flatten().map(|tensor| sizes.elements(tensor));
+    Work {
+        operations: queries.saturating_mul(number(keys)).saturating_mul(widths),
+        limit: queries.saturating_mul(held.fold(0, u128::saturating_add)),
+    }
+}
+
+/// The sizes of a program that are fixed.
+pub(super) struct Fixed<'p>(pub(super) &'p CpuProgram);
+
+impl Fixed<'_> {
+    /// True if all sizes that a step's work depends on are fixed.
+    pub(super) fn knows(&self, step: &Step) -> bool {
+        let Self(program) = self;
+        let is_fixed = |size: &Size| matches!(size, Size::Fixed(_));
+        let of_tensor =
+            |id: TensorId| program.tensors.get(id as usize).is_some_and(|tensor| tensor.dims.iter().all(is_fixed));
+        let mut all = of_tensor(step.output());
+        step.for_each_input(&mut |tensor| all &= of_tensor(tensor));
+        all && match step {
+            Step::Copy(step) => step.sizes.iter().all(is_fixed),
+            Step::Attention(step) => {
+                let Attention { batch, heads, rows, keys, depth, value_depth, .. } = step;
+                [batch, heads, rows, keys, depth, value_depth].into_iter().all(is_fixed)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Sizes for Fixed<'_> {
+    fn rank(&self, tensor: TensorId) -> usize {
+        self.0.tensors.get(tensor as usize).map_or(0, |tensor| tensor.dims.len())
+    }
+
+    fn dim(&self, tensor: TensorId, index: usize) -> u64 {
+        let dims = self.0.tensors.get(tensor as usize).map(|tensor| tensor.dims.as_slice());
+        dims.and_then(|dims| dims.get(index)).map_or(0, |size| self.size(*size))
+    }
+
+    fn size(&self, size: Size) -> u64 {
+        match size {
+            Size::Fixed(size) => size,
+            Size::Computed(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        Elementwise, Gather, Instruction, Integers, Normalisation, Operand, PoolingKind, Reduction, Resize, RoundRows,
+        RowScales, Tail, Unary,
+    };
+
+    /// Sizes of tensors by position; computed sizes are not asked for.
+    struct Of<'a>(&'a [&'a [u64]]);
+
+    impl Sizes for Of<'_> {
+        fn rank(&self, tensor: TensorId) -> usize {
+            self.0[tensor as usize].len()
+        }
+
+        fn dim(&self, tensor: TensorId, index: usize) -> u64 {
+            self.0[tensor as usize].get(index).copied().unwrap_or(0)
+        }
+
+        fn size(&self, size: Size) -> u64 {
+            Fixed(&CpuProgram::default()).size(size)
+        }
+    }
+
+    fn work(step: &Step, tensors: &[&[u64]]) -> Work {
+        step.work(&Of(tensors))
+    }
+
+    fn fixed<const N: usize>(sizes: [u64; N]) -> [Size; N] {
+        sizes.map(Size::Fixed)
+    }
+
+    fn convolution(kernel: [u32; 2], groups: u32, output_padding: Option<Vec<u32>>) -> Convolution {
+        let (stride, padding, dilation) = (vec![7, 9], vec![[0; 2]; 2], vec![1; 2]);
+        let (depthwise, winograd, tail) = (false, None, Tail::default());
+        let kernel = kernel.into();
+        Convolution {
+            x: 0,
+            w: 1,
+            y: 2,
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            depthwise,
+            output_padding,
+            winograd,
+            tail,
+        }
+    }
+
+    fn attention(keys: u64, depth: u64) -> Step {
+        let [batch, heads, groups, rows, value_depth] = fixed([2, 4, 2, 5, 16]);
+        let [keys, depth] = fixed([keys, depth]);
+        let strides = [fixed([0; 3]); 4];
+        let (q, k, v, mask, y, scale, causal) = (0, 1, 2, None, 3, 1.0, false);
+        Step::Attention(Attention {
+            q,
+            k,
+            v,
+            mask,
+            y,
+            batch,
+            heads,
+            groups,
+            rows,
+            keys,
+            depth,
+            value_depth,
+            scale,
+            causal,
+            strides,
+        })
+    }
+
+    #[test]
+    fn steps_of_models_are_bounded() {
+        let tail = Tail::default;
+        let matmul = Step::Matmul(Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: tail() });
+        let product = work(&matmul, &[&[3, 100], &[1600], &[3, 10]]);
+        assert_eq!(product, Work { operations: 30 * 100, limit: 30 * 300 });
+        let of_groups = Step::Convolution(convolution([3, 3], 2, None));
+        let grouped = work(&of_groups, &[&[1, 8, 8, 6], &[32 * 28], &[1, 6, 6, 4]]);
+        assert_eq!(grouped, Work { operations: 144 * 27, limit: 144 * 32 * 28 });
+        let transposed = Step::Convolution(convolution([2, 2], 1, Some(vec![0, 0])));
+        assert!(work(&transposed, &[&[1, 8, 8, 6], &[16 * 24], &[1, 51, 66, 4]]).is_bounded());
+        assert!(work(&attention(100, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
+        let max = PoolingKind::Max;
+        let pool = Pooling {
+            kind: max,
+            x: 0,
+            y: 1,
+            kernel: [u32::MAX; 2],
+            stride: [1; 2],
+            padding: [[0; 2]; 2],
+            dilation: [1; 2],
+            count_padding: false,
+            divisor: None,
+        };
+        let global = work(&Step::Pooling(pool), &[&[1, 7, 9, 4], &[1, 1, 1, 4]]);
+        assert_eq!(global, Work { operations: 4 * 63, limit: 4 * 252 });
+    }
+
+    #[test]
+    fn what_no_elements_stand_behind_is_not() {
+        let copy = |size| {
+            let (x_strides, y_strides) = (fixed([0]).to_vec(), fixed([0]).to_vec());
+            let [x_offset, y_offset] = fixed([0, 0]);
+            let sizes = fixed([size]).to_vec();
+            Step::Copy(Copy { x: 0, y: 1, sizes, x_offset, x_strides, y_offset, y_strides, fill: None })
+        };
+        assert!(work(&copy(8), &[&[1], &[8]]).is_bounded());
+        assert!(!work(&copy(9), &[&[1], &[8]]).is_bounded());
+        assert!(!work(&copy(1 << 62), &[&[1], &[8]]).is_bounded());
+        assert!(!work(&attention(1 << 50, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
+        assert!(!work(&attention(1 << 50, 0), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
+        let large = Step::Convolution(convolution([u32::MAX; 2], 1, None));
+        assert!(!work(&large, &[&[1, 1, 1, 1], &[16], &[1, 1, 1, 1]]).is_bounded());
+        // Without channels the kernel is not looked at.
+        assert!(work(&large, &[&[1, 1, 1, 0], &[0], &[1, 1, 1, 1]]).is_bounded());
+        let integers = Integers { offsets: 3, scales: None, rows: None, inner: None };
+        let tail = Tail { integers: Some(integers), ..Tail::default() };
+        let phases = Step::Convolution(Convolution { tail, ..convolution([1, 1], 1, Some(vec![0, 0])) });
+        assert!(work(&phases, &[&[1, 1, 1, 1], &[64], &[1, 1, 1, 1], &[63]]).is_bounded());
+        assert!(!work(&phases, &[&[1, 1, 1, 1], &[1], &[1, 1, 1, 1], &[1]]).is_bounded());
+        let matmul = Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: Tail::default() };
+        assert!(!work(&Step::Matmul(matmul), &[&[0, 1 << 60], &[1], &[1, 1]]).is_bounded());
+    }
+
+    #[test]
+    fn other_steps_are_in_proportion_by_their_definition() {
+        let instruction = Instruction::Unary { to: 0, function: Unary::Neg, x: Operand::Tensor(0) };
+        let (function, mode) = (crate::Fold::Sum, ResizeMode::Nearest);
+        let (choice, range) = (crate::Choice::Nearer, [0, 255]);
+        let (weight, bias) = (None, None);
+        let dtype = crate::ScalarType::Half;
+        let steps = [
+            Step::Elementwise(Elementwise { operands: vec![0], y: 1, instructions: vec![instruction; 3] }),
+            Step::Reduction(Reduction { function, x: 0, y: 1, first: 0, count: 1 }),
+            Step::Softmax { x: 0, y: 1, log: false },
+            Step::Normalisation(Normalisation { x: 0, y: 1, weight, bias, dims: 1, eps: 0.0, centred: true }),
+            Step::Gather(Gather { table: 0, indices: 0, y: 1 }),
+            Step::Resize(Resize { x: 0, y: 1, mode, align_corners: false, scales: [None; 2] }),
+            Step::Convert(crate::Convert { x: 0, y: 1, dtype, enters: true }),
+            Step::RowScales(RowScales { x: 0, y: 1, choice, is_shared: false, range }),
+            Step::RoundRows(RoundRows { x: 0, scales: 0, y: 1, range }),
+        ];
+        for step in steps {
+            for sizes in [[4u64, 5].as_slice(), &[0, 1 << 62, 4], &[1 << 62, 1 << 62]] {
+                assert!(work(&step, &[sizes, sizes]).is_bounded(), "{}", step.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a step computes and moves, to compare its time with the machine's limits.
+
+use rushlight_cpu_payload::{Attention, Convolution, Matmul, ResizeMode, Size, Step, TensorId};
+
+/// What one call of a step does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Additions and multiplications of numbers, counted as the definition of the operator has them: Winograd's algorithm
+    /// does fewer. A transcendental function counts as one.
+    pub flops: f64,
+    /// Bytes of the tensors that are read and written, each once.
+    pub bytes: f64,
+}
+
+/// The cost of a step with the sizes of the present call.
+///
+/// `width` is the bytes of an element.
+pub(crate) fn of<'s>(
+    step: &Step,
+    dims: impl Fn(TensorId) -> &'s [usize],
+    width: impl Fn(TensorId) -> usize,
+    size: impl Fn(Size) -> usize,
+) -> Cost {
+    let elements = |tensor: TensorId| dims(tensor).iter().map(|&size| size as f64).product::<f64>();
+    let last = |tensor: TensorId| dims(tensor).last().map_or(1.0, |&size| size as f64);
+    let y = elements(step.output());
+    let mut bytes = y * width(step.output()) as f64;
+    step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
+    let flops = match step {
+        Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
+        Step::Convolution(Convolution { x, kernel, groups, output_padding: Some(_), .. }) => {
+            let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
+            2.0 * elements(*x) * taps * last(step.output()) / f64::from((*groups).max(1))
+        }
+        Step::Convolution(Convolution { x, kernel, groups, .. }) => {
+            let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
+            2.0 * y * taps * last(*x) / f64::from((*groups).max(1))
+        }
+        Step::Elementwise(step) => y * step.instructions.len() as f64,
+        Step::Pooling(step) => y * f64::from(step.kernel[0]) * f64::from(step.kernel[1]),
+        Step::Reduction(step) => elements(step.x),
+        // The least and the greatest; a quotient, rounded.
+        Step::RowScales(step) => 2.0 * elements(step.x),
+        Step::RoundRows(step) => 2.0 * elements(step.x),
+        // The greatest, a difference, an exponential, a sum, a quotient.
+        Step::Softmax { .. } => 5.0 * y,
+        // Mean, difference, square and its mean, quotient, factor and offset.
+        Step::Normalisation(_) => 7.0 * y,
+        Step::Attention(Attention { batch, heads, rows, keys, depth, value_depth, .. }) => {
+            let product = |sizes: &[Size]| sizes.iter().map(|of| size(*of) as f64).product::<f64>();
+            2.0 * product(&[*batch, *heads, *rows, *keys]) * (size(*depth) + size(*value_depth)) as f64
+        }
+        Step::Resize(step) if step.mode == ResizeMode::Bilinear => 6.0 * y,
+        _ => 0.0,
+    };
+    Cost { flops, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushlight_cpu_payload::Tail;
+
+    #[test]
+    fn a_product_counts_its_factors() {
+        let dims: [&[usize]; 3] = [&[2, 8, 32], &[32 * 16], &[2, 8, 10]];
+        let step = Step::Matmul(Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: Tail::default() });
+        let cost = of(&step, |tensor| dims[tensor as usize], |tensor| [4, 2, 4][tensor as usize], |_| 0);
+        assert_eq!(cost, Cost { flops: 2.0 * 160.0 * 32.0, bytes: 4.0 * (512.0 + 160.0) + 2.0 * 512.0 });
+    }
+}

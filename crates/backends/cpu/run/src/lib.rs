@@ -1,0 +1,237 @@
+//! Level 2. The run-time half of the CPU back end: runs the [`CpuProgram`]s that the compiler made, on the engine.
+//!
+//! A payload is parsed and checked when a method is loaded; its memory is taken then. A call allocates nothing and takes
+//! no lock: it goes through the list of steps, each a call of the engine on windows of one arena. Sizes that depend on
+//! the inputs are computed again only when the inputs' sizes change.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod convert;
+mod cost;
+mod error;
+mod halves;
+mod isolated;
+mod memory;
+mod prepared;
+mod profile;
+mod shapes;
+mod steps;
+mod weights;
+
+use std::sync::Arc;
+
+use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
+use rushlight_engine::Engine;
+use rushlight_runtime::{
+    Backend, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Interrupts, Result, TensorMut,
+};
+
+use isolated::Isolated;
+use memory::{Arena, Memory};
+use prepared::Prepared;
+use profile::Recorder;
+use shapes::Shapes;
+use weights::Blob;
+
+pub use cost::Cost;
+pub use profile::{StepRun, StepTime, Steps};
+pub use weights::{SharedBytes, Weights};
+
+/// The run-time half of the CPU back end.
+#[derive(Clone)]
+pub struct CpuBackend {
+    engine: Arc<Engine>,
+    profile: Option<Arc<Steps>>,
+    weights: Arc<Weights>,
+    #[cfg(feature = "isolate")]
+    is_isolated: bool,
+}
+
+impl CpuBackend {
+    /// A backend whose methods compute with an engine.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            profile: None,
+            weights: Arc::default(),
+            #[cfg(feature = "isolate")]
+            is_isolated: false,
+        }
+    }
+
+    /// Blobs that programs name and do not hold, for who compiled them in this process. They are looked up first.
+    #[must_use]
+    pub fn weights(mut self, weights: Arc<Weights>) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// Gives each step copies of its tensors, each in an allocation of its own, so that a sanitizer sees accesses beyond them.
+    #[cfg(feature = "isolate")]
+    #[must_use]
+    pub fn isolated(mut self) -> Self {
+        self.is_isolated = true;
+        self
+    }
+
+    /// Records how long each step takes.
+    #[must_use]
+    pub fn profile(mut self, steps: Arc<Steps>) -> Self {
+        self.profile = Some(steps);
+        self
+    }
+}
+
+impl std::fmt::Debug for CpuBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuBackend").field("isa", &self.engine.isa()).finish_non_exhaustive()
+    }
+}
+
+impl Backend for CpuBackend {
+    fn id(&self) -> &str {
+        CPU_BACKEND
+    }
+
+    fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
+        let program = CpuProgram::parse(context.payload).map_err(error::of_payload)?;
+        context.memory.charge(memory_of(&program, context.payload.len(), self.engine.threads()))?;
+        let running = Running::new(program, self, |key| context.named_data(key))?;
+        Ok(DelegateHandle::Boxed(Box::new(running)))
+    }
+}
+
+/// A program that is ready to run.
+struct Running<'m> {
+    engine: Arc<Engine>,
+    profile: Option<Recorder>,
+    steps: Vec<Prepared>,
+    shapes: Shapes,
+    memory: Memory<'m>,
+    arena: Arena,
+    scratch: Vec<f32>,
+    outputs: usize,
+    #[cfg(feature = "isolate")]
+    is_isolated: bool,
+}
+
+impl<'m> Running<'m> {
+    fn new(mut program: CpuProgram, backend: &CpuBackend, blob: impl Fn(&str) -> Option<&'m [u8]>) -> Result<Self> {
+        let mut blobs = Vec::with_capacity(program.blobs.len());
+        for key in &program.blobs {
+            let missing =
+                || Error::new(Code::NotFound, Detail::Text("weights of the CPU back end are not in the program"));
+            let found = match backend.weights.get(key) {
+                Some(bytes) => Blob::shared(bytes),
+                None => Blob::lent(blob(key).ok_or_else(missing)?),
+            };
+            let unaligned =
+                || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
+            blobs.push(found.ok_or_else(unaligned)?);
+        }
+        if backend.engine.takes_bf16() {
+            halves::choose(&mut program);
+        }
+        let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
+        let threads = backend.engine.threads() as u64;
+        let arena = Arena::new(program.arena)?;
+        let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
+        let outputs = program.outputs.len();
+        let steps = program.steps.iter().map(|step| Prepared::new(step, &program)).collect();
+        let shapes = Shapes::new(&program);
+        let memory = Memory::new(program, blobs);
+        Ok(Self {
+            engine: backend.engine.clone(),
+            profile,
+            steps,
+            shapes,
+            memory,
+            arena,
+            scratch,
+            outputs,
+            #[cfg(feature = "isolate")]
+            is_isolated: backend.is_isolated,
+        })
+    }
+}
+
+/// Estimates the heap memory of a program in bytes: its arena, the scratch memory of all threads, its tensors, and its steps
+/// with their tables.
+fn memory_of(program: &CpuProgram, payload: usize, threads: usize) -> usize {
+    let scratch = program.scratch.saturating_mul(threads as u64);
+    let floats = usize::try_from(program.arena.saturating_add(scratch)).unwrap_or(usize::MAX);
+    let steps = program.steps.len().saturating_mul(STEP_BYTES);
+    floats.saturating_mul(size_of::<f32>()).saturating_add(steps).saturating_add(payload.saturating_mul(PAYLOAD_FACTOR))
+}
+
+/// Maximum bytes of a prepared step apart from what its payload describes: the table of a softmax, of 256 floats or
+/// fixed-point numbers, and the step itself.
+const STEP_BYTES: usize = 256 * 8 + 256;
+
+/// Maximum bytes in memory for one byte of a payload's tensors, sizes and steps.
+const PAYLOAD_FACTOR: usize = 16;
+
+/// As many outputs are gathered on the stack; for more a call allocates.
+const MANY_OUTPUTS: usize = 64;
+
+impl Delegate for Running<'_> {
+    fn num_outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
+        self.execute_until(context, Interrupts(None))
+    }
+
+    fn execute_until(&mut self, context: &DelegateContext<'_>, interrupts: Interrupts<'_>) -> Result<()> {
+        if self.shapes.update(context, &self.memory)? {
+            let mut steps = self.steps.iter().enumerate();
+            steps.try_for_each(|(index, step)| step.check_work(&self.shapes).map_err(|error| error.step(index)))?;
+            self.shapes.accept();
+        }
+        // Most programs have few, and smaller ones take no longer than the clearing of room for many.
+        match self.outputs {
+            0..=2 => self.run(context, interrupts, &mut [const { None }; 2]),
+            3..=MANY_OUTPUTS => self.run(context, interrupts, &mut [const { None }; MANY_OUTPUTS]),
+            // Programs that show what is inside of a model have so many.
+            more => self.run(context, interrupts, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Runs all steps, with room for the outputs.
+    fn run<'c>(
+        &mut self,
+        context: &'c DelegateContext<'_>,
+        interrupts: Interrupts<'_>,
+        outputs: &mut [Option<TensorMut<'c>>],
+    ) -> Result<()> {
+        self.memory.outputs(context, &self.shapes, outputs)?;
+        let count = self.steps.len();
+        for (index, step) in self.steps.iter_mut().enumerate() {
+            interrupts.check(index, count)?;
+            let started = self.profile.as_ref().map(|_| std::time::Instant::now());
+            let mut site = memory::Site {
+                context,
+                memory: &self.memory,
+                shapes: &self.shapes,
+                arena: &mut self.arena,
+                outputs: &mut *outputs,
+                scratch: &mut self.scratch,
+                isolated: Isolated::default(),
+            };
+            #[cfg(feature = "isolate")]
+            if self.is_isolated {
+                step.isolate(&mut site);
+            }
+            step.run(&self.engine, &mut site).map_err(|error| error.step(index))?;
+            #[cfg(feature = "isolate")]
+            Isolated::finish(&mut site);
+            if let (Some(recorder), Some(started)) = (&self.profile, started) {
+                recorder.record(index, started, &self.shapes);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,496 @@
+//! Where tensors are.
+
+use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, Size, TensorId};
+use rushlight_engine::{
+    Affine, Data, DataMut, Error as EngineError, Half, Integers, Numbers, NumbersMut, QuantOut, Weights,
+};
+use rushlight_format::ScalarType;
+use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
+
+use crate::error::{Unfit, of_engine};
+use crate::isolated::{Isolated, Reads};
+use crate::shapes::Shapes;
+use crate::weights::Blob;
+
+const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
+const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
+const NOT_IN_ARENA: Unfit = Unfit::Place("a tensor of bytes or bf16 is not in the arena");
+const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
+pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
+const NOT_INTEGERS: Unfit = Unfit::Part("weights are not integers among the constants, as the step needs them");
+const NOT_PACKED: Unfit =
+    Unfit::Part("weights are not a packed matrix of integers with as many rows as the step needs");
+const ARENA: Unfit = Unfit::Place("the result overlaps what the step reads, or is not inside the arena");
+
+/// Floats that the arena's start is a multiple of: a cache line.
+const ALIGNMENT: usize = 16;
+
+/// The memory of intermediate results.
+pub(crate) struct Arena {
+    pub(crate) floats: Vec<f32>,
+    pub(crate) start: usize,
+}
+
+impl Arena {
+    pub fn new(len: u64) -> Result<Self> {
+        let floats = zeros(len.saturating_add(ALIGNMENT as u64))?;
+        let start = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
+        Ok(Self { floats, start })
+    }
+}
+
+/// So many zeros, or an error where memory does not hold them.
+pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
+    let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU back end"));
+    let len = usize::try_from(len).map_err(|_| too_large())?;
+    // Nothing is written: the system gives zeros, page by page, when they are first used.
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| too_large())
+}
+
+/// What a tensor consists of.
+struct Tensor {
+    buffer: u32,
+    dtype: ScalarType,
+    /// Of bytes.
+    affine: Option<Affine>,
+}
+
+/// What bytes stand for, in the engine's terms.
+pub(crate) fn affine(affine: payload::Affine) -> Affine {
+    Affine { scale: affine.scale(), zero: affine.zero, min: affine.min, max: affine.max }
+}
+
+/// What there is besides the arena.
+pub(crate) struct Memory<'m> {
+    buffers: Vec<Buffer>,
+    tensors: Vec<Tensor>,
+    outputs: Vec<Vec<Size>>,
+    pub(crate) blobs: Vec<Blob<'m>>,
+    pub(crate) small: Vec<f32>,
+}
+
+impl Tensor {
+    fn new(tensor: &payload::Tensor) -> Self {
+        Self { buffer: tensor.buffer, dtype: tensor.dtype, affine: tensor.affine.map(affine) }
+    }
+}
+
+impl<'m> Memory<'m> {
+    pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
+        Self {
+            buffers: program.buffers,
+            tensors: program.tensors.iter().map(Tensor::new).collect(),
+            outputs: program.output_sizes,
+            blobs,
+            small: program.small,
+        }
+    }
+
+    pub fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
+        self.buffers.get(self.tensors.get(tensor as usize)?.buffer as usize).copied()
+    }
+
+    /// What the numbers of a tensor of 16 bits are; `None` for other tensors.
+    fn half(&self, tensor: TensorId) -> Option<Half> {
+        match self.tensors.get(tensor as usize)?.dtype {
+            ScalarType::Half => Some(Half::F16),
+            ScalarType::BFloat16 => Some(Half::Bf16),
+            _ => None,
+        }
+    }
+
+    #[cfg(feature = "isolate")]
+    pub fn dtype(&self, tensor: TensorId) -> Option<ScalarType> {
+        Some(self.tensors.get(tensor as usize)?.dtype)
+    }
+
+    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
+        self.tensors.get(tensor as usize)?.affine
+    }
+
+    /// How many elements the buffer of a tensor has, where that is known before a call.
+    pub fn capacity(&self, tensor: usize) -> Option<usize> {
+        let floats = match self.buffer(tensor as TensorId)? {
+            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
+            Buffer::Blob(index) => self.blobs.get(index as usize)?.floats().len(),
+            Buffer::Input(_) | Buffer::Output(_) => return None,
+        };
+        let each = match self.tensors.get(tensor)?.dtype {
+            ScalarType::Byte | ScalarType::Char => 4,
+            ScalarType::Half | ScalarType::BFloat16 => 2,
+            _ => 1,
+        };
+        floats.checked_mul(each)
+    }
+
+    /// Finds the outputs of a call, in the sizes that they have this time.
+    pub fn outputs<'c>(
+        &self,
+        context: &'c DelegateContext<'_>,
+        shapes: &Shapes,
+        outputs: &mut [Option<TensorMut<'c>>],
+    ) -> Result<()> {
+        for ((index, sizes), slot) in self.outputs.iter().enumerate().zip(outputs) {
+            let mut output = context.output(index)?;
+            let mut wanted = [0; rushlight_runtime::MAX_RANK];
+            for (size, wanted) in sizes.iter().zip(&mut wanted) {
+                *wanted = shapes.size(*size)?;
+            }
+            let wanted = wanted.get(..sizes.len()).ok_or(Unfit::Rank { expected: "at most 16", got: sizes.len() })?;
+            // Does nothing where they are the same.
+            output.resize(wanted)?;
+            *slot = Some(output);
+        }
+        Ok(())
+    }
+}
+
+/// What a step works with.
+pub(crate) struct Site<'s, 'o, 'c, 'm> {
+    pub context: &'s DelegateContext<'c>,
+    pub memory: &'s Memory<'m>,
+    pub shapes: &'s Shapes,
+    pub arena: &'s mut Arena,
+    pub outputs: &'s mut [Option<TensorMut<'o>>],
+    /// Memory for the engine's own use.
+    pub scratch: &'s mut [f32],
+    pub isolated: Isolated,
+}
+
+/// The tensors that a step may read while it writes one.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'s, 'o, 'c, 'm> {
+    context: &'s DelegateContext<'c>,
+    memory: &'s Memory<'m>,
+    pub shapes: &'s Shapes,
+    /// The arena before what is written, and after it.
+    before: &'s [f32],
+    after: &'s [f32],
+    after_start: usize,
+    outputs: Outputs<'s, 'o>,
+    copies: &'s Reads,
+}
+
+/// The outputs before one that is written, and those after it; all of them are before where none is written.
+#[derive(Clone, Copy)]
+struct Outputs<'s, 'o> {
+    before: &'s [Option<TensorMut<'o>>],
+    after: &'s [Option<TensorMut<'o>>],
+}
+
+impl<'s> Outputs<'s, '_> {
+    /// The numbers of an output that is not written.
+    fn floats(self, index: usize) -> Option<&'s [f32]> {
+        let output = match index.checked_sub(self.before.len()) {
+            None => self.before.get(index),
+            Some(behind) => self.after.get(behind.checked_sub(1)?),
+        };
+        output?.as_ref()?.as_tensor().as_slice().ok()
+    }
+}
+
+impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
+    /// Splits memory into a tensor that is written, and everything that may be read meanwhile.
+    pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>)> {
+        self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
+    }
+
+    /// As [`split`](Self::split), with the memory for the engine's own use.
+    pub fn split_with_scratch(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        let (offset, len) = self.shapes.window(written);
+        if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
+            return self.split_output(written);
+        }
+        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Isolated { reads: copies, written: copy } = isolated;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let outputs = Outputs { before: outputs, after: &[] };
+        let floats = arena.floats.get_mut(arena.start..).ok_or(ARENA)?;
+        match memory.buffer(written) {
+            Some(Buffer::Arena { offset: start, .. }) => {
+                let start = (start as usize).checked_add(offset).ok_or(ARENA)?;
+                let (before, rest) = floats.split_at_mut_checked(start).ok_or(ARENA)?;
+                let (output, after) = rest.split_at_mut_checked(len).ok_or(ARENA)?;
+                let after_start = start + len;
+                let output = copy.instead_of(written, output);
+                Ok((output, Reader { context, memory, shapes, before, after, after_start, outputs, copies }, scratch))
+            }
+            _ => Err(NOT_WRITABLE.into()),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bytes.
+    pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        match self.memory.affine(written) {
+            Some(affine) => {
+                let (y, reader, scratch) = self.split_small(written)?;
+                Ok((QuantOut::Bytes(y, affine), reader, scratch))
+            }
+            None => self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bf16.
+    pub fn split_numbers(&mut self, written: TensorId) -> Result<(NumbersMut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        match self.memory.half(written) {
+            Some(Half::Bf16) => {
+                let (y, reader, scratch) = self.split_small(written)?;
+                Ok((NumbersMut::Bf16(y), reader, scratch))
+            }
+            _ => self.split_with_scratch(written).map(|(y, reader, scratch)| (NumbersMut::F32(y), reader, scratch)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of any type that steps compute.
+    pub fn split_data(&mut self, written: TensorId) -> Result<(DataMut<'_>, Reader<'_, 'o, 'c, 'm>)> {
+        match self.memory.half(written) {
+            Some(Half::Bf16) => self.split_small(written).map(|(y, reader, _)| (DataMut::Bf16(y), reader)),
+            _ => self.split_any(written).map(|(y, reader, _)| (y.into(), reader)),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena whose elements are smaller than floats.
+    fn split_small<T: bytemuck::Pod>(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        let each = size_of::<f32>() / size_of::<T>();
+        let (offset, len) = self.shapes.window(written);
+        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Isolated { reads: copies, written: copy } = isolated;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let outputs = Outputs { before: outputs, after: &[] };
+        let floats = arena.floats.get_mut(arena.start..).ok_or(ARENA)?;
+        let Some(Buffer::Arena { offset: start, .. }) = memory.buffer(written) else { return Err(NOT_IN_ARENA.into()) };
+        // The floats that the elements touch: no other tensor has parts of them.
+        let first = (start as usize).checked_add(offset / each).ok_or(ARENA)?;
+        let touched = (offset % each + len).div_ceil(each);
+        let (before, rest) = floats.split_at_mut_checked(first).ok_or(ARENA)?;
+        let (output, after) = rest.split_at_mut_checked(touched).ok_or(ARENA)?;
+        let elements: &mut [T] = bytemuck::cast_slice_mut(output);
+        let output = elements.get_mut(offset % each..offset % each + len).ok_or(ARENA)?;
+        let output = copy.instead_of(written, output);
+        let after_start = first + touched;
+        let reader = Reader { context, memory, shapes, before, after, after_start, outputs, copies };
+        Ok((output, reader, scratch))
+    }
+
+    /// As [`split_any`](Self::split_any), of a tensor of bytes.
+    pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'o, 'c, 'm>)> {
+        match self.split_any(written)? {
+            (QuantOut::Bytes(bytes, _), reader, _) => Ok((bytes, reader)),
+            _ => Err(NOT_QUANTIZED.into()),
+        }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in an output of any type.
+    pub fn split_output<T: Element>(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        let (offset, len) = self.shapes.window(written);
+        let Site { context, memory, shapes, arena, outputs, scratch, isolated } = self;
+        let copies = &isolated.reads;
+        let (context, memory, shapes) = (*context, *memory, *shapes);
+        let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
+        let Some(Buffer::Output(index)) = memory.buffer(written) else { return Err(NO_OUTPUT.into()) };
+        let (before, rest) = outputs.split_at_mut_checked(index as usize).ok_or(NO_OUTPUT)?;
+        let (output, after) = rest.split_first_mut().ok_or(NO_OUTPUT)?;
+        let (output, outputs) = (output.as_mut().ok_or(NO_OUTPUT)?, Outputs { before, after });
+        let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
+        let output = output.as_mut_slice::<T>()?;
+        let beyond = Unfit::Beyond { end, len: output.len() };
+        let output = output.get_mut(offset..end).ok_or(beyond)?;
+        let after_start = floats.len();
+        let reader = Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, copies };
+        Ok((output, reader, scratch))
+    }
+}
+
+impl<'s> Reader<'s, '_, '_, '_> {
+    /// A tensor of floats.
+    #[inline]
+    pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
+        self.find_floats(tensor).ok_or_else(|| self.no_floats(tensor))
+    }
+
+    /// A tensor of floats, in registers, which a [`Result`] does not fit.
+    fn find_floats(&self, tensor: TensorId) -> Option<&'s [f32]> {
+        if let Some(copy) = self.copies.get(tensor) {
+            return Some(copy);
+        }
+        let (offset, len) = self.shapes.window(tensor);
+        let (floats, start) = match self.memory.buffer(tensor)? {
+            Buffer::Arena { offset: start, .. } => {
+                let start = start as usize;
+                match start.checked_sub(self.after_start) {
+                    Some(start) => (self.after, start),
+                    None => (self.before, start),
+                }
+            }
+            Buffer::Blob(index) => (self.memory.blobs.get(index as usize)?.floats(), 0),
+            Buffer::Small { offset: start, .. } => (self.memory.small.as_slice(), start as usize),
+            Buffer::Input(index) => (self.context.input(index as usize).ok()?.as_slice().ok()?, 0),
+            Buffer::Output(index) => (self.outputs.floats(index as usize)?, 0),
+        };
+        let start = start.checked_add(offset)?;
+        floats.get(start..start.checked_add(len)?)
+    }
+
+    /// The reason why there is no tensor of floats.
+    #[cold]
+    fn no_floats(&self, tensor: TensorId) -> Error {
+        match self.memory.buffer(tensor) {
+            None => NOT_READABLE.into(),
+            Some(Buffer::Input(_)) => self.input::<f32>(tensor).err().unwrap_or_else(|| self.beyond(tensor).into()),
+            Some(_) => self.beyond(tensor).into(),
+        }
+    }
+
+    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
+        self.memory.affine(tensor)
+    }
+
+    /// A tensor of bytes.
+    pub fn bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        if self.affine(tensor).is_none() { Err(NOT_QUANTIZED.into()) } else { self.small(tensor) }
+    }
+
+    /// A tensor of floats or of bf16.
+    #[inline]
+    pub fn numbers(&self, tensor: TensorId) -> Result<Numbers<'s>> {
+        match self.memory.half(tensor) {
+            Some(Half::Bf16) => self.small(tensor).map(Numbers::Bf16),
+            _ => self.floats(tensor).map(Numbers::F32),
+        }
+    }
+
+    /// A tensor in the arena whose elements are smaller than floats.
+    fn small<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
+        let (offset, len) = self.shapes.window(tensor);
+        let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else {
+            return Err(NOT_IN_ARENA.into());
+        };
+        let start = start as usize;
+        let (floats, start) = match start.checked_sub(self.after_start) {
+            Some(start) => (self.after, start),
+            None => (self.before, start),
+        };
+        let elements: &[T] = bytemuck::cast_slice(floats.get(start..).ok_or_else(|| self.beyond(tensor))?);
+        elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
+    }
+
+    /// A tensor of any type that steps compute.
+    #[inline(always)]
+    pub fn data(&self, tensor: TensorId) -> Result<Data<'s>> {
+        if let Some(affine) = self.affine(tensor) {
+            return self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine));
+        }
+        self.numbers(tensor).map(|numbers| match numbers {
+            Numbers::F32(floats) => Data::Floats(floats),
+            Numbers::Bf16(halves) => Data::Bf16(halves),
+        })
+    }
+
+    /// The weights of a product of bytes.
+    pub fn integer_weights(&self, tensor: TensorId) -> Result<&'s [i8]> {
+        self.constant_bytes(tensor, ScalarType::Char).map(bytemuck::cast_slice)
+    }
+
+    /// Weights of fewer bits than a byte has.
+    pub fn packed_bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        self.constant_bytes(tensor, ScalarType::Byte)
+    }
+
+    fn constant_bytes(&self, tensor: TensorId, dtype: ScalarType) -> Result<&'s [u8]> {
+        let floats = match self.memory.buffer(tensor) {
+            Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
+            Some(Buffer::Small { offset, len }) => {
+                let start = offset as usize;
+                self.memory.small.get(start..start.saturating_add(len as usize))
+            }
+            _ => None,
+        };
+        let is_right = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == dtype);
+        let (offset, len) = self.shapes.window(tensor);
+        let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or(NOT_INTEGERS)?);
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
+        bytes.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
+    }
+
+    /// The packed matrix of a product with floats, of `k` rows and `n` columns.
+    pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
+        match self.integers(tensor, k)? {
+            Some(integers) if integers.columns() == n => Ok(Weights::Integers(integers)),
+            Some(integers) => {
+                Err(Unfit::Count { what: "columns of the weights", expected: n, got: integers.columns() }.into())
+            }
+            None => self.weights(tensor),
+        }
+    }
+
+    /// The packed matrix of integers of `k` rows that a tensor is; `None` if it is one of floats.
+    pub fn integers(&self, tensor: TensorId, k: usize) -> Result<Option<Integers<'s>>> {
+        if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
+            return Ok(None);
+        }
+        Integers::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(|| NOT_PACKED.into())
+    }
+
+    /// The packed weights of a product.
+    pub fn weights(&self, tensor: TensorId) -> Result<Weights<'s>> {
+        let (Some(half), Some(Buffer::Blob(index))) = (self.memory.half(tensor), self.memory.buffer(tensor)) else {
+            return self.floats(tensor).map(Weights::F32);
+        };
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(Weights::Half(half, copy));
+        }
+        let (offset, len) = self.shapes.window(tensor);
+        let halves = self.memory.blobs.get(index as usize).map(|blob| bytemuck::cast_slice(blob.floats()));
+        let window = halves.and_then(|halves| halves.get(offset..offset.checked_add(len)?));
+        window.map(|halves| Weights::Half(half, halves)).ok_or_else(|| self.beyond(tensor).into())
+    }
+
+    /// An input of any type, whole.
+    pub fn input<T: Element>(&self, tensor: TensorId) -> Result<&'s [T]> {
+        match self.memory.buffer(tensor) {
+            Some(Buffer::Input(index)) => self.context.input(index as usize)?.as_slice::<T>(),
+            _ => Err(Unfit::Place("a tensor that is converted or has indices is not an input").into()),
+        }
+    }
+
+    /// Describes a tensor that reaches beyond its memory.
+    #[cold]
+    fn beyond(&self, tensor: TensorId) -> Unfit {
+        let (offset, len) = self.shapes.window(tensor);
+        let memory = match self.memory.buffer(tensor) {
+            Some(Buffer::Input(index)) => self.context.input(index as usize).map_or(0, |input| input.numel()),
+            Some(Buffer::Output(index)) => self.outputs.floats(index as usize).map_or(0, <[f32]>::len),
+            _ => self.memory.capacity(tensor as usize).unwrap_or(0),
+        };
+        Unfit::Beyond { end: offset.saturating_add(len), len: memory }
+    }
+
+    pub fn optional(&self, tensor: Option<TensorId>) -> Result<Option<&'s [f32]>> {
+        tensor.map(|tensor| self.floats(tensor)).transpose()
+    }
+
+    pub fn dims(&self, tensor: TensorId) -> &'s [usize] {
+        self.shapes.dims(tensor)
+    }
+}
+
+/// Gives the engine's errors their place.
+pub(crate) fn done(result: core::result::Result<(), EngineError>) -> Result<()> {
+    result.map_err(of_engine)
+}

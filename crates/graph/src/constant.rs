@@ -1,0 +1,278 @@
+//! Tensors whose content is known when the program is compiled.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rushlight_format::Make;
+
+use crate::Bytes;
+use crate::Error;
+use crate::quantization::QuantizedConstant;
+
+use super::gather::{self, gather};
+use super::types::TensorType;
+
+/// A tensor with its content.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// The name of the parameter or buffer in the PyTorch module, or of what it was computed from.
+    pub name: String,
+    /// Static and contiguous.
+    pub ty: TensorType,
+    pub data: ConstantData,
+}
+
+/// The content of a constant, copied together only when it is read.
+#[derive(Clone)]
+pub enum ConstantData {
+    /// All elements are zero bytes.
+    Zeros,
+    /// The elements in row-major order.
+    Dense(Bytes),
+    /// Elements picked from a block of memory: element `[i, j, …]` is at `offset + i * strides[0] + j * strides[1] …`,
+    /// counted in elements. This is how PyTorch stores views, and what a transposition of a weight costs: nothing.
+    Strided { storage: Bytes, offset: usize, strides: Vec<usize> },
+    /// Computed when it is read.
+    Computed(Arc<dyn Computed>),
+}
+
+/// Content that is computed when it is needed and not kept: large folded weights take no memory until they are written.
+pub trait Computed: Send + Sync {
+    /// The elements in row-major order, in place of what is in `to`.
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// The integers that this is computed from, if it is what they stand for.
+    fn quantized(&self) -> Option<&QuantizedConstant> {
+        None
+    }
+}
+
+impl std::fmt::Debug for ConstantData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zeros => f.write_str("Zeros"),
+            Self::Dense(bytes) => write!(f, "Dense({} bytes)", bytes.len()),
+            Self::Strided { strides, .. } => write!(f, "Strided({strides:?})"),
+            Self::Computed(_) => f.write_str("Computed"),
+        }
+    }
+}
+
+impl Constant {
+    /// A constant of elements in row-major order.
+    ///
+    /// # Errors
+    /// `InvalidProgram` if the bytes are not as many as the type needs.
+    pub fn dense(name: impl Into<String>, ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self, Error> {
+        let (name, bytes) = (name.into(), bytes.into());
+        let constant = Self { name, ty, data: ConstantData::Zeros };
+        if constant.len()? != bytes.len() {
+            return Err(Error::invalid(format!("constant `{}` has the wrong size", constant.name))
+                .expected(format!("{} bytes", constant.len()?))
+                .got(format!("{} bytes", bytes.len())));
+        }
+        Ok(Self { data: ConstantData::Dense(bytes), ..constant })
+    }
+
+    /// The integers that the elements stand for, if they are known.
+    pub fn quantized(&self) -> Option<&QuantizedConstant> {
+        match &self.data {
+            ConstantData::Computed(computed) => computed.quantized(),
+            _ => None,
+        }
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> Result<Vec<usize>, Error> {
+        let sizes =
+            self.ty.static_sizes().and_then(|sizes| sizes.into_iter().map(|size| usize::try_from(size).ok()).collect());
+        sizes.ok_or_else(|| Error::invalid(format!("constant `{}` has no fixed size", self.name)))
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> Result<usize, Error> {
+        let too_large = || Error::invalid(format!("constant `{}` is too large", self.name));
+        let elements = self.sizes()?.iter().try_fold(1usize, |n, size| n.checked_mul(*size)).ok_or_else(too_large)?;
+        elements.checked_mul(self.ty.dtype.size()).filter(|len| isize::try_from(*len).is_ok()).ok_or_else(too_large)
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len().is_ok_and(|len| len == 0)
+    }
+
+    /// The elements in row-major order. Shares memory where the content lies there in that order.
+    pub fn read(&self) -> Result<Bytes, Error> {
+        if let Some(bytes) = self.in_place() {
+            return Ok(bytes);
+        }
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// The elements in row-major order, in place of what is in `to`.
+    fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        match &self.data {
+            ConstantData::Zeros => {
+                to.clear();
+                to.resize(self.len()?, 0);
+            }
+            ConstantData::Dense(bytes) => {
+                to.clear();
+                to.extend_from_slice(bytes);
+            }
+            ConstantData::Computed(computed) => computed.compute(to)?,
+            ConstantData::Strided { storage, offset, strides } => {
+                gather(storage, *offset, strides, &self.sizes()?, self.ty.dtype.size(), to)
+                    .ok_or_else(|| Error::invalid(format!("constant `{}` reaches beyond its storage", self.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of an `f32` constant in row-major order.
+    pub fn floats(&self) -> Result<Vec<f32>, Error> {
+        Ok(self.read()?.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect())
+    }
+
+    /// The elements in row-major order, if they lie so in memory already.
+    pub fn in_place(&self) -> Option<Bytes> {
+        match &self.data {
+            ConstantData::Dense(bytes) => Some(bytes.clone()),
+            ConstantData::Strided { storage, .. } => storage.slice(self.dense_range()?),
+            ConstantData::Zeros | ConstantData::Computed(_) => None,
+        }
+    }
+
+    /// Where in the storage of a strided constant its elements are, if they lie there in row-major order.
+    fn dense_range(&self) -> Option<Range<usize>> {
+        let ConstantData::Strided { offset, strides, .. } = &self.data else { return None };
+        let start = offset.checked_mul(self.ty.dtype.size())?;
+        let range = start..start.checked_add(self.len().ok()?)?;
+        is_row_major(&self.sizes().ok()?, strides).then_some(range)
+    }
+
+    /// How many rows of a strided constant are put together at a time, and the bytes of a row; `None` if that is no matter
+    /// of rows.
+    fn rows_of_pieces(&self) -> Option<(usize, usize)> {
+        /// Pieces of about this size are still in the caches when they are written.
+        const PIECE: usize = 1 << 20;
+        let sizes = self.sizes().ok().filter(|_| matches!(self.data, ConstantData::Strided { .. }))?;
+        let row = self.len().ok()?.checked_div(*sizes.first()?)?.max(1);
+        Some((PIECE.div_ceil(row).next_multiple_of(gather::TILE), row))
+    }
+
+    /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
+    /// computing.
+    pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
+        let sizes = self.sizes().ok()?;
+        let (storage, offset, strides) = match &self.data {
+            ConstantData::Zeros => (None, 0, row_major_strides(&sizes)),
+            ConstantData::Dense(bytes) => (Some(bytes.clone()), 0, row_major_strides(&sizes)),
+            ConstantData::Strided { storage, offset, strides } => (Some(storage.clone()), *offset, strides.clone()),
+            ConstantData::Computed(_) => return None,
+        };
+        let shape = dims.iter().map(|dim| self.ty.shape.get(*dim).cloned()).collect::<Option<Vec<_>>>()?;
+        let strides = dims.iter().map(|dim| strides.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
+        let data = match storage {
+            Some(storage) => ConstantData::Strided { storage, offset, strides },
+            None => ConstantData::Zeros,
+        };
+        Some(Self { name: self.name.clone(), ty: TensorType::new(self.ty.dtype, shape), data })
+    }
+}
+
+impl Make for Constant {
+    fn size(&self) -> u64 {
+        self.len().map_or(0, |len| len as u64)
+    }
+
+    fn in_place(&self) -> Option<&[u8]> {
+        match &self.data {
+            ConstantData::Dense(bytes) => Some(bytes),
+            ConstantData::Strided { storage, .. } => storage.get(self.dense_range()?),
+            ConstantData::Zeros | ConstantData::Computed(_) => None,
+        }
+    }
+
+    fn piece_size(&self) -> u64 {
+        self.rows_of_pieces().map_or_else(|| Make::size(self), |(rows, row)| rows.saturating_mul(row) as u64)
+    }
+
+    fn make(&self, piece: u64, buffer: &mut Vec<u8>) -> Option<()> {
+        let (ConstantData::Strided { storage, offset, strides }, Some((rows, _))) = (&self.data, self.rows_of_pieces())
+        else {
+            return self.read_into(buffer).ok();
+        };
+        let first = usize::try_from(piece).ok()?.checked_mul(rows)?;
+        let mut sizes = self.sizes().ok()?;
+        let size = sizes.first_mut()?;
+        *size = size.checked_sub(first)?.min(rows);
+        let offset = first.checked_mul(*strides.first()?)?.checked_add(*offset)?;
+        gather(storage, offset, strides, &sizes, self.ty.dtype.size(), buffer)
+    }
+}
+
+/// The strides of a row-major tensor, in elements.
+pub fn row_major_strides(sizes: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; sizes.len()];
+    let mut stride = 1usize;
+    for (slot, size) in strides.iter_mut().zip(sizes).rev() {
+        *slot = stride;
+        stride = stride.saturating_mul((*size).max(1));
+    }
+    strides
+}
+
+fn is_row_major(sizes: &[usize], strides: &[usize]) -> bool {
+    let dense = row_major_strides(sizes);
+    // The stride of a dimension of one element is never used.
+    sizes.iter().zip(strides).zip(&dense).all(|((size, stride), dense)| *size <= 1 || stride == dense)
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+
+    fn constant(sizes: &[i64], data: ConstantData) -> Constant {
+        Constant { name: "c".into(), ty: TensorType::of(ScalarType::Short, sizes), data }
+    }
+
+    fn storage() -> Bytes {
+        (0u8..24).collect::<Vec<u8>>().into()
+    }
+
+    #[test]
+    fn views_are_copied_together_in_row_major_order() {
+        let view = constant(&[3, 2], ConstantData::Strided { storage: storage(), offset: 1, strides: vec![1, 4] });
+        assert_eq!(&*view.read().unwrap(), [2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]);
+        let row_major =
+            constant(&[2, 1, 2], ConstantData::Strided { storage: storage(), offset: 2, strides: vec![2, 9, 1] });
+        assert_eq!(&*row_major.read().unwrap(), [4, 5, 6, 7, 8, 9, 10, 11]);
+        let scalar = constant(&[], ConstantData::Strided { storage: storage(), offset: 3, strides: vec![] });
+        assert_eq!(&*scalar.read().unwrap(), [6, 7]);
+        let expanded = constant(&[2, 2], ConstantData::Strided { storage: storage(), offset: 0, strides: vec![0, 1] });
+        assert_eq!(&*expanded.read().unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+        let outside = constant(&[2, 2], ConstantData::Strided { storage: storage(), offset: 10, strides: vec![1, 1] });
+        assert!(outside.read().is_err());
+        assert_eq!(constant(&[0, 5], ConstantData::Zeros).read().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn permuting_copies_nothing_and_moves_elements() {
+        let dense = Constant::dense("c", TensorType::of(ScalarType::Short, &[3, 4]), storage()).unwrap();
+        let transposed = dense.permuted(&[1, 0]).unwrap();
+        assert_eq!(transposed.ty.static_sizes(), Some(vec![4, 3]));
+        assert_eq!(transposed.read().unwrap()[..6], [0, 1, 8, 9, 16, 17]);
+        assert_eq!(transposed.permuted(&[1, 0]).unwrap().read().unwrap(), storage());
+    }
+
+    #[test]
+    fn the_size_of_the_content_is_checked() {
+        assert!(Constant::dense("c", TensorType::of(ScalarType::Short, &[3, 5]), storage()).is_err());
+        assert!(constant(&[i64::MAX, 2], ConstantData::Zeros).read().is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! Short names for the operators that lowering uses most, which pick the overload for tensors and numbers.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Type, ValueId};
+
+use super::{Operands, promote};
+
+impl Builder<'_> {
+    /// `a + b`.
+    pub(crate) fn add(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
+        let (a, b) = (a.into(), b.into());
+        if self.is_tensor(&a) { self.pair("aten::add", a, b) } else { self.pair("aten::add", b, a) }
+    }
+
+    /// `a - b`.
+    pub(crate) fn sub(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
+        let (a, b) = (a.into(), b.into());
+        if self.is_tensor(&a) { self.pair("aten::sub", a, b) } else { self.pair("aten::rsub", b, a) }
+    }
+
+    /// `a * b`.
+    pub(crate) fn mul(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
+        let (a, b) = (a.into(), b.into());
+        if self.is_tensor(&a) { self.pair("aten::mul", a, b) } else { self.pair("aten::mul", b, a) }
+    }
+
+    /// `a / b`, in floating point. `a` is a tensor.
+    pub(crate) fn div(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
+        self.pair("aten::div", a.into(), b.into())
+    }
+
+    /// A comparison such as `aten::lt`, of a tensor with a tensor or number.
+    pub(crate) fn compare(&mut self, name: &str, a: ValueId, b: impl Into<Arg>) -> Result<ValueId, Error> {
+        self.pair(name, a.into(), b.into())
+    }
+
+    /// A function of one tensor.
+    pub(crate) fn unary(&mut self, name: &str, x: ValueId) -> Result<ValueId, Error> {
+        self.one(name, vec![x.into()])
+    }
+
+    /// `condition ? a : b` for each element, in the dtype that tensors and numbers promote to.
+    pub(crate) fn select(
+        &mut self,
+        condition: ValueId,
+        a: impl Into<Arg>,
+        b: impl Into<Arg>,
+    ) -> Result<ValueId, Error> {
+        let (a, b) = (a.into(), b.into());
+        let dtype = promote(&[&a, &b], self.graph)?;
+        let (a, b) = (self.as_tensor(&a, dtype)?, self.as_tensor(&b, dtype)?);
+        self.one("aten::where.self", vec![condition.into(), a.into(), b.into()])
+    }
+
+    /// The tensor in another dtype; itself if it has that already.
+    pub(crate) fn cast(&mut self, x: ValueId, dtype: ScalarType) -> Result<ValueId, Error> {
+        if self.graph.tensor(x)?.dtype == dtype {
+            return Ok(x);
+        }
+        self.one_with("aten::_to_copy", vec![x.into()], &[("dtype", dtype.into())])
+    }
+
+    /// The elements in row-major order in another shape.
+    pub(crate) fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
+        if self.graph.tensor(x)?.shape == shape {
+            return Ok(x);
+        }
+        self.one("aten::view_copy", vec![x.into(), shape.into()])
+    }
+
+    /// A tensor as it is, a number as a tensor of this dtype without dimensions.
+    pub(crate) fn as_tensor(&mut self, arg: &Arg, dtype: ScalarType) -> Result<ValueId, Error> {
+        match arg {
+            Arg::Value(value) if self.is_tensor(arg) => Ok(*value),
+            Arg::Int(Expr::Int(value)) => self.integer(*value, dtype),
+            Arg::Float(value) => self.scalar(*value, dtype),
+            Arg::Bool(value) => self.integer(i64::from(*value), dtype),
+            _ => self.one_with("aten::scalar_tensor", vec![arg.clone()], &[("dtype", dtype.into())]),
+        }
+    }
+
+    /// Whether an argument is a tensor.
+    pub(crate) fn is_tensor(&self, arg: &Arg) -> bool {
+        arg.as_value().is_some_and(|value| matches!(self.graph.ty(value), Type::Tensor(_)))
+    }
+
+    /// Computes in single precision what is given in half precision, as PyTorch's kernels do, and rounds once.
+    pub(crate) fn precisely(
+        &mut self,
+        x: ValueId,
+        body: impl FnOnce(&mut Self, ValueId) -> Result<ValueId, Error>,
+    ) -> Result<ValueId, Error> {
+        let dtype = self.graph.tensor(x)?.dtype;
+        let wide = self.cast(x, compute_dtype(dtype))?;
+        let result = body(self, wide)?;
+        if is_half(dtype) { self.cast(result, dtype) } else { Ok(result) }
+    }
+
+    fn integer(&mut self, value: i64, dtype: ScalarType) -> Result<ValueId, Error> {
+        // Beyond 53 bits a number is not exact as a double.
+        if dtype == ScalarType::Long {
+            let ty = crate::TensorType::new(dtype, Vec::new());
+            return Ok(self.constant(crate::Constant::dense("scalar", ty, value.to_le_bytes().to_vec())?));
+        }
+        self.scalar(value as f64, dtype)
+    }
+
+    fn pair(&mut self, name: &str, a: Arg, b: Arg) -> Result<ValueId, Error> {
+        let overload = if self.is_tensor(&b) { "Tensor" } else { "Scalar" };
+        self.one(&format!("{name}.{overload}"), vec![a, b])
+    }
+}
+
+/// What a lowering gives.
+pub(crate) type Lowered = Result<Option<Vec<ValueId>>, Error>;
+
+/// Whether the dtype has 16 bits of floating point.
+const fn is_half(dtype: ScalarType) -> bool {
+    matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
+}
+
+/// The dtype that PyTorch computes in for tensors of this one.
+pub(crate) const fn compute_dtype(dtype: ScalarType) -> ScalarType {
+    if is_half(dtype) { ScalarType::Float } else { dtype }
+}
+
+/// The same call of another operator.
+pub(crate) fn forward(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered {
+    b.call(name, operands.args.to_vec()).map(Some)
+}
+
+/// The first argument as the result.
+pub(crate) fn identity(_: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    Ok(Some(vec![operands.value(0)?]))
+}
+
+/// One result of a lowering.
+pub(crate) fn done(value: ValueId) -> Lowered {
+    Ok(Some(vec![value]))
+}

@@ -1,0 +1,198 @@
+//! What the compiler knows of each operator: the types of its results, and how it is made of simpler ones.
+//!
+//! An operator family a file. A [`Definition`] says how to infer and, for operators that kernels do not have, how to
+//! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
+//! functional operators of `rushlight_kernels` are where lowering ends.
+
+mod activation;
+mod assertion;
+mod attention;
+mod binary;
+mod comparison;
+mod complex;
+mod compose;
+mod conversion;
+mod convolution;
+mod creation;
+mod distance;
+mod einsum;
+mod fft;
+mod gradient;
+mod indexing;
+mod inference;
+mod inferred;
+mod joins;
+mod llama;
+mod loss;
+mod norm;
+mod normalisation;
+mod number;
+mod operands;
+mod padding;
+mod pointwise;
+mod pooling;
+mod products;
+mod promotion;
+mod quantile;
+mod quantized;
+mod random;
+mod recurrent;
+mod reduction;
+mod resizing;
+mod sampling;
+mod scan;
+mod scattering;
+mod series;
+mod slices;
+mod sorting;
+mod special;
+mod spectrum;
+mod torchao;
+mod unary;
+mod views;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use crate::Error;
+use crate::once::once;
+use crate::{Builder, Expr, Graph, MAX_NODES, Type, ValueId};
+
+pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
+pub(crate) use inferred::{by_lowering, result};
+pub use number::number_bytes;
+pub use operands::Operands;
+pub use operands::wrap_dim;
+pub use promotion::{broadcast, promote};
+
+/// What the compiler knows of an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// Full name, as in its schema.
+    pub name: &'static str,
+    pub infer: Infer,
+    /// How it is made of simpler operators; `None` where kernels have it.
+    pub lower: Option<Lower>,
+}
+
+/// The types of the results; a list of tensors counts as its elements.
+pub type Infer = fn(&Operands<'_>, &Graph) -> Result<Vec<Type>, Error>;
+
+/// Adds simpler nodes that compute the results; `None` leaves this call as it is.
+pub type Lower = fn(&mut Builder<'_>, &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error>;
+
+/// An operator that kernels have.
+pub(crate) const fn kernel(name: &'static str, infer: Infer) -> Definition {
+    Definition { name, infer, lower: None }
+}
+
+/// An operator that is made of others.
+pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) -> Definition {
+    Definition { name, infer, lower: Some(lower) }
+}
+
+const FAMILIES: &[&[Definition]] = &[
+    activation::OPS,
+    assertion::OPS,
+    attention::OPS,
+    binary::OPS,
+    comparison::OPS,
+    complex::OPS,
+    conversion::OPS,
+    convolution::OPS,
+    creation::OPS,
+    distance::OPS,
+    einsum::OPS,
+    fft::OPS,
+    gradient::OPS,
+    indexing::OPS,
+    joins::OPS,
+    llama::OPS,
+    loss::OPS,
+    norm::OPS,
+    normalisation::OPS,
+    padding::OPS,
+    pointwise::OPS,
+    pooling::OPS,
+    products::OPS,
+    quantile::OPS,
+    quantized::OPS,
+    random::OPS,
+    recurrent::OPS,
+    reduction::OPS,
+    resizing::OPS,
+    sampling::OPS,
+    scan::OPS,
+    scattering::OPS,
+    series::OPS,
+    slices::OPS,
+    sorting::OPS,
+    special::OPS,
+    spectrum::OPS,
+    torchao::OPS,
+    unary::OPS,
+    views::OPS,
+];
+
+/// The definition of an operator.
+pub fn definition(name: &str) -> Option<&'static Definition> {
+    static TABLE: OnceLock<HashMap<&str, &Definition>> = OnceLock::new();
+    let build =
+        || FAMILIES.iter().flat_map(|family| family.iter()).map(|definition| (definition.name, definition)).collect();
+    once(&TABLE, build).get(name).copied()
+}
+
+/// All definitions.
+pub fn definitions() -> impl Iterator<Item = &'static Definition> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The types of a call's results.
+pub fn infer(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let name = &operands.schema.name;
+    let definition = definition(name)
+        .ok_or_else(|| Error::unsupported(format!("the compiler does not know what `{name}` gives")))?;
+    let types = (definition.infer)(operands, graph)?;
+    types.iter().try_for_each(|ty| check_size(ty, name))?;
+    Ok(types)
+}
+
+/// Maximum rank of a tensor, as in PyTorch.
+pub const MAX_RANK: usize = 64;
+
+/// Refuses a result whose rank or size expressions are larger than any model needs.
+fn check_size(ty: &Type, name: &str) -> Result<(), Error> {
+    let shape = match ty {
+        Type::Tensor(tensor) => tensor.shape.as_slice(),
+        Type::Int(expr) => std::slice::from_ref(expr),
+        _ => return Ok(()),
+    };
+    if shape.len() > MAX_RANK {
+        return Err(Error::unsupported(format!("`{name}` gives a tensor of too many dimensions"))
+            .expected(format!("at most {MAX_RANK}"))
+            .got(shape.len().to_string()));
+    }
+    if let Some(nodes) = shape.iter().map(Expr::nodes).find(|nodes| *nodes > MAX_NODES) {
+        return Err(Error::unsupported(format!("`{name}` gives a size that is too long an expression"))
+            .expected(format!("at most {MAX_NODES} terms and factors"))
+            .got(nodes.to_string())
+            .help("export the model with fewer dynamic dimensions"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Schemas;
+
+    #[test]
+    fn every_definition_has_a_schema_and_stands_once() {
+        let schemas = Schemas::new();
+        let mut seen = std::collections::HashSet::new();
+        for definition in definitions() {
+            assert!(schemas.get(definition.name).is_some(), "{} has no schema", definition.name);
+            assert!(seen.insert(definition.name), "{} stands twice", definition.name);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Norms of vectors and matrices.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Graph, Type, ValueId};
+
+use super::inference::one;
+use super::promotion::to_floating;
+use super::reduction::{dim_list, reduced_shape};
+use super::unary::real_dtype;
+use super::{Definition, Lowered, Operands, composite, compute_dtype, done};
+
+pub(crate) const OPS: &[Definition] = &[
+    composite("aten::linalg_vector_norm", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::linalg_norm", norm_type, linalg_norm),
+    composite("aten::linalg_norm.ord_str", norm_type, linalg_norm),
+    composite("aten::linalg_matrix_norm", norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
+    composite("aten::linalg_matrix_norm.str_ord", norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
+    composite("aten::norm.Scalar", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::norm.ScalarOpt_dim", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::norm.ScalarOpt_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::norm.ScalarOpt_dim_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::native_norm", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::native_norm.ScalarOpt_dim_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite("aten::frobenius_norm.dim", norm_type, |b, o| vector(b, o, Order::P(2.0))),
+    composite("aten::dist", distance_type, distance),
+];
+
+/// Which norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    P(f64),
+    Frobenius,
+    Nuclear,
+}
+
+impl Order {
+    /// The argument of this position; the Euclidean or Frobenius norm if it is absent.
+    fn of(operands: &Operands<'_>, index: usize) -> Result<Self, Error> {
+        match operands.arg(index) {
+            Arg::None => Ok(Self::P(2.0)),
+            Arg::Str(name) if name == "fro" => Ok(Self::Frobenius),
+            Arg::Str(name) if name == "nuc" => Ok(Self::Nuclear),
+            Arg::Str(_) => Err(operands.wrong(index, "\"fro\" or \"nuc\"")),
+            _ => operands.float(index).map(Self::P),
+        }
+    }
+}
+
+/// A real tensor without the dims of the parameter `dim`, in the dtype of the parameter `dtype`, if there are such.
+fn norm_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let named = |name: &str| operands.schema.position(name);
+    let dims = match named("dim") {
+        Some(dim) => operands.dims_or_all(dim, input.rank())?,
+        None => (0..input.rank()).collect(),
+    };
+    let keepdim = named("keepdim").map_or(Ok(false), |index| operands.bool(index))?;
+    let dtype = operands.dtype_or(named("dtype").unwrap_or(usize::MAX), to_floating(input.dtype))?;
+    one(real_dtype(dtype), reduced_shape(&input.shape, &dims, keepdim))
+}
+
+fn vector(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered {
+    let named = |name: &str| operands.schema.position(name).map(|index| operands.arg(index).clone());
+    let (dims, keepdim) = (dim_list(&named("dim").unwrap_or(Arg::None)), named("keepdim").unwrap_or(Arg::from(false)));
+    let p = match order {
+        Order::P(p) => p,
+        Order::Frobenius => 2.0,
+        Order::Nuclear => return Err(no_singular_values(operands)),
+    };
+    let (x, dtype) = input(b, operands)?;
+    let norm = vector_norm(b, x, p, &dims, &keepdim)?;
+    b.cast(norm, dtype).and_then(done)
+}
+
+/// The input in the dtype that norms are computed in, and the dtype of the result.
+fn input(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, ScalarType), Error> {
+    let x = operands.value(0)?;
+    let given = operands.schema.position("dtype").unwrap_or(usize::MAX);
+    let dtype = operands.dtype_or(given, to_floating(b.tensor(x)?.dtype))?;
+    let x = if b.tensor(x)?.dtype.is_complex() { b.unary("aten::abs", x)? } else { x };
+    let dtype = real_dtype(dtype);
+    Ok((b.cast(x, compute_dtype(dtype))?, dtype))
+}
+
+/// `(Σ |x|^p)^(1/p)`, in the dtype of `x`.
+pub(crate) fn vector_norm(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    p: f64,
+    dims: &Arg,
+    keepdim: &Arg,
+) -> Result<ValueId, Error> {
+    let sum =
+        |b: &mut Builder<'_>, x: ValueId| b.one("aten::sum.dim_IntList", vec![x.into(), dims.clone(), keepdim.clone()]);
+    if p == 2.0 {
+        let squares = b.mul(x, x)?;
+        let sum = sum(b, squares)?;
+        return b.unary("aten::sqrt", sum);
+    }
+    if p == 0.0 {
+        let dtype = b.tensor(x)?.dtype;
+        let nonzero = b.compare("aten::ne", x, 0)?;
+        let ones = b.cast(nonzero, dtype)?;
+        return sum(b, ones);
+    }
+    let magnitude = b.unary("aten::abs", x)?;
+    if p.is_infinite() {
+        let name = if p > 0.0 { "aten::amax" } else { "aten::amin" };
+        return b.one(name, vec![magnitude.into(), dims.clone(), keepdim.clone()]);
+    }
+    if p == 1.0 {
+        return sum(b, magnitude);
+    }
+    let powers = b.one("aten::pow.Tensor_Scalar", vec![magnitude.into(), Arg::Float(p)])?;
+    let sum = sum(b, powers)?;
+    b.one("aten::pow.Tensor_Scalar", vec![sum.into(), Arg::Float(1.0 / p)])
+}
+
+/// Without an order the norm of all elements; else a vector's or matrix's, by the number of dims.
+fn linalg_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let rank = b.tensor(operands.value(0)?)?.rank();
+    let dims = if operands.has(2) { operands.ints(2)?.len() } else { rank };
+    let order = Order::of(operands, 1)?;
+    if operands.has(1) && dims == 2 { matrix(b, operands, order) } else { vector(b, operands, order) }
+}
+
+/// The greatest or least sum of magnitudes of rows or columns, or the Frobenius norm.
+fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered {
+    let p = match order {
+        Order::Frobenius => return vector(b, operands, Order::P(2.0)),
+        Order::P(p) if p.abs() == 1.0 || p.is_infinite() => p,
+        Order::P(_) | Order::Nuclear => return Err(no_singular_values(operands)),
+    };
+    let (x, dtype) = input(b, operands)?;
+    let rank = b.tensor(x)?.rank();
+    let dims = if operands.has(2) { operands.ints(2)? } else { vec![0, 1] };
+    let [rows, columns] = dims.as_slice() else {
+        return Err(operands.wrong(2, "two dimensions"));
+    };
+    let (rows, columns) = (wrapped(*rows, rank), wrapped(*columns, rank));
+    let (summed, compared) = if p.is_infinite() { (columns, rows) } else { (rows, columns) };
+    let magnitude = b.unary("aten::abs", x)?;
+    let sum = vec![magnitude.into(), Arg::from([summed]), Arg::from(true)];
+    let sums = b.one("aten::sum.dim_IntList", sum)?;
+    let name = if p > 0.0 { "aten::amax" } else { "aten::amin" };
+    let extremum = b.one(name, vec![sums.into(), Arg::from([compared]), Arg::from(true)])?;
+    let types = norm_type(operands, b.graph)?;
+    let shape = types.first().and_then(Type::as_tensor).map(|tensor| tensor.shape.clone()).unwrap_or_default();
+    let norm = b.view(extremum, shape)?;
+    b.cast(norm, dtype).and_then(done)
+}
+
+fn wrapped(dim: i64, rank: usize) -> i64 {
+    if dim < 0 { dim.saturating_add(rank as i64) } else { dim }
+}
+
+fn no_singular_values(operands: &Operands<'_>) -> Error {
+    Error::unsupported(format!("`{}` of an order that needs singular values", operands.schema.name))
+}
+
+/// The norm of a difference.
+fn distance_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let dtype = super::promote(&[operands.arg(0), operands.arg(1)], graph)?;
+    one(dtype, Vec::new())
+}
+
+fn distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let difference = b.sub(operands.value(0)?, operands.value(1)?)?;
+    let p = operands.float(2)?;
+    let norm = b.precisely(difference, |b, x| vector_norm(b, x, p, &Arg::List(Vec::new()), &Arg::from(false)))?;
+    done(norm)
+}

@@ -1,0 +1,144 @@
+//! Quantiles, and whether elements are among others.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+
+use super::inference::one;
+use super::{Definition, Lowered, Operands, by_lowering, composite, done};
+
+pub(crate) const OPS: &[Definition] = &[
+    composite("aten::quantile", by_lowering, quantile),
+    composite("aten::quantile.scalar", by_lowering, quantile),
+    composite("aten::isin.Tensor_Tensor", membership, isin),
+    composite("aten::isin.Tensor_Scalar", membership, isin),
+    composite("aten::isin.Scalar_Tensor", membership, isin),
+];
+
+/// Sorts, and takes what is at the place `q (n - 1)`, between two elements as the interpolation says. NaN anywhere is
+/// the result everywhere.
+fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let ty = b.tensor(x)?;
+    // Without a dimension, all elements are one row.
+    let (rows, dim) = if operands.has(2) && ty.rank() > 0 {
+        (x, operands.dim(2, ty.rank())?)
+    } else {
+        (b.view(x, vec![ty.numel()])?, 0)
+    };
+    let shape = b.tensor(rows)?.shape;
+    let size = shape.get(dim).cloned().unwrap_or(Expr::Int(1));
+    let last = (shape.len() as i64 - 1).max(0);
+    let q = match operands.arg(1) {
+        Arg::Value(q) => *q,
+        number => b.as_tensor(number, ty.dtype)?,
+    };
+    let several = b.tensor(q)?.rank() > 0;
+    let q = b.view(q, vec![b.tensor(q)?.numel()])?;
+    let sorted = b.call("aten::sort", vec![rows.into(), Arg::from(dim as i64)])?;
+    let sorted = sorted.first().copied().ok_or_else(|| operands.wrong(0, "a tensor"))?;
+    let sorted = if dim as i64 == last {
+        sorted
+    } else {
+        b.one("aten::transpose_copy.int", vec![sorted.into(), Arg::from(dim as i64), Arg::from(last)])?
+    };
+    let place = b.mul(q, Arg::Int(size.sub(1)))?;
+    let interpolation = operands.str(4)?.unwrap_or("linear");
+    let lower = b.unary("aten::floor", place)?;
+    let at = |b: &mut Builder<'_>, place: ValueId| {
+        let index = b.cast(place, ScalarType::Long)?;
+        b.one("aten::index_select", vec![sorted.into(), Arg::from(last), index.into()])
+    };
+    let value = match interpolation {
+        "lower" => at(b, lower)?,
+        "higher" => {
+            let upper = b.unary("aten::ceil", place)?;
+            at(b, upper)?
+        }
+        "nearest" => {
+            let nearest = b.unary("aten::round", place)?;
+            at(b, nearest)?
+        }
+        "linear" | "midpoint" => {
+            let upper = b.unary("aten::ceil", place)?;
+            let (below, above) = (at(b, lower)?, at(b, upper)?);
+            let weight = if interpolation == "linear" { b.sub(place, lower)?.into() } else { Arg::Float(0.5) };
+            let distance = b.sub(above, below)?;
+            let part = b.mul(distance, weight)?;
+            b.add(below, part)?
+        }
+        _ => return Err(operands.wrong(4, "\"linear\", \"lower\", \"higher\", \"midpoint\" or \"nearest\"")),
+    };
+    let greatest =
+        b.one("aten::slice_copy.Tensor", vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
+    let nan = b.unary("aten::isnan", greatest)?;
+    let value = b.select(nan, f64::NAN, value)?;
+    arranged(b, operands, value, &Places { dim, several, shape: &ty.shape })
+}
+
+/// Where a quantile's dimensions go.
+struct Places<'a> {
+    dim: usize,
+    several: bool,
+    shape: &'a [Expr],
+}
+
+/// Moves the last dimension, that of the quantiles, to the front, and puts 1 where a dimension is kept.
+fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places: &Places<'_>) -> Lowered {
+    let Places { dim, several, shape } = *places;
+    let ty = b.tensor(value)?;
+    let rank = ty.rank();
+    let keepdim = operands.bool(3)?;
+    // What stood last took the place of `dim`; it goes back when that place is filled with 1.
+    let along = operands.has(2) && !shape.is_empty();
+    let mut kept: Vec<Expr> = if along { shape.to_vec() } else { vec![Expr::Int(1); shape.len()] };
+    if let Some(slot) = kept.get_mut(dim) {
+        *slot = Expr::Int(1);
+    }
+    let last = rank.saturating_sub(1);
+    let mut order: Vec<usize> = vec![last];
+    if along && rank > 0 {
+        // Positions of the original dimensions in the transposed tensor.
+        let position = |at: usize| if at == last { dim } else { at };
+        order.extend((0..rank).filter(|at| *at != dim).map(position));
+    }
+    let count = ty.shape.last().cloned().unwrap_or(Expr::Int(1));
+    let dims: Vec<i64> = order.iter().map(|at| *at as i64).collect();
+    let moved = if rank > 1 { b.one("aten::permute_copy", vec![value.into(), dims.as_slice().into()])? } else { value };
+    let mut target: Vec<Expr> = if several { vec![count] } else { Vec::new() };
+    if keepdim {
+        target.extend(kept);
+    } else if along {
+        target.extend(shape.iter().enumerate().filter(|(at, _)| *at != dim).map(|(_, size)| size.clone()));
+    }
+    b.view(moved, target).and_then(done)
+}
+
+fn membership(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let shape = match operands.arg(0) {
+        Arg::Value(value) => graph.tensor(*value)?.shape.clone(),
+        _ => Vec::new(),
+    };
+    one(ScalarType::Bool, shape)
+}
+
+/// Compares each element with all others.
+fn isin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let found = match (operands.arg(0), operands.arg(1)) {
+        (Arg::Value(elements), Arg::Value(others)) => {
+            let (elements_ty, others_ty) = (b.tensor(*elements)?, b.tensor(*others)?);
+            let mut shape = elements_ty.shape.clone();
+            shape.push(Expr::Int(1));
+            let (elements, others) = (b.view(*elements, shape)?, b.view(*others, vec![others_ty.numel()])?);
+            let equal = b.compare("aten::eq", elements, others)?;
+            b.one("aten::any.dim", vec![equal.into(), Arg::from(-1), Arg::from(false)])?
+        }
+        (Arg::Value(elements), number) => b.compare("aten::eq", *elements, number.clone())?,
+        (number, _) => {
+            let equal = b.compare("aten::eq", operands.value(1)?, number.clone())?;
+            b.unary("aten::any", equal)?
+        }
+    };
+    if operands.bool(3)? { b.unary("aten::logical_not", found).and_then(done) } else { done(found) }
+}

@@ -1,0 +1,245 @@
+//! Operators of quantized programs. Integers `q` stand for real numbers `(q - zero_point) * scale`.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+
+use super::inference::{one, same, tensor};
+use super::{Definition, Lowered, Operands, composite, done, kernel};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("quantized_decomposed::quantize_per_tensor", quantized),
+    kernel("quantized_decomposed::quantize_per_tensor.tensor", quantized),
+    kernel("quantized_decomposed::quantize_per_channel", quantized),
+    kernel("quantized_decomposed::quantize_per_token", quantized),
+    kernel("quantized_decomposed::dequantize_per_tensor", dequantized),
+    kernel("quantized_decomposed::dequantize_per_tensor.tensor", dequantized),
+    kernel("quantized_decomposed::dequantize_per_channel", dequantized),
+    kernel("quantized_decomposed::dequantize_per_token", dequantized),
+    composite("quantized_decomposed::quantize_per_channel_group", quantized, quantize_groups),
+    composite("quantized_decomposed::dequantize_per_channel_group", dequantized, dequantize_groups),
+    kernel("quantized_decomposed::choose_qparams.tensor", tensor_qparams),
+    composite("quantized_decomposed::choose_qparams_symmetric.tensor", tensor_qparams, choose_symmetric),
+    kernel("quantized_decomposed::choose_qparams_per_token_asymmetric", token_qparams),
+    composite("quantized_decomposed::_choose_qparams_per_token_asymmetric_impl", token_qparams, |b, o| {
+        super::forward(b, o, "quantized_decomposed::choose_qparams_per_token_asymmetric")
+    }),
+    kernel("quantized_decomposed::add", same),
+    composite("quantized_decomposed::add_relu", same, add_relu),
+    kernel("quantized_decomposed::embedding_byte", |o, g| embedding(o, g, 5, 1)),
+    kernel("quantized_decomposed::embedding_byte.dtype", |o, g| embedding(o, g, 5, 1)),
+    kernel("quantized_decomposed::embedding_4bit", |o, g| embedding(o, g, 5, 2)),
+    kernel("quantized_decomposed::embedding_4bit.dtype", |o, g| embedding(o, g, 5, 2)),
+    kernel("quantized_decomposed::embedding_2bit", |o, g| embedding(o, g, 5, 4)),
+    kernel("quantized_decomposed::embedding_2bit.dtype", |o, g| embedding(o, g, 5, 4)),
+    kernel("quantized_decomposed::mixed_mm", |o, g| product(o, g, false)),
+    kernel("quantized_decomposed::mixed_linear", |o, g| product(o, g, true)),
+    composite("quantized_decomposed::fake_quant_per_channel", same, |b, o| fake_quantize(b, o, Some(3))),
+    composite("aten::fake_quantize_per_tensor_affine", same, |b, o| fake_quantize(b, o, None)),
+    composite("aten::fake_quantize_per_tensor_affine.tensor_qparams", same, |b, o| fake_quantize(b, o, None)),
+    composite("aten::fake_quantize_per_channel_affine", same, |b, o| fake_quantize(b, o, Some(3))),
+];
+
+/// The shape of the first argument, in the dtype of the parameter of that name.
+fn quantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let dtype = operands.dtype_or(named(operands, "dtype"), ScalarType::Char)?;
+    one(dtype, operands.tensor(0, graph)?.shape.clone())
+}
+
+fn named(operands: &Operands<'_>, name: &str) -> usize {
+    operands.schema.position(name).unwrap_or(usize::MAX)
+}
+
+/// The shape of the first argument, in `f32` unless another dtype is given.
+fn dequantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let given = operands.schema.position("out_dtype").or_else(|| operands.schema.position("output_dtype"));
+    let dtype = operands.dtype_or(given.unwrap_or(usize::MAX), ScalarType::Float)?;
+    one(dtype, operands.tensor(0, graph)?.shape.clone())
+}
+
+/// A scale and a zero point.
+fn tensor_qparams(_: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
+    let shape = vec![Expr::Int(1)];
+    Ok(vec![tensor(ScalarType::Double, shape.clone()), tensor(ScalarType::Long, shape)])
+}
+
+/// A scale and a zero point for each row.
+fn token_qparams(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let mut shape = input.shape.clone();
+    if let Some(last) = shape.last_mut() {
+        *last = Expr::Int(1);
+    }
+    Ok(vec![tensor(ScalarType::Double, shape.clone()), tensor(ScalarType::Long, shape)])
+}
+
+/// A row of the table for each index, in the scales' dtype unless another is given; `packed` weights share a byte.
+fn embedding(operands: &Operands<'_>, graph: &Graph, indices: usize, packed: i64) -> Result<Vec<Type>, Error> {
+    let weight = operands.tensor(0, graph)?;
+    let [_, width] = weight.shape.as_slice() else { return Err(operands.wrong(0, "a matrix")) };
+    let natural = operands.tensor(1, graph)?.dtype;
+    let mut shape = operands.tensor(indices, graph)?.shape.clone();
+    shape.push(width.mul(packed));
+    one(operands.dtype_or(named(operands, "dtype"), natural)?, shape)
+}
+
+/// The product of matrices, the second of them transposed or not.
+fn product(operands: &Operands<'_>, graph: &Graph, transposed: bool) -> Result<Vec<Type>, Error> {
+    let (input, weight) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
+    let mut shape = input.shape.clone();
+    let columns = weight.shape.get(usize::from(!transposed)).ok_or_else(|| operands.wrong(1, "a matrix"))?;
+    if let Some(last) = shape.last_mut() {
+        last.clone_from(columns);
+    }
+    one(operands.dtype_or(named(operands, "dtype"), input.dtype)?, shape)
+}
+
+/// How integers stand for numbers in a computation.
+#[derive(Clone, Debug)]
+pub(crate) struct Affine {
+    pub scale: Arg,
+    /// None is zero.
+    pub zero_point: Arg,
+    pub range: [Arg; 2],
+}
+
+impl Affine {
+    /// `clamp(round(x / scale) + zero_point)`, with the division as a multiplication by the reciprocal, as a floating
+    /// tensor of whole numbers.
+    pub(crate) fn round(&self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
+        let scaled = match &self.scale {
+            Arg::Float(scale) => b.mul(x, 1.0 / scale)?,
+            scale => {
+                let scale = scale.as_value().ok_or_else(|| Error::type_error("a scale that is no number"))?;
+                let dtype = b.tensor(x)?.dtype;
+                let scale = b.cast(scale, dtype)?;
+                let reciprocal = b.unary("aten::reciprocal", scale)?;
+                b.mul(x, reciprocal)?
+            }
+        };
+        let mut value = b.unary("aten::round", scaled)?;
+        if !self.zero_point.is_none() {
+            value = b.add(value, self.zero_point.clone())?;
+        }
+        let [low, high] = self.range.clone();
+        b.one("aten::clamp", vec![value.into(), low, high])
+    }
+
+    /// `(q - zero_point) * scale`, where `q` is floating.
+    pub(crate) fn expand(&self, b: &mut Builder<'_>, q: ValueId) -> Result<ValueId, Error> {
+        let centred = if self.zero_point.is_none() { q } else { b.sub(q, self.zero_point.clone())? };
+        b.mul(centred, self.scale.clone())
+    }
+}
+
+/// A tensor with a block of elements as the last dimension, and parameters with 1 there.
+fn grouped(b: &mut Builder<'_>, x: ValueId, size: i64) -> Result<(ValueId, Vec<Expr>), Error> {
+    let shape = b.tensor(x)?.shape;
+    let ([.., last], Some(groups)) = (shape.as_slice(), shape.last().map(|last| last.floor_div(size))) else {
+        return Err(Error::type_error("groups of a tensor without dimensions"));
+    };
+    if last.modulo(size).as_int().is_some_and(|rest| rest != 0) || size <= 0 {
+        return Err(Error::type_error("the last dimension is no multiple of the group size").got(size));
+    }
+    let mut split = shape.clone();
+    split.pop();
+    split.extend([groups, Expr::Int(size)]);
+    Ok((b.view(x, split)?, shape))
+}
+
+fn group_parameters(
+    b: &mut Builder<'_>,
+    operands: &Operands<'_>,
+    x: ValueId,
+    dtype: ScalarType,
+) -> Result<Affine, Error> {
+    let mut shape = b.tensor(x)?.shape;
+    if let Some(last) = shape.last_mut() {
+        *last = Expr::Int(1);
+    }
+    let mut parameter = |index: usize| -> Result<Arg, Error> {
+        let Some(value) = operands.optional(index)? else { return Ok(Arg::None) };
+        let value = b.cast(value, dtype)?;
+        b.view(value, shape.clone()).map(Arg::Value)
+    };
+    let (scale, zero_point) = (parameter(1)?, parameter(2)?);
+    Ok(Affine { scale, zero_point, range: [operands.arg(3).clone(), operands.arg(4).clone()] })
+}
+
+fn quantize_groups(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, shape) = grouped(b, operands.value(0)?, operands.int(6)?)?;
+    let dtype = b.tensor(x)?.dtype;
+    let affine = group_parameters(b, operands, x, dtype)?;
+    let rounded = affine.round(b, x)?;
+    let integers = b.cast(rounded, operands.dtype_or(5, ScalarType::Char)?)?;
+    b.view(integers, shape).and_then(done)
+}
+
+fn dequantize_groups(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let dtype = operands.dtype_or(7, ScalarType::Float)?;
+    let (q, shape) = grouped(b, operands.value(0)?, operands.int(6)?)?;
+    let affine = group_parameters(b, operands, q, dtype)?;
+    let q = b.cast(q, dtype)?;
+    let value = affine.expand(b, q)?;
+    b.view(value, shape).and_then(done)
+}
+
+/// The scale that maps the greatest magnitude to the end of the range.
+fn choose_symmetric(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let (low, high, eps) = (operands.float(1)?, operands.float(2)?, operands.float(3)?);
+    let magnitude = b.unary("aten::abs", x)?;
+    let greatest = b.one("aten::amax", vec![magnitude.into(), Arg::List(Vec::new()), Arg::from(false)])?;
+    let greatest = b.cast(greatest, ScalarType::Double)?;
+    let scale = b.div(greatest, (high - low) / 2.0)?;
+    let scale = b.one("aten::clamp", vec![scale.into(), Arg::Float(eps), Arg::None])?;
+    let scale = b.view(scale, vec![Expr::Int(1)])?;
+    let zero = super::creation::filled(b, Arg::from([1]), Arg::from(0), ScalarType::Long)?;
+    Ok(Some(vec![scale, zero]))
+}
+
+/// The sum of two quantized tensors, nothing below zero, quantized again.
+fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let mut real = |first: usize| {
+        let args = operands.args.iter().skip(first).take(5).cloned();
+        let dtype = operands.tensor(first, b.graph)?.dtype;
+        b.one("quantized_decomposed::dequantize_per_tensor", args.chain([Arg::DType(dtype)]).collect())
+    };
+    let (x, y) = (real(0)?, real(5)?);
+    let sum = b.add(x, y)?;
+    let positive = b.unary("aten::relu", sum)?;
+    let dtype = operands.tensor(0, b.graph)?.dtype;
+    let args = [Arg::Value(positive)].into_iter().chain(operands.args.iter().skip(10).take(4).cloned());
+    b.one("quantized_decomposed::quantize_per_tensor", args.chain([Arg::DType(dtype)]).collect()).and_then(done)
+}
+
+/// Quantizes and dequantizes, with one scale, or one for each index of the axis that a parameter gives.
+fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> Lowered {
+    let x = operands.value(0)?;
+    let ty = b.tensor(x)?;
+    let wide = super::compute_dtype(ty.dtype);
+    let mut shape = vec![Expr::Int(1); ty.rank()];
+    if let Some(axis) = axis {
+        let axis = operands.dim(axis, ty.rank())?;
+        if let (Some(slot), Some(size)) = (shape.get_mut(axis), ty.shape.get(axis)) {
+            slot.clone_from(size);
+        }
+    }
+    let mut parameter = |index: usize| -> Result<Arg, Error> {
+        match operands.arg(index) {
+            Arg::Value(value) => {
+                let value = b.cast(*value, wide)?;
+                b.view(value, shape.clone()).map(Arg::Value)
+            }
+            number => Ok(number.clone()),
+        }
+    };
+    let (scale, zero_point) = (parameter(1)?, parameter(2)?);
+    let low = axis.map_or(3, |axis| axis + 1);
+    let affine = Affine { scale, zero_point, range: [operands.arg(low).clone(), operands.arg(low + 1).clone()] };
+    let x = b.cast(x, wide)?;
+    let rounded = affine.round(b, x)?;
+    let value = affine.expand(b, rounded)?;
+    b.cast(value, ty.dtype).and_then(done)
+}

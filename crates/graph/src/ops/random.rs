@@ -1,0 +1,111 @@
+//! Random numbers. Their sequence is not PyTorch's.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+
+use super::creation::inferred;
+use super::inference::{one, same};
+use super::{Definition, Lowered, Operands, composite, compute_dtype, done, kernel};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("aten::rand", |o, _| sized(o, 0, ScalarType::Float)),
+    kernel("aten::randn", |o, _| sized(o, 0, ScalarType::Float)),
+    composite("aten::rand_like", like, |b, o| generate(b, o, "aten::rand", 1.0, 0.0)),
+    composite("aten::randn_like", like, |b, o| generate(b, o, "aten::randn", 1.0, 0.0)),
+    composite("aten::uniform", same, |b, o| generate(b, o, "aten::rand", o.float(2)? - o.float(1)?, o.float(1)?)),
+    composite("aten::normal_functional", same, |b, o| generate(b, o, "aten::randn", o.float(2)?, o.float(1)?)),
+    composite(
+        "aten::normal.float_float",
+        |o, _| sized(o, 2, ScalarType::Float),
+        |b, o| generate(b, o, "aten::randn", o.float(1)?, o.float(0)?),
+    ),
+    composite("aten::normal.Tensor_float", same, normal),
+    composite("aten::normal.float_Tensor", |o, g| like_of(o, g, 1), normal),
+    composite("aten::normal.Tensor_Tensor", super::inference::arithmetic, normal),
+    composite("aten::randint", |o, _| sized(o, 1, ScalarType::Long), |b, o| integers(b, o, None, 0)),
+    composite("aten::randint.low", |o, _| sized(o, 2, ScalarType::Long), |b, o| integers(b, o, Some(0), 1)),
+    composite("aten::randint_like", like, |b, o| integers(b, o, None, 1)),
+    composite("aten::randint_like.low_dtype", like, |b, o| integers(b, o, Some(1), 2)),
+    composite("aten::bernoulli", same, |b, o| bernoulli(b, o, 0)),
+    composite("aten::bernoulli.p", same, |b, o| bernoulli(b, o, 1)),
+    composite("aten::bernoulli.Tensor", same, |b, o| bernoulli(b, o, 1)),
+    composite("aten::exponential", same, exponential),
+    kernel("aten::randperm", permutation),
+];
+
+fn sized(operands: &Operands<'_>, size: usize, dtype: ScalarType) -> Result<Vec<Type>, Error> {
+    let given = operands.schema.position("dtype").unwrap_or(usize::MAX);
+    one(operands.dtype_or(given, dtype)?, operands.exprs(size)?)
+}
+
+fn like(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    like_of(operands, graph, 0)
+}
+
+fn like_of(operands: &Operands<'_>, graph: &Graph, index: usize) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(index, graph)?;
+    let given = operands.schema.position("dtype").unwrap_or(usize::MAX);
+    one(operands.dtype_or(given, input.dtype)?, input.shape.clone())
+}
+
+fn permutation(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
+    one(operands.dtype_or(1, ScalarType::Long)?, vec![operands.expr(0)?])
+}
+
+/// Samples of a distribution, of this dtype and shape.
+fn samples(b: &mut Builder<'_>, name: &str, shape: &[Expr], dtype: ScalarType) -> Result<ValueId, Error> {
+    b.one_with(name, vec![Arg::from(shape.to_vec())], &[("dtype", compute_dtype(dtype).into())])
+}
+
+fn generate(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, scale: f64, offset: f64) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let mut value = samples(b, name, &shape, dtype)?;
+    if scale != 1.0 {
+        value = b.mul(value, scale)?;
+    }
+    if offset != 0.0 {
+        value = b.add(value, offset)?;
+    }
+    b.cast(value, dtype).and_then(done)
+}
+
+/// `mean + std * z`, where either may be a tensor.
+fn normal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let value = samples(b, "aten::randn", &shape, dtype)?;
+    let scaled = b.mul(value, operands.arg(1).clone())?;
+    let value = b.add(scaled, operands.arg(0).clone())?;
+    b.cast(value, dtype).and_then(done)
+}
+
+/// Uniform integers from the argument `low`, or 0, below the argument `high`.
+fn integers(b: &mut Builder<'_>, operands: &Operands<'_>, low: Option<usize>, high: usize) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let low = low.map_or(Ok(Expr::Int(0)), |index| operands.expr(index))?;
+    let count = operands.expr(high)?.sub(low.clone());
+    let value = samples(b, "aten::rand", &shape, ScalarType::Double)?;
+    let scaled = b.mul(value, Arg::Int(count))?;
+    let whole = b.unary("aten::floor", scaled)?;
+    let value = if low.is(0) { whole } else { b.add(whole, Arg::Int(low))? };
+    b.cast(value, dtype).and_then(done)
+}
+
+/// 1 with the probability that an argument gives.
+fn bernoulli(b: &mut Builder<'_>, operands: &Operands<'_>, probability: usize) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let value = samples(b, "aten::rand", &shape, ScalarType::Float)?;
+    let below = b.compare("aten::lt", value, operands.arg(probability).clone())?;
+    b.cast(below, dtype).and_then(done)
+}
+
+/// `-log(1 - u) / lambda`.
+fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let uniform = samples(b, "aten::rand", &shape, dtype)?;
+    let negative = b.unary("aten::neg", uniform)?;
+    let log = b.unary("aten::log1p", negative)?;
+    let value = b.div(log, -operands.float(1)?)?;
+    b.cast(value, dtype).and_then(done)
+}

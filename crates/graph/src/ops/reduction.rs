@@ -1,0 +1,277 @@
+//! Reductions over dimensions: sums, means, extrema, variances and the like.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+
+use super::inference::{one, tensor};
+use super::promotion::{category, to_floating};
+use super::{Definition, Lowered, Operands, composite, done, forward, kernel};
+
+pub(crate) const OPS: &[Definition] = &[
+    composite("aten::sum", |o, g| total(o, g, 1, summed), |b, o| over_all(b, o, "aten::sum.dim_IntList", 1)),
+    kernel("aten::sum.dim_IntList", |o, g| reduced_to(o, g, 3, summed)),
+    composite("aten::nansum", |o, g| reduced_to(o, g, 3, summed), nansum),
+    kernel("aten::prod", |o, g| total(o, g, 1, summed)),
+    kernel("aten::prod.dim_int", |o, g| reduced_to(o, g, 3, summed)),
+    kernel("aten::mean", |o, g| total(o, g, 1, to_floating)),
+    kernel("aten::mean.dim", |o, g| reduced_to(o, g, 3, to_floating)),
+    composite("aten::nanmean", |o, g| reduced_to(o, g, 3, to_floating), nanmean),
+    kernel("aten::amax", reduced),
+    kernel("aten::amin", reduced),
+    kernel("aten::max", |o, g| total(o, g, usize::MAX, |dtype| dtype)),
+    kernel("aten::min", |o, g| total(o, g, usize::MAX, |dtype| dtype)),
+    kernel("aten::max.dim", with_indices),
+    kernel("aten::min.dim", with_indices),
+    composite("aten::aminmax", aminmax_type, aminmax),
+    composite("aten::_aminmax", aminmax_type, aminmax),
+    composite("aten::_aminmax.dim", aminmax_type, aminmax),
+    kernel("aten::argmax", position),
+    kernel("aten::argmin", position),
+    kernel("aten::any", |o, g| total(o, g, usize::MAX, truth)),
+    kernel("aten::any.dim", |o, g| reduced_to(o, g, usize::MAX, truth)),
+    kernel("aten::any.dims", truth_over),
+    composite("aten::all", |o, g| total(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any")),
+    composite("aten::all.dim", |o, g| reduced_to(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any.dim")),
+    composite("aten::all.dims", truth_over, |b, o| all(b, o, "aten::any.dims")),
+    composite("aten::_is_all_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::all")),
+    composite("aten::_is_any_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::any")),
+    composite("aten::count_nonzero", count_type, count_nonzero),
+    composite("aten::count_nonzero.dim_IntList", count_type, count_nonzero),
+    kernel("aten::var.correction", |o, g| reduced_with(o, g, 3)),
+    kernel("aten::var.dim", |o, g| reduced_with(o, g, 3)),
+    composite(
+        "aten::var",
+        |o, g| total(o, g, usize::MAX, |dtype| dtype),
+        |b, o| unbiased(b, o, "aten::var.correction"),
+    ),
+    composite("aten::std.correction", |o, g| reduced_with(o, g, 3), std),
+    composite("aten::std.dim", |o, g| reduced_with(o, g, 3), |b, o| unbiased(b, o, "aten::std.correction")),
+    composite(
+        "aten::std",
+        |o, g| total(o, g, usize::MAX, |dtype| dtype),
+        |b, o| unbiased(b, o, "aten::std.correction"),
+    ),
+    kernel("aten::var_mean.correction", twice),
+    composite("aten::var_mean.dim", twice, |b, o| unbiased(b, o, "aten::var_mean.correction")),
+    composite("aten::var_mean", twice, |b, o| unbiased(b, o, "aten::var_mean.correction")),
+    composite("aten::std_mean.correction", twice, std_mean),
+    composite("aten::std_mean.dim", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
+    composite("aten::std_mean", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
+    composite("aten::trace", |o, g| total(o, g, usize::MAX, summed), trace),
+    composite("aten::logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
+    composite("aten::special_logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
+];
+
+/// Sums and products of integers are `i64`.
+fn summed(dtype: ScalarType) -> ScalarType {
+    if category(dtype) < 2 { ScalarType::Long } else { dtype }
+}
+
+/// Whether any or all are true; bytes give bytes.
+fn truth(dtype: ScalarType) -> ScalarType {
+    if dtype == ScalarType::Byte { ScalarType::Byte } else { ScalarType::Bool }
+}
+
+/// One element, in the dtype of parameter `dtype`, or else in what `natural` says.
+fn total(
+    operands: &Operands<'_>,
+    graph: &Graph,
+    dtype: usize,
+    natural: fn(ScalarType) -> ScalarType,
+) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    one(operands.dtype_or(dtype, natural(input.dtype))?, Vec::new())
+}
+
+/// The dims in parameter 1, kept as in parameter 2, and a dtype as in [`total`].
+fn reduced_to(
+    operands: &Operands<'_>,
+    graph: &Graph,
+    dtype: usize,
+    natural: fn(ScalarType) -> ScalarType,
+) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let dims = operands.dims_or_all(1, input.rank())?;
+    one(operands.dtype_or(dtype, natural(input.dtype))?, reduced_shape(&input.shape, &dims, operands.bool(2)?))
+}
+
+/// The dims in parameter 1, kept as in parameter 2.
+fn reduced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    reduced_to(operands, graph, usize::MAX, |dtype| dtype)
+}
+
+/// The dims in parameter 1, kept as in parameter `keepdim`.
+fn reduced_with(operands: &Operands<'_>, graph: &Graph, keepdim: usize) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let dims = operands.dims_or_all(1, input.rank())?;
+    one(super::unary::real_dtype(input.dtype), reduced_shape(&input.shape, &dims, operands.bool(keepdim)?))
+}
+
+/// A shape without some of its dimensions, or with 1 in their place.
+pub(crate) fn reduced_shape(shape: &[Expr], dims: &[usize], keepdim: bool) -> Vec<Expr> {
+    let sizes = shape.iter().enumerate().filter(|(dim, _)| keepdim || !dims.contains(dim));
+    sizes.map(|(dim, size)| if dims.contains(&dim) { Expr::Int(1) } else { size.clone() }).collect()
+}
+
+/// Whether any or all are true over dims, where an empty list means none.
+fn truth_over(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    if operands.has(1) && operands.ints(1)?.is_empty() {
+        return one(truth(input.dtype), input.shape.clone());
+    }
+    reduced_to(operands, graph, usize::MAX, truth)
+}
+
+/// The values along dim 1, kept as in parameter 2, with their positions.
+fn with_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let shape = reduced_shape(&input.shape, &[operands.dim(1, input.rank())?], operands.bool(2)?);
+    Ok(vec![tensor(input.dtype, shape.clone()), tensor(ScalarType::Long, shape)])
+}
+
+fn position(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    reduced_to(operands, graph, usize::MAX, |_| ScalarType::Long)
+}
+
+fn aminmax_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let mut types = match operands.schema.params.len() {
+        1 => total(operands, graph, usize::MAX, |dtype| dtype)?,
+        _ => reduced(operands, graph)?,
+    };
+    types.extend(types.clone());
+    Ok(types)
+}
+
+fn aminmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let dims = dim_list(operands.arg(1));
+    let keepdim = Arg::from(operands.schema.params.len() > 1 && operands.bool(2)?);
+    let args = vec![operands.arg(0).clone(), dims, keepdim];
+    Ok(Some(vec![b.one("aten::amin", args.clone())?, b.one("aten::amax", args)?]))
+}
+
+/// An optional dimension or list of them as a list.
+pub(crate) fn dim_list(arg: &Arg) -> Arg {
+    match arg {
+        Arg::None => Arg::List(Vec::new()),
+        Arg::Int(_) => Arg::List(vec![arg.clone()]),
+        list => list.clone(),
+    }
+}
+
+fn count_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    one(ScalarType::Long, reduced_shape(&input.shape, &operands.dims_or_all(1, input.rank())?, false))
+}
+
+fn count_nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let nonzero = is_nonzero(b, operands.value(0)?)?;
+    b.one("aten::sum.dim_IntList", vec![nonzero.into(), dim_list(operands.arg(1)), Arg::from(false)]).and_then(done)
+}
+
+/// Whether each element is not zero.
+fn is_nonzero(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
+    if b.tensor(x)?.dtype == ScalarType::Bool { Ok(x) } else { b.compare("aten::ne", x, 0) }
+}
+
+/// A reduction of all dimensions as one over a list of them; a dtype may follow.
+fn over_all(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, dtype: usize) -> Lowered {
+    let args = vec![operands.arg(0).clone(), Arg::List(Vec::new()), Arg::from(false), operands.arg(dtype).clone()];
+    b.one(name, args).and_then(done)
+}
+
+/// A sum in which NaN counts as zero.
+fn nansum(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let numbers = if category(b.tensor(x)?.dtype) == 2 {
+        let nan = b.unary("aten::isnan", x)?;
+        b.select(nan, 0, x)?
+    } else {
+        x
+    };
+    let mut args = operands.args.to_vec();
+    if let Some(first) = args.first_mut() {
+        *first = numbers.into();
+    }
+    b.one("aten::sum.dim_IntList", args).and_then(done)
+}
+
+fn nanmean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let nan = b.unary("aten::isnan", operands.value(0)?)?;
+    let number = b.unary("aten::logical_not", nan)?;
+    let count = vec![number.into(), operands.arg(1).clone(), operands.arg(2).clone()];
+    let (sum, count) = (b.one("aten::nansum", operands.args.to_vec())?, b.one("aten::sum.dim_IntList", count)?);
+    b.div(sum, count).and_then(done)
+}
+
+/// All are true if none is false.
+fn all(b: &mut Builder<'_>, operands: &Operands<'_>, any: &str) -> Lowered {
+    let x = operands.value(0)?;
+    let dtype = b.tensor(x)?.dtype;
+    let mut args = operands.args.to_vec();
+    if let Some(first) = args.first_mut() {
+        *first = b.unary("aten::logical_not", x)?.into();
+    }
+    let any_false = b.one(any, args)?;
+    let all = b.unary("aten::logical_not", any_false)?;
+    b.cast(all, truth(dtype)).and_then(done)
+}
+
+/// The overload with a correction, for one that says whether to divide by one less than the count.
+fn unbiased(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered {
+    let flag = operands.schema.position("unbiased").unwrap_or(1);
+    let correction = Arg::from(i64::from(operands.bool(flag)?));
+    let (dims, keepdim) =
+        if flag == 1 { (Arg::None, Arg::from(false)) } else { (operands.arg(1).clone(), operands.arg(3).clone()) };
+    b.call(name, vec![operands.arg(0).clone(), dims, correction, keepdim]).map(Some)
+}
+
+/// Two tensors, each as [`reduced`]; overloads without dims reduce all.
+fn twice(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let mut types = match operands.schema.position("keepdim") {
+        Some(keepdim) => reduced_with(operands, graph, keepdim)?,
+        None => total(operands, graph, usize::MAX, |dtype| dtype)?,
+    };
+    types.extend(types.clone());
+    Ok(types)
+}
+
+fn std(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let variance = b.one("aten::var.correction", operands.args.to_vec())?;
+    b.unary("aten::sqrt", variance).and_then(done)
+}
+
+fn std_mean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let mut results = b.call("aten::var_mean.correction", operands.args.to_vec())?;
+    if let Some(variance) = results.first_mut() {
+        *variance = b.unary("aten::sqrt", *variance)?;
+    }
+    Ok(Some(results))
+}
+
+/// The sum of the diagonal.
+fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let diagonal = b.one("aten::diagonal_copy", vec![operands.arg(0).clone()])?;
+    b.unary("aten::sum", diagonal).and_then(done)
+}
+
+/// `max + log(sum(exp(x - max)))`, where an infinite maximum is left out so that no NaN arises.
+fn logsumexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
+    let (dims, keepdim) = (operands.arg(1).clone(), operands.bool(2)?);
+    let value = b.precisely(x, |b, x| {
+        let maximum = b.one("aten::amax", vec![x.into(), dims.clone(), Arg::from(true)])?;
+        let infinite = b.unary("aten::isinf", maximum)?;
+        let offset = b.select(infinite, 0, maximum)?;
+        let shifted = b.sub(x, offset)?;
+        let exponential = b.unary("aten::exp", shifted)?;
+        let sum = b.one("aten::sum.dim_IntList", vec![exponential.into(), dims, Arg::from(keepdim)])?;
+        let log = b.unary("aten::log", sum)?;
+        let shape = b.tensor(log)?.shape;
+        let offset = b.view(offset, shape)?;
+        b.add(log, offset)
+    })?;
+    done(value)
+}

@@ -1,0 +1,346 @@
+//! Pictures in another size.
+//!
+//! Kernels take the nearest pixel or interpolate between two along height and width. One dimension is a picture of
+//! height 1; three are two pictures, one after the other. What has wider filters is a product with a constant matrix
+//! along each dimension.
+
+use crate::Error;
+use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
+
+use super::views::{squeeze, transpose_last, unsqueeze};
+use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("aten::upsample_nearest2d.vec", resized),
+    kernel("aten::upsample_bilinear2d.vec", resized),
+    kernel("aten::_upsample_bilinear2d_aa", resized),
+    composite("aten::upsample_nearest1d", resized, pixels),
+    composite("aten::upsample_nearest1d.vec", resized, pixels),
+    composite("aten::upsample_nearest2d", resized, pixels),
+    composite("aten::upsample_nearest3d", resized, pixels),
+    composite("aten::upsample_nearest3d.vec", resized, pixels),
+    composite("aten::upsample_linear1d", resized, pixels),
+    composite("aten::upsample_linear1d.vec", resized, pixels),
+    composite("aten::upsample_bilinear2d", resized, pixels),
+    composite("aten::upsample_trilinear3d", resized, pixels),
+    composite("aten::upsample_trilinear3d.vec", resized, pixels),
+    composite("aten::_upsample_nearest_exact1d", resized, nearest_exact),
+    composite("aten::_upsample_nearest_exact1d.vec", resized, nearest_exact),
+    composite("aten::_upsample_nearest_exact2d", resized, nearest_exact),
+    composite("aten::_upsample_nearest_exact2d.vec", resized, nearest_exact),
+    composite("aten::_upsample_nearest_exact3d", resized, nearest_exact),
+    composite("aten::_upsample_nearest_exact3d.vec", resized, nearest_exact),
+    composite("aten::upsample_bicubic2d", resized, filtered),
+    composite("aten::upsample_bicubic2d.vec", resized, filtered),
+    composite("aten::_upsample_bicubic2d_aa", resized, filtered),
+    composite("aten::_upsample_bicubic2d_aa.vec", resized, filtered),
+    composite("aten::_upsample_lanczos2d_aa", resized, filtered),
+    composite("aten::_upsample_lanczos2d_aa.vec", resized, filtered),
+    composite("aten::_upsample_bilinear2d_aa.vec", resized, antialiased),
+];
+
+/// Maximum number of weights of a filter along one dimension: those of 8192 pixels from 8192.
+const MAX_WEIGHTS: i64 = 1 << 26;
+
+/// The wanted size of each spatial dimension, and the factor where it is given.
+struct Target {
+    from: Vec<Expr>,
+    sizes: Vec<Expr>,
+    scales: Vec<Option<f64>>,
+    align_corners: bool,
+}
+
+impl Target {
+    fn read(operands: &Operands<'_>, tensor: &TensorType) -> Result<Self, Error> {
+        let dims = tensor.rank().saturating_sub(2);
+        let from = tensor.shape.get(2..).unwrap_or_default().to_vec();
+        let at = |name: &str| operands.schema.position(name);
+        let corners = at("align_corners").map(|index| operands.bool(index)).transpose()?;
+        let scales = match at("scale_factors") {
+            Some(index) => match operands.arg(index) {
+                Arg::List(items) => items.iter().map(number).collect(),
+                _ => vec![None; dims],
+            },
+            None if dims == 1 => vec![at("scales").and_then(|index| number(operands.arg(index)))],
+            None => {
+                let names = ["scales_d", "scales_h", "scales_w"];
+                let names = names.get(3usize.saturating_sub(dims)..).unwrap_or_default();
+                names.iter().map(|name| at(name).and_then(|index| number(operands.arg(index)))).collect()
+            }
+        };
+        let wrong = || operands.wrong(1, &format!("{dims} sizes or factors"));
+        let sizes = if operands.has(1) {
+            operands.exprs(1)?
+        } else {
+            let sizes = from.iter().zip(&scales).map(|(size, scale)| scaled_size(size, (*scale)?));
+            sizes.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+        };
+        if !(1..=3).contains(&dims) || sizes.len() != dims || scales.len() != dims {
+            return Err(wrong());
+        }
+        Ok(Self { from, sizes, scales, align_corners: corners.unwrap_or(false) })
+    }
+
+    /// Input and output size of each dimension, and the input pixels for each of the output.
+    fn known(&self, operands: &Operands<'_>) -> Result<Vec<(usize, usize, f64)>, Error> {
+        let size = |size: &Expr| size.as_int().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
+        let axes = self.from.iter().zip(&self.sizes).zip(&self.scales).map(|((from, to), scale)| {
+            let (from, to) = (size(from)?, size(to)?);
+            let weights = i64::try_from(from.checked_mul(to)?).ok()?;
+            (weights <= MAX_WEIGHTS).then_some(())?;
+            let ratio = match scale {
+                _ if self.align_corners && to > 1 => (from - 1) as f64 / (to - 1) as f64,
+                _ if self.align_corners => 0.0,
+                Some(scale) if *scale > 0.0 => 1.0 / scale,
+                _ => from as f64 / to as f64,
+            };
+            Some((from, to, ratio))
+        });
+        let axes = axes.collect::<Option<Vec<_>>>();
+        axes.ok_or_else(|| operands.wrong(0, "a picture that fits memory and whose size depends on no input"))
+    }
+
+    /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
+    fn args(&self, dims: &[usize]) -> (Arg, Arg) {
+        let scales: Option<Vec<Arg>> =
+            dims.iter().map(|dim| self.scales.get(*dim).copied().flatten().map(Arg::Float)).collect();
+        let fits = |dim: &usize| {
+            let (from, to) = (self.from.get(*dim), self.sizes.get(*dim));
+            let scale = self.scales.get(*dim).copied().flatten();
+            from.zip(scale).and_then(|(from, scale)| scaled_size(from, scale)).as_ref() == to
+        };
+        match scales {
+            Some(scales) if dims.iter().all(fits) => (Arg::None, Arg::List(scales)),
+            _ => {
+                let sizes: Vec<Expr> = dims.iter().filter_map(|dim| self.sizes.get(*dim).cloned()).collect();
+                (sizes.into(), Arg::None)
+            }
+        }
+    }
+}
+
+fn number(arg: &Arg) -> Option<f64> {
+    match arg {
+        Arg::Float(value) => Some(*value),
+        Arg::Int(Expr::Int(value)) => Some(*value as f64),
+        _ => None,
+    }
+}
+
+/// A size times a factor, rounded down. Factors of sizes that depend on inputs must be fractions of small numbers.
+fn scaled_size(size: &Expr, scale: f64) -> Option<Expr> {
+    if let Some(size) = size.as_int() {
+        return Some(Expr::Int((size as f64 * scale) as i64));
+    }
+    (1..=64).find_map(|divisor| {
+        let times = scale * f64::from(divisor);
+        (times.fract() == 0.0).then(|| size.mul(times as i64).floor_div(i64::from(divisor)))
+    })
+}
+
+fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let target = Target::read(operands, tensor)?;
+    let lead = tensor.shape.get(..2).unwrap_or_default();
+    Ok(result(tensor.dtype, [lead, &target.sizes].concat()))
+}
+
+/// Nearest and linear: one or two resizings of pictures.
+fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?.clone();
+    let target = Target::read(operands, &tensor)?;
+    let linear = operands.schema.name.contains("linear");
+    Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, linear)?]))
+}
+
+fn resize_pixels(
+    b: &mut Builder<'_>,
+    value: ValueId,
+    tensor: &TensorType,
+    target: &Target,
+    linear: bool,
+) -> Result<ValueId, Error> {
+    let picture = |b: &mut Builder<'_>, value: ValueId, (sizes, scales): (Arg, Arg)| {
+        if linear {
+            let corners = target.align_corners.into();
+            b.one("aten::upsample_bilinear2d.vec", vec![value.into(), sizes, corners, scales])
+        } else {
+            b.one("aten::upsample_nearest2d.vec", vec![value.into(), sizes, scales])
+        }
+    };
+    match (tensor.shape.as_slice(), target.sizes.as_slice()) {
+        ([_, _, _], _) => {
+            let value = unsqueeze(b, value, 2)?;
+            let args = match target.args(&[0]) {
+                (Arg::List(sizes), none) => (Arg::List([vec![Arg::from(1)], sizes].concat()), none),
+                (none, Arg::List(scales)) => (none, Arg::List([vec![Arg::Float(1.0)], scales].concat())),
+                other => other,
+            };
+            let resized = picture(b, value, args)?;
+            squeeze(b, resized, 2)
+        }
+        ([batch, channels, depth, height, width], [new_depth, new_height, new_width]) => {
+            let planes = vec![batch.clone(), channels.mul(depth.clone()), height.clone(), width.clone()];
+            let value = b.view(value, planes)?;
+            let flat = picture(b, value, target.args(&[1, 2]))?;
+            let plane = new_height.mul(new_width.clone());
+            let columns = b.view(flat, vec![batch.clone(), channels.clone(), depth.clone(), plane.clone()])?;
+            let args = match target.args(&[0]) {
+                (Arg::List(sizes), none) => (Arg::List([sizes, vec![plane.into()]].concat()), none),
+                (none, Arg::List(scales)) => (none, Arg::List([scales, vec![Arg::Float(1.0)]].concat())),
+                other => other,
+            };
+            let resized = picture(b, columns, args)?;
+            let shape = [batch, channels, new_depth, new_height, new_width].map(Expr::clone).to_vec();
+            b.view(resized, shape)
+        }
+        _ => picture(b, value, target.args(&[0, 1])),
+    }
+}
+
+/// The pixel in the middle of what an output pixel covers: by index along each dimension.
+fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?.clone();
+    let target = Target::read(operands, &tensor)?;
+    let whole = |scale: &Option<f64>| scale.is_some_and(|scale| scale >= 1.0 && scale.fract() == 0.0);
+    if target.scales.iter().all(whole) {
+        // Whole pixels repeat, as with the nearest one.
+        return Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, false)?]));
+    }
+    let mut value = operands.value(0)?;
+    for (dim, (from, to, ratio)) in target.known(operands)?.into_iter().enumerate() {
+        let index = |at: usize| ((((at as f32 + 0.5) * ratio as f32).floor()) as i64).clamp(0, from as i64 - 1);
+        let indices: Vec<i64> = (0..to).map(index).collect();
+        if indices.len() == from && indices.is_sorted_by(|a, b| a < b) {
+            continue;
+        }
+        let indices = b.constant(super::number::longs("pixels", &indices)?);
+        value = b.one("aten::index_select", vec![value.into(), (dim as i64 + 2).into(), indices.into()])?;
+    }
+    Ok(Some(vec![value]))
+}
+
+/// The bilinear filter that covers several pixels when it shrinks, with sizes given as lists.
+fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?.clone();
+    let target = Target::read(operands, &tensor)?;
+    let mut args = vec![operands.value(0)?.into(), target.sizes.clone().into(), target.align_corners.into()];
+    args.extend(target.scales.iter().map(|scale| scale.map_or(Arg::None, Arg::Float)));
+    b.call("aten::_upsample_bilinear2d_aa", args).map(Some)
+}
+
+/// A product with a matrix of weights along each dimension.
+fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?.clone();
+    if !tensor.dtype.is_floating() {
+        return Err(Error::unsupported(format!("`{}` of {}", operands.schema.name, tensor.dtype.name())));
+    }
+    let target = Target::read(operands, &tensor)?;
+    let name = operands.schema.base_name();
+    let mut value = operands.value(0)?;
+    // Columns first, then, with the picture turned, rows.
+    for (from, to, ratio) in target.known(operands)?.into_iter().rev() {
+        let mut weights = vec![0.0; from * to];
+        for (at, column) in (0..to).map(|at| (at, filter(name, at, from, ratio, target.align_corners))) {
+            for (index, weight) in column {
+                if let Some(slot) = weights.get_mut(index * to + at) {
+                    *slot += weight;
+                }
+            }
+        }
+        let mut bytes = Vec::with_capacity(weights.len() * tensor.dtype.size());
+        for weight in weights {
+            bytes.extend(number_bytes(weight, tensor.dtype)?);
+        }
+        let ty = TensorType::of(tensor.dtype, &[from as i64, to as i64]);
+        let weights = b.constant(Constant::dense("filter", ty, bytes)?);
+        let product = super::products::matmul(b, value, weights)?;
+        value = transpose_last(b, product)?;
+    }
+    Ok(Some(vec![value]))
+}
+
+/// The input pixels that make an output pixel, with their weights.
+fn filter(name: &str, at: usize, from: usize, ratio: f64, align_corners: bool) -> Vec<(usize, f64)> {
+    match name {
+        "aten::_upsample_bicubic2d_aa" => covering(at, from, ratio, 2.0, |x| cubic(x, -0.5)),
+        "aten::_upsample_lanczos2d_aa" => covering(at, from, ratio, 3.0, lanczos),
+        _ => {
+            let position = if align_corners { ratio * at as f64 } else { ratio * (at as f64 + 0.5) - 0.5 };
+            let first = position.floor();
+            let last = from as i64 - 1;
+            let tap = |step: i64| {
+                let index = (first as i64 + step).clamp(0, last);
+                (index as usize, cubic((position - first) - step as f64, -0.75))
+            };
+            (-1..=2).map(tap).collect()
+        }
+    }
+}
+
+/// A filter that grows with the pixels that one of the output covers, normalised.
+fn covering(at: usize, from: usize, ratio: f64, radius: f64, weight: impl Fn(f64) -> f64) -> Vec<(usize, f64)> {
+    let widening = ratio.max(1.0);
+    let (center, reach) = (ratio * (at as f64 + 0.5), radius * widening);
+    let start = ((center - reach + 0.5) as i64).max(0) as usize;
+    let end = ((center + reach + 0.5) as i64).clamp(0, from as i64) as usize;
+    let taps: Vec<(usize, f64)> =
+        (start..end).map(|index| (index, weight((index as f64 - center + 0.5) / widening))).collect();
+    let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
+    taps.into_iter().map(|(index, weight)| (index, if total == 0.0 { 0.0 } else { weight / total })).collect()
+}
+
+/// Keys' cubic convolution kernel with the parameter `a`.
+fn cubic(x: f64, a: f64) -> f64 {
+    let x = x.abs();
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    } else {
+        0.0
+    }
+}
+
+/// A sinc in a window of three lobes.
+fn lanczos(x: f64) -> f64 {
+    let sinc = |x: f64| {
+        let x = x * std::f64::consts::PI;
+        if x == 0.0 { 1.0 } else { x.sin() / x }
+    };
+    if x.abs() < 3.0 { sinc(x) * sinc(x / 3.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weights_of_a_pixel_add_up_to_one() {
+        for name in ["aten::upsample_bicubic2d", "aten::_upsample_bicubic2d_aa", "aten::_upsample_lanczos2d_aa"] {
+            for (from, to) in [(5, 3), (3, 8), (4, 4), (16, 3)] {
+                for at in 0..to {
+                    let taps = filter(name, at, from, from as f64 / to as f64, false);
+                    let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
+                    assert!((total - 1.0).abs() < 1e-12, "{name} {from} {to} {at}: {total}");
+                    assert!(taps.iter().all(|(index, _)| *index < from));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scaled_sizes_are_rounded_down() {
+        let mut symbols = crate::Symbols::new();
+        let symbol = crate::Symbol { name: "s0".into(), min: 1, max: Some(100) };
+        let size: Expr = symbols.push(symbol).into();
+        for scale in [2.0, 1.5, 0.25, 0.375] {
+            let scaled = scaled_size(&size, scale).unwrap();
+            for value in 1..100 {
+                let expected = scaled_size(&Expr::Int(value), scale).and_then(|size| size.as_int());
+                assert_eq!(scaled.evaluate(&|_| Some(value)), expected, "{value} times {scale}");
+            }
+        }
+        assert_eq!(scaled_size(&size, std::f64::consts::PI), None);
+    }
+}

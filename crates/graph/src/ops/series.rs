@@ -1,0 +1,85 @@
+//! Differences and integrals along a dimension.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, ValueId};
+
+use super::{Definition, Lowered, Operands, by_lowering, composite, done};
+
+pub(crate) const OPS: &[Definition] = &[
+    composite("aten::diff", by_lowering, diff),
+    composite("aten::trapezoid.dx", by_lowering, |b, o| trapezoid(b, o, None, false)),
+    composite("aten::trapezoid.x", by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
+    composite("aten::trapz.dx", by_lowering, |b, o| trapezoid(b, o, None, false)),
+    composite("aten::trapz.x", by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
+    composite("aten::cumulative_trapezoid.dx", by_lowering, |b, o| trapezoid(b, o, None, true)),
+    composite("aten::cumulative_trapezoid.x", by_lowering, |b, o| trapezoid(b, o, Some(1), true)),
+];
+
+/// The elements along a dimension without the last, and without the first.
+fn neighbours(b: &mut Builder<'_>, x: ValueId, dim: usize) -> Result<(ValueId, ValueId), Error> {
+    let size = b.tensor(x)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
+    let mut part = |from: Expr, to: Expr| {
+        let args = vec![x.into(), Arg::from(dim as i64), from.into(), to.into()];
+        b.one("aten::slice_copy.Tensor", args)
+    };
+    Ok((part(Expr::Int(0), size.sub(1))?, part(Expr::Int(1), size)?))
+}
+
+/// Differences of neighbours, `n` times; of booleans, whether they differ.
+fn diff(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let ty = b.tensor(x)?;
+    let dim = operands.dim(2, ty.rank())?;
+    let parts = [operands.optional(3)?, Some(x), operands.optional(4)?];
+    let parts: Vec<ValueId> = parts.into_iter().flatten().collect();
+    let mut value = match parts.as_slice() {
+        [only] => *only,
+        _ => b.one("aten::cat", vec![Arg::from(parts), Arg::from(dim as i64)])?,
+    };
+    for _ in 0..operands.int(1)? {
+        let (before, after) = neighbours(b, value, dim)?;
+        value = if ty.dtype == ScalarType::Bool {
+            b.one("aten::logical_xor", vec![after.into(), before.into()])?
+        } else {
+            b.sub(after, before)?
+        };
+    }
+    done(value)
+}
+
+/// The area below a line through the points: of each step the mean height times its width.
+fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>, cumulative: bool) -> Lowered {
+    let y = operands.value(0)?;
+    let rank = b.tensor(y)?.rank();
+    let dim = operands.dim(2, rank)?;
+    let (before, after) = neighbours(b, y, dim)?;
+    let heights = b.add(before, after)?;
+    let areas = match places {
+        None => b.mul(heights, operands.float(1)? / 2.0)?,
+        Some(index) => {
+            let x = operands.value(index)?;
+            let mut x_dim = dim;
+            let mut x = x;
+            if b.tensor(x)?.rank() == 1 && rank > 1 {
+                let mut shape = vec![Expr::Int(1); rank];
+                if let (Some(slot), Some(size)) = (shape.get_mut(dim), b.tensor(x)?.shape.first()) {
+                    slot.clone_from(size);
+                }
+                x = b.view(x, shape)?;
+            } else if b.tensor(x)?.rank() < rank {
+                x_dim = dim.saturating_sub(rank - b.tensor(x)?.rank());
+            }
+            let (from, to) = neighbours(b, x, x_dim)?;
+            let widths = b.sub(to, from)?;
+            let areas = b.mul(heights, widths)?;
+            b.mul(areas, 0.5)?
+        }
+    };
+    let dim = dim as i64;
+    if cumulative {
+        return b.one("aten::cumsum", vec![areas.into(), Arg::from(dim)]).and_then(done);
+    }
+    b.one("aten::sum.dim_IntList", vec![areas.into(), Arg::from([dim]), Arg::from(false)]).and_then(done)
+}

@@ -1,0 +1,378 @@
+//! Parts of a tensor: `select`, `slice`, `split` and strided views, which become their copying twins.
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
+
+use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("aten::select_copy.int", selected),
+    composite("aten::select.int", selected, twin),
+    kernel("aten::slice_copy.Tensor", sliced),
+    composite("aten::slice.Tensor", sliced, as_slice),
+    kernel("aten::narrow_copy", narrowed),
+    composite("aten::narrow", narrowed, narrow),
+    kernel("aten::split_copy.Tensor", split_evenly),
+    composite("aten::split.Tensor", split_evenly, as_split),
+    composite("aten::unsafe_split.Tensor", split_evenly, as_split),
+    composite("aten::chunk", chunked, as_split),
+    composite("aten::unsafe_chunk", chunked, as_split),
+    kernel("aten::split_with_sizes_copy", split_by_sizes),
+    composite("aten::split_with_sizes", split_by_sizes, as_split),
+    composite("aten::split.sizes", split_by_sizes, as_split),
+    composite("aten::unsafe_split_with_sizes", split_by_sizes, as_split),
+    composite("aten::tensor_split.sections", by_lowering, tensor_split),
+    composite("aten::tensor_split.indices", by_lowering, tensor_split),
+    composite("aten::hsplit.int", by_lowering, tensor_split),
+    composite("aten::hsplit.array", by_lowering, tensor_split),
+    composite("aten::vsplit.int", by_lowering, tensor_split),
+    composite("aten::vsplit.array", by_lowering, tensor_split),
+    composite("aten::dsplit.int", by_lowering, tensor_split),
+    composite("aten::dsplit.array", by_lowering, tensor_split),
+    kernel("aten::unbind_copy.int", unbound),
+    composite("aten::unbind.int", unbound, unbind),
+    kernel("aten::diagonal_copy", diagonal),
+    composite("aten::diagonal", diagonal, twin),
+    composite("aten::linalg_diagonal", diagonal, linalg_diagonal),
+    composite("aten::diag", by_lowering, diag),
+    kernel("aten::as_strided_copy", strided),
+    composite("aten::as_strided", strided, twin),
+    kernel("aten::unfold_copy", windows),
+    composite("aten::unfold", windows, twin),
+];
+
+/// The elements from `start` on along a dimension, `length` of them.
+pub(crate) fn slice(
+    b: &mut Builder<'_>,
+    value: ValueId,
+    dim: usize,
+    start: impl Into<Expr>,
+    length: impl Into<Expr>,
+) -> Result<ValueId, Error> {
+    let (start, length) = (start.into(), length.into());
+    if start.is(0) && b.graph.tensor(value)?.shape.get(dim) == Some(&length) {
+        return Ok(value);
+    }
+    let end = start.add(length);
+    b.one("aten::slice_copy.Tensor", vec![value.into(), (dim as i64).into(), start.into(), end.into()])
+}
+
+/// The elements at an index of a dimension, which goes away.
+pub(crate) fn select(b: &mut Builder<'_>, value: ValueId, dim: usize, index: i64) -> Result<ValueId, Error> {
+    b.one("aten::select_copy.int", vec![value.into(), (dim as i64).into(), index.into()])
+}
+
+/// Parts of these sizes along a dimension.
+pub(crate) fn split(b: &mut Builder<'_>, value: ValueId, dim: usize, sizes: Vec<Expr>) -> Result<Vec<ValueId>, Error> {
+    if sizes.len() == 1 {
+        return Ok(vec![value]);
+    }
+    b.call("aten::split_with_sizes_copy", vec![value.into(), sizes.into(), (dim as i64).into()])
+}
+
+/// The copying twin with the same arguments.
+pub(crate) fn twin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    match operands.schema.twin.as_deref() {
+        Some(twin) => b.call(twin, operands.args.to_vec()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The first argument's type with another size for a dimension.
+fn resized(tensor: &TensorType, dim: usize, size: Expr) -> Vec<Type> {
+    let mut shape = tensor.shape.clone();
+    if let Some(slot) = shape.get_mut(dim) {
+        *slot = size;
+    }
+    result(tensor.dtype, shape)
+}
+
+/// A dimension argument with its size; tensors without dimensions have none.
+fn dim_and_size(operands: &Operands<'_>, index: usize, tensor: &TensorType) -> Result<(usize, Expr), Error> {
+    let dim = operands.dim(index, tensor.rank())?;
+    let size = tensor.shape.get(dim).cloned().ok_or_else(|| operands.wrong(0, "a tensor with dimensions"))?;
+    Ok((dim, size))
+}
+
+fn selected(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    if let (Some(index), Some(size)) = (operands.expr(2).ok().and_then(|index| index.as_int()), size.as_int())
+        && !(-size..size).contains(&index)
+    {
+        return Err(operands.wrong(2, &format!("an index in {}..{size}", -size)));
+    }
+    let mut shape = tensor.shape.clone();
+    shape.remove(dim);
+    Ok(result(tensor.dtype, shape))
+}
+
+/// Start, end and step of a slice, counted from the front and inside of the dimension.
+pub(crate) fn slice_range(
+    operands: &Operands<'_>,
+    first: usize,
+    size: &Expr,
+    symbols: &Symbols,
+) -> Result<(Expr, Expr, i64), Error> {
+    let bound = |index: usize, default: Expr| -> Result<Expr, Error> {
+        let given = if operands.has(index) { operands.expr(index)? } else { default };
+        if given.as_int().is_some_and(|given| given >= i64::MAX / 2) {
+            return Ok(size.clone());
+        }
+        let negative = given.range(symbols).1.is_some_and(|most| most < 0);
+        let given = if negative { size.add(given) } else { given };
+        let given = if given.range(symbols).0.is_some_and(|least| least >= 0) { given } else { given.at_least(0) };
+        if is_at_most(&given, size, symbols) {
+            return Ok(given);
+        }
+        // An exporter writes the upper bound of a size as the end.
+        let (most, least) = (size.upper_bound(symbols), given.range(symbols).0);
+        let is_behind = most.zip(least).is_some_and(|(most, least)| most <= least);
+        Ok(if is_behind { size.clone() } else { given.at_most(size.clone()) })
+    };
+    let (start, end) = (bound(first, Expr::Int(0))?, bound(first + 1, size.clone())?);
+    let step = operands.int(first + 2)?;
+    if step < 1 {
+        return Err(operands.wrong(first + 2, "a step of at least 1"));
+    }
+    Ok((start, end, step))
+}
+
+/// Whether a size is at most another, whatever the sizes of inputs are.
+fn is_at_most(size: &Expr, other: &Expr, symbols: &Symbols) -> bool {
+    other.sub(size.clone()).range(symbols).0.is_some_and(|least| least >= 0)
+}
+
+fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    let (start, end, step) = slice_range(operands, 2, &size, &graph.symbols)?;
+    // A start behind the end gives nothing, wherever it is: without its limit the bounds of the length are closer.
+    let start = match operands.expr(2) {
+        Ok(given) if given.as_int().is_some_and(|given| given >= 0) => given,
+        _ => start,
+    };
+    let length = end.sub(start);
+    let length =
+        if length.range(&graph.symbols).0.is_some_and(|least| least >= 0) { length } else { length.at_least(0) };
+    Ok(resized(tensor, dim, length.ceil_div(step)))
+}
+
+fn as_slice(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    let (start, end, step) = slice_range(operands, 2, &size, &b.graph.symbols)?;
+    if start.is(0) && end == size && step == 1 {
+        return Ok(Some(vec![operands.value(0)?]));
+    }
+    let args = vec![operands.value(0)?.into(), (dim as i64).into(), start.into(), end.into(), step.into()];
+    b.call("aten::slice_copy.Tensor", args).map(Some)
+}
+
+fn narrowed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, _) = dim_and_size(operands, 1, tensor)?;
+    Ok(resized(tensor, dim, operands.expr(3)?))
+}
+
+fn narrow(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    let start = operands.expr(2)?;
+    let negative = start.range(&b.graph.symbols).1.is_some_and(|most| most < 0);
+    let start = if negative { size.add(start) } else { start };
+    Ok(Some(vec![slice(b, operands.value(0)?, dim, start, operands.expr(3)?)?]))
+}
+
+/// A number of parts, at most a million: where it depends on an input, it is that of the exported program.
+fn count_of(operands: &Operands<'_>, count: Option<i64>) -> Option<usize> {
+    let known = Some(operands.results.len()).filter(|count| *count > 0);
+    count.map_or(known, |count| usize::try_from(count).ok()).filter(|count| *count <= 1 << 20)
+}
+
+/// The sizes of parts of `part` elements, the last of which may be smaller.
+fn even_parts(operands: &Operands<'_>, size: &Expr, part: &Expr) -> Result<Vec<Expr>, Error> {
+    let count = size.ceil_div(part.clone()).as_int().map(|count| if size.is(0) { 1 } else { count });
+    let Some(count) = count_of(operands, count).filter(|count| *count > 0) else {
+        return Err(operands.wrong(1, "a number of parts that depends on no input"));
+    };
+    let last = size.sub(part.mul(count as i64 - 1));
+    let mut sizes = vec![part.clone(); count];
+    if let Some(slot) = sizes.last_mut() {
+        *slot = last;
+    }
+    Ok(sizes)
+}
+
+/// The dimension that an operator splits, with the sizes of the parts.
+fn parts(operands: &Operands<'_>, graph: &Graph) -> Result<(usize, Vec<Expr>), Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, size) = dim_and_size(operands, 2, tensor)?;
+    let name = &operands.schema.name;
+    if name.contains("with_sizes") || name == "aten::split.sizes" {
+        return Ok((dim, operands.exprs(1)?));
+    }
+    let number = operands.expr(1)?;
+    if number.as_int().is_some_and(|number| number < i64::from(!size.is(0))) {
+        return Err(operands.wrong(1, "at least 1"));
+    }
+    let is_chunk = matches!(operands.schema.base_name(), "aten::chunk" | "aten::unsafe_chunk");
+    if is_chunk && size.is(0) {
+        return Ok((dim, vec![Expr::Int(0); usize::try_from(operands.int(1)?).unwrap_or(1).min(1 << 20)]));
+    }
+    let part = if is_chunk { size.ceil_div(number) } else { number };
+    Ok((dim, even_parts(operands, &size, &part)?))
+}
+
+fn part_types(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, sizes) = parts(operands, graph)?;
+    Ok(sizes.into_iter().flat_map(|size| resized(tensor, dim, size)).collect())
+}
+
+fn split_evenly(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    part_types(operands, graph)
+}
+
+fn chunked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    part_types(operands, graph)
+}
+
+fn split_by_sizes(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    part_types(operands, graph)
+}
+
+fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dim, sizes) = parts(operands, b.graph)?;
+    split(b, operands.value(0)?, dim, sizes).map(Some)
+}
+
+/// `tensor_split` and its forms along a fixed dimension: parts whose sizes differ by one at most, or that end at given
+/// indices.
+fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = b.graph.tensor(operands.value(0)?)?.clone();
+    let dim = match operands.schema.base_name() {
+        "aten::tensor_split" => operands.dim(2, tensor.rank())?,
+        "aten::hsplit" => usize::from(tensor.rank() > 1),
+        "aten::vsplit" => 0,
+        _ => 2,
+    };
+    let size = tensor.shape.get(dim).cloned().ok_or_else(|| operands.wrong(0, "a tensor with more dimensions"))?;
+    let mut parts = Vec::new();
+    if matches!(operands.arg(1), Arg::List(_)) {
+        let Some(size) = size.as_int() else {
+            return Err(operands.wrong(0, "a dimension whose size depends on no input"));
+        };
+        let mut start = 0;
+        let ends = operands.ints(1)?.into_iter().chain([size]);
+        for end in ends.map(|end| if end < 0 { end.saturating_add(size).max(0) } else { end.min(size) }) {
+            parts.push((Expr::Int(start), Expr::Int((end - start).max(0))));
+            start = end;
+        }
+    } else {
+        let sections = operands.int(1)?;
+        if !(1..=1 << 20).contains(&sections) {
+            return Err(operands.wrong(1, "at least 1 section"));
+        }
+        if let (Some(size), false) = (size.as_int(), operands.schema.base_name() == "aten::tensor_split")
+            && size % sections != 0
+        {
+            return Err(operands.wrong(1, &format!("a divisor of {size}")));
+        }
+        let (each, larger) = (size.floor_div(sections), size.modulo(sections));
+        let Some(larger) = larger.as_int() else {
+            return Err(operands.wrong(0, "a dimension whose size depends on no input"));
+        };
+        let mut start = Expr::Int(0);
+        for index in 0..sections {
+            let length = each.add(i64::from(index < larger));
+            parts.push((start.clone(), length.clone()));
+            start = start.add(length);
+        }
+    }
+    let value = operands.value(0)?;
+    let slices = parts.into_iter().map(|(start, length)| slice(b, value, dim, start, length));
+    slices.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    let Some(count) = count_of(operands, size.as_int()) else {
+        return Err(operands.wrong(0, "a dimension whose size depends on no input"));
+    };
+    let mut shape = tensor.shape.clone();
+    shape.remove(dim);
+    Ok(vec![Type::Tensor(TensorType::new(tensor.dtype, shape)); count])
+}
+
+fn unbind(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let tensor = operands.tensor(0, b.graph)?;
+    let (dim, size) = dim_and_size(operands, 1, tensor)?;
+    if size.is_static() {
+        return twin(b, operands);
+    }
+    let count = super::infer(operands, b.graph)?.len() as i64;
+    let value = operands.value(0)?;
+    (0..count).map(|index| select(b, value, dim, index)).collect::<Result<_, _>>().map(Some)
+}
+
+fn diagonal(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let offset = operands.int(1)?;
+    let ((first, rows), (second, columns)) = (dim_and_size(operands, 2, tensor)?, dim_and_size(operands, 3, tensor)?);
+    if first == second {
+        return Err(operands.wrong(3, "another dimension than the first"));
+    }
+    let length = diagonal_length(&rows, &columns, offset);
+    let keep = |(dim, _): &(usize, &Expr)| *dim != first && *dim != second;
+    let mut shape: Vec<Expr> = tensor.shape.iter().enumerate().filter(keep).map(|(_, size)| size.clone()).collect();
+    shape.push(length);
+    Ok(result(tensor.dtype, shape))
+}
+
+fn linalg_diagonal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    forward(b, operands, "aten::diagonal_copy")
+}
+
+/// Number of elements on a diagonal of a matrix.
+pub(crate) fn diagonal_length(rows: &Expr, columns: &Expr, offset: i64) -> Expr {
+    let (rows, columns) =
+        if offset >= 0 { (rows.clone(), columns.sub(offset)) } else { (rows.add(offset), columns.clone()) };
+    let length = rows.at_most(columns);
+    match length.as_int() {
+        Some(length) => Expr::Int(length.max(0)),
+        None => length,
+    }
+}
+
+/// A diagonal of a matrix, or a matrix with this diagonal.
+fn diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (value, offset) = (operands.value(0)?, operands.arg(1).clone());
+    let name = if b.graph.tensor(value)?.rank() == 1 { "aten::diag_embed" } else { "aten::diagonal_copy" };
+    b.call(name, vec![value.into(), offset]).map(Some)
+}
+
+fn strided(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    Ok(result(operands.tensor(0, graph)?.dtype, operands.exprs(1)?))
+}
+
+fn windows(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (size, step) = (operands.int(2)?, operands.int(3)?);
+    if step < 1 || size < 0 {
+        return Err(operands.wrong(3, "a step of at least 1"));
+    }
+    let mut shape = tensor.shape.clone();
+    if tensor.rank() > 0 {
+        let (dim, whole) = dim_and_size(operands, 1, tensor)?;
+        if whole.as_int().is_some_and(|whole| size > whole) {
+            return Err(operands.wrong(2, "a window that fits the dimension"));
+        }
+        if let Some(slot) = shape.get_mut(dim) {
+            *slot = whole.sub(size).floor_div(step).add(1);
+        }
+    }
+    shape.push(Expr::Int(size));
+    Ok(result(tensor.dtype, shape))
+}

@@ -1,0 +1,139 @@
+//! Sorting, selection by rank, and histograms.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+
+use super::inference::{one, same, tensor};
+use super::promotion::category;
+use super::reduction::reduced_shape;
+use super::{Definition, Lowered, Operands, composite, kernel};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("aten::sort", |o, g| sorted(o, g, 1)),
+    kernel("aten::sort.stable", |o, g| sorted(o, g, 2)),
+    composite("aten::argsort", positions, |b, o| argsort(b, o, 1)),
+    composite("aten::argsort.stable", positions, |b, o| argsort(b, o, 2)),
+    composite("aten::msort", same, msort),
+    kernel("aten::topk", topk),
+    kernel("aten::histc", histogram),
+    composite("aten::kthvalue", kthvalue_type, kthvalue),
+    composite("aten::median", one_element, median),
+    composite("aten::median.dim", picked, median_dim),
+];
+
+fn sorted(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    operands.dim(dim, input.rank())?;
+    Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(ScalarType::Long, input.shape.clone())])
+}
+
+fn positions(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    one(ScalarType::Long, operands.tensor(0, graph)?.shape.clone())
+}
+
+fn argsort(b: &mut Builder<'_>, operands: &Operands<'_>, dim: usize) -> Lowered {
+    let args = vec![operands.arg(0).clone(), Arg::from(true), operands.arg(dim).clone(), operands.arg(dim + 1).clone()];
+    let results = b.call("aten::sort.stable", args)?;
+    Ok(Some(results.into_iter().skip(1).collect()))
+}
+
+fn msort(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let results = b.call("aten::sort", vec![operands.arg(0).clone(), Arg::from(0)])?;
+    Ok(Some(results.into_iter().take(1).collect()))
+}
+
+fn histogram(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    one(operands.tensor(0, graph)?.dtype, vec![operands.expr(1)?])
+}
+
+fn topk(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let dim = operands.dim(2, input.rank())?;
+    let mut shape = input.shape.clone();
+    if let Some(size) = shape.get_mut(dim) {
+        let count = operands.expr(1)?;
+        if let (Some(count), Some(size)) = (count.as_int(), size.as_int())
+            && !(0..=size).contains(&count)
+        {
+            return Err(operands.wrong(1, &format!("at most {size}")));
+        }
+        *size = count;
+    }
+    Ok(vec![tensor(input.dtype, shape.clone()), tensor(ScalarType::Long, shape)])
+}
+
+/// One element along the dim in parameter 1, kept as in parameter 2, with its position.
+fn picked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    pick_type(operands, graph, 1)
+}
+
+fn kthvalue_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    pick_type(operands, graph, 2)
+}
+
+fn pick_type(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let shape = reduced_shape(&input.shape, &[operands.dim(dim, input.rank())?], operands.bool(dim + 1)?);
+    Ok(vec![tensor(input.dtype, shape.clone()), tensor(ScalarType::Long, shape)])
+}
+
+fn kthvalue(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let dim = operands.dim(2, b.tensor(x)?.rank())?;
+    pick(b, x, dim, &operands.expr(1)?.sub(1), operands.bool(3)?).map(Some)
+}
+
+fn one_element(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    one(operands.tensor(0, graph)?.dtype, Vec::new())
+}
+
+fn median(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let numel = b.tensor(x)?.numel();
+    let flat = b.view(x, vec![numel.clone()])?;
+    let results = median_along(b, flat, 0, false)?;
+    Ok(Some(results.into_iter().take(1).collect()))
+}
+
+fn median_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let dim = operands.dim(1, b.tensor(x)?.rank())?;
+    median_along(b, x, dim, operands.bool(2)?).map(Some)
+}
+
+/// The lower of two in the middle; NaN if there is one, which sorts last.
+fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> Result<Vec<ValueId>, Error> {
+    let ty = b.tensor(x)?;
+    let size = ty.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
+    let middle = pick(b, x, dim, &size.sub(1).floor_div(2), keepdim)?;
+    if category(ty.dtype) != 2 {
+        return Ok(middle);
+    }
+    let [value, position] = middle.as_slice() else { return Ok(middle) };
+    // The greatest of truth values is the first NaN, if there is one.
+    let nan = b.unary("aten::isnan", x)?;
+    let nan = b.cast(nan, ScalarType::Byte)?;
+    let dim = if ty.rank() == 0 { 0 } else { dim as i64 };
+    let first = b.call("aten::max.dim", vec![nan.into(), Arg::from(dim), Arg::from(keepdim)])?;
+    let [nan, nan_position] = first.as_slice() else { return Ok(middle) };
+    let nan = b.cast(*nan, ScalarType::Bool)?;
+    Ok(vec![b.select(nan, f64::NAN, *value)?, b.select(nan, *nan_position, *position)?])
+}
+
+/// The element of this rank along a dimension, and its position.
+fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: &Expr, keepdim: bool) -> Result<Vec<ValueId>, Error> {
+    let ty = b.tensor(x)?;
+    if ty.rank() == 0 {
+        let zero = b.as_tensor(&Arg::from(0), ScalarType::Long)?;
+        return Ok(vec![x, zero]);
+    }
+    let results = b.call("aten::sort", vec![x.into(), Arg::from(dim as i64)])?;
+    let shape = reduced_shape(&ty.shape, &[dim], keepdim);
+    let pick = |b: &mut Builder<'_>, sorted: ValueId| {
+        let picked = b.one("aten::select_copy.int", vec![sorted.into(), Arg::from(dim as i64), rank.clone().into()])?;
+        b.view(picked, shape.clone())
+    };
+    results.into_iter().map(|sorted| pick(b, sorted)).collect()
+}

@@ -1,0 +1,434 @@
+//! The same elements under other sizes or in another order: `view`, `permute`, `expand` and what is made of them.
+//!
+//! Views that keep the order of the elements become `view_copy`, those that change it `permute_copy`; late passes make
+//! views of copies where they can.
+
+use rushlight_format::ScalarType;
+
+use crate::Error;
+use crate::{Builder, Expr, Graph, Type, ValueId};
+
+use super::inference::same;
+use super::{Definition, Lowered, Operands, composite, identity, kernel, result};
+
+pub(crate) const OPS: &[Definition] = &[
+    kernel("aten::view_copy", sized),
+    composite("aten::view", sized, as_view),
+    composite("aten::_unsafe_view", sized, as_view),
+    composite("aten::reshape", sized, as_view),
+    composite("aten::_reshape_copy", sized, as_view),
+    composite("aten::_reshape_alias", sized, as_view),
+    composite("aten::_reshape_alias_copy", sized, as_view),
+    composite("aten::view_as", like_second, as_view),
+    composite("aten::reshape_as", like_second, as_view),
+    composite("aten::flatten.using_ints", flattened, as_view),
+    composite("aten::unflatten.int", unflattened, as_view),
+    composite("aten::ravel", raveled, as_view),
+    composite("aten::squeeze", squeezed, as_view),
+    composite("aten::squeeze.dim", squeezed, as_view),
+    composite("aten::squeeze.dims", squeezed, as_view),
+    composite("aten::squeeze_copy", squeezed, as_view),
+    kernel("aten::squeeze_copy.dim", squeezed),
+    kernel("aten::squeeze_copy.dims", squeezed),
+    composite("aten::unsqueeze", unsqueezed, as_view),
+    kernel("aten::unsqueeze_copy", unsqueezed),
+    composite("aten::atleast_1d", padded_with_ones, as_view),
+    composite("aten::atleast_2d", padded_with_ones, as_view),
+    composite("aten::atleast_3d", padded_with_ones, as_view),
+    composite("aten::alias", same, identity),
+    kernel("aten::alias_copy", same),
+    composite("aten::detach", same, identity),
+    kernel("aten::detach_copy", same),
+    composite("aten::lift", same, identity),
+    composite("aten::lift_fresh", same, identity),
+    kernel("aten::lift_fresh_copy", same),
+    composite("aten::resolve_conj", same, identity),
+    composite("aten::resolve_neg", same, identity),
+    composite("aten::view.dtype", with_dtype, same_dtype),
+    composite("aten::view_copy.dtype", with_dtype, same_dtype),
+    composite("aten::real", real_part, real),
+    kernel("aten::view_as_real_copy", as_real),
+    composite("aten::view_as_real", as_real, view_as_real),
+    composite("aten::imag", real_part, imaginary),
+    kernel("aten::expand_copy", expanded),
+    composite("aten::expand", expanded, as_expansion),
+    composite("aten::expand_as", like_second, as_expansion),
+    composite("aten::broadcast_to", expanded, as_expansion),
+    kernel("aten::permute_copy", permuted),
+    composite("aten::permute", permuted, as_permutation),
+    kernel("aten::transpose_copy.int", permuted),
+    composite("aten::transpose.int", permuted, as_permutation),
+    composite("aten::swapaxes", permuted, as_permutation),
+    composite("aten::swapdims", permuted, as_permutation),
+    kernel("aten::t_copy", permuted),
+    composite("aten::t", permuted, as_permutation),
+    composite("aten::numpy_T", permuted, as_permutation),
+    composite("aten::mT", permuted, as_permutation),
+    composite("aten::adjoint", permuted, as_permutation),
+    composite("aten::mH", permuted, as_permutation),
+    composite("aten::matrix_H", permuted, as_permutation),
+    composite("aten::movedim.int", permuted, as_permutation),
+    composite("aten::movedim.intlist", permuted, as_permutation),
+    composite("aten::moveaxis.int", permuted, as_permutation),
+    composite("aten::moveaxis.intlist", permuted, as_permutation),
+];
+
+/// The dimensions in another order; a view where only dimensions of one element move.
+pub(crate) fn permute(b: &mut Builder<'_>, value: ValueId, dims: &[usize]) -> Result<ValueId, Error> {
+    let from = &b.graph.tensor(value)?.shape;
+    let shape = dims.iter().map(|dim| from.get(*dim).cloned()).collect::<Option<Vec<_>>>();
+    let shape = shape.ok_or_else(|| Error::type_error("a permutation of other dimensions"))?;
+    let moving: Vec<usize> =
+        dims.iter().copied().filter(|dim| from.get(*dim).is_some_and(|size| !size.is(1))).collect();
+    if moving.is_sorted() {
+        return b.view(value, shape);
+    }
+    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+    b.one("aten::permute_copy", vec![value.into(), dims.as_slice().into()])
+}
+
+/// Two dimensions exchanged.
+pub(crate) fn transpose(b: &mut Builder<'_>, value: ValueId, first: usize, second: usize) -> Result<ValueId, Error> {
+    let mut dims: Vec<usize> = (0..b.graph.tensor(value)?.rank()).collect();
+    if first.max(second) < dims.len() {
+        dims.swap(first, second);
+    }
+    permute(b, value, &dims)
+}
+
+/// The last two dimensions exchanged.
+pub(crate) fn transpose_last(b: &mut Builder<'_>, value: ValueId) -> Result<ValueId, Error> {
+    let rank = b.graph.tensor(value)?.rank();
+    transpose(b, value, rank.saturating_sub(2), rank.saturating_sub(1))
+}
+
+/// Repeated along dimensions of one element, and along new ones at the front.
+pub(crate) fn expand(b: &mut Builder<'_>, value: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
+    let from = &b.graph.tensor(value)?.shape;
+    if *from == shape {
+        return Ok(value);
+    }
+    if Expr::product(from) == Expr::product(&shape) && from.iter().chain(&shape).all(Expr::is_static) {
+        return b.view(value, shape);
+    }
+    b.one("aten::expand_copy", vec![value.into(), shape.into()])
+}
+
+/// A new dimension of one element before `dim`.
+pub(crate) fn unsqueeze(b: &mut Builder<'_>, value: ValueId, dim: usize) -> Result<ValueId, Error> {
+    let mut shape = b.graph.tensor(value)?.shape.clone();
+    shape.insert(dim.min(shape.len()), Expr::Int(1));
+    b.view(value, shape)
+}
+
+/// Without the dimension `dim`, which must have one element.
+pub(crate) fn squeeze(b: &mut Builder<'_>, value: ValueId, dim: usize) -> Result<ValueId, Error> {
+    let mut shape = b.graph.tensor(value)?.shape.clone();
+    if dim < shape.len() {
+        shape.remove(dim);
+    }
+    b.view(value, shape)
+}
+
+/// The sizes that `view(sizes)` of a tensor of shape `from` has, with -1 replaced by what is left.
+pub(crate) fn resolve(from: &[Expr], sizes: &[Expr]) -> Result<Vec<Expr>, Error> {
+    let unknown = sizes.iter().filter(|size| size.is(-1)).count();
+    let mismatch = || {
+        let list = |sizes: &[Expr]| format!("{:?}", sizes.iter().map(Expr::as_int).collect::<Vec<_>>());
+        Error::type_error("a view with another number of elements").expected(list(from)).got(list(sizes))
+    };
+    if unknown > 1 {
+        return Err(mismatch());
+    }
+    if unknown == 0 {
+        let (left, right) = (Expr::product(from), Expr::product(sizes));
+        return if left.is_static() && right.is_static() && left != right {
+            Err(mismatch())
+        } else {
+            Ok(sizes.to_vec())
+        };
+    }
+    // Common factors are cancelled first, so that sums divide too.
+    let mut left = from.to_vec();
+    let mut right = Vec::new();
+    for size in sizes.iter().filter(|size| !size.is(-1)) {
+        match left.iter().position(|candidate| candidate == size && !size.is(0)) {
+            Some(at) => drop(left.remove(at)),
+            None => right.push(size.clone()),
+        }
+    }
+    let (left, right) = (Expr::product(&left), Expr::product(&right));
+    let rest = left.exact_div(&right).unwrap_or_else(|| left.floor_div(right.clone()));
+    if right.is(0) || (left.is_static() && right.is_static() && rest.mul(right) != left) {
+        return Err(mismatch());
+    }
+    Ok(sizes.iter().map(|size| if size.is(-1) { rest.clone() } else { size.clone() }).collect())
+}
+
+/// The one tensor type that the operator gives.
+fn inferred_shape(b: &Builder<'_>, operands: &Operands<'_>) -> Result<Vec<Expr>, Error> {
+    match super::infer(operands, b.graph)?.into_iter().next() {
+        Some(Type::Tensor(ty)) => Ok(ty.shape),
+        _ => Err(operands.wrong(0, "a tensor")),
+    }
+}
+
+fn as_view(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let shape = inferred_shape(b, operands)?;
+    Ok(Some(vec![b.view(operands.value(0)?, shape)?]))
+}
+
+fn as_expansion(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let shape = inferred_shape(b, operands)?;
+    Ok(Some(vec![expand(b, operands.value(0)?, shape)?]))
+}
+
+fn as_permutation(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let dims = order(operands, b.graph)?;
+    Ok(Some(vec![permute(b, operands.value(0)?, &dims)?]))
+}
+
+fn sized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    Ok(result(tensor.dtype, resolve(&tensor.shape, &operands.exprs(1)?)?))
+}
+
+fn like_second(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let (tensor, other) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
+    Ok(result(tensor.dtype, other.shape.clone()))
+}
+
+fn raveled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    Ok(result(tensor.dtype, vec![tensor.numel()]))
+}
+
+fn flattened(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let (first, last) = (operands.dim(1, tensor.rank())?, operands.dim(2, tensor.rank())?);
+    let Some(inside) = tensor.shape.get(first..(last + 1).min(tensor.rank())) else {
+        return if tensor.rank() == 0 {
+            Ok(result(tensor.dtype, vec![Expr::Int(1)]))
+        } else {
+            Err(operands.wrong(1, "a dimension that is not after the last one"))
+        };
+    };
+    let mut shape = tensor.shape.clone();
+    let product = Expr::product(inside);
+    shape.splice(first..(last + 1).min(tensor.rank()), [product]);
+    Ok(result(tensor.dtype, shape))
+}
+
+fn unflattened(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let dim = operands.dim(1, tensor.rank())?;
+    let size = tensor.shape.get(dim).cloned().ok_or_else(|| operands.wrong(1, "a dimension"))?;
+    let mut shape = tensor.shape.clone();
+    shape.splice(dim..=dim, resolve(&[size], &operands.exprs(2)?)?);
+    Ok(result(tensor.dtype, shape))
+}
+
+/// Sizes that depend on inputs are taken to be other than 1, as when the program was exported.
+fn squeezed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let rank = tensor.rank();
+    let dims = match operands.exprs(1) {
+        Ok(dims) if operands.has(1) && dims.is_empty() => Vec::new(),
+        _ => operands.dims_or_all(1, rank)?,
+    };
+    let keep = |(dim, size): &(usize, &Expr)| !(size.is(1) && dims.contains(dim));
+    let shape = tensor.shape.iter().enumerate().filter(keep).map(|(_, size)| size.clone()).collect();
+    Ok(result(tensor.dtype, shape))
+}
+
+fn unsqueezed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let mut shape = tensor.shape.clone();
+    shape.insert(operands.dim(1, tensor.rank() + 1)?, Expr::Int(1));
+    Ok(result(tensor.dtype, shape))
+}
+
+/// `atleast_1d` and its like: dimensions in front, except that the third stands behind.
+fn padded_with_ones(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let least = operands.schema.name.bytes().find(u8::is_ascii_digit).map_or(1, |digit| usize::from(digit - b'0'));
+    let mut shape = tensor.shape.clone();
+    if least == 3 && tensor.rank() == 2 {
+        shape.push(Expr::Int(1));
+    } else if least == 3 && tensor.rank() == 1 {
+        shape = vec![Expr::Int(1), Expr::product(&shape), Expr::Int(1)];
+    }
+    while shape.len() < least {
+        shape.insert(0, Expr::Int(1));
+    }
+    Ok(result(tensor.dtype, shape))
+}
+
+/// The wanted sizes, where -1 keeps one.
+fn expanded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let mut shape = operands.exprs(1)?;
+    let Some(new) = shape.len().checked_sub(tensor.rank()) else {
+        return Err(operands.wrong(1, &format!("at least {} sizes", tensor.rank())));
+    };
+    for (size, from) in shape.iter_mut().skip(new).zip(&tensor.shape) {
+        if size.is(-1) {
+            size.clone_from(from);
+        } else if from.is_static() && size.is_static() && !from.is(1) && from != size {
+            return Err(operands.wrong(1, &format!("the size {} where it is not 1", from.as_int().unwrap_or_default())));
+        }
+    }
+    if shape.iter().any(|size| size.is(-1)) {
+        return Err(operands.wrong(1, "the sizes of new dimensions"));
+    }
+    Ok(result(tensor.dtype, shape))
+}
+
+fn permuted(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let shape = order(operands, graph)?.into_iter().filter_map(|dim| tensor.shape.get(dim).cloned()).collect();
+    Ok(result(tensor.dtype, shape))
+}
+
+/// Where each dimension of the result of a permuting operator comes from.
+fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let rank = tensor.rank();
+    let mut dims: Vec<usize> = (0..rank).collect();
+    let base = operands.schema.base_name();
+    match base.strip_prefix("aten::").unwrap_or(base) {
+        "permute" | "permute_copy" => {
+            dims = wrapped(operands, 1, rank)?;
+            let mut sorted = dims.clone();
+            sorted.sort_unstable();
+            if !sorted.iter().copied().eq(0..rank) {
+                return Err(operands.wrong(1, &format!("each of {rank} dimensions once")));
+            }
+        }
+        "numpy_T" => dims.reverse(),
+        "t" | "t_copy" if rank <= 2 => dims.reverse(),
+        "mH" | "adjoint" | "matrix_H" if tensor.dtype.is_complex() => {
+            return Err(Error::unsupported(format!("`{base}` of complex numbers")));
+        }
+        "mT" | "mH" | "adjoint" | "matrix_H" if rank >= 2 => dims.swap(rank - 2, rank - 1),
+        "movedim" | "moveaxis" => {
+            let (from, to) = (wrapped(operands, 1, rank)?, wrapped(operands, 2, rank)?);
+            let mut rest = dims.iter().copied().filter(|dim| !from.contains(dim)).collect::<Vec<_>>().into_iter();
+            let source = |dim: usize| to.iter().position(|target| *target == dim).and_then(|at| from.get(at).copied());
+            let moved: Vec<usize> = dims.iter().filter_map(|dim| source(*dim).or_else(|| rest.next())).collect();
+            if moved.len() != rank || from.len() != to.len() {
+                return Err(operands.wrong(2, "as many dimensions as the source"));
+            }
+            dims = moved;
+        }
+        "transpose" | "transpose_copy" | "swapaxes" | "swapdims" => {
+            let (first, second) = (operands.dim(1, rank)?, operands.dim(2, rank)?);
+            if rank > 0 {
+                dims.swap(first, second);
+            }
+        }
+        _ => return Err(operands.wrong(0, "a tensor of other rank")),
+    }
+    Ok(dims)
+}
+
+/// Dimensions in the order in which they are given.
+fn wrapped(operands: &Operands<'_>, index: usize, rank: usize) -> Result<Vec<usize>, Error> {
+    let count = rank as i64;
+    let wrap = |dim: i64| if dim < 0 { dim + count } else { dim };
+    let dims: Vec<i64> = operands.ints(index)?.into_iter().map(wrap).collect();
+    if dims.iter().any(|dim| !(0..count).contains(dim)) {
+        return Err(operands.wrong(index, &format!("dimensions of {rank}")));
+    }
+    Ok(dims.into_iter().map(|dim| dim as usize).collect())
+}
+
+fn with_dtype(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    let dtype = operands.dtype(1)?.unwrap_or(tensor.dtype);
+    let mut shape = tensor.shape.clone();
+    let (from, to) = (tensor.dtype.size() as i64, dtype.size() as i64);
+    if from != to {
+        let last = shape.last_mut().ok_or_else(|| operands.wrong(1, "a dtype of the same size"))?;
+        *last = last.mul(from).floor_div(to);
+    }
+    Ok(result(dtype, shape))
+}
+
+fn same_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let from = operands.tensor(0, b.graph)?.dtype;
+    match operands.dtype(1)? {
+        Some(to) if to != from => Err(Error::unsupported(format!(
+            "the bits of {} as {}: no kernel reinterprets elements",
+            from.name(),
+            to.name()
+        ))),
+        _ => identity(b, operands),
+    }
+}
+
+/// The real dtype of complex numbers.
+pub(crate) fn component(dtype: ScalarType) -> ScalarType {
+    match dtype {
+        ScalarType::ComplexHalf => ScalarType::Half,
+        ScalarType::ComplexFloat => ScalarType::Float,
+        ScalarType::ComplexDouble => ScalarType::Double,
+        other => other,
+    }
+}
+
+fn real_part(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    Ok(result(component(tensor.dtype), tensor.shape.clone()))
+}
+
+fn as_real(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let tensor = operands.tensor(0, graph)?;
+    if !tensor.dtype.is_complex() {
+        return Err(operands.wrong(0, "complex numbers"));
+    }
+    Ok(result(component(tensor.dtype), [tensor.shape.as_slice(), &[Expr::Int(2)]].concat()))
+}
+
+fn view_as_real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    b.call("aten::view_as_real_copy", vec![operands.value(0)?.into()]).map(Some)
+}
+
+fn real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    if operands.tensor(0, b.graph)?.dtype.is_complex() { part(b, operands, 0) } else { identity(b, operands) }
+}
+
+fn imaginary(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    part(b, operands, 1)
+}
+
+fn part(b: &mut Builder<'_>, operands: &Operands<'_>, index: i64) -> Lowered {
+    let pairs = b.one("aten::view_as_real_copy", vec![operands.value(0)?.into()])?;
+    b.call("aten::select_copy.int", vec![pairs.into(), (-1).into(), index.into()]).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Symbol, Symbols};
+
+    #[test]
+    fn what_is_left_of_a_view_is_resolved() {
+        let mut symbols = Symbols::new();
+        let s: Expr = symbols.push(Symbol { name: "s0".into(), min: 1, max: None }).into();
+        let of = |sizes: &[i64]| sizes.iter().map(|size| Expr::Int(*size)).collect::<Vec<_>>();
+        assert_eq!(resolve(&of(&[2, 3, 4]), &of(&[-1, 6])).unwrap(), of(&[4, 6]));
+        assert_eq!(resolve(&of(&[0, 3]), &of(&[3, -1])).unwrap(), of(&[3, 0]));
+        assert!(resolve(&of(&[2, 3]), &of(&[4, -1])).is_err());
+        assert!(resolve(&of(&[2, 3]), &of(&[-1, -1])).is_err());
+        assert!(resolve(&of(&[0, 3]), &of(&[0, -1])).is_err());
+        assert!(resolve(&of(&[2, 3]), &of(&[5])).is_err());
+        // A batch of unknown size, merged with known dimensions and taken apart again.
+        let pictures = [s.clone(), Expr::Int(8), Expr::Int(8)];
+        assert_eq!(resolve(&pictures, &[Expr::Int(-1), Expr::Int(64)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        assert_eq!(resolve(&pictures, &[s.clone(), Expr::Int(-1)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        // A sum cancels as a whole.
+        let tokens = [s.add(1), Expr::Int(12)];
+        assert_eq!(resolve(&tokens, &[s.add(1), Expr::Int(3), Expr::Int(-1)]).unwrap()[2], Expr::Int(4));
+    }
+}

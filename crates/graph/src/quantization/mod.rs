@@ -1,0 +1,13 @@
+//! Quantized values. In the graph they are what PyTorch's quantizers leave: integers between `quantize` and `dequantize`
+//! nodes. What an integer stands for is read from these nodes ([`PerTensor`]); of constants it is part of their type
+//! ([`QuantizedConstant`]), so that back ends find the integers of a weight behind the numbers that they stand for.
+
+mod check;
+mod constant;
+mod layer;
+mod parameters;
+
+pub use check::check;
+pub use constant::{QuantizedConstant, folded, permuted};
+pub use layer::{ConvolutionShape, LayerShape};
+pub use parameters::{PerTensor, is_dequantize, is_quantize};

@@ -1,0 +1,55 @@
+//! Patterns of the modules that stay in floats, checked against the modules of a model.
+
+use std::collections::BTreeSet;
+
+use rushlight_compiler::pattern::{is_within, near};
+use rushlight_graph::Model;
+use rushlight_graph::{Error, ErrorKind};
+
+use super::quantizer::Settings;
+use super::sites::Sites;
+
+/// Checks that each pattern of [`Settings::keep`] matches a module of the model, as a front end imported it. Returns a warning
+/// for each that only matches modules without layers.
+///
+/// # Errors
+/// `Output` for a pattern that no name fits, with the names that are nearest to it.
+pub(super) fn check(model: &Model, settings: &Settings) -> Result<Vec<String>, Error> {
+    if settings.keep.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut modules: BTreeSet<&str> = BTreeSet::new();
+    for graph in model.methods.values() {
+        for (_, node) in graph.nodes.iter() {
+            let origin = &graph.origins[node.origin];
+            modules.insert(if origin.module.is_empty() { &origin.node } else { &origin.module });
+        }
+    }
+    let layers = model.methods.keys().flat_map(|method| {
+        Sites::products(model, method).into_iter().chain(Sites::tables(model, method)).map(|layer| layer.name)
+    });
+    let layers: BTreeSet<String> = layers.collect();
+    let mut warnings = Vec::new();
+    for pattern in &settings.keep {
+        if layers.iter().any(|name| is_within(pattern, name)) {
+            continue;
+        }
+        if modules.iter().any(|name| is_within(pattern, name)) {
+            warnings.push(format!(
+                "`{pattern}` is to be kept, and names no convolution, linear layer or embedding: it stays as it is anyway"
+            ));
+            continue;
+        }
+        let names = near(pattern, layers.iter().map(String::as_str).chain(modules.iter().copied()));
+        let error = Error::new(ErrorKind::Output, format!("no module is called `{pattern}`, which is to be kept"));
+        return Err(error
+            .expected(if names.is_empty() {
+                "the name of a module".to_owned()
+            } else {
+                format!("a name such as {}", names.join(", "))
+            })
+            .got(format!("`{pattern}`"))
+            .help("names are paths of modules, as `named_modules()` has them; `*` stands for any text"));
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,777 @@
+//! Quantizes a model without PyTorch, with the inputs of a calibration or without any.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use rushlight_engine::Engine;
+use rustc_hash::FxHashMap;
+
+use rushlight_compiler::pattern::is_within;
+use rushlight_compiler::prepare_layers;
+use rushlight_engine::{on_threads_of, parallel_map};
+use rushlight_graph::quantization::LayerShape;
+use rushlight_graph::{Arg, Def, Graph, Model, NodeId, OriginId, ValueId};
+use rushlight_graph::{Error, ErrorKind};
+
+use super::gptq::{self, Gram};
+use super::noise::{Deviation, Noise};
+use super::observe::{Histogram, affine};
+use super::read::Reader;
+use super::report::{Inputs, LayerReport, OutputReport, Report};
+use super::rewrite::{self, Decisions};
+use super::scheme::{Observer, Rounding, Scheme};
+use super::sites::{Layer, Sites};
+use super::taps::{self, Rows};
+use super::weights::{self, Rounded, Width};
+
+/// How a model is quantized.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub scheme: Scheme,
+    pub observer: Observer,
+    pub rounding: Rounding,
+    /// The bits that tables of embeddings have, 4 or 8; they stay floats if `None`.
+    pub embedding_bits: Option<u32>,
+    /// Patterns of the names of modules whose layers stay floats; `*` stands for any text. A name counts for all that is inside
+    /// of the module.
+    pub keep: Vec<String>,
+    /// Whether biases of convolutions make up for what rounding adds to the means of results, as a calibration shows them. Those
+    /// of linear layers stay: among the rows that they see are often some that do not count, such as padding.
+    pub bias_correction: bool,
+    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
+    pub min_snr: Option<f64>,
+    /// As many as the machine runs at once if `None`.
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::default(),
+            observer: Observer::default(),
+            rounding: Rounding::default(),
+            embedding_bits: None,
+            keep: Vec::new(),
+            bias_correction: true,
+            min_snr: None,
+            threads: None,
+        }
+    }
+}
+
+/// Runs programs on the inputs of a calibration, and on those that the model was exported with.
+pub trait Calibration {
+    /// What computes them. It is idle while something is shown.
+    fn engine(&self) -> Arc<Engine>;
+
+    /// Returns the bytes of the packed weights of a layer; `None` if no integer kernel of the back end supports its shape.
+    fn packed_bytes(&self, layer: &LayerShape<'_>) -> Option<PackedBytes>;
+
+    /// Returns the number of inputs of a kind for a method.
+    fn samples(&self, method: &str, of: Inputs) -> usize;
+
+    /// Runs a method of a model on the first `shown.limit` of its inputs and shows what it returns for each. All of it are
+    /// tensors of floats.
+    ///
+    /// # Errors
+    /// What running it finds, and what `see` does.
+    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), Error>;
+}
+
+/// Bytes of the weights of a layer as a back end packs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedBytes {
+    /// As integers of 8 bits, with what belongs to each output channel.
+    pub integers: usize,
+    /// As `f32`.
+    pub floats: usize,
+}
+
+/// What a calibration is to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    pub inputs: Inputs,
+    /// The most inputs.
+    pub limit: usize,
+    /// Whether products may round what they multiply to bf16 where that is faster: for ranges, but not for what rounding to
+    /// integers is compared with.
+    pub is_rough: bool,
+}
+
+impl Shown {
+    const ALL: Self = Self { inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false };
+}
+
+/// Looks at what a method returned.
+pub type See<'a> = dyn FnMut(&[Seen<'_>]) -> Result<(), Error> + 'a;
+
+/// A tensor that a program returned, in row-major order.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub sizes: &'a [usize],
+    pub numbers: &'a [f32],
+}
+
+/// What a model returns for an input.
+type Outputs = Vec<Vec<f32>>;
+
+/// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
+/// interpolations that lower to GEMMs that are no layers.
+const KEPT_WHOLE: [&str; 14] = [
+    "aten::linear",
+    "aten::hardswish",
+    "aten::hardsigmoid",
+    "aten::silu",
+    "aten::adaptive_avg_pool2d",
+    "aten::scaled_dot_product_attention",
+    "aten::elu",
+    "aten::avg_pool2d",
+    "aten::upsample_bicubic2d",
+    "aten::upsample_bicubic2d.vec",
+    "aten::_upsample_bicubic2d_aa",
+    "aten::_upsample_bicubic2d_aa.vec",
+    "aten::_upsample_lanczos2d_aa",
+    "aten::_upsample_lanczos2d_aa.vec",
+];
+
+/// Inputs that layers and outputs are compared on.
+const COMPARED: usize = 16;
+/// Maximum bytes of layer weights up to which a method is run on the example inputs of the export, which was not asked for: it
+/// is in memory twice then, in floats and in integers.
+const UNASKED: u64 = 1 << 31;
+/// Bytes of the products of columns that are gathered at a time.
+const GATHERED: usize = 1 << 28;
+/// Weights of four bits that share a scale.
+const GROUP: usize = 32;
+
+/// Quantizes all methods of a model that a front end made, and takes it to the stage where backends are offered nodes, but for
+/// layers, which stay whole.
+///
+/// # Errors
+/// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
+/// What the passes, and running programs on the calibration, find.
+pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
+    let mut warnings = super::kept::check(model, settings)?;
+    prepare_layers(model, &KEPT_WHOLE)?;
+    let methods: Vec<String> = model.methods.keys().cloned().collect();
+    let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();
+    check(settings, samples)?;
+    let mut report = Report {
+        scheme: settings.scheme,
+        observer: settings.observer,
+        rounding: settings.rounding,
+        samples,
+        layers: Vec::new(),
+        output_snr: None,
+        outputs: Vec::new(),
+        compared_on: None,
+        not_compared: None,
+        warnings: Vec::new(),
+    };
+    let mut total = Deviation::default();
+    for method in &methods {
+        let mut work = Work::new(model, method, settings, calibration)?;
+        if work.layers.is_empty() && work.tables.is_empty() {
+            report.layers.extend(work.reports(&FxHashMap::default()));
+            continue;
+        }
+        let Quantized { model: quantized, layers, outputs } = work.run()?;
+        match work.compared {
+            Ok(inputs) => report.compared_on = Some(inputs),
+            Err(reason) => {
+                report.not_compared.get_or_insert(format!("method `{method}`: {reason}"));
+            }
+        }
+        *model = quantized;
+        report.layers.extend(layers);
+        for (output, deviation) in outputs {
+            total.merge(&deviation);
+            report.outputs.push(output);
+        }
+    }
+    if !report.layers.iter().any(|layer| layer.kept.is_none()) && settings.min_snr.is_none() {
+        let reasons = report.layers.first().and_then(|layer| layer.kept.clone());
+        let error = Error::unsupported(format!("nothing in this model becomes `{}`", settings.scheme.name()));
+        let layers = if settings.scheme.takes_convolutions() {
+            "convolutions and linear layers of f32 with constant weights"
+        } else {
+            "linear layers of f32 with constant weights"
+        };
+        let got = reasons.map_or_else(|| "none".to_owned(), |reason| format!("only layers that stay floats: {reason}"));
+        return Err(error.expected(layers).got(got));
+    }
+    report.output_snr = total.ratio();
+    report.sort();
+    report.warn_of_noise();
+    report.warnings.append(&mut warnings);
+    Ok(report)
+}
+
+/// Settings that need inputs, without any, and bits that there are not.
+fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
+    if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
+        return Err(Error::unsupported("tables of embeddings with so many bits")
+            .expected("4 or 8")
+            .got(bits.to_string()));
+    }
+    let dynamic = "give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight";
+    let needs = [
+        (settings.scheme.is_static(), "scales of activations are chosen from inputs", dynamic),
+        (
+            settings.rounding == Rounding::Gptq,
+            "GPTQ rounds weights for inputs",
+            "give inputs of a calibration, or leave out GPTQ",
+        ),
+        (
+            settings.min_snr.is_some(),
+            "whether outputs are near enough is seen on inputs",
+            "give inputs of a calibration, or leave out the least signal-to-noise",
+        ),
+    ];
+    match needs.iter().find(|(needs, ..)| *needs && samples == 0) {
+        Some((_, why, help)) => Err(Error::new(ErrorKind::Output, format!("{why}, and there are none")).help(*help)),
+        None => Ok(()),
+    }
+}
+
+/// A method that becomes quantized.
+struct Work<'a> {
+    model: &'a Model,
+    method: &'a str,
+    settings: &'a Settings,
+    calibration: &'a mut dyn Calibration,
+    /// That of the calibration.
+    engine: Arc<Engine>,
+    graph: &'a Graph,
+    reader: Reader<'a>,
+    /// What may become integers.
+    layers: Vec<Layer>,
+    /// Embeddings whose tables become integers.
+    tables: Vec<(Layer, Width)>,
+    /// Other layers, each with the reason.
+    kept: Vec<(Layer, String)>,
+    seen: FxHashMap<ValueId, Histogram>,
+    /// What chooses the ranges of some values instead of the observer of the settings.
+    chosen: FxHashMap<ValueId, Observer>,
+    weights: FxHashMap<NodeId, Rounded>,
+    weight_snr: FxHashMap<NodeId, Option<f64>>,
+    biases: FxHashMap<NodeId, Vec<f32>>,
+    noise: FxHashMap<NodeId, Noise>,
+    /// The inputs that layers and outputs are compared on, or why they are not.
+    compared: Result<Inputs, String>,
+}
+
+/// The result of quantizing a method.
+struct Quantized {
+    model: Model,
+    layers: Vec<LayerReport>,
+    /// The floating-point outputs.
+    outputs: Vec<(OutputReport, Deviation)>,
+}
+
+impl<'a> Work<'a> {
+    fn new(
+        model: &'a Model,
+        method: &'a str,
+        settings: &'a Settings,
+        calibration: &'a mut dyn Calibration,
+    ) -> Result<Self, Error> {
+        let Some(graph) = model.methods.get(method) else {
+            return Err(Error::invalid(format!("there is no method `{method}`")));
+        };
+        let reader = Reader { model, graph };
+        let (mut layers, mut kept) = (Vec::new(), Vec::new());
+        for layer in Sites::products(model, method) {
+            match reason_to_keep(reader, &layer, settings, calibration) {
+                None => layers.push(layer),
+                Some(reason) => kept.push((layer, reason)),
+            }
+        }
+        let tables = match settings.embedding_bits {
+            Some(bits) => Sites::tables(model, method)
+                .into_iter()
+                .filter(|table| kept_by(table, settings).is_none())
+                .map(|table| {
+                    // Groups of four bits are whole.
+                    let is_even = reader.sizes(&table).get(1).is_some_and(|columns| columns.is_multiple_of(GROUP));
+                    (table, if bits == 4 && is_even { Width::Four } else { Width::Eight })
+                })
+                .collect(),
+            None => Vec::new(),
+        };
+        let bytes: u64 = layers.iter().map(|layer| 4 * reader.sizes(layer).iter().product::<usize>() as u64).sum();
+        let compared = if calibration.samples(method, Inputs::Calibration) > 0 {
+            Ok(Inputs::Calibration)
+        } else if calibration.samples(method, Inputs::Example) == 0 {
+            Err("there are no inputs of a calibration, and the export holds no example inputs that can be read"
+                .to_owned())
+        } else if bytes > UNASKED {
+            let size = bytes as f64 / 1e9;
+            Err(format!(
+                "the model is large, with {size:.1} GB of weights: give inputs of a calibration to compare them"
+            ))
+        } else {
+            Ok(Inputs::Example)
+        };
+        Ok(Self {
+            compared,
+            model,
+            method,
+            settings,
+            engine: calibration.engine(),
+            calibration,
+            graph,
+            reader,
+            layers,
+            tables,
+            kept,
+            seen: FxHashMap::default(),
+            chosen: FxHashMap::default(),
+            weights: FxHashMap::default(),
+            weight_snr: FxHashMap::default(),
+            biases: FxHashMap::default(),
+            noise: FxHashMap::default(),
+        })
+    }
+
+    fn threads(&self) -> usize {
+        let threads = self.settings.threads.or_else(|| std::thread::available_parallelism().ok());
+        threads.map_or(1, NonZeroUsize::get)
+    }
+
+    /// Quantizes the method, and compares its layers and outputs.
+    fn run(&mut self) -> Result<Quantized, Error> {
+        let sites = self.sites(self.layers.clone());
+        self.observe(&sites)?;
+        self.round_weights()?;
+        if self.settings.scheme.is_static() && self.settings.observer == Observer::Best {
+            self.choose_observers(&sites)?;
+        }
+        let scales = self.scales(&sites)?;
+        let ranges = self.ranges(&sites, &scales);
+        let expected = self.compare_layers(&sites, &scales)?;
+        let mut model = self.quantized(&sites, &scales)?;
+        let mut off = self.deviations(&model, &expected)?;
+        if let Some(least) = self.settings.min_snr
+            && !is_reached(&off, least)
+        {
+            let (found, count) = self.fall_back(least, &expected)?;
+            for layer in self.worst_first().into_iter().take(count) {
+                self.kept.push((layer, too_far(least)));
+            }
+            (model, off) = found;
+        }
+        Ok(Quantized { model, layers: self.reports(&ranges), outputs: self.output_reports(off) })
+    }
+
+    fn output_reports(&self, off: Vec<Deviation>) -> Vec<(OutputReport, Deviation)> {
+        let values = self.graph.outputs.iter().map(Arg::as_value).enumerate();
+        let floats =
+            values.filter_map(|(index, value)| Some((index, value.filter(|it| taps::is_float(self.graph, *it))?)));
+        let report = |((index, value), deviation): ((usize, ValueId), Deviation)| {
+            let report = OutputReport {
+                method: self.method.to_owned(),
+                index,
+                name: self.graph.values[value].name.clone(),
+                snr: deviation.ratio(),
+                non_finite: deviation.non_finite,
+            };
+            (report, deviation)
+        };
+        floats.zip(off).map(report).collect()
+    }
+
+    fn sites(&self, layers: Vec<Layer>) -> Sites {
+        if self.settings.scheme.is_static() {
+            Sites::of(self.model, self.method, layers)
+        } else {
+            Sites { layers, ..Sites::default() }
+        }
+    }
+
+    /// Sees the numbers of all values that have scales and were not seen yet.
+    fn observe(&mut self, sites: &Sites) -> Result<(), Error> {
+        let unseen = sites.seen.iter().flatten().filter(|value| !self.seen.contains_key(value));
+        let values: Vec<ValueId> = unseen.copied().collect();
+        if values.is_empty() {
+            return Ok(());
+        }
+        let engine = &self.engine;
+        let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
+        let tapped = taps::with_outputs(self.model, self.method, &values, values.len())?;
+        self.calibration.run(tapped, self.method, Shown { is_rough: true, ..Shown::ALL }, &mut |seen| {
+            let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
+            on_threads_of(engine, work, |(histogram, seen)| histogram.add(engine, seen.numbers));
+            Ok(())
+        })?;
+        for (value, histogram) in values.into_iter().zip(histograms) {
+            if histogram.wild() > 0 {
+                let name = &self.graph.values[value].name;
+                // What fails is the inputs, not the program.
+                let what = format!("{} numbers of `{name}` are NaN or infinite", histogram.wild());
+                let error = Error::new(ErrorKind::Output, what)
+                    .help("look at the inputs of the calibration, or keep the layers that give such numbers as floats");
+                return Err(match self.graph.values[value].def {
+                    Def::Result(node, _) => self.graph.locate(error, node),
+                    _ => error,
+                });
+            }
+            self.seen.insert(value, histogram);
+        }
+        Ok(())
+    }
+
+    /// For all values that share a scale the observer with which the worst layer that takes one of them is the best.
+    fn choose_observers(&mut self, sites: &Sites) -> Result<(), Error> {
+        let mut best: FxHashMap<usize, (f64, Observer)> = FxHashMap::default();
+        for observer in [Observer::Histogram, Observer::MinMax, Observer::Percentile] {
+            self.chosen = sites.rounded.keys().map(|value| (*value, observer)).collect();
+            let scales = self.scales(sites)?;
+            let (noise, _) = self.compare(sites, &scales)?;
+            let mut worst: FxHashMap<usize, f64> = FxHashMap::default();
+            for (layer, noise) in sites.layers.iter().zip(&noise) {
+                let ratio = noise.ratio().unwrap_or(f64::INFINITY);
+                if let Some(number) = sites.rounded.get(&layer.input) {
+                    worst.entry(*number).and_modify(|worst| *worst = worst.min(ratio)).or_insert(ratio);
+                }
+            }
+            for (number, ratio) in worst {
+                let found = best.entry(number).or_insert((ratio, observer));
+                if ratio > found.0 {
+                    *found = (ratio, observer);
+                }
+            }
+        }
+        let chosen = |(value, number): (&ValueId, &usize)| Some((*value, best.get(number)?.1));
+        self.chosen = sites.rounded.iter().filter_map(chosen).collect();
+        Ok(())
+    }
+
+    /// The scale and the zero point of each group of values that share them.
+    fn scales(&self, sites: &Sites) -> Result<Vec<(f32, i32)>, Error> {
+        let mut observers = vec![self.settings.observer; sites.seen.len()];
+        for (value, number) in &sites.rounded {
+            if let Some((observer, chosen)) = observers.get_mut(*number).zip(self.chosen.get(value)) {
+                *observer = *chosen;
+            }
+        }
+        let scale = |(values, observer): (&Vec<ValueId>, Observer)| {
+            let mut all = Histogram::new();
+            values.iter().filter_map(|value| self.seen.get(value)).for_each(|seen| all.absorb(seen));
+            all.range(observer).map(affine).ok_or_else(|| {
+                let name = values.first().map_or("", |value| self.graph.values[*value].name.as_str());
+                Error::unsupported(format!("the inputs of the calibration showed no number of `{name}`"))
+                    .help("a part of the model that they do not reach cannot be quantized")
+            })
+        };
+        sites.seen.iter().zip(observers).map(scale).collect()
+    }
+
+    /// For each layer what its inputs are rounded within.
+    fn ranges(&self, sites: &Sites, scales: &[(f32, i32)]) -> FxHashMap<NodeId, (f32, f32)> {
+        let range = |layer: &Layer| {
+            let (scale, zero) = *scales.get(*sites.rounded.get(&layer.input)?)?;
+            let number = |integer: i32| (integer - zero) as f32 * scale;
+            Some((layer.node, (number(-128), number(127))))
+        };
+        self.layers.iter().filter_map(range).collect()
+    }
+
+    /// These layers and all tables, with the bits of their weights.
+    fn weighted<'l>(&'l self, layers: impl IntoIterator<Item = &'l Layer>) -> impl Iterator<Item = (&'l Layer, Width)> {
+        let width = self.settings.scheme.width();
+        let tables = self.tables.iter().map(|(table, width)| (table, *width));
+        layers.into_iter().map(move |layer| (layer, width)).chain(tables)
+    }
+
+    fn round_weights(&mut self) -> Result<(), Error> {
+        let (rounding, reader) = (self.settings.rounding, self.reader);
+        if rounding == Rounding::Gptq {
+            self.round_for_inputs()?;
+        }
+        let engine = &self.engine;
+        let plain: Vec<(&Layer, Width)> =
+            self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)).collect();
+        let round = |(layer, width): (&Layer, Width)| -> Result<_, Error> {
+            let matrix = reader.weights(layer)?;
+            let rounded = weights::round(engine, &matrix.numbers, width.group(matrix.k), width, rounding, None);
+            let ratio = rounded.ratio(&matrix.numbers);
+            Ok((layer.node, rounded, ratio))
+        };
+        for found in parallel_map(plain, self.threads(), round) {
+            let (node, rounded, ratio) = found?;
+            self.weights.insert(node, rounded);
+            self.weight_snr.insert(node, ratio);
+        }
+        Ok(())
+    }
+
+    /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
+    fn round_for_inputs(&mut self) -> Result<(), Error> {
+        let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
+        let rows = |layer: &Layer| Some((layer.clone(), Rows::of(reader, layer)?));
+        let layers: Vec<(Layer, Rows)> = self.layers.iter().filter_map(rows).collect();
+        let mut rest = layers.into_iter().peekable();
+        while rest.peek().is_some() {
+            // Layers of the same rows are mostly neighbours: those of attention, for one.
+            let mut kinds: Vec<(Rows, OriginId, Gram)> = Vec::new();
+            let mut part: Vec<(Layer, usize)> = Vec::new();
+            let mut bytes = 0;
+            while let Some((layer, rows)) = rest.peek() {
+                let known = kinds.iter().position(|(known, ..)| known == rows);
+                if known.is_none() {
+                    let k: usize = reader.sizes(layer).iter().skip(1).product();
+                    if bytes > 0 && bytes + k * k * size_of::<f32>() > GATHERED {
+                        break;
+                    }
+                    bytes += k * k * size_of::<f32>();
+                    kinds.push((rows.clone(), self.graph.nodes[layer.node].origin, Gram::new(k)));
+                }
+                part.push((layer.clone(), known.unwrap_or(kinds.len() - 1)));
+                rest.next();
+            }
+            let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
+            let tapped = taps::with_products(self.model, self.method, &wanted)?;
+            self.calibration.run(tapped, self.method, Shown::ALL, &mut |seen| {
+                kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
+                Ok(())
+            })?;
+            for (layer, kind) in part {
+                let (matrix, gram) = (reader.weights(&layer)?, &kinds[kind].2);
+                let group = scheme.width().group(matrix.k);
+                let Some(mut rounded) =
+                    gptq::round(&self.engine, &matrix.by_tap(), gram, group, scheme.width(), threads)
+                else {
+                    continue;
+                };
+                rounded.integers = matrix.as_weights(&rounded.integers);
+                self.weight_snr.insert(layer.node, rounded.ratio(&matrix.numbers));
+                self.weights.insert(layer.node, rounded);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares each layer in integers with itself in floats, and corrects biases. Gives what the model returns for each input.
+    fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
+        let (noise, outputs) = self.compare(sites, scales)?;
+        for (layer, mut noise) in sites.layers.iter().zip(noise) {
+            // Example inputs of the export measure deviations, and decide nothing.
+            if self.settings.bias_correction
+                && self.compared == Ok(Inputs::Calibration)
+                && !self.reader.is_linear(layer)
+                && let Some(bias) = self.reader.bias(layer, noise.channels())
+            {
+                let corrections = noise.correct();
+                let corrected = bias.iter().zip(&corrections).map(|(bias, more)| bias + more).collect();
+                self.biases.insert(layer.node, corrected);
+            }
+            self.noise.insert(layer.node, noise);
+        }
+        Ok(outputs)
+    }
+
+    /// How far the results of each layer are off in integers, on the inputs that it has in floats, and what the model returns.
+    /// Nothing without inputs.
+    fn compare(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(Vec<Noise>, Vec<Outputs>), Error> {
+        let Ok(inputs) = self.compared.clone() else { return Ok(Default::default()) };
+        let mut twins = taps::alone(self.model, self.method);
+        let mut values = rewrite::add_twins(&mut twins, self.method, &self.decisions(sites, scales))?;
+        let pairs = values.len();
+        values.extend(taps::float_outputs(self.graph));
+        if values.is_empty() {
+            self.compared = Err("no output of the model is floats".to_owned());
+            return Ok(Default::default());
+        }
+        let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
+        let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
+        let mut outputs = Vec::new();
+        let engine = &self.engine;
+        let run =
+            self.calibration.run(twins, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
+                let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
+                outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
+                let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
+                on_threads_of(engine, work, |(noise, pair)| {
+                    if let [floats, integers] = pair {
+                        noise.add(floats.sizes, floats.numbers, integers.numbers);
+                    }
+                });
+                Ok(())
+            });
+        match (run, inputs) {
+            (Ok(()), _) => Ok((noise, outputs)),
+            (Err(error), Inputs::Calibration) => Err(error),
+            // The caller did not ask for these inputs: their failure is no error.
+            (Err(error), Inputs::Example) => {
+                self.compared = Err(format!("the example inputs of the export do not run: {}", error.message()));
+                Ok(Default::default())
+            }
+        }
+    }
+
+    fn decisions<'d>(&'d self, sites: &'d Sites, scales: &'d [(f32, i32)]) -> Decisions<'d> {
+        let (weights, tables, biases) = (&self.weights, self.tables.as_slice(), &self.biases);
+        Decisions { scheme: self.settings.scheme, sites, scales, weights, tables, biases }
+    }
+
+    fn quantized(&self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Model, Error> {
+        let mut model = self.model.clone();
+        rewrite::quantize(&mut model, self.method, &self.decisions(sites, scales))?;
+        if cfg!(debug_assertions) {
+            model.verify()?;
+        }
+        Ok(model)
+    }
+
+    /// Measures the deviation of each floating-point output of a model; empty if they are not compared.
+    fn deviations(&mut self, model: &Model, expected: &[Outputs]) -> Result<Vec<Deviation>, Error> {
+        let values = model.methods.get(self.method).map_or_else(Vec::new, taps::float_outputs);
+        let (Ok(inputs), false) = (self.compared.clone(), expected.is_empty()) else { return Ok(Vec::new()) };
+        if values.is_empty() {
+            self.compared = Err("no output of the model is floats".to_owned());
+            return Ok(Vec::new());
+        }
+        let mut off = vec![Deviation::default(); values.len()];
+        let tapped = taps::with_outputs(model, self.method, &values, 0)?;
+        let mut expected = expected.iter();
+        self.calibration.run(tapped, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
+            for ((off, floats), seen) in off.iter_mut().zip(expected.next().into_iter().flatten()).zip(seen) {
+                off.add(floats, seen.numbers);
+            }
+            Ok(())
+        })?;
+        Ok(off)
+    }
+
+    fn worst_first(&self) -> Vec<Layer> {
+        let ratio = |layer: &Layer| self.noise.get(&layer.node).and_then(Noise::ratio).unwrap_or(f64::INFINITY);
+        let mut layers = self.layers.clone();
+        layers.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        layers
+    }
+
+    /// Keeps as many of the worst layers in floats as are needed for the outputs, and says how many.
+    fn fall_back(&mut self, least: f64, expected: &[Outputs]) -> Result<((Model, Vec<Deviation>), usize), Error> {
+        let worst = self.worst_first();
+        // With none of them the outputs are not good enough, with all of them they are what they were.
+        let (mut too_few, mut enough) = (0, worst.len());
+        let mut found = self.tables_alone(least, expected)?;
+        while enough - too_few > 1 {
+            let count = too_few.midpoint(enough);
+            let sites = self.sites(worst[count..].to_vec());
+            self.observe(&sites)?;
+            let scales = self.scales(&sites)?;
+            let model = self.quantized(&sites, &scales)?;
+            let off = self.deviations(&model, expected)?;
+            if is_reached(&off, least) {
+                (enough, found) = (count, (model, off));
+            } else {
+                too_few = count;
+            }
+        }
+        Ok((found, enough))
+    }
+
+    /// The model with tables of embeddings in integers and nothing else, and how far its outputs are off; as it was if they are
+    /// not near enough then.
+    fn tables_alone(&mut self, least: f64, expected: &[Outputs]) -> Result<(Model, Vec<Deviation>), Error> {
+        if !self.tables.is_empty() {
+            let model = self.quantized(&Sites::default(), &[])?;
+            let off = self.deviations(&model, expected)?;
+            if is_reached(&off, least) {
+                return Ok((model, off));
+            }
+            let tables = std::mem::take(&mut self.tables);
+            self.kept.extend(tables.into_iter().map(|(table, _)| (table, too_far(least))));
+        }
+        let model = self.model.clone();
+        let off = self.deviations(&model, expected)?;
+        Ok((model, off))
+    }
+
+    fn reports(&self, ranges: &FxHashMap<NodeId, (f32, f32)>) -> Vec<LayerReport> {
+        let kept =
+            |layer: &Layer| self.kept.iter().find(|(kept, _)| kept.node == layer.node).map(|(_, why)| why.clone());
+        let others = self.kept.iter().map(|(layer, _)| layer);
+        let others = others.filter(|layer| !self.layers.iter().any(|known| known.node == layer.node));
+        let report = |layer: &Layer, width: Width| {
+            let (node, reason) = (&self.graph.nodes[layer.node], kept(layer));
+            let sizes = self.reader.sizes(layer);
+            let elements = sizes.iter().product::<usize>() as u64;
+            let scales = self.weights.get(&layer.node).map_or(0, |rounded| rounded.scales.len() as u64);
+            let bits = width.bits();
+            LayerReport {
+                method: self.method.to_owned(),
+                name: layer.name.clone(),
+                op: node.op.name().to_owned(),
+                source: self.graph.origins[node.origin].line(),
+                bytes_before: elements * 4,
+                bytes_after: if reason.is_some() { elements * 4 } else { elements * bits / 8 + scales * 4 },
+                sizes,
+                weight_snr: self.weight_snr.get(&layer.node).copied().flatten(),
+                snr: self.noise.get(&layer.node).and_then(Noise::ratio),
+                range: ranges.get(&layer.node).copied(),
+                kept: reason,
+            }
+        };
+        self.weighted(self.layers.iter().chain(others)).map(|(layer, width)| report(layer, width)).collect()
+    }
+}
+
+/// Why a layer stays in floats that outputs would be too far off with.
+fn too_far(least: f64) -> String {
+    format!("outputs would be below {least} dB with it in integers")
+}
+
+/// True if all outputs reach a signal-to-noise of `least` dB.
+fn is_reached(off: &[Deviation], least: f64) -> bool {
+    off.iter().all(|off| off.reaches(least))
+}
+
+/// The pattern of a name by which a layer is to stay as it is.
+fn kept_by<'s>(layer: &Layer, settings: &'s Settings) -> Option<&'s str> {
+    settings.keep.iter().find(|pattern| is_within(pattern, &layer.name)).map(String::as_str)
+}
+
+/// Returns why a layer stays in floats: it cannot be quantized, or is kept.
+fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings, kernels: &dyn Calibration) -> Option<String> {
+    if let Some(pattern) = kept_by(layer, settings) {
+        return Some(format!("`{pattern}` is to be kept"));
+    }
+    let sizes = reader.sizes(layer);
+    let k: usize = sizes.iter().skip(1).product();
+    if sizes.iter().product::<usize>() == 0 {
+        return Some("it has no weights".to_owned());
+    }
+    if !settings.scheme.takes_convolutions() && !reader.is_linear(layer) {
+        return Some(format!("`{}` is for linear layers", settings.scheme.name()));
+    }
+    if let Some(shape) = reader.shape(layer, &sizes) {
+        let Some(packed) = kernels.packed_bytes(&shape) else {
+            return Some("no kernel multiplies integers over windows of this size and dilation".to_owned());
+        };
+        // A matrix of one row or column is stored as floats.
+        let is_vector = sizes.len() == 2 && sizes.contains(&1);
+        // Kernels for float activations multiply two rows at a time.
+        let is_odd = !settings.scheme.is_dynamic() && !k.is_multiple_of(2);
+        let is_larger = settings.scheme.is_dynamic() && packed.integers >= packed.floats;
+        if !settings.scheme.is_static() && (is_vector || is_odd || is_larger) {
+            return Some("its integers would take as much room as its floats".to_owned());
+        }
+    }
+    if !k.is_multiple_of(settings.scheme.width().group(k)) {
+        return Some(format!("its {k} weights for each output are no multiple of {GROUP}"));
+    }
+    None
+}
+
+impl Width {
+    /// How many of a row of `k` weights share a scale.
+    const fn group(self, k: usize) -> usize {
+        match self {
+            Self::Four => GROUP,
+            Self::Eight => k,
+        }
+    }
+}

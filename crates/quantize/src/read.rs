@@ -1,0 +1,145 @@
+//! The constants of layers.
+
+use rushlight_format::ScalarType;
+
+use rushlight_graph::Error;
+use rushlight_graph::ops::Operands;
+use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
+use rushlight_graph::{Arg, Constant, Graph, Model, Op};
+
+use super::sites::Layer;
+
+/// Reads what the layers of a method compute with.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub model: &'a Model,
+    pub graph: &'a Graph,
+}
+
+/// The weights of a layer.
+pub(super) struct Matrix {
+    /// `[n, k]`, row-major.
+    pub numbers: Vec<f32>,
+    pub k: usize,
+    /// Positions of the windows of a convolution; the last index of a row is that of the position.
+    pub taps: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The constant of a layer's weights.
+    pub fn constant(&self, layer: &Layer) -> Option<&'a Constant> {
+        self.graph.constant_of(layer.weight).map(|id| &self.model.constants[id])
+    }
+
+    /// The sizes of a layer's weights; none if they are not known.
+    pub fn sizes(&self, layer: &Layer) -> Vec<usize> {
+        self.constant(layer).and_then(|constant| constant.sizes().ok()).unwrap_or_default()
+    }
+
+    pub fn is_linear(&self, layer: &Layer) -> bool {
+        self.graph.nodes[layer.node].op.name() == "aten::linear"
+    }
+
+    /// Returns the shape of a layer with weights of these sizes; `None` if it is not known.
+    pub fn shape<'s>(&self, layer: &Layer, sizes: &'s [usize]) -> Option<LayerShape<'s>> {
+        if self.is_linear(layer) {
+            return Some(LayerShape { sizes, convolution: None });
+        }
+        let node = &self.graph.nodes[layer.node];
+        let Op::Call(schema) = &node.op else { return None };
+        let operands = Operands::new(schema, &node.args);
+        let taps = sizes.len().checked_sub(2)?;
+        let list = |name: &str| -> Option<Vec<usize>> {
+            let ints = operands.ints_for(schema.position(name)?, taps, &[]).ok()?;
+            ints.into_iter().map(|int| usize::try_from(int).ok()).collect()
+        };
+        let groups = usize::try_from(operands.int(schema.position("groups")?).ok()?).ok()?;
+        let is_transposed = layer.axis == 1;
+        let window = ConvolutionShape { stride: list("stride")?, dilation: list("dilation")?, groups, is_transposed };
+        Some(LayerShape { sizes, convolution: Some(window) })
+    }
+
+    /// The weights of a layer.
+    ///
+    /// # Errors
+    /// Weights that are no finite numbers.
+    pub fn weights(&self, layer: &Layer) -> Result<Matrix, Error> {
+        let sizes = self.sizes(layer);
+        let taps = sizes.iter().skip(2).product();
+        let k = sizes.iter().enumerate().filter(|(dim, _)| *dim != layer.axis).map(|(_, size)| size).product();
+        let Some(constant) = self.constant(layer) else { return Ok(Matrix { numbers: Vec::new(), k, taps }) };
+        let numbers = match *sizes {
+            [inputs, outputs, ..] if layer.axis == 1 => turned(&constant.floats()?, [inputs, outputs, taps]),
+            _ => constant.floats()?,
+        };
+        match numbers.iter().find(|weight| !weight.is_finite()) {
+            None => Ok(Matrix { numbers, k, taps }),
+            Some(wild) => {
+                let error = Error::invalid(format!("a weight of `{}` is {wild}", constant.name));
+                Err(self.graph.locate(error.expected("finite numbers"), layer.node))
+            }
+        }
+    }
+
+    /// The bias of a layer, zeros if it has none; `None` if it is no constant of floats.
+    pub fn bias(&self, layer: &Layer, channels: usize) -> Option<Vec<f32>> {
+        match self.graph.nodes[layer.node].arg("bias")? {
+            Arg::None => Some(vec![0.0; channels]),
+            Arg::Value(value) => {
+                let constant = &self.model.constants[self.graph.constant_of(*value)?];
+                let bias = constant.floats().ok().filter(|_| constant.ty.dtype == ScalarType::Float)?;
+                (bias.len() == channels).then_some(bias)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Matrix {
+    /// The rows with the position first: of `[channels, taps]` they become `[taps, channels]`.
+    pub fn by_tap(&self) -> Vec<f32> {
+        exchanged(&self.numbers, self.k, self.taps)
+    }
+
+    /// Integers in the order of [`by_tap`](Self::by_tap) as the weights are.
+    pub fn as_weights(&self, integers: &[i8]) -> Vec<i8> {
+        exchanged(integers, self.k, self.k / self.taps.max(1))
+    }
+}
+
+/// Elements `[first, second, each]` as `[second, first, each]`.
+pub(super) fn turned<T: Copy>(elements: &[T], [first, second, each]: [usize; 3]) -> Vec<T> {
+    let pairs = (0..second).flat_map(|j| (0..first).map(move |i| (i * second + j) * each));
+    pairs.flat_map(|at| &elements[at..at + each]).copied().collect()
+}
+
+/// Rows of `k` elements, `[k / last, last]`, with the last index first.
+fn exchanged<T: Copy>(elements: &[T], k: usize, last: usize) -> Vec<T> {
+    if last <= 1 || k == 0 {
+        return elements.to_vec();
+    }
+    elements.chunks_exact(k).flat_map(|row| turned(row, [k / last, last, 1])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_come_first_and_back() {
+        // Two inputs, three outputs, windows of two.
+        let numbers: Vec<i8> = (0..12).collect();
+        let matrix = turned(&numbers, [2, 3, 2]);
+        assert_eq!(matrix, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(turned(&matrix, [3, 2, 2]), numbers);
+    }
+
+    #[test]
+    fn positions_come_first_and_back() {
+        let matrix = Matrix { numbers: (0..24u8).map(f32::from).collect(), k: 12, taps: 4 };
+        let ordered = matrix.by_tap();
+        assert_eq!(&ordered[..6], [0.0, 4.0, 8.0, 1.0, 5.0, 9.0]);
+        let integers: Vec<i8> = ordered.iter().map(|number| *number as i8).collect();
+        assert_eq!(matrix.as_weights(&integers), (0..24i8).collect::<Vec<i8>>());
+    }
+}

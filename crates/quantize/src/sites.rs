@@ -1,0 +1,286 @@
+//! What of a graph is computed in integers: which products, and which values are rounded.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use rushlight_format::ScalarType;
+
+use rushlight_graph::{Arg, Constant, Def, Graph, Model, Node, NodeId, ValueId};
+
+/// A convolution or a linear layer with constant weights.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    pub node: NodeId,
+    /// The path of the module, or else the name of the node.
+    pub name: String,
+    pub input: ValueId,
+    /// A constant of floats.
+    pub weight: ValueId,
+    /// The dimension of the weight that is that of the output channels: the second of transposed convolutions.
+    pub axis: usize,
+}
+
+/// What is computed in integers of a method.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    pub layers: Vec<Layer>,
+    /// Values that are rounded, each with the number of its scale.
+    pub(super) rounded: FxHashMap<ValueId, usize>,
+    /// For each scale the values that say what it must reach.
+    pub(super) seen: Vec<Vec<ValueId>>,
+    /// What takes rounded values.
+    pub(super) integers: FxHashSet<NodeId>,
+}
+
+/// What an operator is to integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Product,
+    /// Of two tensors.
+    Sum,
+    /// A function of one tensor, which becomes a table, or reads one.
+    Table,
+    /// Gives numbers that it was given, or averages of them.
+    SameScale,
+    /// Several tensors in one.
+    Join,
+    Float,
+}
+
+fn kind(name: &str) -> Kind {
+    match name {
+        "aten::convolution" | "aten::linear" => Kind::Product,
+        "aten::add.Tensor" | "aten::mul.Tensor" => Kind::Sum,
+        "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish"
+        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu"
+        | "aten::_softmax" => Kind::Table,
+        "aten::max_pool2d_with_indices"
+        | "aten::adaptive_avg_pool2d"
+        | "aten::_adaptive_avg_pool2d"
+        | "aten::avg_pool2d"
+        | "aten::mean.dim"
+        | "aten::view_copy"
+        | "aten::permute_copy"
+        | "aten::unsqueeze_copy"
+        | "aten::squeeze_copy.dims"
+        | "aten::slice_copy.Tensor"
+        | "aten::select_copy.int"
+        | "aten::clone"
+        | "aten::constant_pad_nd"
+        | "aten::upsample_nearest2d.vec"
+        | "aten::upsample_bilinear2d.vec" => Kind::SameScale,
+        "aten::cat" => Kind::Join,
+        _ => Kind::Float,
+    }
+}
+
+/// Whether a function is computed in the registers of the product before it.
+fn is_tail(name: &str) -> bool {
+    matches!(
+        name,
+        "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish" | "aten::hardsigmoid"
+    )
+}
+
+/// Whether a function only cuts off what a sum gives.
+fn is_bound(name: &str) -> bool {
+    matches!(name, "aten::relu" | "aten::hardtanh" | "aten::clamp")
+}
+
+impl Sites {
+    /// The products of a method with constant weights.
+    pub fn products(model: &Model, method: &str) -> Vec<Layer> {
+        let Some(graph) = model.methods.get(method) else { return Vec::new() };
+        let nodes = graph.blocks[graph.body].nodes.iter();
+        nodes.filter_map(|node| layer(model, graph, *node)).collect()
+    }
+
+    /// The embeddings of a method whose tables are constants; their inputs are the indices.
+    pub fn tables(model: &Model, method: &str) -> Vec<Layer> {
+        let Some(graph) = model.methods.get(method) else { return Vec::new() };
+        let nodes = graph.blocks[graph.body].nodes.iter();
+        nodes.filter_map(|node| table(model, graph, *node)).collect()
+    }
+
+    /// What is computed in integers if these products are, and what lies between them.
+    pub fn of(model: &Model, method: &str, layers: Vec<Layer>) -> Self {
+        let Some(graph) = model.methods.get(method) else { return Self::default() };
+        let products: FxHashSet<NodeId> = layers.iter().map(|layer| layer.node).collect();
+        let uses = uses(graph);
+        let mut integers: FxHashSet<NodeId> = FxHashSet::default();
+        // What is computed in integers gives what can be rounded; it is if something takes it so.
+        let mut given: FxHashSet<ValueId> = FxHashSet::default();
+        for id in &graph.blocks[graph.body].nodes {
+            let node = &graph.nodes[*id];
+            let operands = operands(graph, node);
+            let is_integer = match kind(node.op.name()) {
+                Kind::Product => products.contains(id),
+                Kind::Float => false,
+                Kind::Sum => {
+                    let are_tensors =
+                        operands.len() == 2 && !operands.iter().any(|it| graph.constant_of(*it).is_some());
+                    are_tensors && operands.iter().any(|operand| given.contains(operand))
+                }
+                Kind::Join => operands.iter().any(|operand| given.contains(operand)),
+                Kind::Table | Kind::SameScale => operands.first().is_some_and(|operand| given.contains(operand)),
+            };
+            if is_integer {
+                integers.insert(*id);
+                given.extend(node.results.first().filter(|result| is_float(graph, **result)));
+            }
+        }
+        let takes =
+            |value: ValueId| uses.get(&value).into_iter().flatten().flatten().any(|node| integers.contains(node));
+        // What only its tail takes stays in registers.
+        let inner = |id: NodeId, result: ValueId| {
+            let [Some(only)] = uses.get(&result).map_or(&[][..], Vec::as_slice) else { return false };
+            let name = graph.nodes[*only].op.name();
+            match kind(graph.nodes[id].op.name()) {
+                Kind::Product => is_tail(name),
+                Kind::Sum => is_bound(name),
+                _ => false,
+            }
+        };
+        let mut rounded: Vec<ValueId> = Vec::new();
+        for id in &graph.blocks[graph.body].nodes {
+            if !integers.contains(id) {
+                continue;
+            }
+            for operand in operands(graph, &graph.nodes[*id]) {
+                let stays = match graph.values[operand].def {
+                    Def::Constant(_) | Def::State(_) => true,
+                    Def::Result(node, _) => integers.contains(&node) && inner(node, operand),
+                    Def::Param(_) => false,
+                };
+                if !stays && takes(operand) && !rounded.contains(&operand) {
+                    rounded.push(operand);
+                }
+            }
+        }
+        let (rounded, seen) = scales(graph, &integers, &rounded);
+        Self { layers, rounded, seen, integers }
+    }
+}
+
+/// Which values have the same scale, and which of them must be seen for it.
+fn scales(
+    graph: &Graph,
+    integers: &FxHashSet<NodeId>,
+    rounded: &[ValueId],
+) -> (FxHashMap<ValueId, usize>, Vec<Vec<ValueId>>) {
+    let mut first: FxHashMap<ValueId, ValueId> = rounded.iter().map(|value| (*value, *value)).collect();
+    fn root(first: &FxHashMap<ValueId, ValueId>, mut value: ValueId) -> ValueId {
+        while let Some(next) = first.get(&value).filter(|next| **next != value) {
+            value = *next;
+        }
+        value
+    }
+    for id in &graph.blocks[graph.body].nodes {
+        let node = &graph.nodes[*id];
+        let Some(result) = node.results.first().filter(|_| integers.contains(id)) else { continue };
+        if matches!(kind(node.op.name()), Kind::SameScale | Kind::Join) {
+            for operand in operands(graph, node) {
+                if first.contains_key(result) && first.contains_key(&operand) {
+                    let (from, to) = (root(&first, *result), root(&first, operand));
+                    first.insert(from, to);
+                }
+            }
+        }
+    }
+    let mut numbers: FxHashMap<ValueId, usize> = FxHashMap::default();
+    let (mut scale_of, mut seen): (FxHashMap<ValueId, usize>, Vec<Vec<ValueId>>) = (FxHashMap::default(), Vec::new());
+    for value in rounded {
+        let count = numbers.len();
+        let number = *numbers.entry(root(&first, *value)).or_insert(count);
+        seen.resize(numbers.len(), Vec::new());
+        scale_of.insert(*value, number);
+        // What only moves or averages numbers shows none that its operands have not.
+        let is_new = match graph.values[*value].def {
+            Def::Result(node, _) => {
+                let is_same = matches!(kind(graph.nodes[node].op.name()), Kind::SameScale | Kind::Join);
+                let from = operands(graph, &graph.nodes[node]);
+                !(is_same && integers.contains(&node) && from.iter().all(|operand| first.contains_key(operand)))
+            }
+            _ => true,
+        };
+        if is_new {
+            seen[number].push(*value);
+        }
+    }
+    (scale_of, seen)
+}
+
+fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
+    let node = &graph.nodes[id];
+    let value = |name: &str| node.arg(name).and_then(Arg::as_value);
+    let input = match node.op.name() {
+        "aten::convolution" | "aten::linear" => value("input")?,
+        _ => return None,
+    };
+    let axis = usize::from(matches!(node.arg("transposed"), Some(Arg::Bool(true))));
+    let weight = value("weight")?;
+    let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
+    // Windows of one or two dimensions.
+    let is_computed = ty.rank() == 2 || node.op.name() == "aten::convolution" && matches!(ty.rank(), 3 | 4);
+    if !is_computed || ty.dtype != ScalarType::Float || !is_float(graph, input) || graph.constant_of(input).is_some() {
+        return None;
+    }
+    Some(Layer { node: id, name: module(graph, node), input, weight, axis })
+}
+
+fn table(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
+    let node = graph.nodes.get(id).filter(|node| node.op.name() == "aten::embedding")?;
+    let value = |name: &str| node.arg(name).and_then(Arg::as_value);
+    let (input, weight) = (value("indices")?, value("weight")?);
+    let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
+    let is_table = ty.rank() == 2 && ty.dtype == ScalarType::Float;
+    is_table.then(|| Layer { node: id, name: module(graph, node), input, weight, axis: 0 })
+}
+
+/// The path of a node's module, or else its name.
+fn module(graph: &Graph, node: &Node) -> String {
+    let origin = &graph.origins[node.origin];
+    if origin.module.is_empty() { origin.node.clone() } else { origin.module.clone() }
+}
+
+/// The tensors of floats that a node computes with, but weights.
+pub(super) fn operands(graph: &Graph, node: &Node) -> Vec<ValueId> {
+    let mut operands = Vec::new();
+    if kind(node.op.name()) == Kind::Product {
+        operands.extend(node.arg("input").and_then(Arg::as_value));
+    } else {
+        node.args.iter().for_each(|arg| {
+            arg.for_each_value(&mut |value| {
+                if !operands.contains(&value) {
+                    operands.push(value);
+                }
+            });
+        });
+        if operands.len() == 1 && kind(node.op.name()) == Kind::Sum {
+            // A tensor with itself.
+            operands.push(operands[0]);
+        }
+    }
+    operands.retain(|value| is_float(graph, *value));
+    operands
+}
+
+fn is_float(graph: &Graph, value: ValueId) -> bool {
+    graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
+}
+
+/// The nodes of the body that use each value; a method's own results are used by none.
+fn uses(graph: &Graph) -> FxHashMap<ValueId, Vec<Option<NodeId>>> {
+    let mut uses: FxHashMap<ValueId, Vec<Option<NodeId>>> = FxHashMap::default();
+    for id in &graph.blocks[graph.body].nodes {
+        graph.for_each_use_by(*id, &mut |value| {
+            let users = uses.entry(value).or_default();
+            if users.last() != Some(&Some(*id)) {
+                users.push(Some(*id));
+            }
+        });
+    }
+    let mut leave = |value: ValueId| uses.entry(value).or_default().push(None);
+    graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut leave));
+    graph.updates.iter().for_each(|update| leave(update.value));
+    uses
+}

@@ -1,0 +1,189 @@
+//! Programs that show what is inside of a model.
+
+use rushlight_format::ScalarType;
+use rustc_hash::FxHashMap;
+
+use rushlight_graph::Error;
+use rushlight_graph::ops::Operands;
+use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Op, OriginId, ValueId};
+
+use super::read::Reader;
+use super::sites::Layer;
+
+/// A model with one method, of which it returns some values. The first `turned` of them have their channels last if they are
+/// what convolutions give, which is how they are computed.
+pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turned: usize) -> Result<Model, Error> {
+    let mut model = alone(model, method);
+    let Model { methods, constants, schemas, .. } = &mut model;
+    let Some(graph) = methods.get_mut(method) else { return Ok(model) };
+    let body = graph.body;
+    let mut outputs = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        let node = match graph.values[*value].def {
+            Def::Result(node, _) if index < turned => node,
+            _ => {
+                outputs.push(Arg::Value(*value));
+                continue;
+            }
+        };
+        let dims: &[i64] = match graph.tensor(*value)?.rank() {
+            4 => &[0, 2, 3, 1],
+            3 if graph.nodes[node].op.name() == "aten::convolution" => &[0, 2, 1],
+            _ => &[],
+        };
+        let origin = graph.nodes[node].origin;
+        let mut builder = Builder::new(graph, constants, schemas, body, origin);
+        outputs.push(Arg::Value(match dims {
+            [] => *value,
+            dims => builder.one("aten::permute_copy", vec![Arg::Value(*value), Arg::from(dims)])?,
+        }));
+    }
+    graph.outputs = outputs;
+    Ok(model)
+}
+
+/// A model with one method alone, which a caller need not know the structure of.
+pub(super) fn alone(model: &Model, method: &str) -> Model {
+    let mut model = model.clone();
+    model.constant_methods.clear();
+    model.methods.retain(|name, _| name == method);
+    if let Some(graph) = model.methods.get_mut(method) {
+        graph.output_encoding.clear();
+    }
+    model
+}
+
+/// The outputs of a method that are floats.
+pub(super) fn float_outputs(graph: &Graph) -> Vec<ValueId> {
+    let values = graph.outputs.iter().filter_map(Arg::as_value);
+    values.filter(|value| is_float(graph, *value)).collect()
+}
+
+/// True if a value is a tensor of floats.
+pub(super) fn is_float(graph: &Graph, value: ValueId) -> bool {
+    graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
+}
+
+/// What a layer's weights are multiplied with: layers with the same have the same inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rows {
+    input: ValueId,
+    /// The geometry of a convolution's windows.
+    window: Option<Window>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Window {
+    sizes: Vec<i64>,
+    stride: Vec<i64>,
+    padding: Vec<i64>,
+    dilation: Vec<i64>,
+}
+
+impl Rows {
+    /// Of a layer; `None` of convolutions with groups, of which each has few weights, and of transposed ones.
+    pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
+        let node = &reader.graph.nodes[layer.node];
+        if reader.is_linear(layer) {
+            return Some(Self { input: layer.input, window: None });
+        }
+        (layer.axis == 0).then_some(())?;
+        let sizes: Vec<i64> = reader.sizes(layer).get(2..)?.iter().map(|size| *size as i64).collect();
+        let Op::Call(schema) = &node.op else { return None };
+        let operands = Operands::new(schema, &node.args);
+        let list = |name: &str| operands.ints_for(schema.position(name)?, sizes.len(), &[]).ok();
+        let (stride, padding, dilation) = (list("stride")?, list("padding")?, list("dilation")?);
+        (operands.int(schema.position("groups")?).ok()? == 1).then_some(())?;
+        Some(Self { input: layer.input, window: Some(Window { sizes, stride, padding, dilation }) })
+    }
+}
+
+/// A model that returns, for each kind of rows, the products of all pairs of their columns, summed over the rows. The columns
+/// of windows are ordered by position, then by channel.
+pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId)]) -> Result<Model, Error> {
+    let mut model = alone(model, method);
+    let Model { methods, constants, schemas, .. } = &mut model;
+    let Some(graph) = methods.get_mut(method) else { return Ok(model) };
+    let mut wanted: FxHashMap<ValueId, Vec<usize>> = FxHashMap::default();
+    for (index, (rows, _)) in all.iter().enumerate() {
+        wanted.entry(rows.input).or_default().push(index);
+    }
+    let body = graph.body;
+    let nodes = std::mem::take(&mut graph.blocks[body].nodes);
+    // Inputs of the method are there before any node.
+    let mut outputs = vec![None; all.len()];
+    let mut ready: Vec<ValueId> = graph.blocks[body].params.clone();
+    let mut rest = nodes.into_iter();
+    loop {
+        for value in ready.drain(..) {
+            for index in wanted.remove(&value).unwrap_or_default() {
+                let (rows, origin) = all[index];
+                let mut builder = Builder::new(graph, constants, schemas, body, origin);
+                outputs[index] = Some(products(&mut builder, rows)?);
+            }
+        }
+        let Some(node) = rest.next() else { break };
+        graph.blocks[body].nodes.push(node);
+        ready.clone_from(&graph.nodes[node].results);
+    }
+    graph.outputs = outputs.into_iter().flatten().map(Arg::Value).collect();
+    Ok(model)
+}
+
+fn products(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
+    let matrix = matrix(b, rows)?;
+    let columns = b.one("aten::permute_copy", vec![Arg::Value(matrix), Arg::from([1, 0])])?;
+    b.one("aten::mm", vec![Arg::Value(columns), Arg::Value(matrix)])
+}
+
+/// The rows as a matrix.
+fn matrix(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
+    let mut value = rows.input;
+    if let Some(window) = &rows.window {
+        value = windows(b, value, window)?;
+        let dims: Vec<i64> = [0].into_iter().chain(2..2 + window.sizes.len() as i64).chain([1]).collect();
+        value = b.one("aten::permute_copy", vec![Arg::Value(value), Arg::from(dims.as_slice())])?;
+    }
+    let shape = b.tensor(value)?.shape;
+    let Some((k, outer)) = shape.split_last() else { return Ok(value) };
+    b.one("aten::view_copy", vec![Arg::Value(value), Arg::from(vec![Expr::product(outer), k.clone()])])
+}
+
+/// What the positions of windows see, beside each other as channels.
+fn windows(b: &mut Builder<'_>, input: ValueId, window: &Window) -> Result<ValueId, Error> {
+    let dims = window.sizes.len();
+    let mut value = input;
+    if window.padding.iter().any(|pad| *pad != 0) {
+        let pads: Vec<i64> = window.padding.iter().rev().flat_map(|pad| [*pad, *pad]).collect();
+        value = b.one("aten::constant_pad_nd", vec![Arg::Value(value), Arg::from(pads.as_slice()), Arg::from(0)])?;
+    }
+    let shape = b.tensor(value)?.shape;
+    let taps: i64 = window.sizes.iter().product();
+    let mut seen = Vec::new();
+    for tap in 0..taps {
+        let (mut rest, mut slice) = (tap, value);
+        for dim in (0..dims).rev() {
+            let (size, stride, dilation) = (window.sizes[dim], window.stride[dim], window.dilation[dim]);
+            let at = rest % size;
+            rest /= size;
+            if size == 1 && stride == 1 {
+                continue;
+            }
+            // The last window begins where its last position still fits.
+            let end = shape[dim + 2].sub((size - 1 - at) * dilation);
+            let args = vec![
+                Arg::Value(slice),
+                Arg::from(dim as i64 + 2),
+                Arg::from(at * dilation),
+                Arg::Int(end),
+                Arg::from(stride),
+            ];
+            slice = b.one("aten::slice_copy.Tensor", args)?;
+        }
+        seen.push(slice);
+    }
+    if let [only] = seen.as_slice() {
+        return Ok(*only);
+    }
+    b.one("aten::cat", vec![Arg::from(seen), Arg::from(1)])
+}
