@@ -137,9 +137,6 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Canonical {
         return Ok(Report::default());
     }
-    for backend in &options.backends {
-        run(&backend.prepare(), model)?;
-    }
     let report = partition(model, &options.backends)?;
     run(&lowering(), model)?;
     if !options.keep_nodes {
@@ -198,11 +195,23 @@ impl ConstantResult {
     }
 }
 
-/// From what a front end gives to a functional graph of operators that kernels have, or that a backend wants whole.
+/// Composite operators that stay whole in the canonical form, as long as there are back ends that it is shown: what
+/// accelerators compute in one step.
+const CANONICAL_COMPOSITES: [&str; 5] = [
+    "aten::scaled_dot_product_attention",
+    "torchao::choose_qparams_affine",
+    "torchao::quantize_affine",
+    "torchao::dequantize_affine",
+    "quantized_decomposed::dequantize_per_channel_group",
+];
+
+/// From what a front end gives to the canonical form: a functional graph of operators that kernels have, and of composite ones
+/// that stay whole.
 fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
-    let wanted = ops::definitions().map(|definition| definition.name);
-    let wanted = wanted.filter(|name| backends.iter().any(|backend| backend.keeps_whole(name)));
-    functional(wanted.map(ToOwned::to_owned).collect())
+    let is_whole =
+        |name: &&str| CANONICAL_COMPOSITES.contains(name) || backends.iter().any(|backend| backend.keeps_whole(name));
+    let names = ops::definitions().map(|definition| definition.name);
+    functional(names.filter(|name| !backends.is_empty() && is_whole(name)).map(ToOwned::to_owned).collect())
 }
 
 fn functional(keep: HashSet<String>) -> Vec<Box<dyn Pass>> {

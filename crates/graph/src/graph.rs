@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::*;
 
 pub type ValueId = Id<Value>;
@@ -231,6 +233,23 @@ impl Graph {
         }
         self.outputs.iter().for_each(|arg| arg.for_each_value(visit));
         self.updates.iter().for_each(|update| visit(update.value));
+    }
+
+    /// Returns the nodes that use each value, in the order of the blocks; `None` stands for the results of blocks and of the
+    /// method.
+    pub fn users(&self) -> FxHashMap<ValueId, Vec<Option<NodeId>>> {
+        let mut users: FxHashMap<ValueId, Vec<Option<NodeId>>> = FxHashMap::default();
+        let mut add = |arg: &Arg, user| arg.for_each_value(&mut |value| users.entry(value).or_default().push(user));
+        for block in self.live_blocks() {
+            let block = &self.blocks[block];
+            for node in &block.nodes {
+                self.nodes[*node].args.iter().for_each(|arg| add(arg, Some(*node)));
+            }
+            block.results.iter().for_each(|arg| add(arg, None));
+        }
+        self.outputs.iter().for_each(|arg| add(arg, None));
+        self.updates.iter().for_each(|update| users.entry(update.value).or_default().push(None));
+        users
     }
 
     /// Visits every value that a node uses, in its blocks too.

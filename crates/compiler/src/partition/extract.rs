@@ -7,6 +7,8 @@ use rushlight_graph::{
 };
 use rushlight_graph::{Error, ErrorKind};
 
+use rustc_hash::FxHashSet;
+
 use super::{Backend, Part, Payload};
 
 /// Lets a backend compile some nodes of a block, and makes a node that runs the result.
@@ -15,10 +17,11 @@ pub(super) fn delegate(
     method: &str,
     graph: &mut Graph,
     members: &[NodeId],
+    copies: &FxHashSet<NodeId>,
     backend: &dyn Backend,
 ) -> Result<NodeId, Error> {
     let outputs = outputs(graph, members);
-    let (part, inputs) = part(model, method, graph, members, &outputs)?;
+    let (part, inputs) = part(model, method, graph, &with_copies(graph, members, copies), &outputs)?;
     let Payload { data, compile_specs, named_data } =
         backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
     for (key, data) in named_data {
@@ -72,6 +75,32 @@ fn outputs(graph: &Graph, members: &[NodeId]) -> Vec<ValueId> {
         outputs.extend(graph.nodes[node].results.iter().filter(|result| used.contains(result)));
     }
     outputs
+}
+
+/// The members of a part, each after the nodes to be copied that it uses.
+fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) -> Vec<NodeId> {
+    fn add(
+        graph: &Graph,
+        node: NodeId,
+        copies: &FxHashSet<NodeId>,
+        seen: &mut FxHashSet<NodeId>,
+        all: &mut Vec<NodeId>,
+    ) {
+        if !seen.insert(node) {
+            return;
+        }
+        graph.for_each_use_by(node, &mut |value| {
+            if let Def::Result(maker, _) = graph.values[value].def
+                && copies.contains(&maker)
+            {
+                add(graph, maker, copies, seen, all);
+            }
+        });
+        all.push(node);
+    }
+    let (mut seen, mut all) = (FxHashSet::default(), Vec::with_capacity(members.len()));
+    members.iter().for_each(|node| add(graph, *node, copies, &mut seen, &mut all));
+    all
 }
 
 /// The nodes as a model of their own, and the values that they take from outside.

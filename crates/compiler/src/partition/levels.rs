@@ -5,11 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rushlight_graph::{Graph, NodeId, SymbolId, Type, ValueId};
+use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
-/// Returns the level of each node of a block. `takers` has the backend that took each node. A node depends on its arguments,
+use super::claims::Taken;
+
+/// Returns the level of each node of a block. `takers` has the back end that claimed each node; what its parts copy does not
+/// come from outside. A node depends on its arguments,
 /// and on the first result whose type defines a symbol in them.
-pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) -> Vec<u32> {
+pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], taken: &Taken) -> Vec<u32> {
     let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
     let mut sizes_by: HashMap<SymbolId, (u32, Option<usize>)> = HashMap::new();
     let mut given = HashSet::new();
@@ -26,7 +29,15 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>]) 
                 level = level.max(other + u32::from(other_taker != taker));
             }
         };
-        graph.for_each_use_by(*node, &mut |value| follow(made_by.get(&value)));
+        graph.for_each_use_by(*node, &mut |value| {
+            let is_copied = |by: usize| match graph.values[value].def {
+                Def::Result(node, _) => taken.is_copied(node, by),
+                _ => false,
+            };
+            if !taker.is_some_and(is_copied) {
+                follow(made_by.get(&value));
+            }
+        });
         graph.for_each_symbol_by(*node, &mut |symbol| follow(sizes_by.get(&symbol)));
         levels.push(level);
         for result in &graph.nodes[*node].results {

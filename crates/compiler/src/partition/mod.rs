@@ -1,70 +1,81 @@
-//! Hands parts of a graph to backends.
+//! Hands parts of a graph to back ends.
 //!
-//! A [`Backend`] says node by node what it takes; the framework gathers what it takes into as few parts as the order of
-//! computation allows, hands each part over as a model of its own, and puts a call of a delegate in its place. Several
-//! backends are asked in the order of priority; what none takes runs on the runtime's own operators. The [`Report`] says
-//! of every node who took it, or why nobody did.
+//! Each back end, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of it
+//! ([`Claims`]). The framework gathers what it claims into as few parts as the order of computation allows, extracts each
+//! part as a model of its own, lets the back end compile it, and puts a call of a delegate in its place. A back end
+//! legalizes its own parts alone: what nobody claims stays exactly as it was, and runs on the runtime's operators. The
+//! [`Report`] says of every node who claimed it, or why each back end refused it.
 
+mod claims;
 mod extract;
 mod levels;
 mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
 
-use rushlight_graph::Bytes;
-use rushlight_graph::Pass;
-use rushlight_graph::{BlockId, Graph, Model, NodeId, Op};
-use rushlight_graph::{Error, ErrorKind};
+use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId};
+use rustc_hash::FxHashMap;
 
+pub use claims::{Canonical, Claim, Claims};
 pub use report::{Entry, Fate, PORTABLE, Report};
 
-/// The ahead-of-time half of a backend. Its other half, `rushlight_runtime::Backend` of the same name, runs what
+use claims::Taken;
+
+/// The ahead-of-time half of a back end. Its other half, `rushlight_runtime::Backend` of the same name, runs what
 /// [`compile`](Self::compile) made.
 pub trait Backend: fmt::Debug + Send {
-    /// The name by which a program finds the backend's other half.
+    /// The name by which a program finds the back end's other half.
     fn name(&self) -> &str;
 
-    /// Whether an operator should reach [`offer`](Self::offer) whole, though the compiler could make it of simpler ones.
-    /// `op` is its full name, such as `aten::scaled_dot_product_attention`.
+    /// True if an operator should stay one node in the canonical form, though the compiler could make it of simpler ones, as
+    /// attention and torchao's quantization do without being asked for. `op` is its full name, such as `aten::rms_norm`. All
+    /// back ends see it whole then; where none claims it, it becomes the simpler ones.
     fn keeps_whole(&self, op: &str) -> bool {
         let _ = op;
         false
     }
 
-    /// Passes that put the graph in the form that the backend likes best, before it is asked. What they do stays, whoever
-    /// takes the nodes in the end.
-    fn prepare(&self) -> Vec<Box<dyn Pass>> {
-        Vec::new()
-    }
-
-    /// True if the backend supports a precision of this name, such as `bf16`, whose meaning is the backend's own. A precision
-    /// that one of several backends does not know is refused.
+    /// True if the back end supports a precision of this name, such as `bf16`, whose meaning is the back end's own. A precision
+    /// that one of several back ends does not know is refused.
     fn knows_precision(&self, precision: &str) -> bool {
         precision == "f32"
     }
 
-    /// Whether the backend takes a node. The graph is functional, and its tensors are contiguous.
-    fn offer(&self, graph: &Graph, node: NodeId) -> Offer;
-
-    /// In which precision the backend computes a node that it takes, and why, for the report; `None` where the types of its
-    /// results say it. The constants of the graph are in `model`.
-    fn precision(&self, graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
-        let _ = (graph, model, node);
-        None
-    }
-
-    /// Compiles a part of a method.
+    /// Claims nodes of a method. By default each node is decided by itself, by [`offer`](Self::offer); patterns, such as
+    /// quantized groups, are claimed together.
     ///
     /// # Errors
-    /// `Unsupported` for a part that the backend cannot compile after all, which is left then; anything else ends the
+    /// What the back end finds; it ends the compilation.
+    fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
+        for node in canonical.nodes() {
+            claims.set(
+                node,
+                match self.offer(canonical.graph, node) {
+                    Offer::Take => Claim::take(),
+                    Offer::Leave(reason) => Claim::Refuse(reason),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// True if the back end takes a node by itself. The graph is functional, and its tensors are contiguous.
+    fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
+        let _ = (graph, node);
+        Offer::Leave("the back end claims no single nodes".to_owned())
+    }
+
+    /// Compiles a part of a method, which holds the nodes that the back end claimed as they were shown.
+    ///
+    /// # Errors
+    /// `Unsupported` for a part that the back end cannot compile after all, which is left then; anything else ends the
     /// compilation.
     fn compile(&self, part: &Part) -> Result<Payload, Error>;
 }
 
-/// What a backend says of a node.
+/// What a back end says of a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
     Take,
@@ -105,20 +116,17 @@ pub struct Payload {
     pub named_data: Vec<(String, Bytes)>,
 }
 
-/// Offers every node to the backends, the first in the list first, and replaces what they take by delegates.
+/// Shows each method to the back ends, the first in the list first, and replaces what they claim by delegates.
 ///
 /// # Errors
-/// What a backend says while it compiles a part.
+/// What a back end says while it claims nodes or compiles a part.
 pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Report, Error> {
     let mut report = Report::default();
     let names: Vec<String> = model.methods.keys().cloned().collect();
     for name in names {
         let Some(mut graph) = model.methods.get_mut(&name).map(std::mem::take) else { continue };
-        let result = graph
-            .live_blocks()
-            .into_iter()
-            .try_for_each(|block| partition_block(model, &name, &mut graph, block, backends, &mut report));
-        // The graph goes back whether or not a backend failed.
+        let result = partition_method(model, &name, &mut graph, backends, &mut report);
+        // The graph goes back whether or not a back end failed.
         if let Some(slot) = model.methods.get_mut(&name) {
             *slot = graph;
         }
@@ -127,30 +135,78 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Rep
     Ok(report)
 }
 
+fn partition_method(
+    model: &mut Model,
+    method: &str,
+    graph: &mut Graph,
+    backends: &[Box<dyn Backend>],
+    report: &mut Report,
+) -> Result<(), Error> {
+    let mut taken = Taken::default();
+    let mut refusals: FxHashMap<NodeId, Vec<(String, String)>> = FxHashMap::default();
+    for (index, backend) in backends.iter().enumerate() {
+        let canonical = Canonical::new(model, method, graph, &taken);
+        let mut claims = Claims::default();
+        backend.claim(&canonical, &mut claims).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
+        let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !taken.is_claimed(*node)).collect();
+        for node in nodes {
+            match claims.remove(node) {
+                Some(Claim::Take { precision }) => taken.take(node, index, precision),
+                Some(Claim::Copy) if claims::is_constant(graph, node) => taken.copy(node, index),
+                Some(Claim::Refuse(reason)) => {
+                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
+                }
+                Some(Claim::Copy) | None => {
+                    let reason = "the back end said nothing of it".to_owned();
+                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
+                }
+            }
+        }
+    }
+    for block in graph.live_blocks() {
+        partition_block(
+            model,
+            method,
+            graph,
+            block,
+            backends,
+            &mut Decided { taken: &taken, refusals: &mut refusals, report },
+        )?;
+    }
+    Ok(())
+}
+
+/// What was decided of the nodes of a method, and where it is reported.
+struct Decided<'d> {
+    taken: &'d Taken,
+    /// By node, the back ends that refused it, with their reasons.
+    refusals: &'d mut FxHashMap<NodeId, Vec<(String, String)>>,
+    report: &'d mut Report,
+}
+
 fn partition_block(
     model: &mut Model,
     method: &str,
     graph: &mut Graph,
     block: BlockId,
     backends: &[Box<dyn Backend>],
-    report: &mut Report,
+    decided: &mut Decided<'_>,
 ) -> Result<(), Error> {
     let nodes = graph.blocks[block].nodes.clone();
-    let first = report.entries.len();
-    let entries: HashMap<NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
-    let mut takers = Vec::with_capacity(nodes.len());
-    for node in &nodes {
-        let mut reasons = Vec::new();
-        takers.push(first_taker(graph, *node, backends, &mut reasons));
-        let taker = takers.last().copied().flatten().and_then(|index| backends.get(index));
-        let fate = match taker {
+    let first = decided.report.entries.len();
+    let entries: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
+    let takers: Vec<Option<usize>> = nodes.iter().map(|node| decided.taken.by(*node)).collect();
+    let copied = claims::copied_whole(graph, decided.taken);
+    for (node, taker) in nodes.iter().zip(&takers) {
+        let owner = taker.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
+        let fate = match owner {
             Some(backend) => Fate::Taken { backend: backend.name().into() },
-            None => Fate::Left { reasons },
+            None => Fate::Left { reasons: decided.refusals.remove(node).unwrap_or_default() },
         };
-        let precision = taker.and_then(|backend| backend.precision(graph, model, *node));
-        report.entries.push(Entry { precision, ..Entry::new(method, graph, *node, fate) });
+        let precision = decided.taken.precision(*node);
+        decided.report.entries.push(Entry { precision, ..Entry::new(method, graph, *node, fate) });
     }
-    let levels = levels::levels(graph, &nodes, &takers);
+    let levels = levels::levels(graph, &nodes, &takers, decided.taken);
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     // No node depends on one of a higher level, so that sorting by level keeps the order of computation.
     order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));
@@ -169,11 +225,12 @@ fn partition_block(
             let members = group.iter().filter(|index| key(index).1 == Some(taker));
             let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
             if !members.is_empty() {
-                match extract::delegate(model, method, graph, &members, backend.as_ref()) {
+                let copies = decided.taken.copies_of(taker);
+                match extract::delegate(model, method, graph, &members, &copies, backend.as_ref()) {
                     Ok(node) => result.push(node),
-                    // What it cannot compile after all runs as if it had been left.
+                    // What it cannot compile after all runs as if it had been refused.
                     Err(problem) if problem.kind() == ErrorKind::Unsupported => {
-                        report.give_back(&entries, &members, backend.name(), problem.message());
+                        decided.report.give_back(&entries, &members, backend.name(), problem.message());
                         result.extend(members);
                     }
                     Err(problem) => return Err(problem),
@@ -183,24 +240,4 @@ fn partition_block(
     }
     graph.blocks[block].nodes = result;
     Ok(())
-}
-
-/// The first backend that takes the node; the reasons of those that were asked before it.
-fn first_taker(
-    graph: &Graph,
-    node: NodeId,
-    backends: &[Box<dyn Backend>],
-    reasons: &mut Vec<(String, String)>,
-) -> Option<usize> {
-    // Delegates are taken already, and control flow stays: what is in its blocks is offered.
-    if !matches!(graph.nodes[node].op, Op::Call(_)) {
-        return None;
-    }
-    for (index, backend) in backends.iter().enumerate() {
-        match backend.offer(graph, node) {
-            Offer::Take => return Some(index),
-            Offer::Leave(reason) => reasons.push((backend.name().into(), reason)),
-        }
-    }
-    None
 }

@@ -1,8 +1,9 @@
 //! Who took what, and why not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use rushlight_graph::{Graph, NodeId};
@@ -32,6 +33,9 @@ pub struct Entry {
     #[serde(default)]
     pub precision: Option<String>,
     pub fate: Fate,
+    /// True if a back end claimed the node and could not compile its part after all.
+    #[serde(default)]
+    pub is_returned: bool,
 }
 
 /// Whether a backend took a node.
@@ -58,6 +62,7 @@ impl Entry {
             source: origin.line(),
             precision: None,
             fate,
+            is_returned: false,
         }
     }
 }
@@ -66,7 +71,7 @@ impl Report {
     /// Notes that a backend gave back nodes that it had taken. `entries` says where they are listed.
     pub(super) fn give_back(
         &mut self,
-        entries: &HashMap<NodeId, usize>,
+        entries: &FxHashMap<NodeId, usize>,
         nodes: &[NodeId],
         backend: &str,
         reason: &str,
@@ -75,6 +80,7 @@ impl Report {
             let Some(entry) = entries.get(node).and_then(|index| self.entries.get_mut(*index)) else { continue };
             entry.fate = Fate::Left { reasons: vec![(backend.into(), reason.into())] };
             entry.precision = None;
+            entry.is_returned = true;
         }
     }
 
@@ -159,6 +165,7 @@ mod tests {
             source: Some("net.py:7 in forward: return a".into()),
             precision: Some("int8".into()),
             fate,
+            is_returned: false,
         };
         let left = Fate::Left { reasons: vec![("Npu".into(), "too small".into())] };
         let report = Report { entries: vec![entry("a", Fate::Taken { backend: "Npu".into() }), entry("b", left)] };

@@ -1,13 +1,36 @@
 //! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, and embeddings
 //! of packed integers.
 
-use rushlight_compiler::passes::EliminateDeadCode;
+use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 
 use super::call::Call;
+use super::raise::RaiseActivations;
+use super::sink::SinkPermutations;
+use super::wide::RoundToWideIntegers;
 use super::{held_as_float, offer, tables};
+
+/// Puts a model, or a part of one, in the form that the engine computes best: patterns become the operators that they spell
+/// out, integers of 16 bits rounded floats, permutations move behind elementwise operators, and what is constant is folded.
+///
+/// # Errors
+/// What the passes find.
+pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
+    // Masks and tables of biases are worth their room: nothing computes them again at each call.
+    let fold = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
+    let passes: [&dyn Pass; 7] = [
+        &RaiseAttention,
+        &RaiseActivations,
+        &RoundToWideIntegers,
+        &SinkPermutations,
+        &Legalize,
+        &fold,
+        &EliminateDeadCode,
+    ];
+    passes.iter().try_for_each(|pass| pass.run(model))
+}
 
 /// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without
 /// a constant bias to a GEMM and an addition, and embeddings of packed integers to plain ones. A later pass folds the

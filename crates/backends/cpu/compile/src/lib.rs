@@ -10,6 +10,7 @@
 
 mod block;
 mod call;
+mod claim;
 mod constants;
 mod dynamic;
 mod fuse;
@@ -28,16 +29,8 @@ mod wide;
 
 use std::num::NonZeroUsize;
 
-use rushlight_compiler::partition::{Backend, Offer, Part, Payload};
-use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
-use rushlight_graph::Pass;
+use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload};
 use rushlight_graph::{Error, ErrorKind};
-use rushlight_graph::{Graph, Model, NodeId};
-
-use legalize::Legalize;
-use raise::RaiseActivations;
-use sink::SinkPermutations;
-use wide::RoundToWideIntegers;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 use rushlight_format::ScalarType;
@@ -110,44 +103,16 @@ impl Backend for Cpu {
         CPU_BACKEND
     }
 
-    fn keeps_whole(&self, op: &str) -> bool {
-        matches!(
-            op,
-            "aten::scaled_dot_product_attention"
-                | "torchao::choose_qparams_affine"
-                | "torchao::quantize_affine"
-                | "torchao::dequantize_affine"
-                | "quantized_decomposed::dequantize_per_channel_group"
-        )
-    }
-
-    fn prepare(&self) -> Vec<Box<dyn Pass>> {
-        // Masks and tables of biases are worth their room: nothing computes them again at each call.
-        vec![
-            Box::new(RaiseAttention),
-            Box::new(RaiseActivations),
-            Box::new(RoundToWideIntegers),
-            Box::new(SinkPermutations),
-            Box::new(Legalize),
-            Box::new(FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true }),
-            Box::new(EliminateDeadCode),
-        ]
-    }
-
-    fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
-        match offer::reason_to_leave(graph, node) {
-            None => Offer::Take,
-            Some(reason) => Offer::Leave(reason),
-        }
-    }
-
-    fn precision(&self, graph: &Graph, model: &Model, node: NodeId) -> Option<String> {
-        precision::precision(graph, model, node)
+    fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
+        claim::claim(canonical, claims)
     }
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        let (program, named_data) = lower::lower(part, threads, self)?;
+        let mut legal = Part { model: part.model.clone(), method: part.method.clone() };
+        legalize::legalize(&mut legal.model)?;
+        claim::check(&legal)?;
+        let (program, named_data) = lower::lower(&legal, threads, self)?;
         let data = program.to_bytes();
         // A payload that is run at once is checked when it is loaded.
         if self.keys == Keys::Content {

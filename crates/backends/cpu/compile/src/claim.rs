@@ -1,0 +1,107 @@
+//! Which nodes of the canonical form the back end claims.
+//!
+//! What the back end computes is decided on legalized nodes: an attention that is spelled out is one node there, and weights
+//! that are dequantized are constants. So a copy of the method is legalized, each node of which knows the canonical node that
+//! it was made of; the part that comes of the claims is legalized again when it is compiled, and gives the same nodes.
+
+use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
+use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId};
+use rustc_hash::FxHashMap;
+
+use super::{legalize, offer, precision};
+
+/// What became of a canonical node when it was legalized.
+#[derive(Default)]
+struct Legal {
+    /// Why one of the nodes that it became is not computed, if that is so.
+    refusal: Option<String>,
+    precision: Option<String>,
+}
+
+/// Claims what the back end computes.
+pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
+    let (model, sources) = copy_to_legalize(canonical);
+    let legal = legalized(model, &sources)?;
+    let users = canonical.graph.users();
+    let users_of =
+        |node: NodeId| canonical.graph.nodes[node].results.iter().filter_map(|result| users.get(result)).flatten();
+    let nodes: Vec<NodeId> = canonical.nodes().collect();
+    let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
+    // Users come after what they use.
+    for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
+        let claim = match legal.get(&node) {
+            Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.clone()),
+            Some(Legal { refusal: None, precision }) => Claim::Take { precision: precision.clone() },
+            None if canonical.is_constant(node) => Claim::Copy,
+            None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => {
+                Claim::take()
+            }
+            None => offer::reason_to_leave(canonical.graph, node).map_or_else(Claim::take, Claim::Refuse),
+        };
+        taken.insert(node, !matches!(claim, Claim::Refuse(_)));
+        claims.set(node, claim);
+    }
+    Ok(())
+}
+
+/// Refuses a part with nodes that the back end does not compute after all.
+///
+/// # Errors
+/// `Unsupported`, with the first such node.
+pub(super) fn check(part: &Part) -> Result<(), Error> {
+    let graph = part.graph()?;
+    let nodes = graph.blocks[graph.body].nodes.iter();
+    let refused = nodes.filter_map(|node| Some((*node, offer::reason_to_leave(graph, *node)?))).next();
+    refused.map_or(Ok(()), |(node, reason)| Err(graph.locate(Error::unsupported(reason), node)))
+}
+
+/// Copies a method into a model of its own, in which the origin of each node stands for the node itself, and what others have
+/// claimed is no operator.
+fn copy_to_legalize(canonical: &Canonical<'_>) -> (Model, FxHashMap<OriginId, NodeId>) {
+    let mut model = Model {
+        constants: canonical.model.constants.clone(),
+        states: canonical.model.states.clone(),
+        schemas: canonical.model.schemas.clone(),
+        ..Model::default()
+    };
+    let elsewhere = model.delegates.push(Delegate {
+        backend: String::new(),
+        payload: Bytes::from(Vec::new()),
+        compile_specs: Vec::new(),
+        refusal: None,
+        nodes: Vec::new(),
+    });
+    let mut graph = canonical.graph.clone();
+    let mut sources = FxHashMap::default();
+    for node in canonical.nodes() {
+        let origin = graph.origins.push(Origin::default());
+        graph.nodes[node].origin = origin;
+        sources.insert(origin, node);
+        if canonical.is_claimed(node) {
+            graph.nodes[node].op = Op::Delegate(elsewhere);
+        }
+    }
+    model.add_method(Part::METHOD, graph);
+    (model, sources)
+}
+
+/// What became of each canonical node of which anything is left.
+fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<FxHashMap<NodeId, Legal>, Error> {
+    legalize::legalize(&mut model)?;
+    let mut legal: FxHashMap<NodeId, Legal> = FxHashMap::default();
+    let Some(graph) = model.methods.get(Part::METHOD) else { return Ok(legal) };
+    for block in graph.live_blocks() {
+        for node in &graph.blocks[block].nodes {
+            let Some(source) = sources.get(&graph.nodes[*node].origin) else { continue };
+            if !matches!(graph.nodes[*node].op, Op::Call(_)) {
+                continue;
+            }
+            let known = legal.entry(*source).or_default();
+            match offer::reason_to_leave(graph, *node) {
+                Some(reason) => known.refusal = known.refusal.take().or(Some(reason)),
+                None => known.precision = known.precision.take().or_else(|| precision::precision(graph, &model, *node)),
+            }
+        }
+    }
+    Ok(legal)
+}

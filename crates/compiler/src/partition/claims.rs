@@ -1,0 +1,156 @@
+//! What back ends are shown, and what they claim of it.
+
+use rushlight_graph::{Def, Graph, Model, NodeId, Op};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The canonical form of a method: functional, simplified, of operators that kernels have and of the composite ones that stay
+/// whole. Every back end is shown the same, whatever others claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Canonical<'a> {
+    /// The model, whose constants and states the graph uses. Its methods are not there.
+    pub model: &'a Model,
+    pub method: &'a str,
+    pub graph: &'a Graph,
+    taken: &'a Taken,
+}
+
+impl<'a> Canonical<'a> {
+    pub(super) fn new(model: &'a Model, method: &'a str, graph: &'a Graph, taken: &'a Taken) -> Self {
+        Self { model, method, graph, taken }
+    }
+
+    /// All calls of operators, those in the blocks of control flow among them. Control flow itself and the delegates of
+    /// the program stay.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<'a> {
+        let graph = self.graph;
+        let nodes = graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).copied();
+        nodes.filter(|node| matches!(graph.nodes[*node].op, Op::Call(_)))
+    }
+
+    /// True if a node is computed from constants alone, and always gives the same.
+    pub fn is_constant(&self, node: NodeId) -> bool {
+        is_constant(self.graph, node)
+    }
+
+    /// True if a back end of higher priority has claimed a node.
+    pub fn is_claimed(&self, node: NodeId) -> bool {
+        self.taken.is_claimed(node)
+    }
+}
+
+/// What a back end says of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The back end computes it, in a precision that the types of the results do not say, if that is so.
+    Take { precision: Option<String> },
+    /// Each part of the back end that uses the node gets a copy of it. It is computed from constants alone, such as weights
+    /// that are dequantized, and stays for others that use it.
+    Copy,
+    /// The back end does not compute it, with the reason, for the report.
+    Refuse(String),
+}
+
+impl Claim {
+    /// A claim of a node that is computed in the types of its results.
+    pub const fn take() -> Self {
+        Self::Take { precision: None }
+    }
+}
+
+/// The claims of one back end on the nodes of a method. A node of which nothing is said is refused.
+#[derive(Debug, Default)]
+pub struct Claims(FxHashMap<NodeId, Claim>);
+
+impl Claims {
+    /// Says what becomes of a node.
+    pub fn set(&mut self, node: NodeId, claim: Claim) {
+        self.0.insert(node, claim);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) -> Option<Claim> {
+        self.0.remove(&node)
+    }
+}
+
+/// The nodes of a method that back ends have claimed. A back end is its position in the list.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    by: FxHashMap<NodeId, (usize, Option<String>)>,
+    copies: FxHashSet<(NodeId, usize)>,
+}
+
+impl Taken {
+    pub fn take(&mut self, node: NodeId, backend: usize, precision: Option<String>) {
+        self.by.insert(node, (backend, precision));
+    }
+
+    pub fn copy(&mut self, node: NodeId, backend: usize) {
+        self.copies.insert((node, backend));
+    }
+
+    pub fn is_claimed(&self, node: NodeId) -> bool {
+        self.by.contains_key(&node)
+    }
+
+    /// The back end that computes a node.
+    pub fn by(&self, node: NodeId) -> Option<usize> {
+        self.by.get(&node).map(|(backend, _)| *backend)
+    }
+
+    pub fn precision(&self, node: NodeId) -> Option<String> {
+        self.by.get(&node).and_then(|(_, precision)| precision.clone())
+    }
+
+    /// True if the parts of a back end copy a node.
+    pub fn is_copied(&self, node: NodeId, backend: usize) -> bool {
+        self.copies.contains(&(node, backend))
+    }
+
+    /// The nodes that the parts of a back end copy.
+    pub fn copies_of(&self, backend: usize) -> FxHashSet<NodeId> {
+        self.copies.iter().filter(|(_, by)| *by == backend).map(|(node, _)| *node).collect()
+    }
+}
+
+/// True if a node is computed from constants alone, and always gives the same.
+pub(super) fn is_constant(graph: &Graph, node: NodeId) -> bool {
+    /// Weights are dequantized, reshaped and transposed, no more.
+    const MAX_DEPTH: u32 = 16;
+
+    fn is_constant_to(graph: &Graph, node: NodeId, depth: u32) -> bool {
+        let node = &graph.nodes[node];
+        let Op::Call(schema) = &node.op else { return false };
+        let mut all = !schema.flags.random && depth > 0;
+        for arg in &node.args {
+            arg.for_each_value(&mut |value| {
+                all = all
+                    && match graph.values[value].def {
+                        Def::Constant(_) => true,
+                        Def::Result(node, _) => is_constant_to(graph, node, depth - 1),
+                        _ => false,
+                    };
+            });
+        }
+        all
+    }
+    is_constant_to(graph, node, MAX_DEPTH)
+}
+
+/// The nodes of which only copies are used, with the back end that copies them.
+pub(super) fn copied_whole(graph: &Graph, taken: &Taken) -> FxHashMap<NodeId, usize> {
+    let users = graph.users();
+    let mut whole: FxHashMap<NodeId, usize> = FxHashMap::default();
+    let mut copies: Vec<(NodeId, usize)> = taken.copies.iter().copied().collect();
+    // Users come after what they use.
+    copies.sort_unstable_by(|one, two| two.cmp(one));
+    for (node, backend) in copies {
+        let is_in_parts = |user: &Option<NodeId>| {
+            user.is_some_and(|user| taken.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
+        };
+        let results = &graph.nodes[node].results;
+        if results.iter().filter_map(|result| users.get(result)).flatten().all(is_in_parts) {
+            whole.insert(node, backend);
+        }
+    }
+    whole
+}
