@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use rushlight::runtime::{Event, EventTracer};
+use rushlight::runtime::{Event, EventTracer, MemoryKind};
 
 /// A tracer that times every instruction over one or several executions.
 #[derive(Debug, Default)]
 pub struct Profiler {
     instructions: Vec<Timing>,
     executions: Vec<Duration>,
+    copies: Vec<Copied>,
     started: Option<Instant>,
+    copy_started: Option<Instant>,
     execution_started: Option<Instant>,
     spans: Option<Vec<Span>>,
 }
@@ -22,6 +24,17 @@ pub struct Span {
     /// Its index in the method; `None` for the execution.
     pub instruction: Option<usize>,
     pub start: Instant,
+    pub time: Duration,
+}
+
+/// A copy of a tensor's data between host and device.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// Index of the instruction that needed it; the number of instructions for outputs.
+    pub instruction: usize,
+    pub bytes: usize,
+    pub from: MemoryKind,
+    pub to: MemoryKind,
     pub time: Duration,
 }
 
@@ -68,6 +81,11 @@ impl Profiler {
         names
     }
 
+    /// Copies between host and devices, over all executions, in their order. They are no part of their instructions' times.
+    pub fn copies(&self) -> &[Copied] {
+        &self.copies
+    }
+
     /// Durations of the whole executions.
     pub fn executions(&self) -> &[Duration] {
         &self.executions
@@ -95,28 +113,38 @@ fn describe(event: Event<'_>) -> (Option<usize>, &str) {
         Event::Move { instruction } => (Some(instruction), "move"),
         Event::JumpFalse { instruction } => (Some(instruction), "jump_false"),
         Event::Free { instruction } => (Some(instruction), "free"),
+        Event::Copy { instruction, to: MemoryKind::Host, .. } => (Some(instruction), "copy to host"),
+        Event::Copy { instruction, .. } => (Some(instruction), "copy to device"),
         Event::Execute { method } => (None, method),
     }
 }
 
 impl EventTracer for Profiler {
     fn begin(&mut self, event: Event<'_>) {
-        if let Event::Execute { .. } = event {
-            self.execution_started = Some(Instant::now());
-        } else {
-            self.started = Some(Instant::now());
-        }
+        let started = match event {
+            Event::Execute { .. } => &mut self.execution_started,
+            Event::Copy { .. } => &mut self.copy_started,
+            _ => &mut self.started,
+        };
+        *started = Some(Instant::now());
     }
 
     fn end(&mut self, event: Event<'_>) {
         let now = Instant::now();
         if let Some(spans) = &mut self.spans {
             let (instruction, name) = describe(event);
-            let started = if instruction.is_some() { self.started } else { self.execution_started };
+            let started = match event {
+                Event::Execute { .. } => self.execution_started,
+                Event::Copy { .. } => self.copy_started,
+                _ => self.started,
+            };
             spans.extend(started.map(|start| Span { name: name.to_owned(), instruction, start, time: now - start }));
         }
         if let Event::Execute { .. } = event {
             self.executions.extend(self.execution_started.take().map(|start| now - start));
+        } else if let Event::Copy { instruction, bytes, from, to } = event {
+            let time = self.copy_started.take().map(|start| now - start);
+            self.copies.extend(time.map(|time| Copied { instruction, bytes, from, to, time }));
         } else if let Some(start) = self.started.take()
             && let Some(timing) = self.timing(event)
         {

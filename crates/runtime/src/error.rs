@@ -4,6 +4,7 @@ use core::fmt;
 
 use rushlight_format::{FormatError, ScalarType, Sentence};
 
+use crate::delegate::OptionSpec;
 use crate::fault::{Fault, Kind, Numbers};
 use crate::interrupt::Stop;
 
@@ -103,6 +104,10 @@ pub enum Detail {
     UnsupportedDtype { what: &'static str },
     /// A step would do more operations than its tensors have elements for; both numbers saturate.
     Work { operations: u64, limit: u64 },
+    /// A back end has no option of the name that was given, only these.
+    UnknownOption { known: &'static [OptionSpec] },
+    /// An option has another type than the value that was given.
+    OptionType { option: &'static OptionSpec },
 }
 
 /// An error of the runtime. `Display` writes one sentence: code, site, expected, got.
@@ -177,7 +182,10 @@ impl From<Detail> for Error {
     fn from(detail: Detail) -> Self {
         let code = match detail {
             Detail::Fault(fault, ..) => fault.code(),
-            Detail::Dtype { .. } | Detail::ElementType { .. } | Detail::Kind { .. } => Code::InvalidType,
+            Detail::Dtype { .. } | Detail::ElementType { .. } | Detail::Kind { .. } | Detail::OptionType { .. } => {
+                Code::InvalidType
+            }
+            Detail::UnknownOption { .. } => Code::NotFound,
             Detail::Format(_) => Code::InvalidProgram,
             Detail::Stopped { stop: Stop::TimeLimit { .. }, .. } => Code::OutOfResources,
             Detail::Stopped { stop: Stop::Cancelled, .. } => Code::InvalidState,
@@ -253,6 +261,15 @@ impl fmt::Display for Detail {
             Self::Work { operations, limit } => {
                 write!(f, "{operations} operations on tensors whose elements allow {limit}")
             }
+            Self::UnknownOption { known: [] } => f.write_str("the back end has no options"),
+            Self::UnknownOption { known } => {
+                f.write_str("the back end has no such option, only ")?;
+                known
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(i, option)| write!(f, "{}`{}`", if i == 0 { "" } else { ", " }, option.name))
+            }
+            Self::OptionType { option } => write!(f, "option `{}`: expected {}", option.name, option.type_name()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Watching a method run.
 
+use crate::delegate::MemoryKind;
 use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
 
@@ -29,6 +30,68 @@ pub enum Event<'a> {
     Free {
         instruction: usize,
     },
+    /// A copy of a tensor's data between host and device, for this instruction. Outputs are copied for the instruction
+    /// behind the last.
+    Copy {
+        instruction: usize,
+        bytes: usize,
+        from: MemoryKind,
+        to: MemoryKind,
+    },
+}
+
+/// Something that a delegate does in a call: a step, a kernel of a device, a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelegateEvent<'a> {
+    pub name: &'a str,
+    /// Index of the step in the payload, if it is one.
+    pub step: Option<usize>,
+}
+
+/// Receives what happens inside of delegates, between the beginning and the end of their
+/// [`Event::Delegate`]. It is shared with the delegate, so that an implementation keeps what it receives in cells.
+pub trait DelegateTracer {
+    fn begin(&self, _event: DelegateEvent<'_>) {}
+
+    fn end(&self, _event: DelegateEvent<'_>) {}
+
+    /// Something that a device timed by its own clock, in nanoseconds of it. It may come after the call in which it was.
+    fn timed(&self, _event: DelegateEvent<'_>, _start: u64, _end: u64) {}
+}
+
+/// The tracer of a delegate's events, if there is one.
+#[derive(Clone, Copy)]
+pub struct DelegateEvents<'a>(pub Option<&'a dyn DelegateTracer>);
+
+impl DelegateEvents<'_> {
+    /// True if somebody receives events. Delegates ask before they do anything for them that costs time.
+    pub fn is_on(self) -> bool {
+        self.0.is_some()
+    }
+
+    pub fn begin(self, event: DelegateEvent<'_>) {
+        if let Some(tracer) = self.0 {
+            tracer.begin(event);
+        }
+    }
+
+    pub fn end(self, event: DelegateEvent<'_>) {
+        if let Some(tracer) = self.0 {
+            tracer.end(event);
+        }
+    }
+
+    pub fn timed(self, event: DelegateEvent<'_>, start: u64, end: u64) {
+        if let Some(tracer) = self.0 {
+            tracer.timed(event, start, end);
+        }
+    }
+}
+
+impl core::fmt::Debug for DelegateEvents<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("DelegateEvents").field(&self.is_on()).finish()
+    }
 }
 
 /// Receives the events of one execution, and may stop it. The default methods ignore everything; `()` is the tracer that
@@ -48,6 +111,11 @@ pub trait EventTracer {
 
     /// Returns the interrupt that is polled before each instruction, and by delegates before each of their steps.
     fn interrupt(&self) -> Option<&dyn Interrupt> {
+        None
+    }
+
+    /// Returns what receives the events of delegates.
+    fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
         None
     }
 }

@@ -8,8 +8,14 @@ use rushlight_format::pte::ShapeDynamism;
 use rushlight_format::shapes::{Rule, Shapes};
 
 use crate::context::{DelegateContext, KernelContext};
+#[cfg(feature = "alloc")]
+use crate::delegate::{Call, CallBuffers, CallStates, States};
 use crate::error::{Detail, Error, Result, Role};
+#[cfg(feature = "alloc")]
+use crate::events::DelegateEvents;
 use crate::events::{Event, EventTracer};
+#[cfg(feature = "alloc")]
+use crate::extended::Phase;
 use crate::fault::{Checked, Fault, Kind, Report, Reported, Shortage};
 use crate::interrupt::Interrupts;
 use crate::io::{Input, Output, OutputBuffer, TensorView};
@@ -25,10 +31,15 @@ pub const MAX_INSTRUCTIONS: u32 = 10_000_000;
 
 /// An execution under way: inputs are bound, instructions run one by one or all together.
 pub struct Execution<'r, 'm> {
-    loaded: &'r mut Loaded<'m>,
+    pub(crate) loaded: &'r mut Loaded<'m>,
     _hold: Option<Hold<'r>>,
-    next: usize,
-    executed: u32,
+    pub(crate) next: usize,
+    pub(crate) executed: u32,
+    #[cfg(feature = "alloc")]
+    pub(crate) phase: Phase,
+    /// States that are lent for this execution; else the method's own.
+    #[cfg(feature = "alloc")]
+    pub(crate) states: Option<&'r mut States>,
 }
 
 impl<'r, 'm> Execution<'r, 'm> {
@@ -39,6 +50,19 @@ impl<'r, 'm> Execution<'r, 'm> {
     ) -> Result<Self> {
         let execution = Self::hold(method)?;
         execution.bind_all(inputs, outputs)?;
+        Ok(execution)
+    }
+
+    /// As [`start`](Self::start), with states that are lent.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn start_in(
+        method: &'r mut Method<'m>,
+        states: &'r mut States,
+        inputs: &[Input<'r>],
+        outputs: &mut [OutputBuffer<'r>],
+    ) -> Result<Self> {
+        let mut execution = Self::start(method, inputs, outputs)?;
+        execution.states = Some(states);
         Ok(execution)
     }
 
@@ -59,7 +83,16 @@ impl<'r, 'm> Execution<'r, 'm> {
         let hold = method.shared.as_ref().map(crate::memory::SharedRef::hold).transpose()?;
         let loaded = &mut method.loaded.0;
         release(loaded);
-        Ok(Self { loaded, _hold: hold, next: 0, executed: 0 })
+        Ok(Self {
+            loaded,
+            _hold: hold,
+            next: 0,
+            executed: 0,
+            #[cfg(feature = "alloc")]
+            phase: Phase::Fresh,
+            #[cfg(feature = "alloc")]
+            states: None,
+        })
     }
 
     #[cfg_attr(not(target_os = "none"), inline(always))]
@@ -195,9 +228,21 @@ impl<'r, 'm> Execution<'r, 'm> {
             return Err(self.stopped(index, error));
         }
         self.executed += 1;
-        let values = self.loaded.values;
         self.next = index + 1;
-        match *step {
+        let step = *step;
+        self.run_step(step, index, tracer)?;
+        Ok(true)
+    }
+
+    #[cfg_attr(not(target_os = "none"), inline(always))]
+    pub(crate) fn run_step(
+        &mut self,
+        step: Step<'m>,
+        index: usize,
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<()> {
+        let values = self.loaded.values;
+        match step {
             Step::Kernel { op, arguments } => {
                 let event = Event::Operator { instruction: index, operator: op.name };
                 tracer.begin(event);
@@ -235,8 +280,10 @@ impl<'r, 'm> Execution<'r, 'm> {
                 tracer.end(Event::Free { instruction: index });
             }
             Step::Nothing => {}
+            #[cfg(feature = "alloc")]
+            Step::Extended { step } => self.run_extended(index, step, tracer)?,
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Adds the instruction before which an execution stopped to the error.
@@ -266,7 +313,19 @@ impl<'r, 'm> Execution<'r, 'm> {
         tracer.begin(event);
         let context = DelegateContext::new(values, arguments, delegate.outputs, taken);
         let interrupts = Interrupts(tracer.interrupt());
-        delegate.handle.get().execute_until(&context, interrupts).map_err(|e| e.instruction(index, None))?;
+        let handle = delegate.handle.get();
+        let done = match tracer.delegate_events() {
+            #[cfg(feature = "alloc")]
+            Some(events) => handle.call(&mut Call {
+                context,
+                states: CallStates { backend: delegate.id, slots: &mut [], states: None },
+                buffers: CallBuffers { places: &[], values: &mut [] },
+                interrupts,
+                events: DelegateEvents(Some(events)),
+            }),
+            _ => handle.execute_until(&context, interrupts),
+        };
+        done.map_err(|e| e.instruction(index, None))?;
         tracer.end(event);
         if tracer.wants_tensors() {
             let first = arguments.len() - delegate.outputs;
@@ -311,7 +370,7 @@ impl core::fmt::Debug for Execution<'_, '_> {
 /// The outputs of a finished execution. They are in the method's memory, or in the caller's.
 #[derive(Debug)]
 pub struct Outputs<'r, 'm> {
-    execution: Execution<'r, 'm>,
+    pub(crate) execution: Execution<'r, 'm>,
 }
 
 impl Outputs<'_, '_> {
@@ -364,7 +423,7 @@ fn release(loaded: &Loaded<'_>) {
     }
 }
 
-fn show_written(
+pub(crate) fn show_written(
     values: crate::value::Values<'_>,
     arguments: &[u32],
     writes: impl Fn(usize) -> bool,

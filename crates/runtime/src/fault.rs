@@ -96,6 +96,20 @@ faults! {
     NoMemory: InvalidState, "the tensor has no memory yet";
     EndlessLoop: InvalidProgram, "the method has run 10 million instructions: it seems to loop without end";
 
+    NoExecute: NotImplemented, "the delegate can neither be executed nor submitted";
+    NoOptionBackend: NotFound, "the option is for a back end that is not registered, or that the method does not use";
+    FixedOption: NotSupported, "the option can be set only when a method is loaded";
+    NoState: InvalidState, "a state of the delegate is missing: add the method's states to the session first";
+    StateType: DelegateInvalidHandle, "a state is not of the type that the delegate expects";
+    StateHook: NotImplemented, "the back end cannot do this with its state";
+    TooManyStates: InvalidProgram, "a delegate declares more than {a} states", a;
+    SavedState: InvalidExternalData, "the saved state is damaged, or of another program";
+    NoBuffers: DelegateMemoryAllocationFailed, "the delegate names device memory and allocates none";
+    ShortBuffer: DelegateMemoryAllocationFailed, "buffer of the device: {a} bytes are needed, {b} were allocated", a, b;
+    NoBuffer: DelegateInvalidHandle, "the argument is not in device memory";
+    BufferType: DelegateInvalidHandle, "the buffer is not of the type that the delegate expects";
+    Abandoned: InvalidState, "the execution has failed before";
+
     TensorBytes: InvalidArgument, "bytes of the tensor: expected {a}, got {b}", a, b;
     TensorRank: InvalidArgument, "expected rank at most 16, got rank {a}", a;
     TensorSize: InvalidArgument, "the size of the tensor overflows";

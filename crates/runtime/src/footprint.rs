@@ -38,7 +38,7 @@ const SMALL: Target = Target {
     dimension: (4, 4),
     tensor: (36, 4),
     value: (16, 8),
-    delegate: (24, 4),
+    delegate: (32, 4),
     operator: (4, 4),
     step: (16, 4),
     rebound: (12, 4),
@@ -121,7 +121,7 @@ fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     tally.slice(plan.outputs().len(), U32);
     values(&mut tally, plan, target);
     tally.slice(plan.num_delegates(), target.delegate);
-    tally.slice(plan.num_instructions(), target.step);
+    tally.slice(loaded.steps.len(), target.step);
     for instruction in plan.instructions() {
         if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } = instruction {
             tally.slice(args.len(), U32);
@@ -131,7 +131,7 @@ fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     tally.slice(plan.inputs().len(), BOOL);
     alias_scratch(&mut tally, loaded);
     let (word, _) = target.dimension;
-    tally.slice(max_outputs(loaded.steps, &loaded.delegates).div_ceil(8 * word), target.dimension);
+    tally.slice(max_outputs(loaded.plain_steps(), &loaded.delegates).div_ceil(8 * word), target.dimension);
     tally.slice(1, target.temp);
     let method = tally.used - planned_with_padding;
     tally.slice(loaded.sizes.temp, (1, ALIGNMENT));
@@ -160,8 +160,7 @@ fn values(tally: &mut Tally, plan: &Plan<'_>, target: &Target) {
 fn alias_scratch(tally: &mut Tally, loaded: &Loaded<'_>) {
     let used = tally.used;
     let edges: usize = loaded
-        .steps
-        .iter()
+        .plain_steps()
         .map(|step| match step {
             Step::Move { .. } => 2,
             Step::Kernel { op, .. } if op.is_view => 1,

@@ -16,6 +16,8 @@ mod element;
 mod error;
 mod events;
 mod execution;
+#[cfg(feature = "alloc")]
+mod extended;
 mod fault;
 mod footprint;
 mod interrupt;
@@ -32,11 +34,17 @@ mod value;
 
 pub use context::{DelegateContext, IntList, KernelContext, OutList, TensorList};
 pub use data::DataMap;
-pub use delegate::{Backend, BackendOption, Delegate, DelegateHandle, InitContext, OptionValue};
+pub use delegate::{
+    Backend, BackendOption, Delegate, DelegateHandle, DeviceId, InitContext, MemoryKind, OptionSpec, OptionValue,
+};
+#[cfg(feature = "alloc")]
+pub use delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceDelegate, State, StateInfo, States};
 pub use element::{Bool8, Complex, Element};
 pub use error::{Code, Detail, Error, Result, Role, Site};
-pub use events::{Event, EventTracer};
+pub use events::{DelegateEvent, DelegateEvents, DelegateTracer, Event, EventTracer};
 pub use execution::{Execution, MAX_INSTRUCTIONS, Outputs};
+#[cfg(feature = "alloc")]
+pub use extended::Submission;
 pub use fault::{Fault, Kind};
 pub use interrupt::{Interrupt, Interrupts, Stop};
 pub use io::{Input, Output, OutputBuffer, TensorView, TensorViewMut};

@@ -8,8 +8,10 @@ use rushlight_format::shapes::Shapes;
 use crate::alias;
 use crate::context::KernelContext;
 use crate::data::{DataMap, NamedData};
-use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext};
+use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext, OptionSpec, options};
 use crate::error::{Result, Role};
+#[cfg(feature = "alloc")]
+use crate::extended::{Extended, Parts, extend};
 use crate::fault::{Checked, Fault, Report, Reported};
 use crate::memory::{ALIGNMENT, Bump, Memory, PlannedBuffer, Temp, bind_constant, bind_planned};
 use crate::op::{Op, Registry};
@@ -25,11 +27,13 @@ pub struct LoadOptions<'a, 'p> {
     pub backend_options: &'a [BackendOption<'a>],
     /// Files with constants that the program does not hold.
     pub external_data: &'a [&'a DataMap<'p>],
+    /// True if the method makes no delegate states of its own: states are lent to each execution.
+    pub without_states: bool,
 }
 
 impl<'a> LoadOptions<'a, '_> {
     pub const fn new(registry: Registry<'a>) -> Self {
-        Self { registry, backends: &[], backend_options: &[], external_data: &[] }
+        Self { registry, backends: &[], backend_options: &[], external_data: &[], without_states: false }
     }
 }
 
@@ -63,12 +67,18 @@ pub(crate) enum Step<'m> {
     },
     /// An operator that would copy a tensor onto itself.
     Nothing,
+    /// A step that involves a delegate's state, device memory or completion; see [`Extended`](crate::extended::Extended).
+    #[cfg(feature = "alloc")]
+    Extended {
+        step: u32,
+    },
 }
 
 /// A delegate and the name of its backend.
 pub(crate) struct LoadedDelegate<'m> {
     pub(crate) id: &'m str,
     pub(crate) outputs: usize,
+    pub(crate) options: &'static [OptionSpec],
     pub(crate) handle: DelegateHandle<'m>,
 }
 
@@ -77,6 +87,10 @@ pub(crate) struct LoadedDelegate<'m> {
 pub(crate) struct Delegates<'m>(&'m mut [Option<LoadedDelegate<'m>>]);
 
 impl<'m> Delegates<'m> {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut LoadedDelegate<'m>> {
         self.0.get_mut(index as usize)?.as_mut()
     }
@@ -105,11 +119,28 @@ pub(crate) struct Loaded<'m> {
     pub(crate) input_written: &'m [bool],
     pub(crate) steps: &'m [Step<'m>],
     pub(crate) delegates: Delegates<'m>,
+    /// What the steps that are not ordinary need, if there are any.
+    #[cfg(feature = "alloc")]
+    pub(crate) extended: Option<alloc::boxed::Box<Extended<'m>>>,
     /// A bit for each output of the delegate with the most outputs, set if it was taken in the present call.
     pub(crate) taken: &'m [Cell<usize>],
     pub(crate) rebound: &'m [Rebound<'m>],
     pub(crate) temp: &'m Temp<'m>,
     pub(crate) sizes: MemoryUse,
+}
+
+impl<'m> Loaded<'m> {
+    /// The steps as the program has them.
+    pub(crate) fn plain_steps(&self) -> impl Iterator<Item = &Step<'m>> {
+        self.steps.iter().map(|step| match step {
+            #[cfg(feature = "alloc")]
+            Step::Extended { step: index } => match &self.extended {
+                Some(extended) => extended.plain(*index).unwrap_or(step),
+                None => step,
+            },
+            _ => step,
+        })
+    }
 }
 
 /// The memory that a loaded method takes, in bytes.
@@ -159,21 +190,28 @@ fn load_plan<'m>(
     // programs stay below their own size.
     bump.set_budget(named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024));
 
+    check_options(options, report)?;
     let inputs = indices(bump, &mut plan.inputs().iter())?;
     let outputs = indices(bump, &mut plan.outputs().iter())?;
     let mut loader = Loader { plan: &plan, named_data, planned, bump, report };
     let values = loader.values()?;
-    let delegates = loader.delegates(options)?;
-    let steps = loader.steps(operators)?;
+    let (delegates, has_device) = loader.delegates(options)?;
+    let steps = loader.steps(operators, has_device)?;
     let Loader { bump, report, .. } = loader;
     let rebound = rebound(bump, values, steps)?;
     let input_written = bump.zeros(inputs.len())?;
     bump.scratch(|scratch| alias::check(scratch, values, steps, &delegates, inputs, input_written, report))?;
     // Their number is known to be at most that of the arguments now.
-    let taken = bump.zeros(max_outputs(steps, &delegates).div_ceil(usize::BITS as usize))?;
+    let taken = bump.zeros(max_outputs(&*steps, &delegates).div_ceil(usize::BITS as usize))?;
     let temp: &'m Temp<'m> = bump.one(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp, report)?;
     bump.set_budget(usize::MAX);
+    #[cfg(feature = "alloc")]
+    let (extended, delegates) = {
+        let parts = Parts { plan: &plan, values, inputs, outputs, without_states: options.without_states };
+        let mut delegates = delegates;
+        (extend(parts, steps, &mut delegates, bump, report)?, delegates)
+    };
     let (mut in_block, mut planned_bytes) = (0, 0);
     for buffer in planned {
         in_block += buffer.in_block;
@@ -182,7 +220,34 @@ fn load_plan<'m>(
     let method = bump.used() - in_block;
     temp.set_block(bump.raw(temp_bytes, ALIGNMENT)?);
     let sizes = MemoryUse { method, planned: planned_bytes, temp: temp_bytes, total: bump.peak() };
-    Ok(Loaded { plan, values, inputs, outputs, shapes, input_written, steps, delegates, taken, rebound, temp, sizes })
+    Ok(Loaded {
+        plan,
+        values,
+        inputs,
+        outputs,
+        shapes,
+        input_written,
+        steps,
+        delegates,
+        #[cfg(feature = "alloc")]
+        extended,
+        taken,
+        rebound,
+        temp,
+        sizes,
+    })
+}
+
+/// Checks that the options are for back ends that are there and that have them.
+#[inline(never)]
+fn check_options(options: &LoadOptions<'_, '_>, report: &mut Report) -> Checked<()> {
+    for option in options.backend_options {
+        let Some(backend) = options.backends.iter().find(|backend| backend.id() == option.backend) else {
+            return Err(report.plain(Fault::NoOptionBackend));
+        };
+        options::find(backend.options(), option.key, option.value).map_err(|error| report.error(error))?;
+    }
+    Ok(())
 }
 
 /// The operators of the plan, which must all be in the registry.
@@ -301,18 +366,28 @@ impl<'m> Loader<'m, '_> {
         Ok(state)
     }
 
-    fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<Delegates<'m>> {
+    /// The delegates, and whether a device's are among them.
+    fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<(Delegates<'m>, bool)> {
         let count = self.plan.num_delegates();
         let mut slots = self.bump.room(count)?;
         (0..count).for_each(|_| slots.push(None));
         let delegates = Delegates(slots.finish());
+        #[cfg_attr(not(feature = "alloc"), allow(unused_mut, reason = "devices need the feature"))]
+        let mut has_device = false;
         for (i, slot) in delegates.0.iter_mut().enumerate() {
             match self.delegate(options, i) {
-                Ok(delegate) => *slot = Some(delegate),
+                Ok(delegate) => {
+                    #[cfg_attr(not(feature = "alloc"), allow(unused_variables, reason = "devices need the feature"))]
+                    let delegate = slot.insert(delegate);
+                    #[cfg(feature = "alloc")]
+                    {
+                        has_device |= delegate.handle.get().device().is_some();
+                    }
+                }
                 Err(Reported) => return Err(self.report.at(Role::Delegate, i)),
             }
         }
-        Ok(delegates)
+        Ok((delegates, has_device))
     }
 
     fn delegate(&mut self, options: &LoadOptions<'_, 'm>, index: usize) -> Checked<LoadedDelegate<'m>> {
@@ -326,16 +401,21 @@ impl<'m> Loader<'m, '_> {
             memory: self.bump,
             spec,
             options: options.backend_options,
+            declared: backend.options(),
             named_data: self.named_data,
         };
         match backend.init(&mut context) {
-            Ok(mut handle) => Ok(LoadedDelegate { id: spec.id, outputs: handle.get().num_outputs(), handle }),
+            Ok(mut handle) => {
+                let outputs = handle.get().num_outputs();
+                Ok(LoadedDelegate { id: spec.id, outputs, options: backend.options(), handle })
+            }
             Err(error) => Err(self.report.error(error)),
         }
     }
 
-    fn steps(&mut self, operators: &[&'static Op]) -> Checked<&'m mut [Step<'m>]> {
-        let mut steps = self.bump.room(self.plan.num_instructions())?;
+    /// The instructions, and a step behind them if a device has to be asked for outputs.
+    fn steps(&mut self, operators: &[&'static Op], has_device: bool) -> Checked<&'m mut [Step<'m>]> {
+        let mut steps = self.bump.room(self.plan.num_instructions() + usize::from(has_device))?;
         for (i, instruction) in self.plan.instructions().enumerate() {
             steps.push(match instruction {
                 Instruction::Kernel { operator, args } => {
@@ -359,13 +439,19 @@ impl<'m> Loader<'m, '_> {
                 Instruction::Free { value } => Step::Free { value },
             });
         }
+        if has_device {
+            steps.push(Step::Nothing);
+        }
         Ok(steps.finish())
     }
 }
 
 /// Returns the maximum number of outputs of the delegates that are called.
-pub(crate) fn max_outputs(steps: &[Step<'_>], delegates: &Delegates<'_>) -> usize {
-    let outputs = steps.iter().map(|step| match step {
+pub(crate) fn max_outputs<'a, 'm: 'a>(
+    steps: impl IntoIterator<Item = &'a Step<'m>>,
+    delegates: &Delegates<'_>,
+) -> usize {
+    let outputs = steps.into_iter().map(|step| match step {
         Step::Delegate { delegate, .. } => delegates.outputs(*delegate),
         _ => 0,
     });

@@ -80,6 +80,12 @@ impl<'m> Bump<'m> {
         }
     }
 
+    /// Bytes that the method may still take in all.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Lends the free memory to `work`, and takes all of it back afterwards.
     pub fn scratch<R>(&mut self, work: impl FnOnce(&mut Bump<'_>) -> R) -> R {
         let mut scratch = Bump {

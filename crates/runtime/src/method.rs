@@ -3,9 +3,14 @@
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 
+#[cfg(feature = "alloc")]
+use crate::delegate::States;
+use crate::delegate::{BackendOption, options};
 use crate::error::{Result, Role};
 use crate::events::EventTracer;
 use crate::execution::{Execution, Outputs};
+#[cfg(feature = "alloc")]
+use crate::extended::Submission;
 use crate::fault::Fault;
 use crate::footprint;
 use crate::io::{Input, OutputBuffer, TensorView};
@@ -154,6 +159,56 @@ impl<'m> Method<'m> {
         outputs: &mut [OutputBuffer<'r>],
     ) -> Result<Execution<'r, 'm>> {
         Execution::start(self, inputs, outputs)
+    }
+
+    /// As [`start`](Self::start), for a session: delegates use `states` in place of the method's own. Those that the method
+    /// needs must have been [added](Self::add_states).
+    #[cfg(feature = "alloc")]
+    pub fn start_in<'r>(
+        &'r mut self,
+        states: &'r mut States,
+        inputs: &[Input<'r>],
+        outputs: &mut [OutputBuffer<'r>],
+    ) -> Result<Execution<'r, 'm>> {
+        Execution::start_in(self, states, inputs, outputs)
+    }
+
+    /// Runs the method as far as it completes without waiting; the result is polled for the rest. The same as
+    /// [`execute`](Self::execute) if all of its delegates complete at once.
+    #[cfg(feature = "alloc")]
+    pub fn submit<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Submission<'r, 'm>> {
+        self.start(inputs, &mut [])?.submit()
+    }
+
+    /// Makes the states that the method's delegates need and that `states` does not have yet, as they are at the beginning.
+    #[cfg(feature = "alloc")]
+    pub fn add_states(&mut self, states: &mut States) -> Result<()> {
+        states.add(&mut self.loaded.0)
+    }
+
+    /// True if delegates of the method keep state.
+    #[cfg(feature = "alloc")]
+    pub fn has_delegate_states(&mut self) -> bool {
+        let delegates = &mut self.loaded.0.delegates;
+        (0..delegates.len() as u32)
+            .any(|index| delegates.get_mut(index).is_some_and(|delegate| delegate.handle.get().state(0).is_some()))
+    }
+
+    /// Changes an option of a back end, for all of its delegates in this method. Fails, with the options that exist, if there
+    /// is none of this name, if its type is another, or if it can be set only at load.
+    pub fn set_option(&mut self, option: &BackendOption<'_>) -> Result<()> {
+        let delegates = &mut self.loaded.0.delegates;
+        let mut is_used = false;
+        for index in 0..delegates.len() as u32 {
+            let Some(delegate) = delegates.get_mut(index).filter(|delegate| delegate.id == option.backend) else {
+                continue;
+            };
+            options::find_changeable(delegate.options, option.key, option.value)?;
+            let result = delegate.handle.get().set_option(option.key, option.value);
+            result.map_err(|error| error.at(Role::Delegate, index as usize))?;
+            is_used = true;
+        }
+        if is_used { Ok(()) } else { Err(Fault::NoOptionBackend.into()) }
     }
 
     /// A parameter or buffer by its fully qualified name in the exported module, as the last execution left it.

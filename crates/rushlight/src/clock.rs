@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushlight_runtime::{Event, EventTracer, Interrupt, Stop, Tensor};
+use rushlight_runtime::{DelegateTracer, Event, EventTracer, Interrupt, Stop, Tensor};
 
 /// True if the system has a clock.
 pub(crate) const HAS_CLOCK: bool = !cfg!(all(target_family = "wasm", target_os = "unknown"));
@@ -63,6 +63,10 @@ impl<T: EventTracer + ?Sized> EventTracer for Timed<'_, T> {
 
     fn interrupt(&self) -> Option<&dyn Interrupt> {
         Some(self)
+    }
+
+    fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
+        self.tracer.delegate_events()
     }
 }
 

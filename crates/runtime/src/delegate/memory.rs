@@ -1,0 +1,21 @@
+//! The memories that values can be in.
+
+/// A device whose delegates can use each other's buffers. Two back ends that mean the same device, and the same type of
+/// buffer, give equal ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId {
+    /// The API behind it, such as `wgpu`.
+    pub kind: &'static str,
+    /// Which of several devices.
+    pub index: u32,
+}
+
+/// Where the data of a tensor is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// Slices that the host reads and writes.
+    #[default]
+    Host,
+    /// A buffer of this device.
+    Device(DeviceId),
+}

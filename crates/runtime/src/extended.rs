@@ -1,0 +1,738 @@
+//! Methods whose delegates use more than host slices: state, device memory, completion.
+//!
+//! At load, [`extend`] replaces the steps that take part in any of it by [`Step::Extended`], which leads to what they need
+//! here; all others run as ever. For each tensor that a delegate has in device memory it is known which copies are current: the
+//! host's, and one on each device. A step first brings the copies that it reads up to date, then runs, then makes the copies
+//! that it did not write out of date. Each part can be pending, and goes on where it was.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::task::Poll;
+
+use rushlight_format::pte::{self, Instruction, Plan, TensorStorage};
+
+use crate::alias;
+use crate::context::DelegateContext;
+use crate::delegate::state::{Slot, States};
+use crate::delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceId, MemoryKind};
+use crate::error::{Error, Result, Role};
+use crate::events::{DelegateEvents, Event, EventTracer};
+use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs, show_written};
+use crate::fault::{Checked, Fault, Report};
+use crate::interrupt::Interrupts;
+use crate::load::{Delegates, Loaded, Step};
+use crate::memory::Bump;
+use crate::tensor::Access;
+use crate::value::{ABSENT, Value, Values, tensor};
+
+/// What the extended steps of a method need.
+pub(crate) struct Extended<'m> {
+    steps: Vec<ExtendedStep<'m>>,
+    placed: Vec<PlacedValue>,
+    /// The states of executions to which none are lent.
+    states: States,
+    /// The delegate that was submitted and is not complete.
+    in_flight: Option<u32>,
+}
+
+struct ExtendedStep<'m> {
+    /// The step as it would be without devices.
+    plain: Step<'m>,
+    /// Positions in `placed` of the values that it reads on the host.
+    reads: Vec<u32>,
+    /// Positions in `placed` of the values that it writes on the host.
+    writes: Vec<u32>,
+    /// For each argument of a delegate: its buffer, if it is in device memory.
+    places: Vec<Option<Place>>,
+    /// The states of a delegate.
+    slots: Vec<Slot>,
+}
+
+/// A buffer of a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Position in [`Extended::placed`].
+    pub(crate) value: u32,
+    /// Position in [`PlacedValue::copies`].
+    pub(crate) copy: u32,
+}
+
+/// A tensor that some delegate has in device memory.
+pub(crate) struct PlacedValue {
+    value: u32,
+    pub(crate) copies: Vec<DeviceCopy>,
+    /// True if the host's memory holds the current data.
+    host_is_current: bool,
+    /// True if the host's memory is also reached in ways that are not followed: it is current after every step.
+    is_pinned: bool,
+    /// True if the data never changes, so that copies stay current from one execution to the next.
+    is_constant: bool,
+}
+
+/// The copy of a tensor on one device.
+pub(crate) struct DeviceCopy {
+    device: DeviceId,
+    pub(crate) buffer: Box<dyn DeviceBuffer>,
+    is_current: bool,
+    /// True while a read is pending.
+    is_reading: bool,
+}
+
+/// How far an execution is with its present step, if that is an extended one.
+///
+/// As wide as the counter beside it, so that one store sets both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Phase {
+    /// No extended step ran yet.
+    Fresh,
+    /// Brings what the step reads up to date.
+    Inputs,
+    /// A delegate was submitted.
+    Submitted,
+    /// Brings the host's copy of what the step wrote up to date, where it has to be.
+    Outputs,
+}
+
+/// Returns from the function unless the copy is complete.
+macro_rules! ready {
+    ($poll:expr) => {
+        if $poll?.is_pending() {
+            return Ok(Poll::Pending);
+        }
+    };
+}
+
+impl<'m> Extended<'m> {
+    /// Step `index` as it would be without devices.
+    pub(crate) fn plain(&self, index: u32) -> Option<&Step<'m>> {
+        self.steps.get(index as usize).map(|step| &step.plain)
+    }
+
+    /// Begins an execution: what the last one left on devices is out of date, and what it left pending is abandoned.
+    fn begin(&mut self, delegates: &mut Delegates<'m>) {
+        self.abandon(delegates);
+        for placed in self.placed.iter_mut().filter(|placed| !placed.is_constant) {
+            placed.host_is_current = true;
+            placed.copies.iter_mut().for_each(|copy| copy.is_current = false);
+        }
+    }
+
+    /// Abandons what is pending.
+    fn abandon(&mut self, delegates: &mut Delegates<'m>) {
+        if let Some(device) = self.device_in_flight(delegates) {
+            device.cancel();
+        }
+        self.in_flight = None;
+        for copy in self.placed.iter_mut().flat_map(|placed| &mut placed.copies).filter(|copy| copy.is_reading) {
+            copy.is_reading = false;
+            copy.buffer.cancel_read();
+        }
+    }
+
+    fn device_in_flight<'d>(
+        &self,
+        delegates: &'d mut Delegates<'m>,
+    ) -> Option<&'d mut (dyn crate::delegate::DeviceDelegate + 'd)> {
+        delegates.get_mut(self.in_flight?)?.handle.get().device()
+    }
+
+    /// Waits until what is pending may go on.
+    fn wait(&mut self, delegates: &mut Delegates<'m>) -> Result<()> {
+        if let Some(device) = self.device_in_flight(delegates) {
+            return device.wait();
+        }
+        let mut copies = self.placed.iter_mut().flat_map(|placed| &mut placed.copies);
+        copies.find(|copy| copy.is_reading).map_or(Ok(()), |copy| copy.buffer.wait())
+    }
+}
+
+impl PlacedValue {
+    /// Brings the host's memory up to date.
+    fn download(
+        &mut self,
+        values: Values<'_>,
+        instruction: usize,
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Poll<()>> {
+        let (false, Some(tensor)) = (self.host_is_current, tensor(values, self.value)) else {
+            return Ok(Poll::Ready(()));
+        };
+        let Some(copy) = self.copies.iter_mut().find(|copy| copy.is_current) else {
+            return Ok(Poll::Ready(()));
+        };
+        let bytes = copy.checked(tensor.nbytes())?;
+        let event = Event::Copy { instruction, bytes, from: MemoryKind::Device(copy.device), to: MemoryKind::Host };
+        if !copy.is_reading {
+            copy.is_reading = true;
+            tracer.begin(event);
+        }
+        // Nothing else looks at a tensor between two steps.
+        ready!(copy.buffer.read(tensor.tensor_mut()?.bytes_mut()));
+        copy.is_reading = false;
+        self.host_is_current = true;
+        tracer.end(event);
+        Ok(Poll::Ready(()))
+    }
+
+    /// Brings a copy on a device up to date.
+    fn upload(
+        &mut self,
+        copy: u32,
+        values: Values<'_>,
+        instruction: usize,
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Poll<()>> {
+        if self.copies.get(copy as usize).is_some_and(|copy| copy.is_current) {
+            return Ok(Poll::Ready(()));
+        }
+        ready!(self.download(values, instruction, tracer));
+        let (Some(copy), Some(tensor)) = (self.copies.get_mut(copy as usize), tensor(values, self.value)) else {
+            return Err(Fault::NoBuffer.into());
+        };
+        let bytes = copy.checked(tensor.nbytes())?;
+        let event = Event::Copy { instruction, bytes, from: MemoryKind::Host, to: MemoryKind::Device(copy.device) };
+        tracer.begin(event);
+        copy.buffer.write(tensor.tensor()?.bytes())?;
+        tracer.end(event);
+        copy.is_current = true;
+        Ok(Poll::Ready(()))
+    }
+
+    /// Notes which copy was written: that on a device, or the host's.
+    fn wrote(&mut self, device: Option<u32>) {
+        self.host_is_current = device.is_none();
+        for (index, copy) in self.copies.iter_mut().enumerate() {
+            copy.is_current = device == Some(index as u32);
+        }
+    }
+}
+
+impl DeviceCopy {
+    /// `bytes`, which must fit the buffer: a move can bring a value a larger tensor than it had at load.
+    fn checked(&self, bytes: usize) -> Result<usize> {
+        let room = self.buffer.len();
+        if bytes <= room { Ok(bytes) } else { Err(Error::fault(Fault::ShortBuffer, bytes, room)) }
+    }
+}
+
+impl<'r, 'm> Execution<'r, 'm> {
+    /// Runs an extended step to its end.
+    #[inline(never)]
+    pub(crate) fn run_extended(
+        &mut self,
+        index: usize,
+        step: u32,
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<()> {
+        loop {
+            let result = self.poll_extended(index, step, tracer).and_then(|poll| {
+                if poll.is_pending() {
+                    Interrupts(tracer.interrupt()).check(index, self.loaded.steps.len())?;
+                    let Loaded { extended, delegates, .. } = &mut *self.loaded;
+                    extended.as_mut().map_or(Ok(()), |extended| extended.wait(delegates))?;
+                }
+                Ok(poll)
+            });
+            match result {
+                Ok(Poll::Ready(())) => return Ok(()),
+                Ok(Poll::Pending) => {}
+                Err(error) => {
+                    self.abandon();
+                    return Err(error.instruction(index, error.site.operator));
+                }
+            }
+        }
+    }
+
+    /// Abandons what is pending. The execution cannot go on then.
+    fn abandon(&mut self) {
+        let Loaded { extended, delegates, .. } = &mut *self.loaded;
+        if let Some(extended) = extended {
+            extended.abandon(delegates);
+        }
+    }
+
+    /// Goes on with an extended step.
+    fn poll_extended(&mut self, index: usize, step: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
+        let Loaded { extended, delegates, values, taken, .. } = &mut *self.loaded;
+        let (values, taken) = (*values, *taken);
+        let Some(extended) = extended.as_deref_mut() else { return Err(Fault::Changed.into()) };
+        if self.phase == Phase::Fresh {
+            extended.begin(delegates);
+            self.phase = Phase::Inputs;
+        }
+        let Extended { steps, placed, states, in_flight } = extended;
+        let id = step;
+        let Some(step) = steps.get_mut(id as usize) else { return Err(Fault::Changed.into()) };
+        if self.phase == Phase::Inputs {
+            for &read in &step.reads {
+                if let Some(placed) = placed.get_mut(read as usize) {
+                    ready!(placed.download(values, index, tracer));
+                }
+            }
+        }
+        let Step::Delegate { delegate: index_of_delegate, arguments } = step.plain else {
+            let plain = step.plain;
+            return self.run_on_host(index, id, plain, tracer);
+        };
+        let Some(delegate) = delegates.get_mut(index_of_delegate) else { return Err(Fault::UnknownDelegate.into()) };
+        let first_output = arguments.len().saturating_sub(delegate.outputs);
+        let event = Event::Delegate { instruction: index, id: delegate.id };
+        if self.phase == Phase::Inputs {
+            for &place in step.places.iter().take(first_output).flatten() {
+                if let Some(placed) = placed.get_mut(place.value as usize) {
+                    ready!(placed.upload(place.copy, values, index, tracer));
+                }
+            }
+            tracer.begin(event);
+        }
+        if matches!(self.phase, Phase::Inputs | Phase::Submitted) {
+            let mut call = Call {
+                context: DelegateContext::new(values, arguments, delegate.outputs, taken),
+                states: CallStates {
+                    backend: delegate.id,
+                    slots: &mut step.slots,
+                    states: Some(self.states.as_deref_mut().unwrap_or(states)),
+                },
+                buffers: CallBuffers { places: &step.places, values: placed },
+                interrupts: Interrupts(tracer.interrupt()),
+                events: DelegateEvents(tracer.delegate_events()),
+            };
+            let handle = delegate.handle.get();
+            if let Some(device) = handle.device() {
+                if self.phase == Phase::Inputs {
+                    device.submit(&mut call)?;
+                    *in_flight = Some(index_of_delegate);
+                    self.phase = Phase::Submitted;
+                    // Its own, so that outputs can be taken again.
+                    call.context = DelegateContext::new(values, arguments, delegate.outputs, taken);
+                }
+                ready!(device.poll(&mut call));
+                *in_flight = None;
+            } else {
+                handle.call(&mut call)?;
+            }
+            tracer.end(event);
+            for &write in &step.writes {
+                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.wrote(None));
+            }
+            for place in step.places.iter().skip(first_output).flatten() {
+                placed.get_mut(place.value as usize).into_iter().for_each(|placed| placed.wrote(Some(place.copy)));
+            }
+            self.phase = Phase::Outputs;
+        }
+        let wants_tensors = tracer.wants_tensors();
+        for place in step.places.iter().skip(first_output).flatten() {
+            if let Some(placed) = placed.get_mut(place.value as usize)
+                && (placed.is_pinned || wants_tensors)
+            {
+                ready!(placed.download(values, index, tracer));
+            }
+        }
+        for place in step.places.iter().flatten() {
+            if let Some(placed) = placed.get_mut(place.value as usize)
+                && placed.is_pinned
+            {
+                placed.wrote(None);
+            }
+        }
+        if wants_tensors {
+            show_written(values, arguments, |i| i >= first_output, index, tracer);
+        }
+        self.phase = Phase::Inputs;
+        Ok(Poll::Ready(()))
+    }
+
+    /// Runs a step of the host's whose operands are up to date.
+    fn run_on_host(
+        &mut self,
+        index: usize,
+        step: u32,
+        plain: Step<'m>,
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Poll<()>> {
+        self.run_step(plain, index, tracer)?;
+        if let Some(Extended { steps, placed, .. }) = self.loaded.extended.as_deref_mut() {
+            for &write in steps.get(step as usize).map(|step| &step.writes[..]).unwrap_or_default() {
+                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.wrote(None));
+            }
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Runs the remaining instructions as far as they complete, and returns what is left to poll.
+    pub fn submit(self) -> Result<Submission<'r, 'm>> {
+        self.submit_traced(&mut ())
+    }
+
+    /// As [`submit`](Self::submit), and reports what happens to `tracer`.
+    pub fn submit_traced(self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Submission<'r, 'm>> {
+        tracer.begin(Event::Execute { method: self.loaded.plan.name() });
+        let mut submission = Submission { execution: Some(self), failed: None, is_complete: false };
+        let _ = submission.poll_traced(tracer)?;
+        Ok(submission)
+    }
+
+    /// Goes on with the present instruction. Ready with false if there was none left.
+    fn poll_step(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<bool>> {
+        let index = self.next;
+        let Some(&Step::Extended { step }) = self.loaded.steps.get(index) else {
+            return self.step_traced(tracer).map(Poll::Ready);
+        };
+        if self.executed == MAX_INSTRUCTIONS {
+            return Err(Error::from(Fault::EndlessLoop).instruction(index, None));
+        }
+        let stopped = Interrupts(tracer.interrupt()).check(index, self.loaded.steps.len());
+        stopped.map_err(|error| error.instruction(index, None))?;
+        self.next = index + 1;
+        match self.poll_extended(index, step, tracer) {
+            Ok(Poll::Ready(())) => {
+                self.executed += 1;
+                Ok(Poll::Ready(true))
+            }
+            Ok(Poll::Pending) => {
+                self.next = index;
+                Ok(Poll::Pending)
+            }
+            Err(error) => Err(error.instruction(index, error.site.operator)),
+        }
+    }
+}
+
+/// An execution that was submitted: [`poll`](Self::poll) until it is ready, then take the outputs with
+/// [`complete`](Self::complete). Between polls the host may do anything else. Dropping it cancels what is not complete.
+#[derive(Debug)]
+pub struct Submission<'r, 'm> {
+    /// `None` once it was completed.
+    execution: Option<Execution<'r, 'm>>,
+    failed: Option<Error>,
+    is_complete: bool,
+}
+
+impl<'r, 'm> Submission<'r, 'm> {
+    /// Goes on as far as possible without waiting. Ready when all outputs can be had. After an error it only repeats that.
+    pub fn poll(&mut self) -> Result<Poll<()>> {
+        self.poll_traced(&mut ())
+    }
+
+    /// As [`poll`](Self::poll), and reports what happens to `tracer`, which may stop the execution.
+    pub fn poll_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
+        self.go_on(tracer, Execution::poll_step)
+    }
+
+    /// Waits until the execution is complete, which takes no time after [`poll`](Self::poll) was ready.
+    pub fn complete(self) -> Result<Outputs<'r, 'm>> {
+        self.complete_traced(&mut ())
+    }
+
+    /// As [`complete`](Self::complete), and reports what happens to `tracer`.
+    pub fn complete_traced(mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Outputs<'r, 'm>> {
+        let _ = self.go_on(tracer, |execution, tracer| execution.step_traced(tracer).map(Poll::Ready))?;
+        match self.execution.take() {
+            Some(execution) => Ok(Outputs { execution }),
+            None => Err(Fault::Abandoned.into()),
+        }
+    }
+
+    /// Takes steps until one is pending or none is left.
+    fn go_on<T: EventTracer + ?Sized>(
+        &mut self,
+        tracer: &mut T,
+        step: impl Fn(&mut Execution<'r, 'm>, &mut T) -> Result<Poll<bool>>,
+    ) -> Result<Poll<()>> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let Some(execution) = &mut self.execution else { return Err(Fault::Abandoned.into()) };
+        while !self.is_complete {
+            match step(execution, tracer) {
+                Ok(Poll::Ready(true)) => {}
+                Ok(Poll::Ready(false)) => {
+                    self.is_complete = true;
+                    tracer.end(Event::Execute { method: execution.loaded.plan.name() });
+                }
+                Ok(Poll::Pending) => return Ok(Poll::Pending),
+                Err(error) => {
+                    execution.abandon();
+                    self.failed = Some(error);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Poll::Ready(()))
+    }
+}
+
+impl Drop for Submission<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(execution) = &mut self.execution {
+            execution.abandon();
+        }
+    }
+}
+
+/// The parts of a method that is being loaded.
+pub(crate) struct Parts<'a, 'm> {
+    pub(crate) plan: &'a Plan<'m>,
+    pub(crate) values: Values<'m>,
+    pub(crate) inputs: &'m [u32],
+    pub(crate) outputs: &'m [u32],
+    pub(crate) without_states: bool,
+}
+
+/// Finds the steps that involve states, device memory or completion, allocates what they need, and replaces them. `None` if
+/// there are none.
+#[inline(never)]
+pub(crate) fn extend<'m>(
+    parts: Parts<'_, 'm>,
+    steps: &mut [Step<'m>],
+    delegates: &mut Delegates<'m>,
+    bump: &mut Bump<'m>,
+    report: &mut Report,
+) -> Checked<Option<Box<Extended<'m>>>> {
+    let is_extended =
+        |delegate: &mut dyn crate::delegate::Delegate| delegate.device().is_some() || delegate.state(0).is_some();
+    let count = delegates.len() as u32;
+    if !(0..count).any(|i| delegates.get_mut(i).is_some_and(|delegate| is_extended(delegate.handle.get()))) {
+        return Ok(None);
+    }
+    let states = states(&parts, delegates, bump, report)?;
+    let mut builder = Builder { positions: vec![ABSENT; parts.values.len()], placed: Vec::new(), parts, bump, report };
+    let mut places = Vec::with_capacity(steps.len());
+    for (index, step) in steps.iter().enumerate() {
+        places.push(builder.places(index, step, delegates)?);
+    }
+    builder.pin(steps, delegates);
+    let mut extended = Vec::new();
+    for (index, (step, places)) in steps.iter_mut().zip(places).enumerate() {
+        let (reads, writes) = builder.on_host(step, &places, delegates, index);
+        let delegate = match *step {
+            Step::Delegate { delegate, .. } => delegates.get_mut(delegate),
+            _ => None,
+        };
+        let mut slots = None;
+        if let Some(delegate) = delegate
+            && is_extended(delegate.handle.get())
+        {
+            slots = Some(Slot::of(delegate.handle.get()));
+        }
+        if slots.is_none() && reads.is_empty() && writes.is_empty() {
+            continue;
+        }
+        let plain = core::mem::replace(step, Step::Extended { step: extended.len() as u32 });
+        extended.push(ExtendedStep { plain, reads, writes, places, slots: slots.unwrap_or_default() });
+    }
+    let placed = builder.placed.into_iter().map(|placing| placing.placed).collect();
+    Ok(Some(Box::new(Extended { steps: extended, placed, states, in_flight: None })))
+}
+
+/// Makes the method's own states, within its memory limit.
+fn states(
+    parts: &Parts<'_, '_>,
+    delegates: &mut Delegates<'_>,
+    bump: &mut Bump<'_>,
+    report: &mut Report,
+) -> Checked<States> {
+    let mut states = States::with_limit(bump.limit());
+    let count = if parts.without_states { 0 } else { delegates.len() as u32 };
+    for index in 0..count {
+        let Some(delegate) = delegates.get_mut(index) else { continue };
+        if let Err(error) = states.add_of(delegate.id, delegate.handle.get()) {
+            report.error(error);
+            return Err(report.at(Role::Delegate, index as usize));
+        }
+    }
+    bump.charge(states.size()).map_err(|error| report.error(error))?;
+    Ok(states)
+}
+
+/// A value that gets buffers, with what is known of how the program uses it.
+struct Placing {
+    placed: PlacedValue,
+    /// True if a device writes it.
+    is_written_by_device: bool,
+    /// True once an access was seen; what comes first decides whether the value lives on from an earlier execution.
+    is_seen: bool,
+}
+
+struct Builder<'a, 'b, 'm> {
+    parts: Parts<'a, 'm>,
+    /// For each value its position in `placed`, or [`ABSENT`].
+    positions: Vec<u32>,
+    placed: Vec<Placing>,
+    bump: &'b mut Bump<'m>,
+    report: &'b mut Report,
+}
+
+impl<'m> Builder<'_, '_, 'm> {
+    /// The buffers of a delegate's arguments, which are allocated here.
+    fn places(&mut self, index: usize, step: &Step<'m>, delegates: &mut Delegates<'m>) -> Checked<Vec<Option<Place>>> {
+        let Step::Delegate { delegate, arguments } = *step else { return Ok(Vec::new()) };
+        let outputs = delegates.outputs(delegate);
+        let delegate = delegates.get_mut(delegate).map(|delegate| delegate.handle.get());
+        let Some(delegate) = delegate else { return Ok(Vec::new()) };
+        let Some(device) = delegate.device() else { return Ok(Vec::new()) };
+        let mut places = Vec::with_capacity(arguments.len());
+        for (argument, &value) in arguments.iter().enumerate() {
+            let (MemoryKind::Device(id), Some(tensor)) = (device.memory(argument), tensor(self.parts.values, value))
+            else {
+                places.push(None);
+                continue;
+            };
+            let Some(position) = self.positions.get_mut(value as usize) else {
+                places.push(None);
+                continue;
+            };
+            if *position == ABSENT {
+                *position = self.placed.len() as u32;
+                let is_constant = tensor.access == Access::ReadOnly;
+                let placed =
+                    PlacedValue { value, copies: Vec::new(), host_is_current: true, is_pinned: false, is_constant };
+                self.placed.push(Placing { placed, is_written_by_device: false, is_seen: false });
+            }
+            let position = *position;
+            let Some(placing) = self.placed.get_mut(position as usize) else { continue };
+            placing.is_written_by_device |= argument >= arguments.len().saturating_sub(outputs);
+            let copies = &mut placing.placed.copies;
+            let copy = match copies.iter().position(|copy| copy.device == id) {
+                Some(copy) => copy,
+                None => {
+                    let bound = tensor.bound;
+                    let allocated = self.bump.charge(bound).and_then(|()| device.allocate(bound));
+                    let buffer = allocated.and_then(|buffer| match buffer.len() {
+                        room if room >= bound => Ok(buffer),
+                        room => Err(Error::fault(Fault::ShortBuffer, bound, room)),
+                    });
+                    let buffer =
+                        buffer.map_err(|error| self.report.error(error.instruction(index, None).arg(argument)))?;
+                    copies.push(DeviceCopy { device: id, buffer, is_current: false, is_reading: false });
+                    copies.len() - 1
+                }
+            };
+            places.push(Some(Place { value: position, copy: copy as u32 }));
+        }
+        Ok(places)
+    }
+
+    fn placing(&mut self, value: u32) -> Option<&mut Placing> {
+        let position = *self.positions.get(value as usize)?;
+        self.placed.get_mut(position as usize)
+    }
+
+    fn pin_value(&mut self, value: u32) {
+        if let Some(placing) = self.placing(value) {
+            placing.placed.is_pinned = true;
+            placing.placed.is_constant = false;
+        }
+    }
+
+    /// Finds the values whose host memory is reached otherwise than through them, or outlives the execution.
+    fn pin(&mut self, steps: &[Step<'m>], delegates: &mut Delegates<'m>) {
+        for value in self.parts.values {
+            if let Value::TensorList(items) | Value::OptionalTensorList(items) = value.get() {
+                items.iter().for_each(|&item| self.pin_value(item));
+            }
+        }
+        let seen = |builder: &mut Self, value: u32, is_written_by_device: bool| {
+            if let Some(placing) = builder.placing(value)
+                && !core::mem::replace(&mut placing.is_seen, true)
+                && !is_written_by_device
+                && placing.is_written_by_device
+            {
+                builder.pin_value(value);
+            }
+        };
+        for &input in self.parts.inputs {
+            seen(self, input, false);
+        }
+        for (index, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Kernel { arguments, .. } => {
+                    if let Some((view, base)) = alias::view(step) {
+                        self.pin_value(view);
+                        self.pin_value(base);
+                    }
+                    arguments.iter().for_each(|&argument| seen(self, argument, false));
+                }
+                Step::Delegate { delegate, arguments } => {
+                    let first_output = arguments.len().saturating_sub(delegates.outputs(delegate));
+                    let mut device = delegates.get_mut(delegate).and_then(|delegate| delegate.handle.get().device());
+                    for (argument, &value) in arguments.iter().enumerate() {
+                        let in_device_memory =
+                            device.as_mut().is_some_and(|device| device.memory(argument) != MemoryKind::Host);
+                        seen(self, value, argument >= first_output && in_device_memory);
+                    }
+                }
+                Step::Move { from, to } => {
+                    self.pin_value(from);
+                    self.pin_value(to);
+                }
+                Step::Free { value } => self.pin_value(value),
+                Step::JumpFalse { condition, .. } => seen(self, condition, false),
+                // An operator was dropped here, because its tensors are the same memory.
+                Step::Nothing => {
+                    if let Some(Instruction::Kernel { args, .. }) = self.parts.plan.instruction(index) {
+                        args.iter().for_each(|argument| self.pin_value(argument));
+                    }
+                }
+                Step::Extended { .. } => {}
+            }
+        }
+        for index in 0..self.placed.len() {
+            let value = self.placed[index].placed.value;
+            let pte::Value::Tensor(spec) = self.parts.plan.value(value as usize) else { continue };
+            let is_constant = matches!(spec.storage, TensorStorage::Constant { .. } | TensorStorage::External { .. });
+            let has_data =
+                matches!(spec.storage, TensorStorage::PlannedInit { .. } | TensorStorage::ExternalPlanned { .. });
+            if has_data || (!is_constant && spec.fully_qualified_name.is_some()) {
+                self.pin_value(value);
+            }
+        }
+    }
+
+    /// The placed values that a step reads and writes on the host, if those have to be known.
+    fn on_host(
+        &mut self,
+        step: &Step<'m>,
+        places: &[Option<Place>],
+        delegates: &Delegates<'m>,
+        index: usize,
+    ) -> (Vec<u32>, Vec<u32>) {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let mut note = |value: u32, is_written: bool| {
+            let Some(&position) = self.positions.get(value as usize) else { return };
+            let Some(placing) = self.placed.get(position as usize) else { return };
+            if placing.placed.is_pinned || placing.placed.is_constant {
+                return;
+            }
+            // What is written may also be read, or not be written whole.
+            if placing.is_written_by_device {
+                reads.push(position);
+            }
+            if is_written {
+                writes.push(position);
+            }
+        };
+        match *step {
+            Step::Kernel { op, arguments } => {
+                arguments.iter().enumerate().for_each(|(i, &value)| note(value, op.writes_argument(i)));
+            }
+            Step::Delegate { delegate, arguments } => {
+                let first_output = arguments.len().saturating_sub(delegates.outputs(delegate));
+                for (argument, &value) in arguments.iter().enumerate() {
+                    if places.get(argument).copied().flatten().is_none() {
+                        note(value, argument >= first_output);
+                    }
+                }
+            }
+            Step::JumpFalse { condition, .. } => note(condition, false),
+            Step::Nothing if index == self.parts.plan.num_instructions() => {
+                self.parts.outputs.iter().for_each(|&output| note(output, false));
+            }
+            _ => {}
+        }
+        (reads, writes)
+    }
+}
