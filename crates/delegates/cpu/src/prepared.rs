@@ -1,6 +1,6 @@
 //! Steps in the engine's own terms, as far as that can be settled before a call.
 
-use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, SoftmaxTable, Source};
+use rushlight_engine::{self as engine, Activation, Data, Engine, Isa, QuantOut, Reduction, SoftmaxTable, Source};
 use rushlight_format::cpu;
 
 use rushlight_runtime::{Code, Detail, Error, Result};
@@ -131,7 +131,7 @@ same!(unary: cpu::Unary => engine::Unary {
 same!(binary: cpu::Binary => engine::Binary {
     Add, Sub, Mul, Div, Max, Min, Pow, Eq, Ne, Lt, Le, Gt, Ge, And, Or
 });
-same!(fold: cpu::Fold => Fold { Sum, Mean, Max, Min });
+same!(fold: cpu::Fold => Reduction { Sum, Mean, Max, Min });
 
 pub(crate) fn activation(activation: cpu::Activation) -> Activation {
     match activation {

@@ -1,11 +1,11 @@
-//! The rows of a convolution seen as a product: for each output pixel, pointers to the input pixels of its window.
+//! The left side of a convolution as a GEMM: for each output pixel, pointers to the input pixels of its window.
 
 use core::mem::MaybeUninit;
 
-use crate::numbers::Number;
-use crate::product::{Pointers, Rows, ZEROS};
+use crate::element::Element;
+use crate::igemm::{IndirectionBuffer, LhsRows, ZEROS};
 
-/// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
+/// A window that slides over a volume; images have depth 1. Positions outside read zeros.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a, T = f32> {
     pub(crate) input: &'a [T],
@@ -19,7 +19,7 @@ pub(crate) struct Window<'a, T = f32> {
     pub(crate) shift: [isize; 3],
     /// Elements between pixels.
     pub(crate) pixel: usize,
-    /// Channels of a group.
+    /// Channels per group.
     pub(crate) channels: usize,
 }
 
@@ -28,7 +28,7 @@ impl<T> Window<'_, T> {
         self.kernel.iter().product()
     }
 
-    /// The position in the input, or `None` outside.
+    /// Returns the position in the input, or `None` outside.
     #[inline(always)]
     fn position(&self, axis: usize, out: usize, tap: usize) -> Option<usize> {
         let position = (out * self.stride[axis]) as isize + tap as isize * self.dilation[axis] + self.shift[axis];
@@ -38,9 +38,9 @@ impl<T> Window<'_, T> {
 }
 
 impl<T> Window<'_, T> {
-    /// Cuts the pointers of rows `first..` for one line of the kernel at each end of a line of the output. Calls `each` with
-    /// the piece, the first output position of the piece within its line, and the first pixel of the input line that the
-    /// kernel's line lies on, or `None` outside.
+    /// Splits the pointers of rows `first..`, for one kernel row, into runs along output rows. Calls `each` with the
+    /// run, its first position within the output row, and the first pixel of the input row under the kernel row, or
+    /// `None` if that is padding.
     #[inline(always)]
     pub(crate) fn lines<P>(
         &self,
@@ -74,7 +74,7 @@ impl<T> Window<'_, T> {
     }
 }
 
-impl<T: Number> Rows for Window<'_, T> {
+impl<T: Element> LhsRows for Window<'_, T> {
     const IS_BF16: bool = T::IS_BF16;
 
     fn taps(&self) -> usize {
@@ -93,7 +93,7 @@ impl<T: Number> Rows for Window<'_, T> {
         count: usize,
         (first_tap, taps): (usize, usize),
         offset: usize,
-        to: &mut Pointers,
+        to: &mut IndirectionBuffer,
     ) {
         let [_, kernel_h, kernel_w] = self.kernel;
         let (in_w, stride) = (self.in_size[2], self.stride[2]);

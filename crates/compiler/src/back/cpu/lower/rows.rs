@@ -105,7 +105,7 @@ impl Lowering<'_> {
             y: none,
             mask: None,
         };
-        self.plan.scratch(largest.scratch_each());
+        self.plan.scratch(largest.scratch_per_thread());
         let plan = &mut self.plan;
         let mut strides = [[Size::Fixed(0); 3]; 4];
         for (list, view) in strides.iter_mut().zip([&q, &k, &v, &y]) {
