@@ -47,11 +47,11 @@ mod sealed {
 #[inline(always)]
 unsafe fn transpose8<S: Simd, T: CopyElement>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
     if const { size_of::<T>() == size_of::<f32>() } {
-        // SAFETY: the caller vouches for it, and floats are moved as they are.
+        // SAFETY: the caller guarantees it, and floats are moved as they are.
         return unsafe { s.transpose8(from.cast(), from_stride, to.cast(), to_stride) };
     }
     let row = |i: usize| from.wrapping_add(i * from_stride).cast::<[T; 8]>();
-    // SAFETY: the caller vouches for 8 elements in each row.
+    // SAFETY: the caller guarantees 8 elements in each row.
     let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| unsafe { row(i).read_unaligned() });
     for column in 0..8 {
         let to = to.wrapping_add(column * to_stride).cast::<[T; 8]>();
@@ -84,8 +84,8 @@ pub fn copy<T: CopyElement>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) 
         copy_in_order(copy, elements, x, y);
         return Ok(());
     };
-    let least = MIN_TASK_ELEMENTS.div_ceil(elements.div_ceil(plan.items()));
-    engine.parallel_for(plan.items(), least, |items| {
+    let min_items = MIN_TASK_ELEMENTS.div_ceil(elements.div_ceil(plan.items()));
+    engine.parallel_for(plan.items(), min_items, |items| {
         engine.dispatch.run(CopyItems { plan: &plan, items, x, y });
     });
     Ok(())

@@ -55,9 +55,9 @@ impl FloatSlice<'_> {
         matches!(self, Self::Bf16(_))
     }
 
-    pub(crate) fn place(&self) -> ElementPtr {
+    pub(crate) fn as_ptr(&self) -> ElementPtr {
         match self {
-            Self::F32(floats) => ElementPtr::floats(floats.as_ptr()),
+            Self::F32(floats) => ElementPtr::f32(floats.as_ptr()),
             Self::Bf16(halves) => ElementPtr { at: halves.as_ptr().cast(), is_bf16: true },
         }
     }
@@ -65,7 +65,7 @@ impl FloatSlice<'_> {
 
 impl FloatSliceMut<'_> {
     /// Reborrows as input elements.
-    fn as_numbers(&self) -> FloatSlice<'_> {
+    fn reborrow(&self) -> FloatSlice<'_> {
         match self {
             Self::F32(floats) => FloatSlice::F32(floats),
             Self::Bf16(halves) => FloatSlice::Bf16(halves),
@@ -74,20 +74,20 @@ impl FloatSliceMut<'_> {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.as_numbers().len()
+        self.reborrow().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.as_numbers().is_empty()
+        self.reborrow().is_empty()
     }
 
     pub(crate) fn is_bf16(&self) -> bool {
-        self.as_numbers().is_bf16()
+        self.reborrow().is_bf16()
     }
 
-    pub(crate) fn place(&mut self) -> ElementPtrMut {
+    pub(crate) fn as_mut_ptr(&mut self) -> ElementPtrMut {
         match self {
-            Self::F32(floats) => ElementPtrMut::floats(floats.as_mut_ptr()),
+            Self::F32(floats) => ElementPtrMut::f32(floats.as_mut_ptr()),
             Self::Bf16(halves) => ElementPtrMut { at: halves.as_mut_ptr().cast(), is_bf16: true },
         }
     }
@@ -132,10 +132,10 @@ impl Element for f32 {
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const f32, n: usize) -> S::V {
         if n == LANES {
-            // SAFETY: the caller vouches for 16 floats.
+            // SAFETY: the caller guarantees 16 floats.
             unsafe { s.load(from) }
         } else {
-            // SAFETY: the caller vouches for `n` floats.
+            // SAFETY: the caller guarantees `n` floats.
             unsafe { s.load_partial(from, n) }
         }
     }
@@ -143,10 +143,10 @@ impl Element for f32 {
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, to: *mut f32, n: usize, v: S::V) {
         if n == LANES {
-            // SAFETY: the caller vouches for 16 floats.
+            // SAFETY: the caller guarantees 16 floats.
             unsafe { s.store(to, v) };
         } else {
-            // SAFETY: the caller vouches for `n` floats.
+            // SAFETY: the caller guarantees `n` floats.
             unsafe { s.store_partial(to, n, v) };
         }
     }
@@ -195,13 +195,13 @@ impl Element for u16 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const u16, n: usize) -> S::V {
-        // SAFETY: the caller vouches for `n` numbers.
+        // SAFETY: the caller guarantees `n` elements.
         unsafe { s.load_bf16(from, n) }
     }
 
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
-        // SAFETY: the caller vouches for `n` numbers.
+        // SAFETY: the caller guarantees `n` elements.
         unsafe { s.store_bf16(to, n, v) };
     }
 
@@ -233,9 +233,9 @@ fn bytes<S: Simd>(n: usize, is_bf16: bool) -> usize {
 }
 
 impl ElementPtr {
-    pub(crate) const NOWHERE: ElementPtr = ElementPtr::floats(core::ptr::null());
+    pub(crate) const NULL: ElementPtr = ElementPtr::f32(core::ptr::null());
 
-    pub(crate) const fn floats(at: *const f32) -> Self {
+    pub(crate) const fn f32(at: *const f32) -> Self {
         Self { at: at.cast(), is_bf16: false }
     }
 
@@ -251,13 +251,13 @@ impl ElementPtr {
 
     /// Advances by `n` elements.
     #[inline(always)]
-    pub(crate) fn plus<S: Simd>(self, _: S, n: usize) -> Self {
+    pub(crate) fn add<S: Simd>(self, _: S, n: usize) -> Self {
         Self { at: self.at.wrapping_add(bytes::<S>(n, self.is_bf16)), ..self }
     }
 
     /// Casts to f32; valid if the elements are f32.
     #[inline(always)]
-    pub(crate) fn as_floats(self) -> *const f32 {
+    pub(crate) fn as_f32(self) -> *const f32 {
         self.at.cast()
     }
 
@@ -279,7 +279,7 @@ impl ElementPtr {
     #[inline(always)]
     pub(crate) unsafe fn load<S: Simd>(self, s: S, n: usize) -> S::V {
         if const { S::HAS_BF16 } && self.is_bf16 {
-            // SAFETY: the caller vouches for the numbers.
+            // SAFETY: the caller guarantees the elements.
             unsafe { <u16 as Element>::load(s, self.at.cast(), n) }
         } else {
             // SAFETY: likewise.
@@ -289,7 +289,7 @@ impl ElementPtr {
 }
 
 impl ElementPtrMut {
-    pub(crate) const fn floats(at: *mut f32) -> Self {
+    pub(crate) const fn f32(at: *mut f32) -> Self {
         Self { at: at.cast(), is_bf16: false }
     }
 
@@ -300,13 +300,13 @@ impl ElementPtrMut {
 
     /// Advances by `n` elements.
     #[inline(always)]
-    pub(crate) fn plus<S: Simd>(self, _: S, n: usize) -> Self {
+    pub(crate) fn add<S: Simd>(self, _: S, n: usize) -> Self {
         Self { at: self.at.wrapping_add(bytes::<S>(n, self.is_bf16)), ..self }
     }
 
     /// Casts to f32; valid if the elements are f32.
     #[inline(always)]
-    pub(crate) fn as_floats(self) -> *mut f32 {
+    pub(crate) fn as_f32(self) -> *mut f32 {
         self.at.cast()
     }
 
@@ -323,7 +323,7 @@ impl ElementPtrMut {
     #[inline(always)]
     pub(crate) unsafe fn store<S: Simd>(self, s: S, n: usize, v: S::V) {
         if const { S::HAS_BF16 } && self.is_bf16 {
-            // SAFETY: the caller vouches for the numbers.
+            // SAFETY: the caller guarantees the elements.
             unsafe { <u16 as Element>::store(s, self.at.cast(), n, v) };
         } else {
             // SAFETY: likewise.

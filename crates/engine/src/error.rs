@@ -26,7 +26,7 @@ impl fmt::Display for Error {
             Error::Mismatch { what, expected, got } => write!(f, "{what}: expected at least {expected}, got {got}"),
             Error::Size { what } => write!(f, "{what}: not a possible size"),
             Error::Index { what, index, size } => write!(f, "{what}: {index} is not below {size}"),
-            Error::Type { what } => write!(f, "{what}: not of a type of numbers that is taken here"),
+            Error::Type { what } => write!(f, "{what}: unsupported element type"),
             Error::Unavailable(isa) => write!(f, "this machine does not have {isa}"),
         }
     }

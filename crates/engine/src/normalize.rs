@@ -163,7 +163,7 @@ fn each<S: Simd, T: Element, const N: usize>(
             values[i] = s.load_slice(&parameters[i][at..]);
         }
         at += LANES;
-        // SAFETY: the chunk has so many numbers.
+        // SAFETY: the chunk has enough elements.
         unsafe { T::store(s, y.as_mut_ptr(), y.len(), f(s.load_slice(x), values)) };
     }
 }

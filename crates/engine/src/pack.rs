@@ -1,6 +1,6 @@
 //! Packing of weights: the memory layouts that are the contract between a compiler and the engine.
 //!
-//! A `[k, n]` matrix is packed into panels of 16 columns, `[ceil(n / 16)][rows(k)][16]`. `rows(k)` rounds `k` up to an
+//! A `[k, n]` matrix is packed into panels of 16 columns, `[ceil(n / 16)][padded_rows(k)][16]`. `padded_rows(k)` rounds `k` up to an
 //! even number, because bf16 dot products consume pairs of rows; padding rows and columns are zero. All instruction
 //! sets read the same layout. The functions here are portable scalar code and run on any machine.
 
@@ -15,7 +15,7 @@ use crate::{Conv2d, Conv3d, ConvTranspose2d, Half, Winograd};
 pub const PANEL: usize = crate::arch::LANES;
 
 /// Rows of a panel: `k` rounded up to an even number.
-pub(crate) const fn rows(k: usize) -> usize {
+pub(crate) const fn padded_rows(k: usize) -> usize {
     k.saturating_add(k % 2)
 }
 
@@ -47,7 +47,7 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
     if k == 0 {
         return;
     }
-    for (panel, rows) in packed.chunks_exact_mut(rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+    for (panel, rows) in packed.chunks_exact_mut(padded_rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
         let (rows, last) = rows.split_at_mut(k * PANEL);
         last.fill(0.0);
         for (row, lanes) in rows.chunks_exact_mut(PANEL).enumerate() {
@@ -157,7 +157,7 @@ pub fn winograd_f32_into(
     get: impl Fn(usize, usize, usize, usize) -> f32,
 ) {
     let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
-    let (width, rows_of_panel) = (form.points().isqrt(), rows(conv.in_c));
+    let (width, rows_of_panel) = (form.points().isqrt(), padded_rows(conv.in_c));
     // The filters of a panel are transformed together, so that a whole cache line is written at once.
     let columns = |panel: usize| (panel * PANEL..conv.out_c).take(PANEL);
     for (panel, i) in (0..conv.out_c.div_ceil(PANEL)).flat_map(|panel| (0..conv.in_c).map(move |i| (panel, i))) {
@@ -221,7 +221,7 @@ pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, 
 /// # Panics
 /// If the lengths differ or are not those of packed matrices.
 pub fn narrow(half: Half, packed: &[f32], to: &mut [u16]) {
-    assert_eq!(packed.len(), to.len(), "as many numbers as there are weights");
+    assert_eq!(packed.len(), to.len(), "equal lengths");
     assert!(packed.len().is_multiple_of(2 * PANEL), "an even number of rows");
     match half {
         Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
@@ -251,7 +251,7 @@ pub(crate) struct QuantizedLayout {
 
 impl QuantizedLayout {
     fn new(is_four_bits: bool, has_zeros: bool, group: usize, k: usize) -> Option<Self> {
-        let rows = rows(k);
+        let rows = padded_rows(k);
         let group = group.min(rows).max(2);
         group.is_multiple_of(2).then_some(Self { is_four_bits, has_zeros, group, rows })
     }
@@ -335,7 +335,7 @@ pub fn quantized(
     get: impl Fn(usize, usize) -> i8,
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    assert_eq!(Some(packed.len()), quantized_len(matrix), "memory for the weights");
+    assert_eq!(Some(packed.len()), quantized_len(matrix), "length of the packed weights");
     let Some(shape) = matrix.shape() else { return };
     let (head, mut rest) = packed.split_at_mut(QUANTIZED_HEADER);
     head.copy_from_slice(&shape.head(u32::try_from(matrix.n).unwrap_or(u32::MAX)));
@@ -375,7 +375,7 @@ pub fn quantized(
 }
 
 /// Rounds `k` up to a multiple of four, the step of int8 dot products.
-pub(crate) const fn quads(k: usize) -> usize {
+pub(crate) const fn pad_to_4(k: usize) -> usize {
     k.saturating_add(k.wrapping_neg() % 4)
 }
 
@@ -395,7 +395,7 @@ pub fn matrix_i8_into(packed: &mut [i8], k: usize, n: usize, get: impl Fn(usize,
 
 /// Like [`matrix_i8_into`], for several taps whose depth is padded to a multiple of four each.
 fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: impl Fn(usize, usize, usize) -> i8) {
-    let rows = quads(depth);
+    let rows = pad_to_4(depth);
     if taps * rows == 0 {
         return;
     }
@@ -505,7 +505,7 @@ pub fn groupwise_into(
     get: impl Fn(usize, usize) -> i8,
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    assert_eq!(Some(packed.len()), matrix.len(), "memory for the weights");
+    assert_eq!(Some(packed.len()), matrix.len(), "length of the packed weights");
     let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP_SIZE);
     let (packed, zeros) = packed.split_at_mut(matrix.panels() * panel_bytes);
     let above = |number: i8| number.cast_unsigned().wrapping_add(matrix.above());
@@ -582,7 +582,7 @@ pub fn conv2d_i8_len(conv: &Conv2d) -> Option<usize> {
 /// # Panics
 /// If `packed` has another length.
 pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> i8) {
-    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "memory for the weights");
+    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "length of the packed weights");
     let Some(layout) = ConvLayout::of(&conv.in_3d()) else { return };
     let groups = conv.groups.max(1);
     let (columns, channels, kernel_w) = (conv.out_c / groups, conv.in_c / groups, conv.kernel[1]);
@@ -625,7 +625,7 @@ pub fn conv_transpose2d_i8_into(
     conv: &ConvTranspose2d,
     get: impl Fn(usize, usize, usize, usize) -> i8,
 ) {
-    assert_eq!(Some(packed.len()), conv_transpose2d_i8_len(conv), "memory for the weights");
+    assert_eq!(Some(packed.len()), conv_transpose2d_i8_len(conv), "length of the packed weights");
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
     let mut rest = packed;

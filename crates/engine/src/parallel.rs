@@ -68,7 +68,7 @@ pub(crate) struct SharedOutput<'a, T = f32> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: whoever makes slices or writes through pointers vouches that threads do not touch each other's.
+// SAFETY: whoever makes slices or writes through pointers guarantees that threads do not touch each other's.
 unsafe impl<T: Send> Send for SharedOutput<'_, T> {}
 // SAFETY: likewise.
 unsafe impl<T: Send> Sync for SharedOutput<'_, T> {}
@@ -92,7 +92,7 @@ impl<'a, T> SharedOutput<'a, T> {
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part of the output");
-        // SAFETY: the range is inside the slice that this was made from; the caller vouches for exclusiveness.
+        // SAFETY: the range is inside the slice that this was made from; the caller guarantees exclusive access.
         unsafe { core::slice::from_raw_parts_mut(self.start.wrapping_add(range.start), range.len()) }
     }
 }

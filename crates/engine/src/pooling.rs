@@ -25,25 +25,25 @@ pub struct Pool2d {
     pub padding: [[usize; 2]; 2],
     pub dilation: [usize; 2],
     /// Average pooling; `None` for max pooling.
-    pub mean: Option<Mean>,
+    pub average: Option<AveragePool>,
 }
 
 /// The divisor of average pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mean {
+pub struct AveragePool {
     /// Counts padding, as zeros, instead of only the elements inside.
     pub count_include_pad: bool,
     /// Overrides the divisor.
-    pub divisor: Option<usize>,
+    pub divisor_override: Option<usize>,
 }
 
-impl Mean {
+impl AveragePool {
     /// Returns the divisor of a window.
     #[inline(always)]
     pub(crate) fn divisor_of(self, rows: Taps, columns: Taps) -> f32 {
         let inside = rows.count * columns.count;
         let count = if self.count_include_pad { rows.padded * columns.padded } else { inside };
-        self.divisor.unwrap_or(count).max(1) as f32
+        self.divisor_override.unwrap_or(count).max(1) as f32
     }
 }
 
@@ -75,13 +75,13 @@ pub fn pool2d<'a>(
 
 /// Runs all tasks. The sizes were checked.
 fn all<T: Element>(engine: &Engine, pool: &Pool2d, x: &[T], y: &mut [T]) {
-    let line = pool.out_w * pool.channels;
+    let out_row = pool.out_w * pool.channels;
     let y = SharedOutput::new(y);
-    let least = MIN_TASK_ELEMENTS.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.parallel_for(pool.batch * pool.out_h, least, |lines| {
+    let min_rows = MIN_TASK_ELEMENTS.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
         // SAFETY: ranges of lines are disjoint.
-        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.dispatch.run_for::<T, _>(PoolRows { pool, x, y, first: lines.start });
+        let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+        engine.dispatch.run_for::<T, _>(PoolRows { pool, x, y, first: out_rows.start });
     });
 }
 
@@ -128,14 +128,14 @@ impl<T: Element> Kernel for PoolRows<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pool = self.pool;
-        for (line, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / pool.out_h, (self.first + line) % pool.out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / pool.out_h, (self.first + out_row) % pool.out_h);
             let rows = pool.taps(0, out_y);
             let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
                 let columns = pool.taps(1, out_x);
                 let window = PoolWindow { pool, x, rows, columns };
-                match pool.mean {
+                match pool.average {
                     None => window.fold(
                         s,
                         y,
@@ -204,7 +204,7 @@ impl<T: Element> PoolWindow<'_, T> {
                 let x = &self.x[(in_y * pool.in_w + in_x) * pool.channels..][..pool.channels];
                 for v in 0..V {
                     let x = &x[channel + v * LANES..];
-                    // SAFETY: the slice has so many numbers.
+                    // SAFETY: the slice has enough elements.
                     folded[v] = step(folded[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }
@@ -212,7 +212,7 @@ impl<T: Element> PoolWindow<'_, T> {
         for v in 0..V {
             let folded = if divisor == 1.0 { folded[v] } else { s.div(folded[v], s.splat(divisor)) };
             let y = &mut y[v * LANES..];
-            // SAFETY: the slice has so many numbers.
+            // SAFETY: the slice has enough elements.
             unsafe { T::store(s, y.as_mut_ptr(), y.len().min(LANES), folded) };
         }
     }
@@ -226,7 +226,7 @@ impl Pool2d {
                 positive(what, value)?;
             }
         }
-        if let Some(Mean { divisor: Some(divisor), .. }) = self.mean {
+        if let Some(AveragePool { divisor_override: Some(divisor), .. }) = self.average {
             positive("divisor", divisor)?;
         }
         for (axis, (input, output)) in [(self.in_h, self.out_h), (self.in_w, self.out_w)].into_iter().enumerate() {

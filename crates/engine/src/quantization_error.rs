@@ -34,12 +34,12 @@ impl Kernel for SquaredErrors<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
         let QuantizationGrid { scale, range } = self.grid;
-        let (inverse, scale, [least, greatest]) = (s.splat(1.0 / scale), s.splat(scale), range.map(|end| s.splat(end)));
+        let (inverse, scale, [low, high]) = (s.splat(1.0 / scale), s.splat(scale), range.map(|end| s.splat(end)));
         let mut sums = s.splat(0.0);
         for at in (0..self.x.len()).step_by(LANES) {
             // Lanes after the end are zero, which is on the grid.
             let x = s.load_slice(&self.x[at..]);
-            let integer = s.round(s.min(greatest, s.max(least, s.mul(x, inverse))));
+            let integer = s.round(s.min(high, s.max(low, s.mul(x, inverse))));
             let away = s.sub(s.mul(integer, scale), x);
             let square = s.mul(away, away);
             sums = s.add(

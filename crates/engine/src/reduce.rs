@@ -190,7 +190,7 @@ impl<T: Element> ReduceColumns<'_, T> {
                 let x = &self.x[row * self.stride + first..][..width];
                 for v in 0..V {
                     let x = &x[v * LANES..];
-                    // SAFETY: the slice has so many numbers.
+                    // SAFETY: the slice has enough elements.
                     sums[v] = fold.step(s, sums[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }

@@ -92,8 +92,8 @@ impl<T: Copy, B: Blend<T>> Kernel for ResizeRows<'_, T, B> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let &Resize { in_h, in_w, channels, out_h, out_w, mode, .. } = self.resize;
-        for (line, y) in self.y.chunks_exact_mut(out_w * channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / out_h, (self.first + line) % out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(out_w * channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / out_h, (self.first + out_row) % out_h);
             let [top, bottom] = self.resize.sources(0, out_y);
             let x = &self.x[image * in_h * in_w * channels..];
             for (out_x, y) in y.chunks_exact_mut(channels).enumerate() {
@@ -120,7 +120,7 @@ impl Resize {
         engine: &Engine,
         x: &[T],
         y: &mut [T],
-        least: usize,
+        min_items: usize,
         blend: impl Blend<T>,
     ) -> Result<(), Error> {
         let elements = self.check(x.len())?;
@@ -128,12 +128,12 @@ impl Resize {
         if elements == 0 {
             return Ok(());
         }
-        let line = self.out_w * self.channels;
+        let out_row = self.out_w * self.channels;
         let y = SharedOutput::new(y);
-        engine.parallel_for(self.batch * self.out_h, least.div_ceil(line), |lines| {
+        engine.parallel_for(self.batch * self.out_h, min_items.div_ceil(out_row), |out_rows| {
             // SAFETY: ranges of lines are disjoint.
-            let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-            engine.dispatch.run(ResizeRows { resize: self, x, y, first: lines.start, blend });
+            let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+            engine.dispatch.run(ResizeRows { resize: self, x, y, first: out_rows.start, blend });
         });
         Ok(())
     }

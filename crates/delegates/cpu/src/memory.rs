@@ -57,7 +57,7 @@ struct Tensor {
 
 /// What bytes stand for, in the engine's terms.
 pub(crate) fn affine(affine: cpu::Affine) -> Affine {
-    Affine { scale: affine.scale(), zero: affine.zero, min: affine.min, max: affine.max }
+    Affine { scale: affine.scale(), zero_point: affine.zero, min: affine.min, max: affine.max }
 }
 
 /// What there is besides the arena.

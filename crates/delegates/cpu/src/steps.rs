@@ -2,9 +2,10 @@
 
 use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_engine::{
-    Conv2d, Conv3d, ConvTranspose2d, CopyElement, Data, DataMut, DynamicQuantization, Engine, Epilogue, FloatSlice,
-    FloatSliceMut, Gemm, GroupwiseEpilogue, Instruction, Matmul, Mean, Normalization, Pool2d, QuantEpilogue, QuantOut,
-    QuantResidual, Residual, ResizeMode, RowQparams, SoftmaxTable, Source, Strides, Table, Winograd, ZeroPointRule,
+    AveragePool, Conv2d, Conv3d, ConvTranspose2d, CopyElement, Data, DataMut, DynamicQuantization, Engine, Epilogue,
+    FloatSlice, FloatSliceMut, Gemm, GroupwiseEpilogue, Instruction, Matmul, Normalization, Pool2d, QuantEpilogue,
+    QuantOut, QuantResidual, Residual, ResizeMode, RowQparams, SoftmaxTable, Source, Strides, Table, Winograd,
+    ZeroPointRule,
 };
 use rushlight_format::cpu::{self, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_runtime::{Error, MAX_RANK, Result};
@@ -204,8 +205,8 @@ fn integer_tail<'s>(tail: &cpu::Tail, columns: usize, reader: &Reader<'s, '_, '_
 /// The scales and zeros that were chosen for rows.
 fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowQparams<'s>> {
     let chosen = reader.floats(tensor)?;
-    let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or(NO_ROWS)?;
-    Ok(RowQparams { scales, zeros })
+    let (scales, zero_points) = chosen.split_at_checked(chosen.len() / 2).ok_or(NO_ROWS)?;
+    Ok(RowQparams { scales, zero_points })
 }
 
 /// A product with weights whose groups have scales.
@@ -231,12 +232,12 @@ fn group_linear(step: &cpu::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_,
 fn dynamic_rows(
     x: TensorId,
     reader: &Reader<'_, '_, '_, '_>,
-    choice: ZeroPointRule,
-    is_shared: bool,
+    rule: ZeroPointRule,
+    per_tensor: bool,
     range: [u8; 2],
 ) -> Result<DynamicQuantization> {
     let (columns, rows) = reader.dims(x).split_last().map_or((1, &[][..]), |(last, others)| (*last, others));
-    Ok(DynamicQuantization { rows: product(Some(rows))?, columns, choice, is_shared, range })
+    Ok(DynamicQuantization { rows: product(Some(rows))?, columns, rule, per_tensor, range })
 }
 
 fn choose_rows(step: &cpu::RowScales, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -273,8 +274,8 @@ fn integer_convolution(step: &cpu::Convolution, engine: &Engine, site: &mut Site
     let elements = site.shapes.window(step.y).1;
     let (y, reader, _) = site.split_any(step.y)?;
     let zero = match step.tail.integers.as_ref().and_then(|integers| integers.rows) {
-        Some(rows) => *row_scales(rows, &reader)?.zeros.first().ok_or(NO_ROWS)? as u8,
-        None => reader.affine(step.x).ok_or(NOT_QUANTIZED)?.zero,
+        Some(rows) => *row_scales(rows, &reader)?.zero_points.first().ok_or(NO_ROWS)? as u8,
+        None => reader.affine(step.x).ok_or(NOT_QUANTIZED)?.zero_point,
     };
     let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
     if step.output_padding.is_some() {
@@ -379,7 +380,7 @@ fn attention(step: &cpu::Attention, engine: &Engine, site: &mut Site<'_, '_, '_,
     let attention = rushlight_engine::Attention {
         batch,
         heads,
-        groups: size(step.groups)?,
+        kv_heads: size(step.groups)?,
         rows,
         keys,
         depth: size(step.depth)?,
@@ -521,13 +522,13 @@ fn pooling(step: &cpu::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>
         stride: usize2(step.stride),
         padding: step.padding.map(usize2),
         dilation: usize2(step.dilation),
-        mean: (step.kind == cpu::PoolingKind::Mean).then(|| Mean {
+        average: (step.kind == cpu::PoolingKind::Mean).then(|| AveragePool {
             count_include_pad: step.count_padding,
-            divisor: step.divisor.map(|divisor| divisor as usize),
+            divisor_override: step.divisor.map(|divisor| divisor as usize),
         }),
     };
     done(match (reader.data(step.x)?, y) {
-        (Data::Bytes(x, affine), y) if pool.mean.is_some() => {
+        (Data::Bytes(x, affine), y) if pool.average.is_some() => {
             let y = match y {
                 DataMut::Floats(y) => QuantOut::Floats(y),
                 DataMut::Bytes(y, affine) => QuantOut::Bytes(y, affine),

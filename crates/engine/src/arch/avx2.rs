@@ -85,20 +85,20 @@ fn masks(n: usize) -> [__m256i; 2] {
 unsafe fn store_below_8(to: *mut f32, n: usize, v: __m256) {
     let (mut to, mut rest) = (to, _mm256_castps256_ps128(v));
     if n & 4 != 0 {
-        // SAFETY: the caller vouches for at least 4 floats.
+        // SAFETY: the caller guarantees at least 4 floats.
         unsafe { _mm_storeu_ps(to, rest) };
         to = to.wrapping_add(4);
         rest = _mm256_extractf128_ps::<1>(v);
     }
     if n & 2 != 0 {
         let two = _mm_castps_pd(rest);
-        // SAFETY: the caller vouches for 2 floats after those.
+        // SAFETY: the caller guarantees 2 floats after those.
         unsafe { _mm_storel_pd(to.cast(), two) };
         to = to.wrapping_add(2);
         rest = _mm_movehl_ps(rest, rest);
     }
     if n & 1 != 0 {
-        // SAFETY: the caller vouches for the last float.
+        // SAFETY: the caller guarantees the last float.
         unsafe { _mm_store_ss(to, rest) };
     }
 }
@@ -332,13 +332,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
         if n < 16 {
-            // SAFETY: the caller vouches for `n` bytes.
+            // SAFETY: the caller guarantees `n` bytes.
             return unsafe { super::load_u8_portable(self, from, n) };
         }
         #[target_feature(enable = "avx2")]
         #[inline]
         unsafe fn eight(from: *const u8) -> __m256 {
-            // SAFETY: the caller vouches for 8 bytes.
+            // SAFETY: the caller guarantees 8 bytes.
             _mm256_castsi256_ps(_mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(from.cast()) }))
         }
         both_registers!(eight(from), eight(from.wrapping_add(8)))
@@ -356,13 +356,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         // SAFETY: as for `vectorize`.
         let bytes = unsafe { pack(v) };
         if n >= 16 {
-            // SAFETY: the caller vouches for 16 bytes.
+            // SAFETY: the caller guarantees 16 bytes.
             return unsafe { _mm_storeu_si128(to.cast(), bytes) };
         }
         let mut lanes = [0u8; 16];
         // SAFETY: the array has 16 bytes.
         unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), bytes) };
-        // SAFETY: the caller vouches for `n` bytes.
+        // SAFETY: the caller guarantees `n` bytes.
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n) };
     }
 
@@ -384,7 +384,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { _mm256_storeu_ps(to, v[0]) };
         // SAFETY: these are the last 8 of them.
         unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
@@ -405,16 +405,16 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, n: usize, v: Self::V) {
         if n < 8 {
-            // SAFETY: the caller vouches for `n` floats.
+            // SAFETY: the caller guarantees `n` floats.
             return unsafe { store_below_8(to, n, v[0]) };
         }
-        // SAFETY: the caller vouches for at least 8.
+        // SAFETY: the caller guarantees at least 8.
         unsafe { _mm256_storeu_ps(to, v[0]) };
         if n < 16 {
-            // SAFETY: the caller vouches for `n - 8` more.
+            // SAFETY: the caller guarantees `n - 8` more.
             unsafe { store_below_8(to.wrapping_add(8), n - 8, v[1]) };
         } else {
-            // SAFETY: the caller vouches for 16.
+            // SAFETY: the caller guarantees 16.
             unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
         }
     }
@@ -455,7 +455,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-        // SAFETY: as for `vectorize`; the caller vouches for the memory.
+        // SAFETY: as for `vectorize`; the caller guarantees the memory.
         unsafe { transpose8(from, from_stride, to, to_stride) };
     }
 }
@@ -470,7 +470,7 @@ pub(super) unsafe fn transpose8(from: *const f32, from_stride: usize, to: *mut f
     // Row i in the low half and row i + 4 in the high half: what remains are 4 x 4 transposes within each half.
     let both = |i: usize, column: usize| {
         let row = from.wrapping_add(i * from_stride + column);
-        // SAFETY: the caller vouches for 8 rows of 8 floats.
+        // SAFETY: the caller guarantees 8 rows of 8 floats.
         let low = unsafe { _mm_loadu_ps(row) };
         // SAFETY: likewise.
         let high = unsafe { _mm_loadu_ps(row.wrapping_add(4 * from_stride)) };
@@ -487,7 +487,7 @@ pub(super) unsafe fn transpose8(from: *const f32, from_stride: usize, to: *mut f
             _mm256_shuffle_ps::<0xee>(high01, high23),
         ];
         for (j, v) in columns.into_iter().enumerate() {
-            // SAFETY: the caller vouches for 8 rows of 8 floats.
+            // SAFETY: the caller guarantees 8 rows of 8 floats.
             unsafe { _mm256_storeu_ps(to.wrapping_add((column + j) * to_stride), v) };
         }
     }

@@ -338,10 +338,10 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         #[inline]
         unsafe fn load_u8(from: *const u8, n: usize) -> __m512 {
             let bytes = if n >= 16 {
-                // SAFETY: the caller vouches for 16 bytes.
+                // SAFETY: the caller guarantees 16 bytes.
                 unsafe { _mm_loadu_si128(from.cast()) }
             } else {
-                // SAFETY: the caller vouches for `n` bytes.
+                // SAFETY: the caller guarantees `n` bytes.
                 unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) }
             };
             _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
@@ -381,7 +381,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
                 _mm512_extracti32x4_epi32::<3>(bytes),
             ];
             for i in 0..4 {
-                // SAFETY: the caller vouches for 16 bytes at each place.
+                // SAFETY: the caller guarantees 16 bytes at each place.
                 unsafe { _mm_storeu_si128(to[i].cast(), bytes[i]) };
             }
         }
@@ -402,12 +402,12 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     #[inline(always)]
     unsafe fn narrow_to_bf16(self, from: *const f32, n: usize, to: *mut u16) {
         if const { EXTENSION != BF16 } {
-            // SAFETY: the caller vouches for the memory.
+            // SAFETY: the caller guarantees the memory.
             return unsafe { super::narrow_to_bf16_portable(self, from, n, to) };
         }
-        // SAFETY: the caller vouches for `n` floats.
+        // SAFETY: the caller guarantees `n` floats.
         let v = unsafe { self.load_partial(from, n) };
-        // SAFETY: the caller vouches for 16 numbers.
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { self.store_bf16(to, 16, v) };
     }
 
@@ -417,10 +417,10 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         #[inline]
         unsafe fn widen(from: *const u16, n: usize) -> __m512 {
             let narrow = if n >= 16 {
-                // SAFETY: the caller vouches for 16 numbers.
+                // SAFETY: the caller guarantees 16 elements.
                 unsafe { _mm256_loadu_si256(from.cast()) }
             } else {
-                // SAFETY: the caller vouches for `n` numbers.
+                // SAFETY: the caller guarantees `n` elements.
                 unsafe { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
             };
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(narrow)))
@@ -437,18 +437,18 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
             // SAFETY: both are 32 bytes of which any are valid.
             let pairs = unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) };
             if n >= 16 {
-                // SAFETY: the caller vouches for 16 numbers.
+                // SAFETY: the caller guarantees 16 elements.
                 unsafe { _mm256_storeu_si256(to.cast(), pairs) };
             } else {
-                // SAFETY: the caller vouches for `n` numbers.
+                // SAFETY: the caller guarantees `n` elements.
                 unsafe { _mm256_mask_storeu_epi16(to.cast(), mask(n), pairs) };
             }
         }
         if const { EXTENSION != BF16 } {
-            // SAFETY: the caller vouches for the memory.
+            // SAFETY: the caller guarantees the memory.
             return unsafe { super::store_bf16_portable(self, to, n, v) };
         }
-        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16; the caller vouches for the memory.
+        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16; the caller guarantees the memory.
         unsafe { store(to, n, v) };
     }
 

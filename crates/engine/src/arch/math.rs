@@ -98,10 +98,10 @@ pub(crate) fn gelu_for_bf16<S: Arithmetic>(s: S, x: S::V) -> S::V {
 /// beyond 8.
 #[inline(always)]
 fn gelu_by<S: Arithmetic, const P: usize, const E: usize>(s: S, x: S::V, p: [f32; P], exp2: [f32; E]) -> S::V {
-    let (zero, one, most) = (s.splat(0.0), s.splat(1.0), s.splat(8.0));
-    let t = s.min(most, s.abs(x));
+    let (zero, one, limit) = (s.splat(0.0), s.splat(1.0), s.splat(8.0));
+    let t = s.min(limit, s.abs(x));
     let exponent = s.fma(t, polynomial(s, t, p), s.splat(-1.0));
-    let beyond = s.select_less(t, most, power_of_two(s, exponent, exp2), zero);
+    let beyond = s.select_less(t, limit, power_of_two(s, exponent, exp2), zero);
     s.mul(x, s.select_less(x, zero, beyond, s.sub(one, beyond)))
 }
 
@@ -136,9 +136,9 @@ pub(crate) fn expm1<S: Arithmetic>(s: S, x: S::V) -> S::V {
 #[inline(always)]
 pub(crate) fn log<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let (zero, infinity) = (s.splat(0.0), s.splat(f32::INFINITY));
-    let least = s.splat(f32::MIN_POSITIVE);
-    let normal = s.select_less(x, least, s.mul(x, s.splat(8_388_608.0)), x);
-    let shift = s.select_less(x, least, s.splat(-23.0), zero);
+    let min_normal = s.splat(f32::MIN_POSITIVE);
+    let normal = s.select_less(x, min_normal, s.mul(x, s.splat(8_388_608.0)), x);
+    let shift = s.select_less(x, min_normal, s.splat(-23.0), zero);
     let (m, n) = s.split(normal);
     let n = s.add(n, shift);
     let f = s.sub(m, s.splat(1.0));

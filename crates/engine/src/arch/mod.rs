@@ -94,8 +94,8 @@ pub(crate) trait Arithmetic: Copy {
     /// `v * 2^n` for `v` in [1/2, 2] and integral `n` in [-200, 0]; subnormal results may be flushed to 0.
     #[inline(always)]
     fn ldexp_down(self, v: Self::V, n: Self::V) -> Self::V {
-        let least = self.splat(-126.0);
-        self.select_less(n, least, self.splat(0.0), self.ldexp(v, self.max(least, n)))
+        let min_exponent = self.splat(-126.0);
+        self.select_less(n, min_exponent, self.splat(0.0), self.ldexp(v, self.max(min_exponent, n)))
     }
 
     /// Splits a positive normal number into `(m, n)` with `v = m * 2^n`, `n` integral and `m` in [sqrt(1/2), sqrt(2)).
@@ -176,7 +176,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, n: usize) -> Self::V {
         let mut lanes = [0.0f32; LANES];
-        // SAFETY: the caller vouches for `n` floats, and `n` is at most 16.
+        // SAFETY: the caller guarantees `n` floats, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), n.min(LANES)) };
         // SAFETY: the array has 16 floats.
         unsafe { self.load(lanes.as_ptr()) }
@@ -191,7 +191,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         let mut lanes = [0.0f32; LANES];
         // SAFETY: the array has 16 floats.
         unsafe { self.store(lanes.as_mut_ptr(), v) };
-        // SAFETY: the caller vouches for `n` floats, and `n` is at most 16.
+        // SAFETY: the caller guarantees `n` floats, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
     }
 
@@ -201,7 +201,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// 16 elements are readable at `from`.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const u16) -> Self::V {
-        // SAFETY: the caller vouches for 16 numbers.
+        // SAFETY: the caller guarantees 16 elements.
         let narrow = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         let mut lanes = [0.0f32; LANES];
         for lane in 0..LANES {
@@ -217,7 +217,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// 16 pairs are readable at `from`.
     #[inline(always)]
     unsafe fn load_bf16_pairs(self, from: *const u16) -> [Self::V; 2] {
-        // SAFETY: the caller vouches for 16 pairs.
+        // SAFETY: the caller guarantees 16 pairs.
         let pairs = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
         let mut lanes = [[0.0f32; LANES]; 2];
         for (lane, pair) in pairs.into_iter().enumerate() {
@@ -243,7 +243,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// `n` floats are readable at `from`, and 16 elements writable at `to`.
     #[inline(always)]
     unsafe fn narrow_to_bf16(self, from: *const f32, n: usize, to: *mut u16) {
-        // SAFETY: the caller vouches for both.
+        // SAFETY: the caller guarantees both.
         unsafe { narrow_to_bf16_portable(self, from, n, to) };
     }
 
@@ -254,7 +254,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16, n: usize) -> Self::V {
         let mut narrow = [0; LANES];
-        // SAFETY: the caller vouches for `n` numbers, and `n` is at most 16.
+        // SAFETY: the caller guarantees `n` elements, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr(), n.min(LANES)) };
         self.load_slice(&narrow.map(from_bf16))
     }
@@ -265,7 +265,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// `n` elements are writable at `to`.
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16, n: usize, v: Self::V) {
-        // SAFETY: the caller vouches for `n` numbers.
+        // SAFETY: the caller guarantees `n` elements.
         unsafe { store_bf16_portable(self, to, n, v) };
     }
 
@@ -332,7 +332,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// `n` bytes are readable at `from`.
     #[inline(always)]
     unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
-        // SAFETY: the caller vouches for `n` bytes.
+        // SAFETY: the caller guarantees `n` bytes.
         unsafe { load_u8_portable(self, from, n) }
     }
 
@@ -343,7 +343,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [Self::V; 4], levels: U8Clamp) {
         for i in 0..4 {
-            // SAFETY: the caller vouches for the bytes.
+            // SAFETY: the caller guarantees the bytes.
             unsafe { self.store_as_u8(to[i], LANES, levels.round(self, v[i])) };
         }
     }
@@ -356,7 +356,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: Self::V) {
         let lanes = self.to_array(self.round(v)).map(|lane| lane as u8);
-        // SAFETY: the caller vouches for `n` bytes, and `n` is at most 16.
+        // SAFETY: the caller guarantees `n` bytes, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
     }
 
@@ -436,7 +436,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         for i in 0..8 {
             for j in 0..8 {
-                // SAFETY: the caller vouches for all of it.
+                // SAFETY: the caller guarantees all of it.
                 let x = unsafe { *from.wrapping_add(i * from_stride + j) };
                 // SAFETY: likewise.
                 unsafe { *to.wrapping_add(j * to_stride + i) = x };
@@ -451,9 +451,9 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 /// As there.
 #[inline(always)]
 unsafe fn narrow_to_bf16_portable<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u16) {
-    // SAFETY: the caller vouches for `n` floats.
+    // SAFETY: the caller guarantees `n` floats.
     let lanes = s.to_array(unsafe { s.load_partial(from, n) });
-    // SAFETY: the caller vouches for 16 numbers.
+    // SAFETY: the caller guarantees 16 elements.
     unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes.map(to_bf16)) };
 }
 
@@ -464,7 +464,7 @@ unsafe fn narrow_to_bf16_portable<S: Simd>(s: S, from: *const f32, n: usize, to:
 #[inline(always)]
 unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
     let narrow = s.to_array(v).map(to_bf16);
-    // SAFETY: the caller vouches for `n` numbers, and `n` is at most 16.
+    // SAFETY: the caller guarantees `n` elements, and `n` is at most 16.
     unsafe { core::ptr::copy_nonoverlapping(narrow.as_ptr(), to, n.min(LANES)) };
 }
 
@@ -475,7 +475,7 @@ unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
 #[inline(always)]
 unsafe fn load_u8_portable<S: Simd>(s: S, from: *const u8, n: usize) -> S::V {
     let mut bytes = [0u8; LANES];
-    // SAFETY: the caller vouches for `n` bytes, and `n` is at most 16.
+    // SAFETY: the caller guarantees `n` bytes, and `n` is at most 16.
     unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n.min(LANES)) };
     s.load_slice(&bytes.map(|byte| f32::from_bits(u32::from(byte))))
 }

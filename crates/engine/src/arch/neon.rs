@@ -133,7 +133,7 @@ fn dot_u8i8(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
 #[target_feature(enable = "neon")]
 #[inline]
 unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { vld1q_u8(from) };
     let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
     [
@@ -154,7 +154,7 @@ unsafe fn narrow(v: [float32x4_t; 4], to: *mut u8) {
     let low = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[0])), vcvtnq_u32_f32(v[1]));
     let high = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[2])), vcvtnq_u32_f32(v[3]));
     let bytes = vmovn_high_u16(vmovn_u16(low), high);
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { vst1q_u8(to, bytes) };
 }
 

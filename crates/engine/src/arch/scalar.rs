@@ -150,13 +150,13 @@ impl Simd for Scalar {
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(v) };
     }
 }
@@ -237,12 +237,12 @@ impl Simd for WideScalar {
     }
 
     unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.load(from) }
     }
 
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.store(to, v) };
     }
 }

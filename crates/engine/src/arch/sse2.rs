@@ -90,7 +90,7 @@ fn dot_u8i8(a: __m128, b: __m128, sum: __m128) -> __m128 {
 #[inline]
 unsafe fn widen(from: *const u8) -> [__m128; 4] {
     let zero = _mm_setzero_si128();
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { _mm_loadu_si128(from.cast()) };
     let (low, high) = (_mm_unpacklo_epi8(bytes, zero), _mm_unpackhi_epi8(bytes, zero));
     let each_register = [
@@ -112,7 +112,7 @@ unsafe fn narrow(v: [__m128; 4], to: *mut u8) {
     let low = _mm_packs_epi32(_mm_cvtps_epi32(v[0]), _mm_cvtps_epi32(v[1]));
     let high = _mm_packs_epi32(_mm_cvtps_epi32(v[2]), _mm_cvtps_epi32(v[3]));
     let bytes = _mm_packus_epi16(low, high);
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { _mm_storeu_si128(to.cast(), bytes) };
 }
 

@@ -67,7 +67,7 @@ fn dot_u8i8(a: v128, b: v128, sum: v128) -> v128 {
 /// 16 bytes are readable.
 #[inline(always)]
 unsafe fn widen(from: *const u8) -> [v128; 4] {
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { v128_load(from.cast()) };
     let (low, high) = (u16x8_extend_low_u8x16(bytes), u16x8_extend_high_u8x16(bytes));
     [
@@ -86,7 +86,7 @@ unsafe fn widen(from: *const u8) -> [v128; 4] {
 unsafe fn narrow(v: [v128; 4], to: *mut u8) {
     let v = v.map(|v| i32x4_trunc_sat_f32x4(f32x4_nearest(v)));
     let bytes = u8x16_narrow_i16x8(i16x8_narrow_i32x4(v[0], v[1]), i16x8_narrow_i32x4(v[2], v[3]));
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { v128_store(to.cast(), bytes) };
 }
 
@@ -196,7 +196,7 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
 /// Four floats are readable at `from`.
 #[inline(always)]
 unsafe fn load4(from: *const f32) -> v128 {
-    // SAFETY: the caller vouches for it, and any alignment will do.
+    // SAFETY: the caller guarantees it, and any alignment will do.
     unsafe { v128_load(from.cast()) }
 }
 
@@ -206,6 +206,6 @@ unsafe fn load4(from: *const f32) -> v128 {
 /// Four floats are writable at `to`.
 #[inline(always)]
 unsafe fn store4(to: *mut f32, v: v128) {
-    // SAFETY: the caller vouches for it, and any alignment will do.
+    // SAFETY: the caller guarantees it, and any alignment will do.
     unsafe { v128_store(to.cast(), v) };
 }

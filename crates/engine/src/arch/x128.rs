@@ -53,10 +53,10 @@ macro_rules! u8_register_wise {
         #[inline(always)]
         unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
             if n < 16 {
-                // SAFETY: the caller vouches for `n` bytes.
+                // SAFETY: the caller guarantees `n` bytes.
                 return unsafe { super::load_u8_portable(self, from, n) };
             }
-            // SAFETY: the caller vouches for 16 bytes, and the token exists only where the target has the instructions.
+            // SAFETY: the caller guarantees 16 bytes, and the token exists only where the target has the instructions.
             unsafe { $widen(from) }
         }
 
@@ -66,10 +66,10 @@ macro_rules! u8_register_wise {
             // SAFETY: the array has 16 bytes, and the token exists only where the target has the instructions.
             unsafe { $narrow(v, bytes.as_mut_ptr()) };
             if n >= 16 {
-                // SAFETY: the caller vouches for 16 bytes.
+                // SAFETY: the caller guarantees 16 bytes.
                 unsafe { to.cast::<[u8; 16]>().write_unaligned(bytes) };
             } else {
-                // SAFETY: the caller vouches for `n` bytes.
+                // SAFETY: the caller guarantees `n` bytes.
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, n) };
             }
         }

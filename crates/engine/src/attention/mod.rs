@@ -14,14 +14,14 @@ use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
 /// Shape of `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
 /// Each head of `q` and `y` has `rows` queries, each head of `k` and `v` has `keys` keys; queries and keys have `depth`
-/// elements, values and outputs `value_depth`. With grouped-query attention, the `heads` of `q` share `groups` heads of
-/// `k` and `v`: head h reads head `h / (heads / groups)` of them.
+/// elements, values and outputs `value_depth`. With grouped-query attention, the `heads` of `q` share `kv_heads` heads of
+/// `k` and `v`: head h reads head `h / (heads / kv_heads)` of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     pub batch: usize,
     pub heads: usize,
     /// Heads of keys and values, a divisor of `heads`.
-    pub groups: usize,
+    pub kv_heads: usize,
     pub rows: usize,
     pub keys: usize,
     pub depth: usize,
@@ -74,7 +74,7 @@ pub fn attention_supports_bf16_output(keys: usize) -> bool {
 /// Computes attention. A query whose scores are all -inf, or that sees no key, gives zeros.
 ///
 /// # Errors
-/// If a slice is too short, `heads` is not a multiple of `groups`, rows of the output overlap, or an operand is bf16
+/// If a slice is too short, `heads` is not a multiple of `kv_heads`, rows of the output overlap, or an operand is bf16
 /// where [`attention_supports_bf16_input`] and [`attention_supports_bf16_output`] do not allow it.
 pub fn attention<'a>(
     engine: &Engine,
@@ -116,17 +116,17 @@ fn run<T: Element>(
     scratch: &mut [f32],
 ) {
     let layout = ScratchLayout::new(a);
-    let pairs = a.batch * a.groups;
+    let pairs = a.batch * a.kv_heads;
     // With fewer (batch, group) pairs than tasks, split their rows.
-    let most = a.rows.div_ceil(MIN_TASK_ROWS);
-    let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(most) };
+    let limit = a.rows.div_ceil(MIN_TASK_ROWS);
+    let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(limit) };
     let scratch = SharedOutput::new(scratch);
     engine.pool.run_with_slot(pairs * parts, |slot, task| {
         let (pair, part) = (task / parts, task % parts);
         let rows = part * a.rows / parts..(part + 1) * a.rows / parts;
         // SAFETY: no two tasks have a slot at the same time.
         let scratch = unsafe { scratch.slice(slot * layout.len()..(slot + 1) * layout.len()) };
-        let (batch, group) = (pair / a.groups, pair % a.groups);
+        let (batch, group) = (pair / a.kv_heads, pair % a.kv_heads);
         engine.dispatch.run_for::<T, _>(AttentionTask {
             attention: a,
             q,
@@ -168,8 +168,8 @@ impl Attention {
         if self.batch == 0 || self.heads == 0 || self.rows == 0 || self.value_depth == 0 {
             return Ok(false);
         }
-        if self.groups == 0 || !self.heads.is_multiple_of(self.groups) {
-            return Err(Error::Mismatch { what: "heads", expected: self.groups, got: self.heads });
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::Mismatch { what: "heads", expected: self.kv_heads, got: self.heads });
         }
         let reach = |what, strides: Strides, heads: usize, rows: usize, width: usize| {
             if rows == 0 || width == 0 {
@@ -180,8 +180,8 @@ impl Attention {
             last.checked_add(width - 1).ok_or(Error::Size { what })
         };
         at_least("q", q.len(), reach("q strides", self.q, self.heads, self.rows, self.depth)?)?;
-        at_least("k", k.len(), reach("k strides", self.k, self.groups, self.keys, self.depth)?)?;
-        at_least("v", v.len(), reach("v strides", self.v, self.groups, self.keys, self.value_depth)?)?;
+        at_least("k", k.len(), reach("k strides", self.k, self.kv_heads, self.keys, self.depth)?)?;
+        at_least("v", v.len(), reach("v strides", self.v, self.kv_heads, self.keys, self.value_depth)?)?;
         at_least("y", y.len(), reach("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
         match (self.mask, mask) {
             (None, None) => {}
@@ -202,7 +202,7 @@ impl Attention {
             at_least("y strides", stride, inside)?;
             inside += (size - 1) * stride;
         }
-        let rows = size("rows", &[self.heads / self.groups, self.rows, 2])?;
+        let rows = size("rows", &[self.heads / self.kv_heads, self.rows, 2])?;
         let widths = self.depth.checked_add(self.value_depth).and_then(|sum| sum.checked_add(LANES));
         size("depth", &[widths.ok_or(Error::Size { what: "depth" })?, 2 * MAX_BLOCK_KEYS, engine.threads()])?;
         size("rows", &[rows, 2 * engine.threads()])?;

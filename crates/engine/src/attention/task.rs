@@ -51,7 +51,7 @@ impl ScratchLayout {
 
     fn of(attention: &Attention, keys: usize) -> Self {
         let block = keys.next_multiple_of(LANES).max(LANES);
-        let heads = attention.heads / attention.groups.max(1);
+        let heads = attention.heads / attention.kv_heads.max(1);
         Self {
             block,
             keys: block.saturating_mul(attention.depth),
@@ -99,8 +99,8 @@ impl<T: Element> Kernel for AttentionTask<'_, T> {
         let (keys, scratch) = scratch.split_at_mut(layout.keys);
         let (values, scratch) = scratch.split_at_mut(layout.values);
         let (scores, states) = scratch.split_at_mut(layout.scores);
-        let (greatest, sums) = states.split_at_mut(layout.rows);
-        let heads = attention.heads / attention.groups;
+        let (maxima, sums) = states.split_at_mut(layout.rows);
+        let heads = attention.heads / attention.kv_heads;
         let is_packed = T::IS_BF16 || attention.rows * heads >= MIN_PACKED_ROWS;
         let epilogue = Epilogue::default().args();
         let inputs = AttentionOperands { attention, q, k, v, mask, y, batch, group };
@@ -120,7 +120,7 @@ impl<T: Element> Kernel for AttentionTask<'_, T> {
                 while row < rows.end {
                     let together = if is_packed { (rows.end - row).min(S::MR) } else { 1 };
                     let state = head * attention.rows + row..head * attention.rows + row + together;
-                    let states = (&mut greatest[state.clone()], &mut sums[state]);
+                    let states = (&mut maxima[state.clone()], &mut sums[state]);
                     block.rows(s, is_packed, group * heads + head, row, states);
                     row += together;
                 }
@@ -232,7 +232,7 @@ impl<T: Element> KeyBlock<'_, T> {
                     for line in (0..whole).step_by(8) {
                         let from = self.inputs.key(self.first + first)[line * numbers..].as_ptr().cast::<f32>();
                         let to = to[line * LANES + half..].as_mut_ptr();
-                        // SAFETY: there are 8 more keys of 8 more such numbers, and 8 rows of 16 in the panel.
+                        // SAFETY: there are 8 more keys of 8 more such elements, and 8 rows of 16 in the panel.
                         unsafe { s.transpose8(from, k.row / numbers, to, LANES) };
                     }
                     for lane in 0..keys {
@@ -255,7 +255,7 @@ impl<T: Element> KeyBlock<'_, T> {
             for column in (0..value_depth).step_by(LANES) {
                 let n = (value_depth - column).min(LANES);
                 let to = &mut self.values[(column / LANES * lines_of_values + line) * LANES..][..LANES];
-                // SAFETY: a value has so many numbers from there on.
+                // SAFETY: a value has enough elements from there on.
                 let mut v = unsafe { T::load(s, first[column..].as_ptr(), n) };
                 if T::IS_BF16 {
                     let second = match second {
@@ -279,11 +279,11 @@ impl<T: Element> KeyBlock<'_, T> {
     /// Processes the rows from `row` on, one for each state: running maximum and running sum.
     #[inline(always)]
     fn rows<S: Simd>(&mut self, s: S, is_packed: bool, head: usize, row: usize, states: (&mut [f32], &mut [f32])) {
-        let (greatest, sums) = states;
-        let rows = greatest.len();
+        let (maxima, sums) = states;
+        let rows = maxima.len();
         let seen = self.seen(row + rows - 1);
         if self.first == 0 {
-            greatest.fill(f32::NEG_INFINITY);
+            maxima.fill(f32::NEG_INFINITY);
             sums.fill(0.0);
         }
         if seen == 0 {
@@ -312,7 +312,7 @@ impl<T: Element> KeyBlock<'_, T> {
                 .zip(self.inputs.mask)
                 .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row + i) + self.first..][..visible]);
             let max = scale_and_mask(s, vectors, visible, self.inputs.attention.scale, mask);
-            let max = max.max(greatest[i]);
+            let max = max.max(maxima[i]);
             // If all scores are -inf, their exponentials must be 0.
             let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let exponentials = Exponentials { scores: vectors, shift, to: PhantomData::<T> };
@@ -327,16 +327,16 @@ impl<T: Element> KeyBlock<'_, T> {
                 // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
                 unsafe { T::store(s, weights.wrapping_add(hidden), LANES, s.splat(0.0)) };
             }
-            if greatest[i] == max || self.first == 0 {
+            if maxima[i] == max || self.first == 0 {
                 sums[i] += sum;
             } else {
-                let less = s.to_array(math::exp(s, s.splat(greatest[i] - max)))[0];
+                let less = s.to_array(math::exp(s, s.splat(maxima[i] - max)))[0];
                 sums[i] = sums[i] * less + sum;
                 if let AttentionOutput::Floats(y) = self.inputs.y {
                     slice_ops::scale(s, self.inputs.result(&y, head, row + i), less);
                 }
             }
-            greatest[i] = max;
+            maxima[i] = max;
         }
         if is_packed {
             self.apply(s, head, row, sums, seen);
@@ -349,7 +349,7 @@ impl<T: Element> KeyBlock<'_, T> {
                 let factor = s.splat(self.scores[key]);
                 let value = self.inputs.value(self.first + key);
                 for (y, value) in y.chunks_mut(LANES).zip(value.chunks(LANES)) {
-                    // SAFETY: the slice has so many.
+                    // SAFETY: the slice has as many elements.
                     let value = unsafe { T::load(s, value.as_ptr(), value.len()) };
                     let sum = s.fma(factor, value, s.load_slice(y));
                     s.store_slice(y, sum);
@@ -366,9 +366,9 @@ impl<T: Element> KeyBlock<'_, T> {
         for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
             *pointer = self.inputs.query(head, row + i).as_ptr().cast();
         }
-        let (stride, out) = (self.stride, ElementPtrMut::floats(self.scores.as_mut_ptr()));
+        let (stride, out) = (self.stride, ElementPtrMut::f32(self.scores.as_mut_ptr()));
         let product = BlockGemm { left: &pointers, rows, k: depth, right: self.keys.as_ptr(), epilogue: self.epilogue };
-        // SAFETY: the pointers are to `depth` numbers, `pack` has written the panels, and the scores have as many columns as
+        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and the scores have as many columns as
         // a block has keys.
         unsafe { product.run::<T, S>(s, lines::<T>(depth) * LANES, columns, out, stride, true) };
     }
@@ -391,7 +391,7 @@ impl<T: Element> KeyBlock<'_, T> {
         };
         match self.inputs.y {
             AttentionOutput::Floats(y) => {
-                let out = ElementPtrMut::floats(y.at(self.inputs.at(strides, head, row)));
+                let out = ElementPtrMut::f32(y.at(self.inputs.at(strides, head, row)));
                 // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this
                 // task's.
                 unsafe { product.run::<T, S>(s, whole, value_depth, out, strides.row, self.first == 0) };
@@ -401,8 +401,8 @@ impl<T: Element> KeyBlock<'_, T> {
                 for first in (0..value_depth).step_by(2 * LANES) {
                     let columns = (value_depth - first).min(2 * LANES);
                     product.right = self.values.as_ptr().wrapping_add(first / LANES * whole);
-                    let out = ElementPtrMut::floats(floats.as_mut_ptr().cast());
-                    // SAFETY: likewise, and there are so many floats.
+                    let out = ElementPtrMut::f32(floats.as_mut_ptr().cast());
+                    // SAFETY: likewise, and there are enough floats.
                     unsafe { product.run::<T, S>(s, whole, columns, out, 2 * LANES, true) };
                     for (i, (floats, sum)) in floats.iter().zip(sums).enumerate() {
                         let to = &mut self.inputs.result(&y, head, row + i)[first..][..columns];
@@ -412,7 +412,7 @@ impl<T: Element> KeyBlock<'_, T> {
                         }
                         let factor = s.splat(1.0 / sum);
                         for (to, floats) in to.chunks_mut(LANES).zip(floats.chunks(LANES)) {
-                            // SAFETY: the slice has so many.
+                            // SAFETY: the slice has as many elements.
                             unsafe { s.store_bf16(to.as_mut_ptr(), to.len(), s.mul(s.load_slice(floats), factor)) };
                         }
                     }
@@ -451,7 +451,7 @@ impl BlockGemm<'_> {
         let &Self { left, rows, k, right, epilogue } = self;
         let (pointers, panel_stride) = (left.as_ptr(), panel);
         if const { T::IS_BF16 } {
-            let factors = Bf16Operands {
+            let operands = Bf16Operands {
                 pointers: pointers.cast(),
                 pointer_stride: rows,
                 taps: 1,
@@ -459,22 +459,22 @@ impl BlockGemm<'_> {
                 has_single: false,
                 panel: right.cast(),
                 panel_stride: 2 * panel_stride,
-                upcoming: Prefetch::NOTHING,
+                prefetch: Prefetch::NONE,
             };
-            // SAFETY: the caller vouches for all of it.
-            unsafe { gemm_by_panels(s, factors, rows, columns, out, out_stride, is_first, epilogue) };
+            // SAFETY: the caller guarantees all of it.
+            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
         } else {
-            let factors = F32Operands {
+            let operands = F32Operands {
                 pointers,
                 pointer_stride: rows,
                 taps: 1,
                 depth: k,
                 panel: right,
                 panel_stride,
-                upcoming: Prefetch::NOTHING,
+                prefetch: Prefetch::NONE,
             };
             // SAFETY: likewise.
-            unsafe { gemm_by_panels(s, factors, rows, columns, out, out_stride, is_first, epilogue) };
+            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
         }
     }
 }
@@ -486,7 +486,7 @@ impl BlockGemm<'_> {
 #[inline(always)]
 unsafe fn gemm_by_panels<S: Simd, F: TileOperands>(
     s: S,
-    factors: F,
+    operands: F,
     rows: usize,
     columns: usize,
     out: ElementPtrMut,
@@ -497,21 +497,21 @@ unsafe fn gemm_by_panels<S: Simd, F: TileOperands>(
     for first in (0..columns).step_by(S::NR_PANELS * LANES) {
         let columns = (columns - first).min(S::NR_PANELS * LANES);
         let tile = TileStack {
-            factors: factors.beside(first / LANES),
+            operands: operands.beside(first / LANES),
             rows,
             repeat: 1,
             panels: columns.div_ceil(LANES),
             columns,
-            out: out.plus(s, first),
+            out: out.add(s, first),
             out_stride,
             bias: core::ptr::null(),
-            residual: ElementPtr::NOWHERE,
+            residual: ElementPtr::NULL,
             residual_stride: 0,
             is_first,
             is_last: true,
             epilogue,
         };
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { tile.run_on(s) };
     }
 }
@@ -524,7 +524,7 @@ fn scale_and_mask<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, sc
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
     let (factor, hidden) = (s.splat(scale), s.splat(f32::NEG_INFINITY));
     let whole = visible / LANES;
-    let mut greatest = hidden;
+    let mut maxima = hidden;
     for (i, scores) in scores.iter_mut().enumerate() {
         let v = match mask {
             None => s.mul(s.load_slice(scores), factor),
@@ -536,9 +536,9 @@ fn scale_and_mask<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, sc
             s.select_less(s.load_slice(&PLACES), s.splat((visible - whole * LANES) as f32), v, hidden)
         };
         s.store_slice(scores, v);
-        greatest = s.max(greatest, v);
+        maxima = s.max(maxima, v);
     }
-    s.reduce_max(greatest)
+    s.reduce_max(maxima)
 }
 
 /// Replaces scores by `exp(score - shift)`, as elements of type `T` in the same memory; `shift` is the maximum.
@@ -559,12 +559,12 @@ impl<T: Element> Exponentials<'_, T> {
         for first in (0..whole).step_by(N) {
             let mut exponentials = sums;
             for i in 0..N {
-                // SAFETY: there are so many vectors.
+                // SAFETY: there are enough vectors.
                 exponentials[i] = unsafe { s.load(from.wrapping_add((first + i) * LANES)) };
             }
             let exponentials = exp_shifted(Interleaved::<S, N>(s), exponentials, self.shift);
             for i in 0..N {
-                // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have
+                // SAFETY: elements are no larger than floats, of which there are as many; those that are overwritten have
                 // been read.
                 unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, exponentials[i]) };
                 sums[i] = s.add(sums[i], exponentials[i]);
@@ -595,7 +595,7 @@ fn exp_shifted<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
 fn dot<T: Element, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
     let mut sum = s.splat(0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        // SAFETY: the slice has so many.
+        // SAFETY: the slice has as many elements.
         let a = unsafe { T::load(s, a.as_ptr(), a.len()) };
         // SAFETY: likewise.
         let b = unsafe { T::load(s, b.as_ptr(), b.len()) };

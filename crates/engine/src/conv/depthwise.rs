@@ -81,14 +81,14 @@ fn all<T: Element>(engine: &Engine, conv: &Conv2d, input: &[T], weights: &[f32],
         is_in_l2: conv.in_h * conv.in_w * conv.in_stride * size_of::<T>() <= L2_INPUT_BYTES,
         epilogue: epilogue.args(),
     };
-    let lines = conv.batch * depthwise.out_h;
-    let (line_pieces, channel_pieces) = depthwise.task_grid(engine);
+    let rows = conv.batch * depthwise.out_h;
+    let (row_tasks, channel_tasks) = depthwise.task_grid(engine);
     let vectors = conv.in_c.div_ceil(LANES);
-    engine.pool.run(line_pieces * channel_pieces, |task| {
-        let channels = chunk_range(task % channel_pieces, channel_pieces, vectors);
+    engine.pool.run(row_tasks * channel_tasks, |task| {
+        let channels = chunk_range(task % channel_tasks, channel_tasks, vectors);
         engine.dispatch.run_for::<T, _>(DepthwiseTask {
             depthwise: &depthwise,
-            lines: chunk_range(task / channel_pieces, line_pieces, lines),
+            rows: chunk_range(task / channel_tasks, row_tasks, rows),
             channels: channels.start * LANES..(channels.end * LANES).min(conv.in_c),
         });
     });
@@ -115,19 +115,19 @@ impl<T: Element> Depthwise<'_, T> {
     /// Returns the number of tasks along rows and along channels.
     fn task_grid(&self, engine: &Engine) -> (usize, usize) {
         let conv = self.conv;
-        let lines = conv.batch * self.out_h;
-        let work = lines as f64 * self.out_w as f64 * conv.in_c as f64 * conv.kernel.iter().product::<usize>() as f64;
+        let rows = conv.batch * self.out_h;
+        let work = rows as f64 * self.out_w as f64 * conv.in_c as f64 * conv.kernel.iter().product::<usize>() as f64;
         let wanted = engine.task_count((work / MIN_TASK_FLOPS as f64) as usize);
         // Channels first: the rows of a task share their input.
-        let channel_pieces = wanted.min(conv.in_c / MIN_TASK_CHANNELS).max(1);
-        (wanted.div_ceil(channel_pieces).min(lines), channel_pieces)
+        let channel_tasks = wanted.min(conv.in_c / MIN_TASK_CHANNELS).max(1);
+        (wanted.div_ceil(channel_tasks).min(rows), channel_tasks)
     }
 }
 
 /// One task: a range of rows and channels.
 struct DepthwiseTask<'a, T> {
     depthwise: &'a Depthwise<'a, T>,
-    lines: Range<usize>,
+    rows: Range<usize>,
     channels: Range<usize>,
 }
 
@@ -155,7 +155,7 @@ impl<T: Element> Kernel for DepthwiseTask<'_, T> {
         while start < end {
             // The last chunk must not be narrower than a vector.
             let stop = if end - start < chunk + LANES { end } else { start + chunk };
-            DepthwiseTask { depthwise: self.depthwise, lines: self.lines.clone(), channels: start..stop }.all_lines(s);
+            DepthwiseTask { depthwise: self.depthwise, rows: self.rows.clone(), channels: start..stop }.all_rows(s);
             start = stop;
         }
     }
@@ -163,27 +163,27 @@ impl<T: Element> Kernel for DepthwiseTask<'_, T> {
 
 impl<T: Element> DepthwiseTask<'_, T> {
     #[inline(always)]
-    fn all_lines<S: Simd>(&self, s: S) {
+    fn all_rows<S: Simd>(&self, s: S) {
         let Depthwise { conv, out_h, out_w, .. } = *self.depthwise;
-        for line in self.lines.clone() {
-            let (image, y) = (line / out_h, line % out_h);
+        for row in self.rows.clone() {
+            let (image, y) = (row / out_h, row % out_h);
             let taps_y =
                 taps_inside(conv.in_h, conv.kernel[0], y * conv.stride[0], conv.dilation[0], conv.padding[0][0]);
-            OutputRow { block: self, image, line, y, taps_y }.run(s);
+            OutputRow { block: self, image, row, y, taps_y }.run(s);
             if const { !T::IS_BF16 } && !self.depthwise.is_fused {
                 let epilogue = &self.depthwise.epilogue;
-                let at = line * out_w;
+                let at = row * out_w;
                 let finish = ApplyEpilogue {
                     epilogue,
                     sums: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
                     stride: conv.out_stride,
                     rounded: None,
-                    residual: epilogue.residual.plus(s, at * epilogue.residual_stride + self.channels.start),
+                    residual: epilogue.residual.add(s, at * epilogue.residual_stride + self.channels.start),
                     residual_stride: epilogue.residual_stride,
                     rows: out_w,
                     columns: self.channels.len(),
                 };
-                // SAFETY: the sizes of the output and the residual were checked, and this task alone has this part.
+                // SAFETY: the sizes of the output and the residual were checked, and only this task accesses this part.
                 unsafe { finish.run_on(s) };
             }
         }
@@ -204,7 +204,7 @@ fn taps_inside(size: usize, kernel: usize, start: usize, dilation: usize, paddin
 struct OutputRow<'a, T> {
     block: &'a DepthwiseTask<'a, T>,
     image: usize,
-    line: usize,
+    row: usize,
     y: usize,
     taps_y: Range<usize>,
 }
@@ -216,9 +216,9 @@ impl<T: Element> OutputRow<'_, T> {
     fn input(&self, tap_y: usize, x: usize, tap_x: usize) -> *const T {
         let conv = self.block.depthwise.conv;
         let y = (self.y * conv.stride[0] + tap_y * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
-        let line = (self.image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
+        let row = (self.image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
         let column = (x * conv.stride[1] + tap_x * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
-        let pixel = line.wrapping_add(column);
+        let pixel = row.wrapping_add(column);
         self.block.depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride))
     }
 
@@ -234,9 +234,9 @@ impl<T: Element> OutputRow<'_, T> {
             (self.y * conv.stride[0] + (conv.kernel[0] - 1) * conv.dilation[0] + 1).saturating_sub(conv.padding[0][0]);
         let columns = (pixels.start * conv.stride[1]).min(conv.in_w)..(pixels.end * conv.stride[1]).min(conv.in_w);
         for y in below..(below + conv.stride[0]).min(conv.in_h) {
-            let line = (self.image * conv.in_h + y) * conv.in_w;
-            let first = (line + columns.start) * conv.in_stride;
-            for at in (first..(line + columns.end) * conv.in_stride).step_by(CACHE_LINE_BYTES / size_of::<T>()) {
+            let row = (self.image * conv.in_h + y) * conv.in_w;
+            let first = (row + columns.start) * conv.in_stride;
+            for at in (first..(row + columns.end) * conv.in_stride).step_by(CACHE_LINE_BYTES / size_of::<T>()) {
                 s.prefetch(input.as_ptr().wrapping_add(at).cast());
             }
         }
@@ -245,7 +245,7 @@ impl<T: Element> OutputRow<'_, T> {
     #[inline(always)]
     fn out(&self, x: usize) -> *mut T {
         let Depthwise { conv, out, out_w, .. } = *self.block.depthwise;
-        out.wrapping_add((self.line * out_w + x) * conv.out_stride)
+        out.wrapping_add((self.row * out_w + x) * conv.out_stride)
     }
 
     #[inline(always)]
@@ -336,8 +336,8 @@ impl<T: Element> OutputRow<'_, T> {
         let Range { start, end } = self.taps_y;
         PixelOperands {
             taps: end - start,
-            line: self.input(start, x, tap_x),
-            line_step: conv.dilation[0].wrapping_mul(conv.in_w).wrapping_mul(conv.in_stride),
+            row: self.input(start, x, tap_x),
+            row_step: conv.dilation[0].wrapping_mul(conv.in_w).wrapping_mul(conv.in_stride),
             pixel_step: conv.in_stride,
             weights: self.weights(start, tap_x),
             weights_step: conv.kernel[1] * conv.in_c,
@@ -355,7 +355,7 @@ impl<T: Element> OutputRow<'_, T> {
         let depthwise = self.block.depthwise;
         let sum = if depthwise.is_fused { depthwise.epilogue.fused_activation(s, sum) } else { sum };
         let to = self.out(x).wrapping_add(channel);
-        // SAFETY: the output's size was checked, and this task alone has this line and these channels.
+        // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
         unsafe { T::store(s, to, n, sum) };
     }
 }
@@ -367,8 +367,8 @@ struct PixelOperands<T> {
     /// Rows of taps.
     taps: usize,
     /// First channel of the first pixel of the first row, and the steps to the next row and pixel.
-    line: *const T,
-    line_step: usize,
+    row: *const T,
+    row_step: usize,
     pixel_step: usize,
     /// The same for the weights.
     weights: *const f32,
@@ -431,21 +431,21 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
         let place = self.output_row.place(self.x, 0);
         for (channel, _) in place.vectors() {
             let mut sums = [place.bias(s, channel, LANES); W];
-            let mut line = place.line.wrapping_add(channel);
+            let mut row = place.row.wrapping_add(channel);
             let mut weights = place.weights.wrapping_add(channel);
             for _ in 0..place.taps {
                 // SAFETY: there is a weight for each tap and channel.
                 let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * place.tap_step)) };
                 // SAFETY: this column is inside the input, whose size was checked.
                 let pixel = |column: usize| unsafe {
-                    T::load(s, line.wrapping_add(column.wrapping_mul(place.pixel_step)), LANES)
+                    T::load(s, row.wrapping_add(column.wrapping_mul(place.pixel_step)), LANES)
                 };
                 let in_registers = const { K == 3 || has_registers::<S>(K) };
                 if BORDER || in_registers {
-                    let mut row = [s.splat(0.0); K];
+                    let mut row_weights = [s.splat(0.0); K];
                     if in_registers {
                         for tap in 0..K {
-                            row[tap] = weight(tap);
+                            row_weights[tap] = weight(tap);
                         }
                     }
                     for column in 0..(W - 1) * STRIDE + K {
@@ -456,7 +456,7 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
                         for t in 0..W {
                             if column >= t * STRIDE && column < t * STRIDE + K {
                                 let tap = column - t * STRIDE;
-                                sums[t] = s.fma(v, if in_registers { row[tap] } else { weight(tap) }, sums[t]);
+                                sums[t] = s.fma(v, if in_registers { row_weights[tap] } else { weight(tap) }, sums[t]);
                             }
                         }
                     }
@@ -468,7 +468,7 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
                         }
                     }
                 }
-                line = line.wrapping_add(place.line_step);
+                row = row.wrapping_add(place.row_step);
                 weights = weights.wrapping_add(place.weights_step);
             }
             if is_hard_swish {
@@ -482,7 +482,7 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
             }
             let out = place.out.wrapping_add(channel);
             for t in 0..W {
-                // SAFETY: the output's size was checked, and this task alone has this line and these channels.
+                // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
                 unsafe { T::store(s, out.wrapping_add(t * place.out_step), LANES, sums[t]) };
             }
         }
@@ -505,16 +505,16 @@ impl<T: Element> Kernel for SinglePixel<'_, T> {
         let pixel_step = self.output_row.block.depthwise.conv.dilation[1] * place.pixel_step;
         for (channel, n) in place.vectors() {
             let mut sum = place.bias(s, channel, n);
-            let mut line = place.line.wrapping_add(channel);
+            let mut row = place.row.wrapping_add(channel);
             let mut weights = place.weights.wrapping_add(channel);
             for _ in 0..place.taps {
                 for tap in 0..self.taps_x.len() {
                     // SAFETY: these taps are inside the input, whose size was checked.
-                    let v = unsafe { T::load(s, line.wrapping_add(tap * pixel_step), n) };
+                    let v = unsafe { T::load(s, row.wrapping_add(tap * pixel_step), n) };
                     // SAFETY: there is a weight for each tap and channel.
                     sum = s.fma(v, unsafe { f32::load(s, weights.wrapping_add(tap * place.tap_step), n) }, sum);
                 }
-                line = line.wrapping_add(place.line_step);
+                row = row.wrapping_add(place.row_step);
                 weights = weights.wrapping_add(place.weights_step);
             }
             self.output_row.store(s, self.x, channel, n, sum);

@@ -43,7 +43,7 @@ pub fn conv3d<'a>(
     packed.check(weights, None)?;
     epilogue.check_any(engine, pixels, conv.out_c)?;
     check_bf16(engine, [conv.kernel.iter().product(), conv.in_c / conv.groups], input, packed, &out, epilogue)?;
-    let out = out.place();
+    let out = out.as_mut_ptr();
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {
         let (k, n) = (conv.in_c, conv.out_c);

@@ -2,19 +2,19 @@
 
 use core::mem::MaybeUninit;
 
-use super::window::Window;
+use super::window::ConvWindow;
 use crate::convert::to_bf16;
 use crate::igemm::{
     IndirectionBuffer, LhsRows, MAX_BF16_COPIES, MAX_COPIES, MAX_DEPTH, MAX_REPACKED_PAIRS, MAX_TAPS, ZEROS,
 };
 
 /// A window whose taps are kernel rows; in a dense input their pixels are contiguous.
-pub(super) struct KernelRows<'a>(pub(super) Window<'a>);
+pub(super) struct KernelRows<'a>(pub(super) ConvWindow<'a>);
 
 impl KernelRows<'_> {
     /// Returns true if the window qualifies and profits. Rows that overlap padding are copied, so there must not be
     /// much of it.
-    pub(super) fn fits(window: Window<'_>, groups: usize) -> bool {
+    pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
         let lines = KernelRows(window);
         lines.are_contiguous(groups)
             && (lines.depth() * lines.taps() <= MAX_COPIES / 16 || lines.are_inside() && lines.depth() <= MAX_DEPTH)
@@ -51,7 +51,7 @@ impl LhsRows for KernelRows<'_> {
     }
 
     #[inline]
-    fn point(
+    fn fill_pointers(
         &self,
         _: usize,
         first: usize,
@@ -67,27 +67,27 @@ impl LhsRows for KernelRows<'_> {
         let mut copies = &mut to.copies[..];
         for (tap, to) in to.pointers.chunks_exact_mut(count).take(taps).enumerate() {
             let tap = first_tap + tap;
-            window.lines(first, [tap / kernel_h, tap % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(zeros) };
-                let line = &window.input[pixel * channels..][..in_w * channels];
+            window.for_each_run(first, [tap / kernel_h, tap % kernel_h], to, |run, w, row| {
+                let Some(pixel) = row else { return run.fill(zeros) };
+                let row = &window.input[pixel * channels..][..in_w * channels];
                 let start = (w * stride) as isize + window.shift[2];
                 // The windows that lie inside the image row.
-                let first = ((-start).max(0) as usize).div_ceil(stride).min(piece.len());
+                let first = ((-start).max(0) as usize).div_ceil(stride).min(run.len());
                 let room = (in_w as isize - kernel_w as isize - start).max(-1);
-                let end = ((room + stride as isize) as usize / stride).clamp(first, piece.len());
-                let from = line.as_ptr().wrapping_offset(start * channels as isize).wrapping_add(offset);
-                for (i, pointer) in piece[first..end].iter_mut().enumerate() {
+                let end = ((room + stride as isize) as usize / stride).clamp(first, run.len());
+                let from = row.as_ptr().wrapping_offset(start * channels as isize).wrapping_add(offset);
+                for (i, pointer) in run[first..end].iter_mut().enumerate() {
                     *pointer = MaybeUninit::new(from.wrapping_add((first + i) * stride * channels));
                 }
-                for i in (0..first).chain(end..piece.len()) {
+                for i in (0..first).chain(end..run.len()) {
                     let x = start + (i * stride) as isize;
                     let (copy, rest) = core::mem::take(&mut copies).split_at_mut(kernel_w * channels);
                     copies = rest;
                     for (at, value) in copy.iter_mut().enumerate() {
                         let from = x * channels as isize + at as isize;
-                        value.write(usize::try_from(from).ok().and_then(|from| line.get(from)).copied().unwrap_or(0.0));
+                        value.write(usize::try_from(from).ok().and_then(|from| row.get(from)).copied().unwrap_or(0.0));
                     }
-                    piece[i] = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
+                    run[i] = MaybeUninit::new(copy.as_ptr().cast::<f32>().wrapping_add(offset));
                 }
             });
         }
@@ -102,7 +102,7 @@ impl Bf16KernelRows<'_> {
     const MIN_ROWS: usize = 64;
 
     /// Returns true if the window qualifies.
-    pub(super) fn fits(window: Window<'_>, groups: usize) -> bool {
+    pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
         let strips = Bf16KernelRows(KernelRows(window));
         let (taps, depth) = (strips.taps(), strips.depth());
         strips.0.are_contiguous(groups)
@@ -135,7 +135,7 @@ impl LhsRows for Bf16KernelRows<'_> {
     }
 
     #[inline]
-    fn point(
+    fn fill_pointers(
         &self,
         _: usize,
         first: usize,
@@ -149,14 +149,14 @@ impl LhsRows for Bf16KernelRows<'_> {
         let [_, kernel_h, kernel_w] = window.kernel;
         let (in_w, channels, stride) = (window.in_size[2], window.channels, window.stride[2]);
         let zeros = MaybeUninit::new(ZEROS.as_ptr());
-        let IndirectionBuffer { pointers, halves, .. } = to;
-        let mut copies = &mut halves[..];
+        let IndirectionBuffer { pointers, bf16_copies, .. } = to;
+        let mut copies = &mut bf16_copies[..];
         for (tap, to) in pointers.chunks_exact_mut(count).take(taps).enumerate() {
             let tap = first_tap + tap;
-            window.lines(first, [tap / kernel_h, tap % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(zeros) };
-                let line = &window.input[pixel * channels..][..in_w * channels];
-                let pixels = (piece.len() - 1) * stride + kernel_w;
+            window.for_each_run(first, [tap / kernel_h, tap % kernel_h], to, |run, w, row| {
+                let Some(pixel) = row else { return run.fill(zeros) };
+                let row = &window.input[pixel * channels..][..in_w * channels];
+                let pixels = (run.len() - 1) * stride + kernel_w;
                 let (strip, rest) = core::mem::take(&mut copies).split_at_mut(pixels * channels);
                 copies = rest;
                 let start = (w * stride) as isize + window.shift[2];
@@ -167,11 +167,11 @@ impl LhsRows for Bf16KernelRows<'_> {
                 let (left, others) = strip.split_at_mut(before * channels);
                 let (middle, right) = others.split_at_mut(inside * channels);
                 left.fill(MaybeUninit::new(0));
-                for (half, x) in middle.iter_mut().zip(&line[from * channels..]) {
+                for (half, x) in middle.iter_mut().zip(&row[from * channels..]) {
                     half.write(to_bf16(*x));
                 }
                 right.fill(MaybeUninit::new(0));
-                for (i, pointer) in piece.iter_mut().enumerate() {
+                for (i, pointer) in run.iter_mut().enumerate() {
                     *pointer = MaybeUninit::new(strip.as_ptr().wrapping_add(i * stride * channels).cast());
                 }
             });

@@ -1,6 +1,6 @@
 //! Shapes of convolutions and their validation.
 
-use super::window::Window;
+use super::window::ConvWindow;
 use crate::error::{Error, at_least, positive, size, span};
 
 /// Shape of a 2D convolution from `[batch, in_h, in_w, in_c]` to `[batch, out_h, out_w, out_c]`.
@@ -123,8 +123,8 @@ impl Conv3d {
 
 impl Conv3d {
     /// Returns the window that slides over an input.
-    pub(crate) fn window<'a, T>(&self, input: &'a [T]) -> Window<'a, T> {
-        Window {
+    pub(crate) fn window<'a, T>(&self, input: &'a [T]) -> ConvWindow<'a, T> {
+        ConvWindow {
             input,
             in_size: self.in_size,
             out_size: self.out_size(),

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::shape::{check_channels, check_positions};
-use super::window::Window;
+use super::window::ConvWindow;
 use crate::element::ElementPtrMut;
 use crate::error::{Error, at_least, positive, size, span};
 use crate::igemm::{Igemm, OutputLayout};
@@ -87,11 +87,11 @@ impl ConvTranspose2d {
     /// Returns the GEMM of a phase.
     pub(crate) fn rows_of<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseGemm<'a, T> {
         let (out_h, out_w) = (self.out_h(), self.out_w());
-        let lines = phase_h.positions(out_h, self.stride[0]);
-        let window = Window {
+        let out_rows = phase_h.positions(out_h, self.stride[0]);
+        let window = ConvWindow {
             input,
             in_size: [1, self.in_h, self.in_w],
-            out_size: [1, lines, phase_w.positions(out_w, self.stride[1])],
+            out_size: [1, out_rows, phase_w.positions(out_w, self.stride[1])],
             kernel: [1, phase_h.taps, phase_w.taps],
             stride: [1; 3],
             dilation: [1, phase_h.dilation, phase_w.dilation],
@@ -102,9 +102,9 @@ impl ConvTranspose2d {
         let layout = OutputLayout {
             first: phase_h.first * out_w + phase_w.first,
             step: self.stride[1],
-            line: self.stride[0] * out_w,
-            lines_per_image: lines.max(1),
-            image: out_h * out_w,
+            outer_stride: self.stride[0] * out_w,
+            outer_per_image: out_rows.max(1),
+            image_stride: out_h * out_w,
         };
         PhaseGemm { window, layout }
     }
@@ -132,7 +132,7 @@ impl ConvTranspose2d {
 
 /// The left side of a phase's GEMM, and the positions of its output.
 pub(crate) struct PhaseGemm<'a, T> {
-    pub(crate) window: Window<'a, T>,
+    pub(crate) window: ConvWindow<'a, T>,
     pub(crate) layout: OutputLayout,
 }
 
@@ -282,7 +282,7 @@ pub fn conv_transpose2d<'w>(
                 &gemm,
                 FloatSlice::F32(&[]),
                 Weights::F32(&[]),
-                ElementPtrMut::floats(out.as_mut_ptr()),
+                ElementPtrMut::f32(out.as_mut_ptr()),
                 epilogue,
             );
         }
@@ -301,15 +301,15 @@ pub fn conv_transpose2d<'w>(
             let (own, rest) = of_line.split_at(len(phase_h.taps * phase_w.taps));
             of_line = rest;
             let PhaseGemm { window, layout } = conv.rows_of([phase_h, phase_w], input);
-            let [_, lines, m_inner] = window.out_size;
+            let [_, out_rows, m_inner] = window.out_size;
             let igemm = Igemm {
                 lhs: &window,
-                m_outer: conv.batch * lines,
+                m_outer: conv.batch * out_rows,
                 m_inner,
                 groups: conv.groups,
                 columns: conv.out_c / conv.groups,
                 packed: own,
-                out: ElementPtrMut::floats(out.as_mut_ptr()),
+                out: ElementPtrMut::f32(out.as_mut_ptr()),
                 out_stride: conv.out_stride,
                 layout,
                 epilogue: epilogue.args(),

@@ -195,8 +195,8 @@ fn block_tiles(engine: &Engine, form: Winograd, conv: &Conv2d) -> Option<usize> 
     let (tiles_h, tiles_w) = form.tiles(conv);
     let tiles = conv.batch.checked_mul(tiles_h)?.checked_mul(tiles_w)?;
     let tile = form.points().checked_mul(conv.in_c.checked_add(conv.out_c)?)?.max(1);
-    let most = (MAX_BLOCK_FLOATS / tile).max(MIN_BLOCK_TILES).checked_mul(engine.threads())?;
-    Some(tiles.div_ceil(tiles.div_ceil(most).max(1)))
+    let limit = (MAX_BLOCK_FLOATS / tile).max(MIN_BLOCK_TILES).checked_mul(engine.threads())?;
+    Some(tiles.div_ceil(tiles.div_ceil(limit).max(1)))
 }
 
 /// Like [`conv2d`](crate::conv2d) for shapes that [`Winograd::supports`], with weights packed by
@@ -216,7 +216,7 @@ pub fn conv2d_winograd(
 ) -> Result<(), Error> {
     let pixels = conv.in_3d().check(input.len(), out.len())?;
     if !Winograd::supports(conv) {
-        return Err(Error::Size { what: "a convolution by Winograd's algorithm" });
+        return Err(Error::Size { what: "shape of a Winograd convolution" });
     }
     let weights = crate::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
@@ -268,7 +268,7 @@ fn run<F: Transform>(engine: &Engine, form: F, task: &WinogradCall<'_>, block: u
             groups: points,
             columns: conv.out_c,
             packed: packed.into(),
-            out: ElementPtrMut::floats(task.products),
+            out: ElementPtrMut::f32(task.products),
             out_stride: points * conv.out_c,
             layout: OutputLayout::DENSE,
             epilogue: Epilogue::default().args(),
@@ -328,7 +328,7 @@ impl LhsRows for TransformedTiles {
     }
 
     #[inline]
-    fn point(
+    fn fill_pointers(
         &self,
         group: usize,
         first: usize,
@@ -483,7 +483,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
             let (rows, columns) = (F::SIZE.min(task.out_h - y), F::SIZE.min(task.out_w - x));
             let from = task.products.wrapping_add(tile * width * width * conv.out_c);
             let out = task.out.wrapping_add(pixel * conv.out_stride);
-            let residual = epilogue.residual.plus(s, pixel * epilogue.residual_stride);
+            let residual = epilogue.residual.add(s, pixel * epilogue.residual_stride);
             let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * epilogue.residual_stride);
             for channel in vectors(conv.out_c) {
                 let mut bias = s.splat(0.0);
@@ -511,7 +511,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                 for (y, row) in tile.iter().enumerate().take(rows) {
                     for (x, &sum) in row.iter().enumerate().take(columns) {
                         let mut v = s.add(sum, bias);
-                        let residual = residual.plus(s, y * residual_line + x * epilogue.residual_stride + channel);
+                        let residual = residual.add(s, y * residual_line + x * epilogue.residual_stride + channel);
                         if is_fused {
                             if has_residual {
                                 // SAFETY: the residual's size was checked.
@@ -520,7 +520,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                             v = epilogue.fused_activation(s, v);
                         }
                         let out = out.wrapping_add(y * out_line + x * conv.out_stride + channel);
-                        // SAFETY: the output's size was checked, and this task alone has this tile.
+                        // SAFETY: the output's size was checked, and only this task accesses this tile.
                         unsafe { s.store(out, v) };
                     }
                 }
@@ -534,7 +534,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                     sums: out.wrapping_add(y * out_line),
                     stride: conv.out_stride,
                     rounded: None,
-                    residual: residual.plus(s, y * residual_line),
+                    residual: residual.add(s, y * residual_line),
                     residual_stride: epilogue.residual_stride,
                     rows: columns,
                     columns: conv.out_c,

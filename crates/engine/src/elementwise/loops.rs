@@ -84,11 +84,11 @@ impl VectorLoop {
         let whole = self.n / LANES * LANES;
         for first in (0..whole).step_by(LANES) {
             for i in 0..N {
-                // SAFETY: `run_on` asks for the inputs.
+                // SAFETY: `run_on` requires the inputs.
                 x[i] = unsafe { s.load(at[i]) };
                 at[i] = at[i].wrapping_add(self.inputs[i].step);
             }
-            // SAFETY: `run_on` asks for the output.
+            // SAFETY: `run_on` requires the output.
             unsafe { s.store(self.to.wrapping_add(first), f(x)) };
         }
         let rest = self.n - whole;
@@ -128,12 +128,12 @@ impl VectorLoop {
         while self.n >= N * LANES {
             let mut x = [s.splat(0.0); N];
             for i in 0..N {
-                // SAFETY: `run_on` asks for the input.
+                // SAFETY: `run_on` requires the input.
                 x[i] = unsafe { s.load(input.at.wrapping_add(i * input.step)) };
             }
             let y = function.of(Interleaved::<S, N>(s), x);
             for i in 0..N {
-                // SAFETY: `run_on` asks for the output.
+                // SAFETY: `run_on` requires the output.
                 unsafe { s.store(self.to.wrapping_add(i * LANES), y[i]) };
             }
             input.at = input.at.wrapping_add(N * input.step);

@@ -209,8 +209,8 @@ pub fn elementwise<'y>(
     if elements <= MIN_TASK_ELEMENTS {
         engine.dispatch.run(tiles.range(0..plan.tiles()));
     } else {
-        let least = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.unit);
-        engine.parallel_for(plan.tiles(), least, |range| engine.dispatch.run(tiles.range(range)));
+        let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.unit);
+        engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
     }
     Ok(())
 }

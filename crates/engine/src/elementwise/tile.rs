@@ -281,8 +281,8 @@ impl ElementwiseRun<'_> {
 }
 
 /// Dequantizes a byte.
-fn dequantize(byte: u8, Affine { scale, zero, .. }: Affine) -> f32 {
-    (f32::from(byte) - f32::from(zero)) * scale
+fn dequantize(byte: u8, Affine { scale, zero_point, .. }: Affine) -> f32 {
+    (f32::from(byte) - f32::from(zero_point)) * scale
 }
 
 /// Dequantizes u8 to f32.
@@ -298,7 +298,7 @@ impl Kernel for DequantizeTile {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (zero, scale) = (s.splat(f32::from(self.affine.zero)), s.splat(self.affine.scale));
+        let (zero, scale) = (s.splat(f32::from(self.affine.zero_point)), s.splat(self.affine.scale));
         for i in (0..self.n).step_by(LANES) {
             let n = (self.n - i).min(LANES);
             // SAFETY: `elementwise` has checked that all elements are in the slice.

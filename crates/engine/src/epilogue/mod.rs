@@ -142,8 +142,8 @@ impl Epilogue<'_> {
     /// Converts to the form that kernels use.
     pub(crate) fn args(&self) -> EpilogueArgs {
         let (residual, residual_stride) = match self.residual {
-            Some(residual) => (residual.data.place(), residual.stride),
-            None => (ElementPtr::NOWHERE, 0),
+            Some(residual) => (residual.data.as_ptr(), residual.stride),
+            None => (ElementPtr::NULL, 0),
         };
         let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
         let (min, max) = match self.activation {
@@ -254,10 +254,10 @@ impl ApplyEpilogue<'_> {
             let mut residuals = [s.splat(0.0); N];
             for i in 0..N {
                 let (row, column, n) = places[i];
-                // SAFETY: `run_on` asks for these floats.
+                // SAFETY: `run_on` requires these floats.
                 sums[i] = unsafe { <f32 as Element>::load(s, self.sums.wrapping_add(row * self.stride + column), n) };
                 if !epilogue.residual.is_null() {
-                    let residual = self.residual.plus(s, row * self.residual_stride + column);
+                    let residual = self.residual.add(s, row * self.residual_stride + column);
                     // SAFETY: likewise.
                     residuals[i] = unsafe { residual.load(s, n) };
                 }

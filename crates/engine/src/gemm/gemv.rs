@@ -10,7 +10,7 @@ use core::ops::Range;
 use super::{Gemm, Matrix};
 use crate::arch::{Kernel, LANES, Simd};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
-use crate::pack::rows;
+use crate::pack::padded_rows;
 use crate::parallel::chunk_range;
 use crate::weights::{Bf16Panels, F16Panels, F32Panels, PanelRows, QuantizedWeights};
 use crate::{Engine, Half, Weights};
@@ -106,13 +106,13 @@ impl Gemv<'_> {
             let mut v = sum;
             if epilogue.is_fused {
                 if !epilogue.residual.is_null() {
-                    let residual = epilogue.residual.plus(s, r * epilogue.residual_stride + column);
+                    let residual = epilogue.residual.add(s, r * epilogue.residual_stride + column);
                     // SAFETY: the residual has the output's shape.
                     v = s.add(v, unsafe { residual.load(s, lanes) });
                 }
                 v = epilogue.fused_activation(s, v);
             }
-            // SAFETY: `Gemv::run` asks for the output, and this task alone has these columns.
+            // SAFETY: `Gemv::run` requires the output, and only this task accesses these columns.
             unsafe { s.store_partial(c.wrapping_add(r * gemm.c_stride + column), lanes, v) };
         }
     }
@@ -130,7 +130,7 @@ impl Gemv<'_> {
             sums: c.wrapping_add(column),
             stride: gemm.c_stride,
             rounded: None,
-            residual: epilogue.residual.plus(s, column),
+            residual: epilogue.residual.add(s, column),
             residual_stride: epilogue.residual_stride,
             rows: gemm.m,
             columns: end - column,
@@ -166,16 +166,16 @@ impl<const R: usize> Kernel for QuantizedPanelKernel<'_, R> {
         let Gemv { gemm, a, .. } = self.gemv;
         let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut totals = [self.gemv.bias(s, self.panel); R];
-        let mut line = 0;
-        while line < gemm.k {
-            let Some(group) = self.integers.group(self.panel, line, gemm.k) else { break };
-            line = group.to;
-            let (scales, whole) = (group.scales(s), group.lines(s));
+        let mut row = 0;
+        while row < gemm.k {
+            let Some(group) = self.integers.group(self.panel, row, gemm.k) else { break };
+            row = group.to;
+            let (scales, whole) = (group.scales(s), group.integer_rows(s));
             let mut sums = [[s.splat(0.0); 2]; R];
             let pairs = group.to - (group.to - group.from) % 2;
             for k in (group.from..pairs).step_by(2) {
                 // SAFETY: groups have an even number of lines.
-                let two = unsafe { whole.two(s, k) };
+                let two = unsafe { whole.load_pair(s, k) };
                 for r in 0..R {
                     for (next, right) in two.into_iter().enumerate() {
                         // SAFETY: each row has k floats.
@@ -186,7 +186,7 @@ impl<const R: usize> Kernel for QuantizedPanelKernel<'_, R> {
             }
             if pairs < group.to {
                 // SAFETY: likewise; the line behind the last is there, too.
-                let [last, _] = unsafe { whole.two(s, pairs) };
+                let [last, _] = unsafe { whole.load_pair(s, pairs) };
                 for r in 0..R {
                     // SAFETY: each row has k floats.
                     let x = s.splat(unsafe { *left(r, pairs) });
@@ -215,15 +215,15 @@ impl<L: PanelRows, const R: usize, const P: usize> Kernel for PanelKernel<'_, L,
     fn run<S: Simd>(self, s: S) {
         let Gemv { gemm, a, .. } = self.gemv;
         let k = gemm.k;
-        let packed = self.panel * rows(k) * LANES;
+        let packed = self.panel * padded_rows(k) * LANES;
         let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut sums = [[s.splat(0.0); P]; R];
         let whole = k - k % P;
         for first in (0..whole).step_by(P) {
             // `P` is even.
             for pair in 0..P / 2 {
-                // SAFETY: the panel has 16 numbers for each k.
-                let right = unsafe { self.packed.two(s, packed + (first + 2 * pair) * LANES) };
+                // SAFETY: the panel has 16 elements for each k.
+                let right = unsafe { self.packed.load_row_pair(s, packed + (first + 2 * pair) * LANES) };
                 for one in 0..2 {
                     let p = 2 * pair + one;
                     for r in 0..R {
@@ -236,7 +236,7 @@ impl<L: PanelRows, const R: usize, const P: usize> Kernel for PanelKernel<'_, L,
         }
         for k in whole..k {
             // SAFETY: as above.
-            let right = unsafe { self.packed.line(s, packed + k * LANES) };
+            let right = unsafe { self.packed.load_row(s, packed + k * LANES) };
             for r in 0..R {
                 // SAFETY: as above.
                 let x = s.splat(unsafe { *left(r, k) });

@@ -149,8 +149,8 @@ pub fn matmul(
         let index = [index / batch[1], index % batch[1]];
         let mut args = epilogue.args();
         if epilogue.residual.is_some() {
-            let residual = args.residual.as_floats().wrapping_add(Matmul::offset(matmul.residual_batch, index));
-            args.residual = ElementPtr::floats(residual);
+            let residual = args.residual.as_f32().wrapping_add(Matmul::offset(matmul.residual_batch, index));
+            args.residual = ElementPtr::f32(residual);
         }
         let data = &a[Matmul::offset(matmul.a_batch, index).min(a.len())..];
         let rows = Matrix { data, stride: matmul.a_stride, depth: k };
@@ -161,7 +161,7 @@ pub fn matmul(
             groups: 1,
             columns: n,
             packed: packed.into(),
-            out: ElementPtrMut::floats(c.at(Matmul::offset(matmul.c_batch, index))),
+            out: ElementPtrMut::f32(c.at(Matmul::offset(matmul.c_batch, index))),
             out_stride: matmul.c_stride,
             layout: OutputLayout::DENSE,
             epilogue: args,
@@ -177,7 +177,7 @@ pub fn matmul(
     let b_of = |index: usize| &b[Matmul::offset(matmul.b_batch, [index / batch[1], index % batch[1]]).min(b.len())..];
 
     let one = needed / engine.threads();
-    let panel = crate::pack::rows(k) * LANES;
+    let panel = crate::pack::padded_rows(k) * LANES;
     let slots = DisjointPtr(scratch.as_mut_ptr());
     if products >= 2 * engine.threads() {
         engine.pool.run_with_slot(products, |slot, index| {

@@ -54,12 +54,12 @@ pub fn gemm<'w>(
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
     let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
-    let rows = crate::pack::rows(k);
+    let rows = crate::pack::padded_rows(k);
     packed.check(size("packed weights", &[rows, columns])?, Some(rows))?;
     epilogue.check_any(engine, m, n)?;
     check_bf16(engine, [1, k], a, packed, &c, epilogue)?;
     // SAFETY: the sizes were checked above.
-    unsafe { run(engine, gemm, a, packed, c.place(), epilogue) };
+    unsafe { run(engine, gemm, a, packed, c.as_mut_ptr(), epilogue) };
     Ok(())
 }
 
@@ -83,18 +83,18 @@ pub(crate) unsafe fn run(
     let epilogue = epilogue.args();
     match a {
         FloatSlice::F32(a) if m < MIN_GEMM_ROWS && !c.is_bf16() && !epilogue.residual.is_bf16() => {
-            let (a, c) = (Matrix { data: a, stride, depth }, c.as_floats());
-            // SAFETY: the caller vouches for the sizes.
+            let (a, c) = (Matrix { data: a, stride, depth }, c.as_f32());
+            // SAFETY: the caller guarantees the sizes.
             unsafe { Gemv { gemm, a, packed, c, epilogue }.run(engine) };
         }
         FloatSlice::F32(a) => {
             let rows = Matrix { data: a, stride, depth };
-            // SAFETY: the caller vouches for the sizes.
+            // SAFETY: the caller guarantees the sizes.
             unsafe { igemm(&rows, [m, n], packed, c, c_stride, epilogue).run(engine) };
         }
         FloatSlice::Bf16(a) => {
             let rows = Matrix { data: a, stride, depth };
-            // SAFETY: the caller vouches for the sizes and the types.
+            // SAFETY: the caller guarantees the sizes and the types.
             unsafe { igemm(&rows, [m, n], packed, c, c_stride, epilogue).run(engine) };
         }
     }
@@ -141,7 +141,7 @@ impl<T: Element> LhsRows for Matrix<'_, T> {
     }
 
     #[inline]
-    fn point(
+    fn fill_pointers(
         &self,
         _: usize,
         first: usize,

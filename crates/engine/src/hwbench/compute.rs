@@ -222,7 +222,7 @@ fn attend<F: FnMut(Timing)>(
         let a = Attention {
             batch,
             heads,
-            groups: heads,
+            kv_heads: heads,
             rows,
             keys,
             depth,

@@ -14,7 +14,7 @@ pub(crate) trait TileOperands: Copy {
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]);
 
     /// What to prefetch; each tile of the stack prefetches its part.
-    fn upcoming(&self) -> Prefetch;
+    fn prefetch(&self) -> Prefetch;
 
     /// Advances by `rows` rows.
     fn below(&self, rows: usize) -> Self;
@@ -36,7 +36,7 @@ pub(crate) struct Prefetch {
 }
 
 impl Prefetch {
-    pub(crate) const NOTHING: Prefetch = Prefetch { from: core::ptr::null(), stride: 0, lines: 0, tiles: 0 };
+    pub(crate) const NONE: Prefetch = Prefetch { from: core::ptr::null(), stride: 0, lines: 0, tiles: 0 };
 
     /// Largest number of lines that a tile prefetches in one burst.
     const BURST: usize = 4;
@@ -48,7 +48,7 @@ impl Prefetch {
 
     /// Prefetches a few lines in one burst; larger amounts are left to [`spread`](Self::spread).
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S) {
+    fn issue<S: Simd>(&self, s: S) {
         if self.lines <= Self::BURST {
             for line in 0..self.lines {
                 s.prefetch(self.from.wrapping_add(line * LANES));
@@ -77,14 +77,14 @@ pub(crate) struct F32Operands {
     /// First panel at the first k of the block, and the floats between panels.
     pub(crate) panel: *const f32,
     pub(crate) panel_stride: usize,
-    pub(crate) upcoming: Prefetch,
+    pub(crate) prefetch: Prefetch,
 }
 
 impl TileOperands for F32Operands {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
-        let (mut ahead, step) = self.upcoming.spread(panel);
+        let (mut ahead, step) = self.prefetch.spread(panel);
         for tap in 0..self.taps {
             let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
             // Index loops: closures passed to functions outside the `target_feature` context are not inlined.
@@ -101,7 +101,7 @@ impl TileOperands for F32Operands {
                 }
                 s.prefetch(ahead);
                 if const { P == 2 } {
-                    s.prefetch(ahead.wrapping_add(self.upcoming.stride));
+                    s.prefetch(ahead.wrapping_add(self.prefetch.stride));
                 }
                 ahead = ahead.wrapping_add(step);
                 for r in 0..R {
@@ -117,13 +117,13 @@ impl TileOperands for F32Operands {
     }
 
     #[inline(always)]
-    fn upcoming(&self) -> Prefetch {
-        self.upcoming
+    fn prefetch(&self) -> Prefetch {
+        self.prefetch
     }
 
     #[inline(always)]
     fn below(&self, rows: usize) -> Self {
-        Self { pointers: self.pointers.wrapping_add(rows), upcoming: self.upcoming.next(), ..*self }
+        Self { pointers: self.pointers.wrapping_add(rows), prefetch: self.prefetch.next(), ..*self }
     }
 
     #[inline(always)]
@@ -145,14 +145,14 @@ pub(crate) struct Bf16Operands {
     pub(crate) has_single: bool,
     pub(crate) panel: *const u16,
     pub(crate) panel_stride: usize,
-    pub(crate) upcoming: Prefetch,
+    pub(crate) prefetch: Prefetch,
 }
 
 impl TileOperands for Bf16Operands {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
-        let (mut ahead, step) = self.upcoming.spread(panel.cast());
+        let (mut ahead, step) = self.prefetch.spread(panel.cast());
         for tap in 0..self.taps {
             let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
             let mut left = [core::ptr::null::<u32>(); R];
@@ -168,11 +168,11 @@ impl TileOperands for Bf16Operands {
                 }
                 s.prefetch(ahead);
                 if const { P == 2 } {
-                    s.prefetch(ahead.wrapping_add(self.upcoming.stride));
+                    s.prefetch(ahead.wrapping_add(self.prefetch.stride));
                 }
                 ahead = ahead.wrapping_add(step);
                 for r in 0..R {
-                    // SAFETY: each row and tap has so many pairs, at any address.
+                    // SAFETY: each row and tap has enough pairs, at any address.
                     let x = s.splat(f32::from_bits(unsafe { left[r].wrapping_add(pair).read_unaligned() }));
                     for p in 0..P {
                         sums[r][p] = s.dot_bf16(x, right[p], sums[r][p]);
@@ -200,13 +200,13 @@ impl TileOperands for Bf16Operands {
     }
 
     #[inline(always)]
-    fn upcoming(&self) -> Prefetch {
-        self.upcoming
+    fn prefetch(&self) -> Prefetch {
+        self.prefetch
     }
 
     #[inline(always)]
     fn below(&self, rows: usize) -> Self {
-        Self { pointers: self.pointers.wrapping_add(rows), upcoming: self.upcoming.next(), ..*self }
+        Self { pointers: self.pointers.wrapping_add(rows), prefetch: self.prefetch.next(), ..*self }
     }
 
     #[inline(always)]
@@ -218,7 +218,7 @@ impl TileOperands for Bf16Operands {
 /// A stack of equally high tiles, for one block of K.
 #[derive(Clone, Copy)]
 pub(crate) struct TileStack<'a, F> {
-    pub(crate) factors: F,
+    pub(crate) operands: F,
     /// Rows per tile.
     pub(crate) rows: usize,
     /// Number of tiles.
@@ -265,7 +265,7 @@ impl<F: TileOperands> TileStack<'_, F> {
         if self.is_last && !self.epilogue.is_fused && !self.out.is_bf16() {
             let finish = ApplyEpilogue {
                 epilogue: self.epilogue,
-                sums: self.out.as_floats(),
+                sums: self.out.as_f32(),
                 stride: self.out_stride,
                 rounded: None,
                 residual: self.residual,
@@ -273,7 +273,7 @@ impl<F: TileOperands> TileStack<'_, F> {
                 rows: self.rows * self.repeat,
                 columns: self.columns,
             };
-            // SAFETY: the caller vouches for the output and the residual.
+            // SAFETY: the caller guarantees the output and the residual.
             unsafe { finish.run_on(s) };
         }
     }
@@ -289,18 +289,18 @@ impl<F: TileOperands, const R: usize, const P: usize> Kernel for Microkernel<'_,
     fn run<S: Simd>(self, s: S) {
         let mut tile = self.0;
         for _ in 0..tile.repeat {
-            tile.factors.upcoming().prefetch(s);
+            tile.operands.prefetch().issue(s);
             if tile.is_last && !tile.epilogue.residual.is_null() {
                 for r in 0..R {
                     for p in 0..P {
-                        tile.residual.plus(s, r * tile.residual_stride + p * LANES).prefetch(s);
+                        tile.residual.add(s, r * tile.residual_stride + p * LANES).prefetch(s);
                     }
                 }
             }
             Self::one(s, &tile);
-            tile.factors = tile.factors.below(R);
-            tile.out = tile.out.plus(s, R * tile.out_stride);
-            tile.residual = tile.residual.plus(s, R * tile.residual_stride);
+            tile.operands = tile.operands.below(R);
+            tile.out = tile.out.add(s, R * tile.out_stride);
+            tile.residual = tile.residual.add(s, R * tile.residual_stride);
         }
     }
 }
@@ -313,7 +313,7 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
         let is_ragged = tile.columns < P * LANES;
         // Valid lanes of each panel.
         let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);
-        let out = |r: usize, p: usize| tile.out.plus(s, r * tile.out_stride + p * LANES);
+        let out = |r: usize, p: usize| tile.out.add(s, r * tile.out_stride + p * LANES);
 
         let mut sums = [[s.splat(0.0); P]; R];
         if !tile.is_first {
@@ -321,8 +321,8 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
                 let mut copy = sums;
                 for (r, row) in copy.iter_mut().enumerate() {
                     for (p, sum) in row.iter_mut().enumerate() {
-                        // SAFETY: `run_on` asks for the tile's part of the output.
-                        *sum = unsafe { s.load_partial(out(r, p).as_floats(), lanes(p)) };
+                        // SAFETY: `run_on` requires the tile's part of the output.
+                        *sum = unsafe { s.load_partial(out(r, p).as_f32(), lanes(p)) };
                     }
                 }
                 sums = copy;
@@ -330,8 +330,7 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
                 for r in 0..R {
                     for p in 0..P {
                         // SAFETY: likewise.
-                        sums[r][p] =
-                            unsafe { s.load(tile.out.as_floats().wrapping_add(r * tile.out_stride + p * LANES)) };
+                        sums[r][p] = unsafe { s.load(tile.out.as_f32().wrapping_add(r * tile.out_stride + p * LANES)) };
                     }
                 }
             }
@@ -345,7 +344,7 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
             }
         }
 
-        tile.factors.multiply(s, &mut sums);
+        tile.operands.multiply(s, &mut sums);
 
         if const { S::HAS_BF16 } && tile.out.is_bf16() && !tile.epilogue.is_fused {
             let copy = sums;
@@ -363,12 +362,12 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
                 rows: R,
                 columns: tile.columns,
             };
-            // SAFETY: the tile has so many sums; `run_on` asks for the tile's part of the output and for the residual.
+            // SAFETY: the tile has enough sums; `run_on` requires the output and the residual of the tile.
             return unsafe { finish.run_on(s) };
         }
         let is_fused = tile.is_last && tile.epilogue.is_fused;
         let has_residual = is_fused && !tile.epilogue.residual.is_null();
-        let residual = |r: usize, p: usize| tile.residual.plus(s, r * tile.residual_stride + p * LANES);
+        let residual = |r: usize, p: usize| tile.residual.add(s, r * tile.residual_stride + p * LANES);
         if is_ragged {
             let copy = sums;
             for (r, row) in copy.iter().enumerate() {
@@ -381,7 +380,7 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
                     if is_fused {
                         sum = tile.epilogue.fused_activation(s, sum);
                     }
-                    // SAFETY: `run_on` asks for the tile's part of the output.
+                    // SAFETY: `run_on` requires the tile's part of the output.
                     unsafe { out(r, p).store(s, lanes(p), sum) };
                 }
             }
@@ -397,7 +396,7 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
                 }
             }
         } else if has_residual {
-            let residual = tile.residual.as_floats();
+            let residual = tile.residual.as_f32();
             for r in 0..R {
                 for p in 0..P {
                     let from = residual.wrapping_add(r * tile.residual_stride + p * LANES);
@@ -424,16 +423,16 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
             let out = tile.out.as_bf16();
             for r in 0..R {
                 for p in 0..P {
-                    // SAFETY: `run_on` asks for the tile's part of the output.
+                    // SAFETY: `run_on` requires the tile's part of the output.
                     unsafe { s.store_bf16(out.wrapping_add(r * tile.out_stride + p * LANES), LANES, sums[r][p]) };
                 }
             }
             return;
         }
-        let out = tile.out.as_floats();
+        let out = tile.out.as_f32();
         for r in 0..R {
             for p in 0..P {
-                // SAFETY: `run_on` asks for the tile's part of the output.
+                // SAFETY: `run_on` requires the tile's part of the output.
                 unsafe { s.store(out.wrapping_add(r * tile.out_stride + p * LANES), sums[r][p]) };
             }
         }

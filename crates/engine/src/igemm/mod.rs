@@ -19,7 +19,7 @@ use crate::arch::{Dispatch, Kernel, LANES, Simd};
 use crate::element::ElementPtrMut;
 use crate::epilogue::EpilogueArgs;
 use crate::error::Error;
-use crate::pack::rows;
+use crate::pack::padded_rows;
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Half, Weights};
 
@@ -37,14 +37,14 @@ pub(crate) trait LhsRows: Sync {
         usize::MAX
     }
 
-    /// True if the elements are bf16. [`point`](Self::point) then writes pointers to them, and K is not blocked. If the
+    /// True if the elements are bf16. [`fill_pointers`](Self::fill_pointers) then writes pointers to them, and K is not blocked. If the
     /// depth is odd, all taps together must have at most [`MAX_REPACKED_PAIRS`] pairs.
     const IS_BF16: bool = false;
 
     /// Writes the pointers for rows `first..first + count` and taps `tap..tap + taps`, from element `offset` of each
     /// tap on, as `[taps][count]`. Each points to at least `depth - offset` elements, at most [`MAX_DEPTH`] of which
     /// are read.
-    fn point(
+    fn fill_pointers(
         &self,
         group: usize,
         first: usize,
@@ -60,7 +60,7 @@ pub(crate) struct IndirectionBuffer {
     pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
     pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],
     /// Storage for copies as bf16.
-    pub(crate) halves: [MaybeUninit<u16>; MAX_BF16_COPIES],
+    pub(crate) bf16_copies: [MaybeUninit<u16>; MAX_BF16_COPIES],
 }
 
 /// Pointers for one block of rows and taps.
@@ -144,23 +144,24 @@ pub(crate) fn check_bf16(
 }
 
 /// Position of each row in the output, in pixels of `out_stride` elements. Inner rows are `step` pixels apart; outer
-/// rows are `line` pixels apart within an image, and images `image` pixels.
+/// rows are `line` pixels apart within an image, and images `image_stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputLayout {
     pub(crate) first: usize,
     pub(crate) step: usize,
-    pub(crate) line: usize,
-    pub(crate) lines_per_image: usize,
-    pub(crate) image: usize,
+    pub(crate) outer_stride: usize,
+    pub(crate) outer_per_image: usize,
+    pub(crate) image_stride: usize,
 }
 
 impl OutputLayout {
     /// All rows contiguous.
-    pub(crate) const DENSE: OutputLayout = OutputLayout { first: 0, step: 1, line: 0, lines_per_image: 1, image: 0 };
+    pub(crate) const DENSE: OutputLayout =
+        OutputLayout { first: 0, step: 1, outer_stride: 0, outer_per_image: 1, image_stride: 0 };
 
-    pub(crate) fn pixel(&self, line: usize, row: usize) -> usize {
-        let (image, line) = (line / self.lines_per_image, line % self.lines_per_image);
-        self.first + image * self.image + line * self.line + row * self.step
+    pub(crate) fn pixel(&self, outer: usize, row: usize) -> usize {
+        let (image, outer) = (outer / self.outer_per_image, outer % self.outer_per_image);
+        self.first + image * self.image_stride + outer * self.outer_stride + row * self.step
     }
 }
 
@@ -183,7 +184,7 @@ pub(crate) struct Igemm<'a, R> {
     pub(crate) epilogue: EpilogueArgs,
 }
 
-// SAFETY: tasks write disjoint parts of `out`, which the maker of the product borrows exclusively; the rest is shared reads.
+// SAFETY: tasks write disjoint parts of `out`, which the caller borrows exclusively; the rest is shared reads.
 unsafe impl<R: Sync> Sync for Igemm<'_, R> {}
 
 impl<R: LhsRows> Igemm<'_, R> {
@@ -249,9 +250,9 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
         let mut pointers = IndirectionBuffer {
             pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
             copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
-            halves: [const { MaybeUninit::uninit() }; MAX_BF16_COPIES],
+            bf16_copies: [const { MaybeUninit::uninit() }; MAX_BF16_COPIES],
         };
-        for line in m_outer {
+        for outer in m_outer {
             let row_blocks = m_inner.len().div_ceil(max_rows);
             let row_block = m_inner.len().div_ceil(row_blocks).next_multiple_of(S::MR).min(max_rows);
             for first in m_inner.clone().step_by(row_block) {
@@ -262,14 +263,14 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
                     for offset in (0..k_blocks.depth.max(1)).step_by(k_blocks.block_depth) {
                         let depth = (k_blocks.depth - offset).min(k_blocks.block_depth);
                         let is_last = tap + taps == k_blocks.taps && offset + depth == k_blocks.depth;
-                        let whole_row = line * igemm.m_inner + first;
-                        igemm.lhs.point(group, whole_row, count, (tap, taps), offset, &mut pointers);
-                        let part = MacroKernel { group, line, first, count, tap, taps, offset, depth, is_last };
+                        let whole_row = outer * igemm.m_inner + first;
+                        igemm.lhs.fill_pointers(group, whole_row, count, (tap, taps), offset, &mut pointers);
+                        let block = MacroKernel { group, outer, first, count, tap, taps, offset, depth, is_last };
                         let panels = panels.clone();
                         match igemm.packed {
                             Weights::F32(packed) if const { !R::IS_BF16 } => {
                                 let right = InPlacePanels(packed.as_ptr());
-                                part.run(
+                                block.run(
                                     s,
                                     igemm,
                                     &k_blocks,
@@ -279,7 +280,7 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
                             }
                             packed => {
                                 let (k_blocks, pointers) = (&k_blocks, &mut pointers);
-                                NarrowPass { packed, part, igemm, k_blocks, panels, pointers }.run(s);
+                                NarrowPass { packed, block, igemm, k_blocks, panels, pointers }.run(s);
                             }
                         }
                     }
@@ -334,8 +335,8 @@ impl KBlocking {
         let row = size(R::IS_BF16) * depth;
         let (weights, both) = (row.saturating_mul(columns), row + size(to_bf16) * columns);
         let by_cache = if weights <= L2_WEIGHTS_BYTES { L2_ROWS_BYTES / both } else { BLOCK_ROWS_BYTES / row };
-        let most = by_cache.min(MAX_POINTERS / self.block_taps).min(left_rows);
-        (most / tile_rows * tile_rows).max(tile_rows)
+        let limit = by_cache.min(MAX_POINTERS / self.block_taps).min(left_rows);
+        (limit / tile_rows * tile_rows).max(tile_rows)
     }
 }
 
@@ -343,7 +344,7 @@ impl KBlocking {
 #[derive(Clone, Copy)]
 struct MacroKernel {
     group: usize,
-    line: usize,
+    outer: usize,
     first: usize,
     count: usize,
     tap: usize,
@@ -363,21 +364,21 @@ impl MacroKernel {
         panels: core::ops::Range<usize>,
         operands: &mut impl Operands,
     ) {
-        let panel_stride = rows(k_blocks.taps * k_blocks.depth) * LANES;
+        let panel_stride = padded_rows(k_blocks.taps * k_blocks.depth) * LANES;
         let group_panels = igemm.columns.div_ceil(LANES);
         let k = self.tap * k_blocks.depth + self.offset;
         let tiles = self.count.div_ceil(S::MR);
         let (height, taller) = (self.count / tiles, self.count % tiles);
         let epilogue = &igemm.epilogue;
-        let pixel = igemm.layout.pixel(self.line, self.first);
+        let pixel = igemm.layout.pixel(self.outer, self.first);
         for panel in panels.clone().step_by(S::NR_PANELS) {
             let together = (panels.end - panel).min(S::NR_PANELS);
             let group_column = panel * LANES;
             let column = self.group * igemm.columns + group_column;
             let first = (self.group * group_panels + panel) * panel_stride + k * LANES;
             // Where the weights exceed the caches, the first tile of the next panel would wait for memory.
-            let upcoming = match panels.end.saturating_sub(panel + together) {
-                0 => Prefetch::NOTHING,
+            let prefetch = match panels.end.saturating_sub(panel + together) {
+                0 => Prefetch::NONE,
                 others => Prefetch {
                     from: core::ptr::null(),
                     stride: if others == 1 { 0 } else { panel_stride },
@@ -385,7 +386,7 @@ impl MacroKernel {
                     tiles,
                 },
             };
-            let right = PanelGroup { first, count: together, stride: panel_stride, upcoming };
+            let right = PanelGroup { first, count: together, stride: panel_stride, prefetch };
             operands.prepare(s, self, &right);
             let bias = if epilogue.bias.is_null() { epilogue.bias } else { epilogue.bias.wrapping_add(column) };
             let mut row = 0;
@@ -395,21 +396,21 @@ impl MacroKernel {
                 }
                 let pixel = pixel + row * igemm.layout.step;
                 let tile = TileStack {
-                    factors: operands.factors(self, &right, row, first_tile),
+                    operands: operands.tile_operands(self, &right, row, first_tile),
                     rows,
                     repeat,
                     panels: together,
                     columns: (igemm.columns - group_column).min(together * LANES),
-                    out: igemm.out.plus(s, pixel * igemm.out_stride + column),
+                    out: igemm.out.add(s, pixel * igemm.out_stride + column),
                     out_stride: igemm.out_stride * igemm.layout.step,
                     bias,
-                    residual: epilogue.residual.plus(s, pixel * epilogue.residual_stride + column),
+                    residual: epilogue.residual.add(s, pixel * epilogue.residual_stride + column),
                     residual_stride: epilogue.residual_stride * igemm.layout.step,
                     is_first: k == 0,
                     is_last: self.is_last,
                     epilogue,
                 };
-                // SAFETY: `Igemm::run` asks for the places in all tensors; `point` has written a pointer for each tap
+                // SAFETY: `Igemm::run` requires the places in all tensors; `fill_pointers` has written a pointer for each tap
                 // and row; tasks are disjoint.
                 unsafe { tile.run_on(s) };
                 row += rows * repeat;
@@ -426,8 +427,8 @@ struct PanelGroup {
     /// Elements between panels.
     stride: usize,
     /// What to prefetch after these panels. The address depends on the element type and is set by
-    /// [`Operands::factors`].
-    upcoming: Prefetch,
+    /// [`Operands::tile_operands`].
+    prefetch: Prefetch,
 }
 
 /// Both operands of a macrokernel.
@@ -435,10 +436,10 @@ trait Operands {
     type TileOperands: TileOperands;
 
     /// Prepares panels for the microkernel, for example by widening them.
-    fn prepare<S: Simd>(&mut self, s: S, part: &MacroKernel, panels: &PanelGroup);
+    fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup);
 
     /// Returns the operands of the tiles from row `row` on, the first of which is tile number `tile` of the block.
-    fn factors(&self, part: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Self::TileOperands;
+    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Self::TileOperands;
 }
 
 /// Rows read through the indirection buffer, and f32 panels.
@@ -449,31 +450,31 @@ struct IndirectOperands<'a, W> {
 
 /// A source of f32 panels.
 trait PanelSource {
-    fn prepare<S: Simd>(&mut self, s: S, part: &MacroKernel, panels: &PanelGroup);
+    fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup);
 
     /// Returns the first panel, the stride between panels, and what to prefetch after them.
-    fn panels(&self, part: &MacroKernel, panels: &PanelGroup, tile: usize) -> (*const f32, usize, Prefetch);
+    fn panels(&self, block: &MacroKernel, panels: &PanelGroup, tile: usize) -> (*const f32, usize, Prefetch);
 }
 
 impl<W: PanelSource> Operands for IndirectOperands<'_, W> {
     type TileOperands = F32Operands;
 
     #[inline(always)]
-    fn prepare<S: Simd>(&mut self, s: S, part: &MacroKernel, panels: &PanelGroup) {
-        self.right.prepare(s, part, panels);
+    fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup) {
+        self.right.prepare(s, block, panels);
     }
 
     #[inline(always)]
-    fn factors(&self, part: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> F32Operands {
-        let (panel, panel_stride, upcoming) = self.right.panels(part, panels, tile);
+    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> F32Operands {
+        let (panel, panel_stride, prefetch) = self.right.panels(block, panels, tile);
         F32Operands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
-            pointer_stride: part.count,
-            taps: part.taps,
-            depth: part.depth,
+            pointer_stride: block.count,
+            taps: block.taps,
+            depth: block.depth,
             panel,
             panel_stride,
-            upcoming,
+            prefetch,
         }
     }
 }
@@ -488,7 +489,7 @@ impl PanelSource for InPlacePanels {
     #[inline(always)]
     fn panels(&self, _: &MacroKernel, panels: &PanelGroup, tile: usize) -> (*const f32, usize, Prefetch) {
         let panel = self.0.wrapping_add(panels.first);
-        let skipped = panels.count * panels.stride + tile * panels.upcoming.lines * LANES;
-        (panel, panels.stride, Prefetch { from: panel.wrapping_add(skipped), ..panels.upcoming })
+        let skipped = panels.count * panels.stride + tile * panels.prefetch.lines * LANES;
+        (panel, panels.stride, Prefetch { from: panel.wrapping_add(skipped), ..panels.prefetch })
     }
 }

@@ -25,7 +25,7 @@ const COPIED_ELEMENTS: usize = 32 << 10;
 /// A macrokernel whose weights are not f32.
 pub(super) struct NarrowPass<'a, R> {
     pub(super) packed: Weights<'a>,
-    pub(super) part: MacroKernel,
+    pub(super) block: MacroKernel,
     pub(super) igemm: &'a Igemm<'a, R>,
     pub(super) k_blocks: &'a KBlocking,
     pub(super) panels: Range<usize>,
@@ -61,10 +61,10 @@ impl<R: LhsRows> Kernel for WidenKernel<'_, R> {
         reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let NarrowPass { packed, part, igemm, k_blocks, panels, pointers } = self.0;
+        let NarrowPass { packed, block, igemm, k_blocks, panels, pointers } = self.0;
         let floats = [const { MaybeUninit::uninit() }; MAX_PANELS * MAX_BLOCK_K * LANES];
         let right = WidenedPanels { packed, floats };
-        part.run(s, igemm, k_blocks, panels, &mut IndirectOperands { pointers, right });
+        block.run(s, igemm, k_blocks, panels, &mut IndirectOperands { pointers, right });
     }
 }
 
@@ -76,20 +76,20 @@ struct WidenedPanels<'a> {
 
 impl PanelSource for WidenedPanels<'_> {
     #[inline(always)]
-    fn prepare<S: Simd>(&mut self, s: S, part: &MacroKernel, panels: &PanelGroup) {
-        let lines = part.taps * part.depth;
+    fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup) {
+        let rows = block.taps * block.depth;
         for panel in 0..panels.count.min(MAX_PANELS) {
             let first = panels.first + panel * panels.stride;
-            let to = self.floats.as_mut_ptr().cast::<f32>().wrapping_add(panel * lines * LANES);
-            let widen = WidenPanel { packed: self.packed, first, lines, to };
-            // SAFETY: `Igemm::run` asks for all weights, and a block of K has at most `MAX_BLOCK_K` lines.
+            let to = self.floats.as_mut_ptr().cast::<f32>().wrapping_add(panel * rows * LANES);
+            let widen = WidenPanel { packed: self.packed, first, rows, to };
+            // SAFETY: `Igemm::run` requires all weights, and a block of K has at most `MAX_BLOCK_K` lines.
             unsafe { widen.run(s) };
         }
     }
 
     #[inline(always)]
-    fn panels(&self, part: &MacroKernel, _: &PanelGroup, _: usize) -> (*const f32, usize, Prefetch) {
-        (self.floats.as_ptr().cast(), part.taps * part.depth * LANES, Prefetch::NOTHING)
+    fn panels(&self, block: &MacroKernel, _: &PanelGroup, _: usize) -> (*const f32, usize, Prefetch) {
+        (self.floats.as_ptr().cast(), block.taps * block.depth * LANES, Prefetch::NONE)
     }
 }
 
@@ -105,32 +105,32 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
         reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let Self(NarrowPass { part, igemm, k_blocks, panels, pointers, .. }, packed) = self;
-        if const { R::IS_BF16 } && !part.depth.is_multiple_of(2) {
+        let Self(NarrowPass { block, igemm, k_blocks, panels, pointers, .. }, packed) = self;
+        if const { R::IS_BF16 } && !block.depth.is_multiple_of(2) {
             let pairs = [const { MaybeUninit::uninit() }; MAX_PANELS * MAX_REPACKED_PAIRS * LANES];
             let mut operands = OddDepthRows { pointers, packed, pairs };
-            part.run(s, igemm, k_blocks, panels, &mut operands);
+            block.run(s, igemm, k_blocks, panels, &mut operands);
             return;
         }
         if const { R::IS_BF16 } {
-            let mut operands = PairedRows { pointers, first: 0, taps: part.taps, pairs: part.depth / 2, packed };
-            part.run(s, igemm, k_blocks, panels, &mut operands);
+            let mut operands = PairedRows { pointers, first: 0, taps: block.taps, pairs: block.depth / 2, packed };
+            block.run(s, igemm, k_blocks, panels, &mut operands);
             return;
         }
-        let pairs = (part.taps * part.depth).div_ceil(2);
+        let pairs = (block.taps * block.depth).div_ceil(2);
         let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIED_ELEMENTS / 2 + LANES];
-        let most = (COPIED_ELEMENTS / (2 * pairs).max(1) / S::MR).max(1) * S::MR;
-        let chunk = part.count.div_ceil(part.count.div_ceil(most)).next_multiple_of(S::MR);
+        let limit = (COPIED_ELEMENTS / (2 * pairs).max(1) / S::MR).max(1) * S::MR;
+        let chunk = block.count.div_ceil(block.count.div_ceil(limit)).next_multiple_of(S::MR);
         // Whole vectors of a tap and the remainder: the mask is the same for all taps.
-        let (whole, rest) = (part.depth / LANES * LANES, part.depth % LANES);
-        for first in (0..part.count).step_by(chunk) {
-            let count = (part.count - first).min(chunk);
+        let (whole, rest) = (block.depth / LANES * LANES, block.depth % LANES);
+        for first in (0..block.count).step_by(chunk) {
+            let count = (block.count - first).min(chunk);
             for row in 0..count {
                 let copy = rows.as_mut_ptr().wrapping_add(row * pairs);
                 let mut to = copy.cast::<u16>();
-                for tap in 0..part.taps {
-                    // SAFETY: `point` has written a pointer to `depth` floats for each tap and row.
-                    let from = unsafe { pointers.pointers[tap * part.count + first + row].assume_init() };
+                for tap in 0..block.taps {
+                    // SAFETY: `fill_pointers` has written a pointer to `depth` floats for each tap and row.
+                    let from = unsafe { pointers.pointers[tap * block.count + first + row].assume_init() };
                     for k in (0..whole).step_by(LANES) {
                         // SAFETY: as above; there is room for `most` rows.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(k), LANES, to.wrapping_add(k)) };
@@ -140,11 +140,11 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
                         // zero.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(whole), rest, to.wrapping_add(whole)) };
                     }
-                    to = to.wrapping_add(part.depth);
+                    to = to.wrapping_add(block.depth);
                 }
                 pointers.pointers[first + row].write(copy.cast_const().cast());
             }
-            let some = MacroKernel { first: part.first + first, count, ..part };
+            let some = MacroKernel { first: block.first + first, count, ..block };
             let mut operands = PairedRows { pointers, first, taps: 1, pairs, packed };
             some.run(s, igemm, k_blocks, panels.clone(), &mut operands);
         }
@@ -169,20 +169,20 @@ impl Operands for PairedRows<'_> {
     fn prepare<S: Simd>(&mut self, _: S, _: &MacroKernel, _: &PanelGroup) {}
 
     #[inline(always)]
-    fn factors(&self, part: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Bf16Operands {
+    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Bf16Operands {
         let panel = self.packed.as_ptr().wrapping_add(panels.first);
         // A row of pairs covers two of K.
-        let lines = panels.upcoming.lines.div_ceil(2);
+        let lines = panels.prefetch.lines.div_ceil(2);
         let from = panel.wrapping_add(panels.count * panels.stride + tile * lines * 2 * LANES).cast();
         Bf16Operands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(self.first + row),
-            pointer_stride: part.count,
+            pointer_stride: block.count,
             taps: self.taps,
             pairs: self.pairs,
             has_single: false,
             panel,
             panel_stride: panels.stride,
-            upcoming: Prefetch { from, stride: panels.stride / 2, lines, ..panels.upcoming },
+            prefetch: Prefetch { from, stride: panels.stride / 2, lines, ..panels.prefetch },
         }
     }
 }
@@ -204,19 +204,19 @@ impl Operands for OddDepthRows<'_> {
     type TileOperands = Bf16Operands;
 
     #[inline(always)]
-    fn prepare<S: Simd>(&mut self, s: S, part: &MacroKernel, panels: &PanelGroup) {
+    fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup) {
         let half = s.splat(0.5);
         for panel in 0..panels.count.min(MAX_PANELS) {
             let weights = Bf16Panels(self.packed.as_ptr().wrapping_add(panels.first + panel * panels.stride));
-            let pairs = self.pairs[panel * part.taps * pairs_per_tap(part.depth) * LANES..].chunks_exact_mut(LANES);
-            for (at, to) in pairs.take(part.taps * pairs_per_tap(part.depth)).enumerate() {
-                let (tap, pair) = (at / pairs_per_tap(part.depth), at % pairs_per_tap(part.depth));
-                let k = tap * part.depth + 2 * pair;
-                // SAFETY: `Igemm::run` asks for all weights; a panel has a line of 16 for each of K.
-                let first = unsafe { weights.line(s, k * LANES) };
-                let pair = if 2 * pair + 1 < part.depth {
+            let pairs = self.pairs[panel * block.taps * pairs_per_tap(block.depth) * LANES..].chunks_exact_mut(LANES);
+            for (at, to) in pairs.take(block.taps * pairs_per_tap(block.depth)).enumerate() {
+                let (tap, pair) = (at / pairs_per_tap(block.depth), at % pairs_per_tap(block.depth));
+                let k = tap * block.depth + 2 * pair;
+                // SAFETY: `Igemm::run` requires all weights; a panel has a row of 16 for each of K.
+                let first = unsafe { weights.load_row(s, k * LANES) };
+                let pair = if 2 * pair + 1 < block.depth {
                     // SAFETY: likewise.
-                    s.pack_bf16_pairs(first, unsafe { weights.line(s, (k + 1) * LANES) })
+                    s.pack_bf16_pairs(first, unsafe { weights.load_row(s, (k + 1) * LANES) })
                 } else {
                     let first = s.mul(first, half);
                     s.pack_bf16_pairs(first, first)
@@ -228,16 +228,16 @@ impl Operands for OddDepthRows<'_> {
     }
 
     #[inline(always)]
-    fn factors(&self, part: &MacroKernel, _: &PanelGroup, row: usize, _: usize) -> Bf16Operands {
+    fn tile_operands(&self, block: &MacroKernel, _: &PanelGroup, row: usize, _: usize) -> Bf16Operands {
         Bf16Operands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(row),
-            pointer_stride: part.count,
-            taps: part.taps,
-            pairs: part.depth / 2,
+            pointer_stride: block.count,
+            taps: block.taps,
+            pairs: block.depth / 2,
             has_single: true,
             panel: self.pairs.as_ptr().cast(),
-            panel_stride: part.taps * pairs_per_tap(part.depth) * 2 * LANES,
-            upcoming: Prefetch::NOTHING,
+            panel_stride: block.taps * pairs_per_tap(block.depth) * 2 * LANES,
+            prefetch: Prefetch::NONE,
         }
     }
 }

@@ -54,14 +54,14 @@ pub fn depthwise2d_u8(
     let [kernel_h, kernel_w] = conv.kernel;
     let reach = kernel_w.saturating_sub(1).saturating_mul(conv.dilation[1]).saturating_add(1);
     if kernel_h > MAX_KERNEL_ROWS || reach > MAX_COLUMNS {
-        return Err(Error::Size { what: "a window of bytes" });
+        return Err(Error::Size { what: "window of an int8 convolution" });
     }
     if pixels == 0 || conv.in_c == 0 {
         return Ok(());
     }
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
-    let most = ((MAX_COLUMNS - reach) / conv.stride[1] + 1).min(MAX_PIXELS);
-    let chunk = out_w.div_ceil(out_w.div_ceil(most));
+    let limit = ((MAX_COLUMNS - reach) / conv.stride[1] + 1).min(MAX_PIXELS);
+    let chunk = out_w.div_ceil(out_w.div_ceil(limit));
     let (epilogue, out) = (epilogue.args(&out), out.start());
     let depthwise = DepthwiseU8 { conv, zero, input, weights, epilogue, out, out_h, out_w, reach, chunk };
     let line = out_w * conv.in_c * kernel_h * kernel_w;
@@ -262,7 +262,7 @@ impl RowQuads<'_> {
     /// `lanes` bytes are readable at each address, and 16 lanes are writable.
     #[inline(always)]
     unsafe fn quad<S: Simd, const L: usize>(s: S, from: [*const u8; L], lanes: usize, to: *mut f32) {
-        // SAFETY: the caller vouches for all of it.
+        // SAFETY: the caller guarantees all of it.
         let mut quad = unsafe { s.load_u8(from[L - 1], lanes) };
         for i in 1..L {
             // SAFETY: likewise.

@@ -22,9 +22,9 @@ pub enum ZeroPointRule {
 pub struct DynamicQuantization {
     pub rows: usize,
     pub columns: usize,
-    pub choice: ZeroPointRule,
+    pub rule: ZeroPointRule,
     /// Per-tensor quantization: all rows share one scale and zero point.
-    pub is_shared: bool,
+    pub per_tensor: bool,
     /// Smallest and largest quantized value.
     pub range: [u8; 2],
 }
@@ -32,7 +32,7 @@ pub struct DynamicQuantization {
 impl DynamicQuantization {
     /// Number of elements of the scales and zero points.
     fn qparams(&self) -> Result<usize, Error> {
-        size("scales", &[2, if self.is_shared { 1 } else { self.rows }])
+        size("scales", &[2, if self.per_tensor { 1 } else { self.rows }])
     }
 }
 
@@ -45,29 +45,29 @@ const MIN_TASK_ELEMENTS: usize = 16 << 10;
 /// # Errors
 /// If a slice is too short, or `columns` is 0.
 pub fn choose_qparams(engine: &Engine, shape: &DynamicQuantization, x: &[f32], to: &mut [f32]) -> Result<(), Error> {
-    let &DynamicQuantization { rows, columns, choice, is_shared, range } = shape;
+    let &DynamicQuantization { rows, columns, rule, per_tensor, range } = shape;
     at_least("x", x.len(), size("x", &[rows, columns])?)?;
     at_least("scales", to.len(), shape.qparams()?)?;
     if rows == 0 {
         return Ok(());
     }
     if columns == 0 {
-        return Err(Error::Size { what: "a row of a product of bytes" });
+        return Err(Error::Size { what: "columns of a dynamic quantization" });
     }
-    let (outer, each) = if is_shared { (1, rows * columns) } else { (rows, columns) };
-    let (least, greatest) = to[..2 * outer].split_at_mut(outer);
-    reduce(engine, Reduction::Min, outer, each, 1, x, least)?;
-    reduce(engine, Reduction::Max, outer, each, 1, x, greatest)?;
+    let (outer, each) = if per_tensor { (1, rows * columns) } else { (rows, columns) };
+    let (minima, maxima) = to[..2 * outer].split_at_mut(outer);
+    reduce(engine, Reduction::Min, outer, each, 1, x, minima)?;
+    reduce(engine, Reduction::Max, outer, each, 1, x, maxima)?;
     let [min, max] = range.map(f32::from);
-    for (low, high) in least.iter_mut().zip(greatest) {
-        (*low, *high) = parameters(low.min(0.0), high.max(0.0), min, max, choice);
+    for (low, high) in minima.iter_mut().zip(maxima) {
+        (*low, *high) = parameters(low.min(0.0), high.max(0.0), min, max, rule);
     }
     Ok(())
 }
 
 /// Returns the scale and zero point that map `low..=high` to `min..=max`.
-fn parameters(low: f32, high: f32, min: f32, max: f32, choice: ZeroPointRule) -> (f32, f32) {
-    let eps = match choice {
+fn parameters(low: f32, high: f32, min: f32, max: f32, rule: ZeroPointRule) -> (f32, f32) {
+    let eps = match rule {
         ZeroPointRule::FromMin { eps } => eps,
         ZeroPointRule::MinError => f32::EPSILON,
     };
@@ -76,7 +76,7 @@ fn parameters(low: f32, high: f32, min: f32, max: f32, choice: ZeroPointRule) ->
     let scale = if scale > eps && scale.is_finite() { scale } else { eps };
     // PyTorch computes with signed integers, 128 lower; rounding ties to even can differ by parity.
     let (low, high) = (low / scale, high / scale);
-    let zero = match choice {
+    let zero = match rule {
         ZeroPointRule::FromMin { .. } => min - libm::rintf(low),
         ZeroPointRule::MinError => {
             let [min, max] = [min - 128.0, max - 128.0];
@@ -104,8 +104,8 @@ pub fn quantize_rows(
     at_least("y", y.len(), elements)?;
     at_least("scales", qparams.len(), shape.qparams()?)?;
     let y = SharedOutput::new(y);
-    if shape.is_shared {
-        let levels = U8Quantizer::of(Affine { scale: qparams[0], zero: qparams[1] as u8, min, max });
+    if shape.per_tensor {
+        let levels = U8Quantizer::of(Affine { scale: qparams[0], zero_point: qparams[1] as u8, min, max });
         engine.parallel_for(elements, MIN_TASK_ELEMENTS, |range| {
             // SAFETY: ranges are disjoint.
             let y = unsafe { y.slice(range.clone()) };
@@ -115,7 +115,7 @@ pub fn quantize_rows(
     }
     engine.parallel_for(rows, MIN_TASK_ELEMENTS.div_ceil(columns.max(1)), |range| {
         for row in range {
-            let affine = Affine { scale: qparams[row], zero: qparams[rows + row] as u8, min, max };
+            let affine = Affine { scale: qparams[row], zero_point: qparams[rows + row] as u8, min, max };
             // SAFETY: rows are disjoint.
             let y = unsafe { y.slice(row * columns..(row + 1) * columns) };
             engine.dispatch.run(QuantizeRow { x: &x[row * columns..][..columns], y, levels: U8Quantizer::of(affine) });
@@ -137,7 +137,7 @@ impl Kernel for QuantizeRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (x, y) in self.x.chunks(LANES).zip(self.y.chunks_mut(LANES)) {
-            // SAFETY: there are as many bytes as numbers.
+            // SAFETY: there are as many bytes as elements.
             unsafe { s.store_as_u8(y.as_mut_ptr(), x.len(), self.levels.round(s, s.load_slice(x))) };
         }
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, at_least, span};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Affine {
     pub scale: f32,
-    pub zero: u8,
+    pub zero_point: u8,
     pub min: u8,
     pub max: u8,
 }
@@ -46,14 +46,14 @@ pub struct QuantEpilogue<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct RowQparams<'a> {
     pub scales: &'a [f32],
-    pub zeros: &'a [f32],
+    pub zero_points: &'a [f32],
 }
 
 impl RowQparams<'_> {
     pub(super) fn check(&self, rows: usize) -> Result<(), Error> {
         let rows = if self.scales.len() == 1 { 1 } else { rows };
         at_least("scales of rows", self.scales.len(), rows)?;
-        at_least("zeros of rows", self.zeros.len(), rows)
+        at_least("zeros of rows", self.zero_points.len(), rows)
     }
 
     /// Elements from one row's parameters to the next row's: 0 if all rows share them.
@@ -170,7 +170,7 @@ impl QuantEpilogue<'_> {
                     inner,
                     factor: scale * to.inverse,
                     other: residual.affine.scale * to.inverse,
-                    shift: -f32::from(residual.affine.zero) * (residual.affine.scale * to.inverse),
+                    shift: -f32::from(residual.affine.zero_point) * (residual.affine.scale * to.inverse),
                     to: to.within(activation).bytes(),
                 })
             }
@@ -189,7 +189,7 @@ impl QuantEpilogue<'_> {
         };
         let (residual, residual_stride, residual_affine) = match self.residual {
             Some(residual) => (residual.data.as_ptr(), residual.stride, residual.affine),
-            None => (core::ptr::null(), 0, Affine { scale: 0.0, zero: 0, min: 0, max: 0 }),
+            None => (core::ptr::null(), 0, Affine { scale: 0.0, zero_point: 0, min: 0, max: 0 }),
         };
         QuantEpilogueArgs {
             offsets: self.offsets.as_ptr(),
@@ -199,12 +199,12 @@ impl QuantEpilogue<'_> {
             residual,
             residual_stride,
             residual_scale: residual_affine.scale,
-            residual_zero: f32::from(residual_affine.zero),
+            residual_zero_point: f32::from(residual_affine.zero_point),
             activation: self.activation,
             to,
             way: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.way(to)),
             row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
-            row_zeros: self.rows.map_or(core::ptr::null(), |rows| rows.zeros.as_ptr()),
+            row_zero_points: self.rows.map_or(core::ptr::null(), |rows| rows.zero_points.as_ptr()),
             row_step: self.rows.map_or(0, |rows| rows.step()),
         }
     }
@@ -221,8 +221,8 @@ pub(crate) struct U8Quantizer {
 
 impl U8Quantizer {
     pub(crate) fn of(affine: Affine) -> Self {
-        let Affine { scale, zero, min, max } = affine;
-        Self { inverse: 1.0 / scale, zero: f32::from(zero), min: f32::from(min), max: f32::from(max) }
+        let Affine { scale, zero_point, min, max } = affine;
+        Self { inverse: 1.0 / scale, zero: f32::from(zero_point), min: f32::from(min), max: f32::from(max) }
     }
 
     /// The same after a clamp of the argument: rounding is monotonic.
@@ -269,7 +269,7 @@ pub(super) struct QuantEpilogueArgs {
     residual: *const u8,
     residual_stride: usize,
     residual_scale: f32,
-    residual_zero: f32,
+    residual_zero_point: f32,
     activation: Activation,
     /// `None` for f32 output.
     to: Option<U8Quantizer>,
@@ -277,7 +277,7 @@ pub(super) struct QuantEpilogueArgs {
     /// Null if there are none.
     row_scales: *const f32,
     /// Null if there are none. Otherwise accumulators start at minus the zero point times `offsets`.
-    row_zeros: *const f32,
+    row_zero_points: *const f32,
     /// Elements from one row's parameters to the next row's.
     row_step: usize,
 }
@@ -289,11 +289,11 @@ impl QuantEpilogueArgs {
     /// There is a zero point for the row, if rows have them.
     #[inline(always)]
     pub(super) unsafe fn start<S: Simd>(&self, s: S, offsets: S::V, row: usize) -> S::V {
-        if self.row_zeros.is_null() {
+        if self.row_zero_points.is_null() {
             return offsets;
         }
-        // SAFETY: the caller vouches for it.
-        let zero = unsafe { *self.row_zeros.wrapping_add(row * self.row_step) };
+        // SAFETY: the caller guarantees it.
+        let zero = unsafe { *self.row_zero_points.wrapping_add(row * self.row_step) };
         // A zero point comes from the payload and may be any number; those out of range give an unspecified result.
         s.mul_i32(offsets, (zero as i32).wrapping_neg())
     }
@@ -350,7 +350,7 @@ impl ApplyQuantEpilogue<'_> {
 
     #[inline(always)]
     fn sum<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
-        // SAFETY: `run_on` asks for the sums.
+        // SAFETY: `run_on` requires the sums.
         s.i32_to_f32(unsafe { s.load(self.sums.wrapping_add((panel * self.rows + row) * LANES)) })
     }
 
@@ -368,7 +368,7 @@ impl ApplyQuantEpilogue<'_> {
         }
         for row in 0..self.rows {
             let number = numbers.number(s, self.sum(s, row, panel), self.row + row, 0);
-            // SAFETY: `run_on` asks for the output.
+            // SAFETY: `run_on` requires the output.
             unsafe { s.store_as_u8(self.place(out, row, panel), columns.min(LANES), to.round(s, number)) };
         }
         1
@@ -395,7 +395,7 @@ impl ApplyQuantEpilogue<'_> {
                 v[i] = numbers.number(s, self.sum(s, row + down, panel + at), self.row + row + down, at);
                 places[i] = places[i].wrapping_add(down * self.out_stride + at * LANES);
             }
-            // SAFETY: `run_on` asks for the output.
+            // SAFETY: `run_on` requires the output.
             unsafe { s.store_u8x4(places, v, to) };
         }
     }
@@ -510,7 +510,7 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
                 v[i] = numbers.number(s, s.i32_to_f32(sums[at][panel]), row + at, panel);
                 places[i] = out.wrapping_add((row + at) * out_stride + column + panel * LANES);
             }
-            // SAFETY: the caller vouches for the output.
+            // SAFETY: the caller guarantees the output.
             unsafe { s.store_u8x4(places, v, to) };
         }
         true
@@ -599,7 +599,7 @@ impl<S: Simd> GeneralPanel<'_, S> {
             let from = epilogue.residual.wrapping_add((finish.row + row) * epilogue.residual_stride + self.column);
             // SAFETY: the residual has the output's shape.
             let byte = s.i32_to_f32(unsafe { s.load_u8(from, self.n) });
-            let other = s.mul(s.sub(byte, s.splat(epilogue.residual_zero)), s.splat(epilogue.residual_scale));
+            let other = s.mul(s.sub(byte, s.splat(epilogue.residual_zero_point)), s.splat(epilogue.residual_scale));
             v = s.add(v, other);
         }
         v
@@ -611,7 +611,7 @@ impl<S: Simd> GeneralPanel<'_, S> {
         for row in 0..self.finish.rows {
             let v = apply_exact(s, self.epilogue.activation, self.number(s, row, bias));
             let at = (self.finish.row + row) * self.finish.out_stride + self.column;
-            // SAFETY: `ApplyQuantEpilogue::run_on` asks for the output.
+            // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
             unsafe { s.store_as_u8(out.wrapping_add(at), self.n, levels.round(s, v)) };
         }
     }
@@ -622,7 +622,7 @@ impl<S: Simd> GeneralPanel<'_, S> {
         for row in 0..self.finish.rows {
             let v = self.epilogue.activation.apply(s, self.number(s, row, bias));
             let at = (self.finish.row + row) * self.finish.out_stride + self.column;
-            // SAFETY: `ApplyQuantEpilogue::run_on` asks for the output.
+            // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
             unsafe { s.store_partial(out.wrapping_add(at), self.n, v) };
         }
     }

@@ -169,7 +169,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
                 for p in 0..P {
                     let at = weights.wrapping_add(p * stride + line * 4 * LANES);
-                    // SAFETY: each panel has so many bytes for each group: 16 scales and four lines of weights, or eight.
+                    // SAFETY: each panel has enough bytes for each group: 16 scales and four rows of weights, or eight.
                     let first = unsafe { s.load(at.cast()) };
                     if const { KIND == EIGHT } {
                         // SAFETY: likewise.
@@ -253,7 +253,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
 #[inline(always)]
 unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
     if matrix.has_half_scales {
-        // SAFETY: the caller vouches for 16 numbers.
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { s.load_f16(at.cast()) }
     } else {
         // SAFETY: likewise.
@@ -289,12 +289,12 @@ impl Kernel for GroupwiseApply<'_> {
             for r in 0..self.rows {
                 let row = self.row + r;
                 let own = row * epilogue.rows.step();
-                let (scale, zero) = (epilogue.rows.scales[own], epilogue.rows.zeros[own]);
+                let (scale, zero) = (epilogue.rows.scales[own], epilogue.rows.zero_points[own]);
                 // SAFETY: the maker has written it.
                 let v = unsafe { s.load(self.numbers.wrapping_add((r * self.panels + p) * LANES)) };
                 let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
                 let v = epilogue.activation.apply(s, s.add(v, bias));
-                // SAFETY: `gemm_u8_groupwise` has checked the output, and this task alone has these elements.
+                // SAFETY: `gemm_u8_groupwise` has checked the output, and only this task accesses these elements.
                 unsafe { s.store_partial(c.wrapping_add(row * n + column), lanes, v) };
             }
         }

@@ -10,7 +10,7 @@ use crate::Engine;
 use crate::arch::{Aligned, Kernel, LANES, Simd};
 use crate::error::Error;
 use crate::igemm::OutputLayout;
-use crate::pack::quads;
+use crate::pack::pad_to_4;
 use crate::partition::{OutputBlock, OutputPartition};
 
 use super::MAX_QUANT_K;
@@ -35,10 +35,10 @@ const MAX_PANELS: usize = 2;
 
 /// Checks that a window of `taps` taps of `depth` bytes fits the indirection buffer and the accumulators.
 pub(super) fn check_window(taps: usize, depth: usize, is_padded: bool) -> Result<(), Error> {
-    let quads = quads(depth);
+    let quads = pad_to_4(depth);
     let beyond = taps > MAX_POINTERS / 16 || (is_padded && quads > MAX_PAD_BYTES);
     if beyond || taps.saturating_mul(quads) > MAX_QUANT_K {
-        return Err(Error::Size { what: "a window of bytes" });
+        return Err(Error::Size { what: "window of an int8 convolution" });
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ pub(super) struct U8Igemm<'a, R> {
     pub(super) zero: u8,
 }
 
-// SAFETY: tasks write disjoint parts of `out`, which the maker of the product borrows exclusively; the rest is shared reads.
+// SAFETY: tasks write disjoint parts of `out`, which the caller borrows exclusively; the rest is shared reads.
 unsafe impl<R: Sync> Sync for U8Igemm<'_, R> {}
 
 impl<R: U8LhsRows> U8Igemm<'_, R> {
@@ -118,19 +118,19 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
         let (taps, depth) = (igemm.lhs.taps(), igemm.lhs.depth());
         pointers.pad[..depth.clamp(1, MAX_PAD_BYTES)].fill(MaybeUninit::new(igemm.zero));
         let by_cache = (BLOCK_ROWS_BYTES / (taps * depth).max(1)).max(S::INT8_MR);
-        let most = by_cache.min(MAX_POINTERS / taps.max(1)).min(max_rows_by_copies(igemm.lhs.copies())).max(1);
-        let most = if most > S::INT8_MR { most / S::INT8_MR * S::INT8_MR } else { most };
-        let chunk = m_inner.len().div_ceil(m_inner.len().div_ceil(most)).next_multiple_of(S::INT8_MR).min(most);
+        let limit = by_cache.min(MAX_POINTERS / taps.max(1)).min(max_rows_by_copies(igemm.lhs.copies())).max(1);
+        let limit = if limit > S::INT8_MR { limit / S::INT8_MR * S::INT8_MR } else { limit };
+        let chunk = m_inner.len().div_ceil(m_inner.len().div_ceil(limit)).next_multiple_of(S::INT8_MR).min(limit);
         let panel_bytes = taps * depth * LANES;
         let group_panels = igemm.columns.div_ceil(LANES);
-        for line in m_outer {
-            let pixel = igemm.layout.pixel(line, 0);
+        for outer in m_outer {
+            let pixel = igemm.layout.pixel(outer, 0);
             let epilogue = igemm.epilogue.at_pixel(pixel, igemm.layout.step);
             let out = igemm.out.at(pixel * igemm.out_stride);
             let out_stride = igemm.out_stride * igemm.layout.step;
             for first in m_inner.clone().step_by(chunk) {
                 let count = (m_inner.end - first).min(chunk);
-                igemm.lhs.point(group, line * igemm.m_inner + first, count, &mut pointers);
+                igemm.lhs.fill_pointers(group, outer * igemm.m_inner + first, count, &mut pointers);
                 for panel in panels.clone().step_by(S::NR_PANELS) {
                     let together = (panels.end - panel).min(S::NR_PANELS);
                     let group_column = panel * LANES;
@@ -276,7 +276,7 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
         if const { N == S::INT8_MR && S::VECTOR_REGISTERS >= 32 } && tile.columns == P * LANES {
             let U8TileStack { row, column, out_stride, .. } = tile;
             let registers = RegisterTile { sums: &sums, row, column, out_stride };
-            // SAFETY: `U8Igemm::run` asks for the places of all tensors, and tasks are disjoint.
+            // SAFETY: `U8Igemm::run` requires the places of all tensors, and tasks are disjoint.
             if unsafe { registers.run_on(s, epilogue, tile.out) } {
                 return;
             }
@@ -299,7 +299,7 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
             out: tile.out,
             out_stride: tile.out_stride,
         };
-        // SAFETY: `U8Igemm::run` asks for the places of all tensors, and tasks are disjoint.
+        // SAFETY: `U8Igemm::run` requires the places of all tensors, and tasks are disjoint.
         unsafe { finish.run_on(s) };
     }
 }

@@ -2,8 +2,8 @@
 
 use core::mem::MaybeUninit;
 
-use crate::conv::window::Window;
-use crate::pack::quads;
+use crate::conv::window::ConvWindow;
+use crate::pack::pad_to_4;
 
 use super::igemm::{MAX_COPIED_BYTES, U8IndirectionBuffer};
 
@@ -16,12 +16,12 @@ pub(super) trait U8LhsRows: Sync {
     /// Bytes of each tap that are read, a multiple of four.
     fn depth(&self) -> usize;
 
-    /// Bytes that [`point`](Self::point) may copy for one row with all its taps.
+    /// Bytes that [`fill_pointers`](Self::fill_pointers) may copy for one row with all its taps.
     fn copies(&self) -> usize;
 
     /// Writes the pointers of rows `first..first + count` as `[taps][count]`, each to [`depth`](Self::depth) readable
     /// bytes.
-    fn point(&self, group: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer);
+    fn fill_pointers(&self, group: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer);
 }
 
 /// A row-major matrix. Its length was checked.
@@ -37,7 +37,7 @@ impl U8LhsRows for U8Matrix<'_> {
     }
 
     fn depth(&self) -> usize {
-        quads(self.columns)
+        pad_to_4(self.columns)
     }
 
     fn copies(&self) -> usize {
@@ -46,7 +46,7 @@ impl U8LhsRows for U8Matrix<'_> {
     }
 
     #[inline]
-    fn point(&self, _: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
+    fn fill_pointers(&self, _: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
         let U8IndirectionBuffer { pointers, copies, .. } = to;
         let start = self.data.as_ptr().wrapping_add(first * self.stride);
         for (row, pointer) in pointers.iter_mut().take(count).enumerate() {
@@ -75,7 +75,7 @@ fn copied(copies: &mut &mut [MaybeUninit<u8>], bytes: &[u8], len: usize) -> Mayb
 }
 
 /// A convolution window with one tap per pixel.
-pub(super) struct U8ConvWindow<'a>(pub(super) Window<'a, u8>);
+pub(super) struct U8ConvWindow<'a>(pub(super) ConvWindow<'a, u8>);
 
 impl U8LhsRows for U8ConvWindow<'_> {
     fn taps(&self) -> usize {
@@ -83,7 +83,7 @@ impl U8LhsRows for U8ConvWindow<'_> {
     }
 
     fn depth(&self) -> usize {
-        quads(self.0.channels)
+        pad_to_4(self.0.channels)
     }
 
     fn copies(&self) -> usize {
@@ -91,7 +91,7 @@ impl U8LhsRows for U8ConvWindow<'_> {
     }
 
     #[inline]
-    fn point(&self, group: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
+    fn fill_pointers(&self, group: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
         let window = &self.0;
         let [_, kernel_h, kernel_w] = window.kernel;
         let (in_w, stride) = (window.in_size[2], window.stride[2]);
@@ -103,11 +103,11 @@ impl U8LhsRows for U8ConvWindow<'_> {
         let late = if depth == window.channels { usize::MAX } else { (window.input.len() + 1).saturating_sub(depth) };
         for (tap, to) in pointers.chunks_exact_mut(count).take(window.taps()).enumerate() {
             let tap_w = tap % kernel_w;
-            window.lines(first, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(pad) };
+            window.for_each_run(first, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h], to, |run, w, row| {
+                let Some(pixel) = row else { return run.fill(pad) };
                 let base = pixel * window.pixel + group * window.channels;
                 let start = (w * stride) as isize + tap_w as isize * window.dilation[2] + window.shift[2];
-                for (i, pointer) in piece.iter_mut().enumerate() {
+                for (i, pointer) in run.iter_mut().enumerate() {
                     let x = (start + (i * stride) as isize) as usize;
                     if x >= in_w {
                         *pointer = pad;
@@ -127,7 +127,7 @@ impl U8LhsRows for U8ConvWindow<'_> {
 
 /// A convolution window over few channels with one tap per kernel row: its pixels are contiguous, as the input is
 /// dense.
-pub(super) struct U8KernelRows<'a>(pub(super) Window<'a, u8>);
+pub(super) struct U8KernelRows<'a>(pub(super) ConvWindow<'a, u8>);
 
 impl U8LhsRows for U8KernelRows<'_> {
     fn taps(&self) -> usize {
@@ -135,7 +135,7 @@ impl U8LhsRows for U8KernelRows<'_> {
     }
 
     fn depth(&self) -> usize {
-        quads(self.0.kernel[2] * self.0.channels)
+        pad_to_4(self.0.kernel[2] * self.0.channels)
     }
 
     fn copies(&self) -> usize {
@@ -143,7 +143,7 @@ impl U8LhsRows for U8KernelRows<'_> {
     }
 
     #[inline]
-    fn point(&self, _: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
+    fn fill_pointers(&self, _: usize, first: usize, count: usize, to: &mut U8IndirectionBuffer) {
         let window = &self.0;
         let [_, kernel_h, kernel_w] = window.kernel;
         let (in_w, channels, stride) = (window.in_size[2], window.channels, window.stride[2]);
@@ -154,33 +154,33 @@ impl U8LhsRows for U8KernelRows<'_> {
         let mut copies = &mut copies[..];
         let depth = self.depth();
         for (tap, to) in pointers.chunks_exact_mut(count).take(self.taps()).enumerate() {
-            window.lines(first, [tap / kernel_h, tap % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(outside) };
-                let line = &window.input[pixel * channels..][..in_w * channels];
+            window.for_each_run(first, [tap / kernel_h, tap % kernel_h], to, |run, w, row| {
+                let Some(pixel) = row else { return run.fill(outside) };
+                let row = &window.input[pixel * channels..][..in_w * channels];
                 let to_end = window.input.len() - pixel * channels;
                 let start = (w * stride) as isize + window.shift[2];
                 // Windows inside the row that do not read past the end of the input.
                 let inside = (-start).max(0) as usize;
-                let first = inside.div_ceil(stride).min(piece.len());
+                let first = inside.div_ceil(stride).min(run.len());
                 let room = (in_w as isize - kernel_w as isize - start).max(-1);
-                let mut end = ((room + stride as isize) as usize / stride).clamp(first, piece.len());
+                let mut end = ((room + stride as isize) as usize / stride).clamp(first, run.len());
                 let at = |i: usize| start + (i * stride) as isize;
                 while end > first && at(end - 1) as usize * channels + depth > to_end {
                     end -= 1;
                 }
-                let from = line.as_ptr().wrapping_offset(start * channels as isize);
-                for (i, pointer) in piece[first..end].iter_mut().enumerate() {
+                let from = row.as_ptr().wrapping_offset(start * channels as isize);
+                for (i, pointer) in run[first..end].iter_mut().enumerate() {
                     *pointer = MaybeUninit::new(from.wrapping_add((first + i) * stride * channels));
                 }
-                for i in (0..first).chain(end..piece.len()) {
+                for i in (0..first).chain(end..run.len()) {
                     let (copy, rest) = core::mem::take(&mut copies).split_at_mut(depth);
                     copies = rest;
                     let x = at(i) * channels as isize;
                     for (offset, byte) in copy.iter_mut().enumerate() {
                         let from = usize::try_from(x + offset as isize).ok();
-                        byte.write(from.and_then(|from| line.get(from)).copied().unwrap_or(zero));
+                        byte.write(from.and_then(|from| row.get(from)).copied().unwrap_or(zero));
                     }
-                    piece[i] = MaybeUninit::new(copy.as_ptr().cast());
+                    run[i] = MaybeUninit::new(copy.as_ptr().cast());
                 }
             });
         }

@@ -29,7 +29,7 @@ pub use transposed::conv_transpose2d_u8;
 
 use crate::error::{Error, at_least, size, span};
 use crate::igemm::OutputLayout;
-use crate::pack::{ConvLayout, quads};
+use crate::pack::{ConvLayout, pad_to_4};
 use crate::{Conv2d, Conv3d, Engine, Gemm};
 
 use igemm::{U8Igemm, check_window};
@@ -55,10 +55,10 @@ pub fn gemm_u8(
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
     let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
-    at_least("packed weights", packed.len(), size("packed weights", &[quads(k), columns])?)?;
+    at_least("packed weights", packed.len(), size("packed weights", &[pad_to_4(k), columns])?)?;
     epilogue.check(m, n)?;
     if k > MAX_QUANT_K {
-        return Err(Error::Size { what: "k of a product of bytes" });
+        return Err(Error::Size { what: "k of an int8 GEMM" });
     }
     let rows = U8Matrix { data: a, stride: a_stride, columns: k };
     let igemm = U8Igemm {

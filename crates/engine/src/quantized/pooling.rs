@@ -20,19 +20,19 @@ const MAX_MEAN_COUNT: usize = 1 << 23;
 /// If a slice is too short, a size is zero or too large, or `pool` is average pooling.
 pub fn max_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], y: &mut [u8]) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    if pool.mean.is_some() {
-        return Err(Error::Size { what: "means of bytes" });
+    if pool.average.is_some() {
+        return Err(Error::Size { what: "average pooling in max_pool2d_u8" });
     }
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
-    let line = pool.out_w * pool.channels;
+    let out_row = pool.out_w * pool.channels;
     let y = SharedOutput::new(y);
-    let least = MIN_TASK_BYTES.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.parallel_for(pool.batch * pool.out_h, least, |lines| {
+    let min_rows = MIN_TASK_BYTES.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
         // SAFETY: ranges of lines are disjoint.
-        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.dispatch.run(MaxPoolRows { pool, x, y, first: lines.start });
+        let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+        engine.dispatch.run(MaxPoolRows { pool, x, y, first: out_rows.start });
     });
     Ok(())
 }
@@ -52,24 +52,24 @@ impl Kernel for MaxPoolRows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let pool = self.pool;
-        for (line, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / pool.out_h, (self.first + line) % pool.out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / pool.out_h, (self.first + out_row) % pool.out_h);
             let rows = pool.taps(0, out_y);
             let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
                 let window = U8Window { pool, x, rows, columns: pool.taps(1, out_x) };
                 let (blocks, rest) = y.as_chunks_mut();
                 for (block, y) in blocks.iter_mut().enumerate() {
-                    *y = window.greatest::<BLOCK_CHANNELS>(block * BLOCK_CHANNELS);
+                    *y = window.maxima::<BLOCK_CHANNELS>(block * BLOCK_CHANNELS);
                 }
                 let first = blocks.len() * BLOCK_CHANNELS;
                 let (blocks, rest) = rest.as_chunks_mut();
                 for (block, y) in blocks.iter_mut().enumerate() {
-                    *y = window.greatest::<LANES>(first + block * LANES);
+                    *y = window.maxima::<LANES>(first + block * LANES);
                 }
                 let first = first + blocks.len() * LANES;
                 for (channel, y) in rest.iter_mut().enumerate() {
-                    [*y] = window.greatest::<1>(first + channel);
+                    [*y] = window.maxima::<1>(first + channel);
                 }
             }
         }
@@ -91,19 +91,19 @@ struct U8Window<'a> {
 impl U8Window<'_> {
     /// Maxima of `N` channels.
     #[inline(always)]
-    fn greatest<const N: usize>(&self, channel: usize) -> [u8; N] {
-        let mut greatest = [0; N];
+    fn maxima<const N: usize>(&self, channel: usize) -> [u8; N] {
+        let mut maxima = [0; N];
         self.for_each_pixel(
             channel,
             #[inline(always)]
             |x| {
                 if let Some(x) = x.first_chunk::<N>() {
                     // Auto-vectorized.
-                    greatest.iter_mut().zip(x).for_each(|(greatest, x)| *greatest = (*greatest).max(*x));
+                    maxima.iter_mut().zip(x).for_each(|(maxima, x)| *maxima = (*maxima).max(*x));
                 }
             },
         );
-        greatest
+        maxima
     }
 
     /// Calls `visit` for each pixel of the window, with its channels from `channel` on.
@@ -134,7 +134,7 @@ pub fn mean_u8(
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;
     if reduced == 0 || reduced > MAX_MEAN_COUNT {
-        return Err(Error::Size { what: "bytes of a mean" });
+        return Err(Error::Size { what: "elements of an int8 mean" });
     }
     if outer == 0 || inner == 0 {
         return Ok(());
@@ -157,19 +157,19 @@ pub fn mean_u8(
 /// If a slice is too short, a size is zero or too large, a window has too many elements, or `pool` is max pooling.
 pub fn avg_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, mut y: QuantOut) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    let Some(mean) = pool.mean else { return Err(Error::Size { what: "the greatest of bytes as means" }) };
+    let Some(mean) = pool.average else { return Err(Error::Size { what: "max pooling in avg_pool2d_u8" }) };
     if pool.kernel[0].saturating_mul(pool.kernel[1]) > MAX_MEAN_COUNT {
-        return Err(Error::Size { what: "bytes of a mean" });
+        return Err(Error::Size { what: "elements of an int8 mean" });
     }
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
     let means = Means::new(affine, &mut y);
-    let line = pool.out_w * pool.channels;
-    let least = MIN_TASK_BYTES.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.parallel_for(pool.batch * pool.out_h, least, |lines| {
-        for line in lines {
-            engine.dispatch.run(MeanPoolRow { means: &means, pool, mean, x, line });
+    let out_row = pool.out_w * pool.channels;
+    let min_rows = MIN_TASK_BYTES.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
+        for out_row in out_rows {
+            engine.dispatch.run(MeanPoolRow { means: &means, pool, mean, x, out_row });
         }
     });
     Ok(())
@@ -203,12 +203,12 @@ impl Means {
         let mut numbers = [0.0; LANES];
         for (number, sum) in numbers.iter_mut().zip(sums) {
             // The subtraction is exact: sums are below 2^31.
-            let centered = i64::from(sum) - i64::from(self.affine.zero) * count as i64;
+            let centered = i64::from(sum) - i64::from(self.affine.zero_point) * count as i64;
             *number = centered as f32 / divisor * self.affine.scale;
         }
         let v = s.load_slice(&numbers);
         match (self.y, self.to) {
-            // SAFETY: the caller vouches for the elements.
+            // SAFETY: the caller guarantees the elements.
             (OutPtr::Bytes(y), Some(levels)) => unsafe { s.store_as_u8(y.wrapping_add(at), n, levels.round(s, v)) },
             // SAFETY: likewise.
             (OutPtr::Floats(y), _) => unsafe { s.store_partial(y.wrapping_add(at), n, v) },
@@ -258,10 +258,10 @@ impl Kernel for MeanColumns<'_> {
 struct MeanPoolRow<'a> {
     means: &'a Means,
     pool: &'a Pool2d,
-    mean: crate::Mean,
+    mean: crate::AveragePool,
     x: &'a [u8],
     /// Counted over all images.
-    line: usize,
+    out_row: usize,
 }
 
 impl Kernel for MeanPoolRow<'_> {
@@ -270,7 +270,7 @@ impl Kernel for MeanPoolRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pool = self.pool;
-        let (image, out_y) = (self.line / pool.out_h, self.line % pool.out_h);
+        let (image, out_y) = (self.out_row / pool.out_h, self.out_row % pool.out_h);
         let rows = pool.taps(0, out_y);
         let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
         for out_x in 0..pool.out_w {
@@ -285,7 +285,7 @@ impl Kernel for MeanPoolRow<'_> {
                     #[inline(always)]
                     |x| add(&mut sums, &x[..n]),
                 );
-                let at = (self.line * pool.out_w + out_x) * pool.channels + first;
+                let at = (self.out_row * pool.out_w + out_x) * pool.channels + first;
                 // SAFETY: `avg_pool2d_u8` has checked the length, and each task has its own lines.
                 unsafe { self.means.write(s, sums, rows.count * columns.count, divisor, at, n) };
             }

@@ -43,7 +43,7 @@ impl Blend<u8> for BlendU8 {
         [left, right]: [S::V; 2],
         y: &mut [u8],
     ) {
-        let (zero, scale) = (s.splat(f32::from(self.from.zero)), s.splat(self.from.scale));
+        let (zero, scale) = (s.splat(f32::from(self.from.zero_point)), s.splat(self.from.scale));
         for (i, y) in y.chunks_mut(LANES).enumerate() {
             let mut read = [top; 4];
             for (v, corner) in read.iter_mut().zip(&corners) {
@@ -55,7 +55,7 @@ impl Blend<u8> for BlendU8 {
             let lower = s.add(s.mul(left, c), s.mul(right, d));
             let byte = s.add(s.mul(top, upper), s.mul(bottom, lower));
             let number = s.mul(s.sub(byte, zero), scale);
-            // SAFETY: so many bytes are written.
+            // SAFETY: enough bytes are written.
             unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), self.to.round(s, number)) };
         }
     }

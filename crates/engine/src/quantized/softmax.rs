@@ -63,15 +63,15 @@ impl Kernel for SoftmaxU8Rows<'_> {
         let Self { columns, table, x, y, to } = self;
         for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
             // Auto-vectorized.
-            let greatest = x.iter().fold(0, |greatest: u8, x| greatest.max(*x));
+            let max = x.iter().fold(0, |max: u8, x| max.max(*x));
             let mut sums = [s.splat(0.0); 2];
             for (i, x) in x.chunks(LANES).enumerate() {
-                sums[i % 2] = s.add(sums[i % 2], exponentials(s, table, greatest, x));
+                sums[i % 2] = s.add(sums[i % 2], exponentials(s, table, max, x));
             }
             let inverse_sum = s.splat(1.0 / s.reduce_add(s.add(sums[0], sums[1])));
             for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
-                let level = to.round(s, s.mul(exponentials(s, table, greatest, x), inverse_sum));
-                // SAFETY: there are as many bytes as numbers.
+                let level = to.round(s, s.mul(exponentials(s, table, max, x), inverse_sum));
+                // SAFETY: there are as many bytes as elements.
                 unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), level) };
             }
         }
@@ -80,8 +80,8 @@ impl Kernel for SoftmaxU8Rows<'_> {
 
 /// Looks up to 16 bytes up in the table; the other lanes are zero.
 #[inline(always)]
-fn exponentials<S: Simd>(s: S, table: &[f32; 256], greatest: u8, x: &[u8]) -> S::V {
+fn exponentials<S: Simd>(s: S, table: &[f32; 256], max: u8, x: &[u8]) -> S::V {
     let mut lanes = [0.0; LANES];
-    lanes.iter_mut().zip(x).for_each(|(lane, x)| *lane = table[usize::from(greatest - x)]);
+    lanes.iter_mut().zip(x).for_each(|(lane, x)| *lane = table[usize::from(max - x)]);
     s.load_slice(&lanes)
 }

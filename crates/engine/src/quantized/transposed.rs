@@ -41,10 +41,10 @@ pub fn conv_transpose2d_u8(
         let PhaseGemm { window, layout } = conv.rows_of(phase, input);
         let (own, rest) = packed.split_at(crate::pack::phase_i8_len(conv, window.taps()).unwrap_or(0));
         packed = rest;
-        let [_, lines, m_inner] = window.out_size;
+        let [_, out_rows, m_inner] = window.out_size;
         let igemm = U8Igemm {
             lhs: &U8ConvWindow(window),
-            m_outer: conv.batch * lines,
+            m_outer: conv.batch * out_rows,
             m_inner,
             groups: conv.groups,
             columns,

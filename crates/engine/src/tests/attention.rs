@@ -18,7 +18,7 @@ fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
     for batch in 0..a.batch {
         for head in 0..a.heads {
             for row in 0..a.rows {
-                let group = head * a.groups / a.heads;
+                let group = head * a.kv_heads / a.heads;
                 let at = |s: Strides, head: usize, row: usize| batch * s.batch + head * s.head + row * s.row;
                 let mut scores = Vec::new();
                 for key in 0..if a.causal { a.keys.min(row + 1) } else { a.keys } {
@@ -60,8 +60,8 @@ fn layout(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Strides, u
 
 fn random(rng: &mut Rng, a: &mut Attention) -> Tensors {
     let (q, q_len) = layout(rng, [a.batch, a.heads, a.rows, a.depth]);
-    let (k, k_len) = layout(rng, [a.batch, a.groups, a.keys, a.depth]);
-    let (v, v_len) = layout(rng, [a.batch, a.groups, a.keys, a.value_depth]);
+    let (k, k_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.depth]);
+    let (v, v_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.value_depth]);
     let (y, y_len) = layout(rng, [a.batch, a.heads, a.rows, a.value_depth]);
     (a.q, a.k, a.v, a.y) = (q, k, v, y);
     let mask = (rng.below(2) == 0).then(|| {
@@ -85,7 +85,7 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
     Attention {
         batch,
         heads,
-        groups: heads,
+        kv_heads: heads,
         rows,
         keys,
         depth,
@@ -109,7 +109,7 @@ fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
         let mut a = plain(1 + rng.below(2), heads, 0, 0, rng.one_of(depths));
         a.rows = rng.one_of(&[1, 2, 5, 13, 15, 17, 33]);
         a.keys = rng.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
-        a.groups = if heads.is_multiple_of(2) && rng.below(2) == 0 { heads / 2 } else { heads };
+        a.kv_heads = if heads.is_multiple_of(2) && rng.below(2) == 0 { heads / 2 } else { heads };
         a.causal = rng.below(3) == 0;
         if rng.below(3) == 0 {
             a.value_depth = rng.one_of(&[1, 16, 33]);
@@ -242,7 +242,7 @@ fn refuses_short_slices() {
     assert_eq!(run(&a, &q, &k[1..], None, 30, 0), mismatch("k", 40, 39));
     assert_eq!(run(&a, &q, &k, None, 29, 0), mismatch("y", 30, 29));
     assert_eq!(run(&a, &q, &k, Some(&[0.0; 40]), 30, 0), mismatch("mask", 0, 1));
-    assert_eq!(run(&Attention { groups: 3, ..a }, &q, &k, None, 30, 0), mismatch("heads", 3, 2));
+    assert_eq!(run(&Attention { kv_heads: 3, ..a }, &q, &k, None, 30, 0), mismatch("heads", 3, 2));
     assert!(matches!(run(&a, &q, &k, None, 30, 1), Err(Error::Mismatch { what: "scratch", .. })));
     let masked = Attention { mask: Some(Strides { batch: 0, head: 0, row: 4 }), ..a };
     assert_eq!(run(&masked, &q, &k, Some(&[0.0; 11]), 30, 0), mismatch("mask", 12, 11));

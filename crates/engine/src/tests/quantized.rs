@@ -3,8 +3,8 @@
 use super::pool_resize::{random_resize, sources};
 use super::{Rng, engines};
 use crate::{
-    Activation, Affine, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error, Gemm,
-    GroupwiseEpilogue, Instruction, MAX_DIMS, Mean, Operand, Pool2d, QuantEpilogue, QuantOut, QuantResidual,
+    Activation, Affine, AveragePool, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error,
+    Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, QuantEpilogue, QuantOut, QuantResidual,
     ResizeMode, RowQparams, SoftmaxTable, Source, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8,
     conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack,
     pool2d, quantize_rows, resize_u8, softmax_u8,
@@ -38,8 +38,8 @@ const EXACT: &[Activation] = &[
 fn affine(rng: &mut Rng) -> Affine {
     let min = rng.one_of(&[0, 1, 17]);
     let max = rng.one_of(&[255, 254, 127]);
-    let zero = min + rng.below(usize::from(max - min)) as u8;
-    Affine { scale: 0.001 + rng.below(1000) as f32 * 1e-4, zero, min, max }
+    let zero_point = min + rng.below(usize::from(max - min)) as u8;
+    Affine { scale: 0.001 + rng.below(1000) as f32 * 1e-4, zero_point, min, max }
 }
 
 fn bytes(rng: &mut Rng, n: usize) -> Vec<u8> {
@@ -68,7 +68,7 @@ impl OwnedQuantEpilogue {
             scales: &self.scales,
             rows: self.rows.as_ref().map(|[scale, zero]| RowQparams {
                 scales: core::slice::from_ref(scale),
-                zeros: core::slice::from_ref(zero),
+                zero_points: core::slice::from_ref(zero),
             }),
             bias: self.bias.as_deref(),
             inner: self.inner,
@@ -89,10 +89,10 @@ impl OwnedQuantEpilogue {
         v += self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
         if let Some((activation, affine)) = self.inner {
             let level = level(super::activation(activation, v), affine);
-            v = (level - f64::from(affine.zero)) * f64::from(affine.scale);
+            v = (level - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         if let Some((data, stride, affine)) = &self.residual {
-            v += (f64::from(data[row * stride + column]) - f64::from(affine.zero)) * f64::from(affine.scale);
+            v += (f64::from(data[row * stride + column]) - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         v = super::activation(self.activation, v);
         self.to.map_or(v, |affine| level(v, affine))
@@ -100,7 +100,7 @@ impl OwnedQuantEpilogue {
 }
 
 fn level(v: f64, affine: Affine) -> f64 {
-    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero);
+    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero_point);
     level.clamp(f64::from(affine.min), f64::from(affine.max))
 }
 
@@ -361,7 +361,7 @@ fn elements_of_bytes() {
         let (a, b) = (bytes(&mut rng, rows * columns), bytes(&mut rng, columns));
         let [from_a, from_b, to] = [(); 3].map(|()| affine(&mut rng));
         let widen = |bytes: &[u8], affine: Affine| -> Vec<f32> {
-            bytes.iter().map(|byte| (f32::from(*byte) - f32::from(affine.zero)) * affine.scale).collect()
+            bytes.iter().map(|byte| (f32::from(*byte) - f32::from(affine.zero_point)) * affine.scale).collect()
         };
         let (wide_a, wide_b) = (widen(&a, from_a), widen(&b, from_b));
         let program = [
@@ -386,7 +386,7 @@ fn elements_of_bytes() {
             assert_eq!(floats, expected, "{engine:?}");
             elementwise(&engine, &program, &dims, &sources(of_bytes, strides), QuantOut::Bytes(&mut got, to)).unwrap();
             for (got, x) in got.iter().zip(&expected) {
-                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
                 assert_eq!(f32::from(*got), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
@@ -407,7 +407,7 @@ fn pools_and_means_of_bytes() {
         stride: [2, 2],
         padding: [[1, 1], [1, 1]],
         dilation: [1, 1],
-        mean: None,
+        average: None,
     };
     let x = bytes(&mut rng, 2 * 9 * 8 * 37);
     let wide: Vec<f32> = x.iter().map(|x| f32::from(*x)).collect();
@@ -423,9 +423,9 @@ fn pools_and_means_of_bytes() {
         mean_u8(&engine, [2, 72, 37], &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
         for (i, (mean, byte)) in floats.iter().zip(&means).enumerate() {
             let sum: f64 = (0..72).map(|at| f64::from(x[(i / 37 * 72 + at) * 37 + i % 37])).sum();
-            let expected = (sum / 72.0 - f64::from(from.zero)) * f64::from(from.scale);
+            let expected = (sum / 72.0 - f64::from(from.zero_point)) * f64::from(from.scale);
             assert!((f64::from(*mean) - expected).abs() < 1e-5 * expected.abs().max(1.0), "{engine:?}");
-            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
             assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
         }
     }
@@ -448,11 +448,11 @@ fn means_of_windows_of_bytes() {
             stride: [2, 2],
             padding: [[1, 1], [1, 0]],
             dilation: [1, 1],
-            mean: Some(Mean { count_include_pad, divisor }),
+            average: Some(AveragePool { count_include_pad, divisor_override: divisor }),
         };
         let x = bytes(&mut rng, 2 * 9 * 8 * channels);
         let (from, to) = (affine(&mut rng), affine(&mut rng));
-        let wide: Vec<f32> = x.iter().map(|x| (f32::from(*x) - f32::from(from.zero)) * from.scale).collect();
+        let wide: Vec<f32> = x.iter().map(|x| (f32::from(*x) - f32::from(from.zero_point)) * from.scale).collect();
         for engine in engines() {
             let len = 2 * 5 * 5 * channels;
             let (mut floats, mut means, mut expected) = (vec![0.0; len], vec![0; len], vec![0.0; len]);
@@ -461,14 +461,14 @@ fn means_of_windows_of_bytes() {
             avg_pool2d_u8(&engine, &pool, &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
             for ((mean, byte), expected) in floats.iter().zip(&means).zip(&expected) {
                 assert!((mean - expected).abs() <= 1e-5 * 255.0 * from.scale, "{engine:?}: {mean}, not {expected}");
-                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
                 assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
         let engine = Engine::new(1);
         assert!(max_pool2d_u8(&engine, &pool, &x, &mut vec![0; 2 * 5 * 5 * channels]).is_err());
         assert!(
-            avg_pool2d_u8(&engine, &Pool2d { mean: None, ..pool }, &x, from, (&mut vec![0.0; 50 * channels]).into())
+            avg_pool2d_u8(&engine, &Pool2d { average: None, ..pool }, &x, from, (&mut vec![0.0; 50 * channels]).into())
                 .is_err()
         );
     }
@@ -537,13 +537,13 @@ fn products_of_rows_with_scales_of_their_own() {
         let shape = DynamicQuantization {
             rows: m,
             columns: k,
-            choice: ZeroPointRule::MinError,
-            is_shared: m == 17,
+            rule: ZeroPointRule::MinError,
+            per_tensor: m == 17,
             range: [0, 255],
         };
         let mut first: Option<(Vec<u8>, Vec<f32>, Vec<f32>)> = None;
         for engine in engines() {
-            let count = if shape.is_shared { 1 } else { m };
+            let count = if shape.per_tensor { 1 } else { m };
             let (mut chosen, mut bytes) = (vec![0.0; 2 * count], vec![0; m * k]);
             choose_qparams(&engine, &shape, &x, &mut chosen).unwrap();
             quantize_rows(&engine, &shape, &x, &chosen, &mut bytes).unwrap();
@@ -555,7 +555,7 @@ fn products_of_rows_with_scales_of_their_own() {
                 let error = (number(i / k, i % k) - f64::from(x)).abs();
                 assert!(error <= f64::from(chosen[i / k % count]) * 0.51, "{engine:?}: {x} is off by {error}");
             }
-            let rows = RowQparams { scales: &chosen[..count], zeros: &chosen[count..] };
+            let rows = RowQparams { scales: &chosen[..count], zero_points: &chosen[count..] };
             let (mut by_groups, mut by_columns) = (vec![0.0; m * n], vec![0.0; m * n]);
             let epilogue = GroupwiseEpilogue { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
             gemm_u8_groupwise(&engine, m, &bytes, (matrix, &groups), &mut by_groups, &epilogue).unwrap();
@@ -607,7 +607,7 @@ fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run:
         let mut got = vec![7; expected.len()];
         run(&engine, &mut got);
         for (i, (got, exact)) in got.iter().zip(expected).enumerate() {
-            let level = exact / f64::from(to.scale) + f64::from(to.zero);
+            let level = exact / f64::from(to.scale) + f64::from(to.zero_point);
             let error = (f64::from(*got) - level.clamp(f64::from(to.min), f64::from(to.max))).abs();
             assert!(error <= 0.501, "{engine:?} {what:?} {to:?}, element {i}: {got}, not {level}");
         }
@@ -624,7 +624,7 @@ fn pictures_of_bytes_in_other_sizes() {
         let from = affine(&mut rng);
         let to = if what.mode == ResizeMode::Nearest { Affine { min: 0, max: 255, ..from } } else { affine(&mut rng) };
         let x = bytes(&mut rng, what.batch * what.in_h * what.in_w * what.channels);
-        let number = |at: usize| (f64::from(x[at]) - f64::from(from.zero)) * f64::from(from.scale);
+        let number = |at: usize| (f64::from(x[at]) - f64::from(from.zero_point)) * f64::from(from.scale);
         let exact = |i: usize| {
             let (pixel, channel) = (i / what.channels, i % what.channels);
             let (image, y, out_x) =
@@ -673,7 +673,7 @@ fn windows_over_rows_with_scales_of_their_own_are_refused() {
     let epilogue = QuantEpilogue {
         offsets: &[0],
         scales: &[1.0],
-        rows: Some(RowQparams { scales: &[1.0; 4], zeros: &[0.0; 4] }),
+        rows: Some(RowQparams { scales: &[1.0; 4], zero_points: &[0.0; 4] }),
         bias: None,
         inner: None,
         residual: None,

@@ -85,16 +85,16 @@ pub(crate) trait PanelRows: Copy {
     ///
     /// # Safety
     /// The row exists.
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V;
+    unsafe fn load_row<S: Simd>(self, s: S, at: usize) -> S::V;
 
     /// Loads the two rows from element `at` on, a multiple of 32; panels have an even number of rows.
     ///
     /// # Safety
     /// Both rows exist.
     #[inline(always)]
-    unsafe fn two<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
-        // SAFETY: the caller vouches for both.
-        [unsafe { self.line(s, at) }, unsafe { self.line(s, at + LANES) }]
+    unsafe fn load_row_pair<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
+        // SAFETY: the caller guarantees both.
+        [unsafe { self.load_row(s, at) }, unsafe { self.load_row(s, at + LANES) }]
     }
 }
 
@@ -103,8 +103,8 @@ pub(crate) struct F32Panels(pub(crate) *const f32);
 
 impl PanelRows for F32Panels {
     #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
-        // SAFETY: the caller vouches for 16 floats.
+    unsafe fn load_row<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { s.load(self.0.wrapping_add(at)) }
     }
 }
@@ -115,8 +115,8 @@ pub(crate) struct F16Panels(pub(crate) *const u16);
 
 impl PanelRows for F16Panels {
     #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
-        // SAFETY: the caller vouches for 16 numbers.
+    unsafe fn load_row<S: Simd>(self, s: S, at: usize) -> S::V {
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { s.load_f16(self.0.wrapping_add(at)) }
     }
 }
@@ -127,26 +127,26 @@ pub(crate) struct Bf16Panels(pub(crate) *const u16);
 
 impl PanelRows for Bf16Panels {
     #[inline(always)]
-    unsafe fn line<S: Simd>(self, s: S, at: usize) -> S::V {
+    unsafe fn load_row<S: Simd>(self, s: S, at: usize) -> S::V {
         let pair = at / (2 * LANES) * (2 * LANES);
         // SAFETY: panels have whole pairs.
-        let lines = unsafe { s.load_bf16_pairs(self.0.wrapping_add(pair)) };
-        lines[usize::from(at > pair)]
+        let rows = unsafe { s.load_bf16_pairs(self.0.wrapping_add(pair)) };
+        rows[usize::from(at > pair)]
     }
 
     #[inline(always)]
-    unsafe fn two<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
-        debug_assert!(at.is_multiple_of(2 * LANES), "the first line of a pair");
-        // SAFETY: the caller vouches for two lines.
+    unsafe fn load_row_pair<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
+        debug_assert!(at.is_multiple_of(2 * LANES), "the first row of a pair");
+        // SAFETY: the caller guarantees two lines.
         unsafe { s.load_bf16_pairs(self.0.wrapping_add(at)) }
     }
 }
 
-/// Widens `lines` rows of a panel to f32, from element `first` on, a multiple of 16.
+/// Widens `rows` rows of a panel to f32, from element `first` on, a multiple of 16.
 pub(crate) struct WidenPanel<'a> {
     pub(crate) packed: Weights<'a>,
     pub(crate) first: usize,
-    pub(crate) lines: usize,
+    pub(crate) rows: usize,
     /// Destination of as many floats.
     pub(crate) to: *mut f32,
 }
@@ -161,23 +161,23 @@ impl WidenPanel<'_> {
     }
 
     #[inline(always)]
-    fn lines<S: Simd>(&self, s: S, lines: impl PanelRows) {
-        let to = |line: usize| self.to.wrapping_add(line * LANES);
-        let single = self.lines.min(self.first / LANES % 2);
-        let last = self.lines - (self.lines - single) % 2;
-        for line in (single..last).step_by(2) {
-            // SAFETY: `run` asks for the weights.
-            let [one, other] = unsafe { lines.two(s, self.first + line * LANES) };
-            // SAFETY: `run` asks for as many floats.
-            unsafe { s.store(to(line), one) };
+    fn widen_rows<S: Simd>(&self, s: S, source: impl PanelRows) {
+        let to = |row: usize| self.to.wrapping_add(row * LANES);
+        let single = self.rows.min(self.first / LANES % 2);
+        let last = self.rows - (self.rows - single) % 2;
+        for row in (single..last).step_by(2) {
+            // SAFETY: `run` requires the weights.
+            let [one, other] = unsafe { source.load_row_pair(s, self.first + row * LANES) };
+            // SAFETY: `run` requires as many floats.
+            unsafe { s.store(to(row), one) };
             // SAFETY: likewise.
-            unsafe { s.store(to(line + 1), other) };
+            unsafe { s.store(to(row + 1), other) };
         }
-        for line in (0..single).chain(last..self.lines) {
-            // SAFETY: `run` asks for the weights.
-            let v = unsafe { lines.line(s, self.first + line * LANES) };
-            // SAFETY: `run` asks for as many floats.
-            unsafe { s.store(to(line), v) };
+        for row in (0..single).chain(last..self.rows) {
+            // SAFETY: `run` requires the weights.
+            let v = unsafe { source.load_row(s, self.first + row * LANES) };
+            // SAFETY: `run` requires as many floats.
+            unsafe { s.store(to(row), v) };
         }
     }
 }
@@ -190,11 +190,11 @@ impl Kernel for WidenPanel<'_> {
         match self.packed {
             // f32 weights are read in place.
             Weights::F32(_) => {}
-            Weights::Half(Half::F16, packed) => self.lines(s, F16Panels(packed.as_ptr())),
-            Weights::Half(Half::Bf16, packed) => self.lines(s, Bf16Panels(packed.as_ptr())),
-            // SAFETY: `run` asks for all of it.
+            Weights::Half(Half::F16, packed) => self.widen_rows(s, F16Panels(packed.as_ptr())),
+            Weights::Half(Half::Bf16, packed) => self.widen_rows(s, Bf16Panels(packed.as_ptr())),
+            // SAFETY: `run` requires all of it.
             Weights::Quantized(quantized) => unsafe {
-                quantized::widen(s, &quantized, self.first, self.lines, self.to);
+                quantized::widen(s, &quantized, self.first, self.rows, self.to);
             },
         }
     }

@@ -53,18 +53,18 @@ impl<'a> QuantizedWeights<'a> {
         self.shape.rows
     }
 
-    /// Returns the group that contains row `line` of a panel, restricted to the rows before `end`; `None` if there is
+    /// Returns the group that contains row `row` of a panel, restricted to the rows before `end`; `None` if there is
     /// no such row.
     #[inline(always)]
-    pub(crate) fn group(&self, panel: usize, line: usize, end: usize) -> Option<QuantizedGroup<'a>> {
+    pub(crate) fn group(&self, panel: usize, row: usize, end: usize) -> Option<QuantizedGroup<'a>> {
         let shape = self.shape;
-        let group = line / shape.group;
+        let group = row / shape.group;
         let start = group * shape.group;
-        let lines = shape.rows.checked_sub(start)?.min(shape.group);
+        let rows = shape.rows.checked_sub(start)?.min(shape.group);
         let at = panel * self.panel_bytes + group * shape.group_bytes(shape.group);
-        let bytes = self.groups.get(at..at + shape.group_bytes(lines))?;
-        let to = end.min(start + lines);
-        (line < to).then_some(QuantizedGroup { shape, start, from: line, to, bytes })
+        let bytes = self.groups.get(at..at + shape.group_bytes(rows))?;
+        let to = end.min(start + rows);
+        (row < to).then_some(QuantizedGroup { shape, start, from: row, to, bytes })
     }
 }
 
@@ -92,11 +92,11 @@ impl QuantizedGroup<'_> {
         } else {
             (if is_four_bits { 8 } else { 128 }, bytes)
         };
-        for (line, to) in to.iter_mut().enumerate() {
+        for (row, to) in to.iter_mut().enumerate() {
             let integer = if is_four_bits {
-                bytes[line / 2 * LANES + lane] >> (line % 2 * 4) & 15
+                bytes[row / 2 * LANES + lane] >> (row % 2 * 4) & 15
             } else {
-                bytes[line * LANES + lane]
+                bytes[row * LANES + lane]
             };
             *to = (f32::from(integer) - f32::from(zero)) * scale;
         }
@@ -111,7 +111,7 @@ impl QuantizedGroup<'_> {
 
     /// Its rows as integers minus their zero points.
     #[inline(always)]
-    pub(crate) fn lines<S: Simd>(&self, s: S) -> IntegerRows<S> {
+    pub(crate) fn integer_rows<S: Simd>(&self, s: S) -> IntegerRows<S> {
         let shape = &self.shape;
         let scales = LANES * size_of::<f32>();
         let zeros = if shape.has_zeros {
@@ -145,17 +145,17 @@ impl<S: Simd> IntegerRows<S> {
     /// # Safety
     /// The group has both rows.
     #[inline(always)]
-    pub(crate) unsafe fn two(self, s: S, line: usize) -> [S::V; 2] {
-        let line = line - self.start;
+    pub(crate) unsafe fn load_pair(self, s: S, row: usize) -> [S::V; 2] {
+        let row = row - self.start;
         if self.is_four_bits {
-            // SAFETY: the caller vouches for the pair, which has 16 bytes.
-            let both = s.i32_to_f32(unsafe { s.load_u8(self.bytes.wrapping_add(line / 2 * LANES), LANES) });
+            // SAFETY: the caller guarantees the pair, which has 16 bytes.
+            let both = s.i32_to_f32(unsafe { s.load_u8(self.bytes.wrapping_add(row / 2 * LANES), LANES) });
             let high = s.floor(s.mul(both, s.splat(1.0 / 16.0)));
             let low = s.fma(high, s.splat(-16.0), both);
             return [s.sub(low, self.zeros), s.sub(high, self.zeros)];
         }
-        let first = self.bytes.wrapping_add(line * LANES);
-        // SAFETY: the caller vouches for the lines, which have 16 bytes each.
+        let first = self.bytes.wrapping_add(row * LANES);
+        // SAFETY: the caller guarantees the lines, which have 16 bytes each.
         let one = s.i32_to_f32(unsafe { s.load_u8(first, LANES) });
         // SAFETY: as above.
         let other = s.i32_to_f32(unsafe { s.load_u8(first.wrapping_add(LANES), LANES) });
@@ -163,38 +163,38 @@ impl<S: Simd> IntegerRows<S> {
     }
 }
 
-/// Dequantizes `lines` rows of a panel to f32, from element `first` on, a multiple of 16.
+/// Dequantizes `rows` rows of a panel to f32, from element `first` on, a multiple of 16.
 ///
 /// # Safety
 /// The panel has as many rows, and as many floats are writable.
 #[inline(always)]
-pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first: usize, lines: usize, to: *mut f32) {
-    if lines == 0 {
+pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first: usize, rows: usize, to: *mut f32) {
+    if rows == 0 {
         return;
     }
     let (panel, from) = (first / LANES / integers.rows(), first / LANES % integers.rows());
-    let (mut line, end) = (from, from + lines);
-    while line < end {
-        let Some(group) = integers.group(panel, line, end) else { return };
-        let (scales, whole) = (group.scales(s), group.lines(s));
+    let (mut row, end) = (from, from + rows);
+    while row < end {
+        let Some(group) = integers.group(panel, row, end) else { return };
+        let (scales, integers_of) = (group.scales(s), group.integer_rows(s));
         // Pairs begin at even rows of the group, which itself begins at an even row.
-        let first = line + (line - group.start) % 2;
+        let first = row + (row - group.start) % 2;
         let last = first.max(group.to - (group.to - group.start) % 2);
-        for line in (first..last).step_by(2) {
+        for row in (first..last).step_by(2) {
             // SAFETY: the group has both lines.
-            let two = unsafe { whole.two(s, line) };
+            let two = unsafe { integers_of.load_pair(s, row) };
             for (next, v) in two.into_iter().enumerate() {
-                // SAFETY: the caller vouches for as many floats.
-                unsafe { s.store(to.wrapping_add((line + next - from) * LANES), s.mul(v, scales)) };
+                // SAFETY: the caller guarantees as many floats.
+                unsafe { s.store(to.wrapping_add((row + next - from) * LANES), s.mul(v, scales)) };
             }
         }
-        for line in (line..first).chain(last..group.to) {
-            let second = (line - group.start) % 2;
+        for row in (row..first).chain(last..group.to) {
+            let second = (row - group.start) % 2;
             // SAFETY: groups have an even number of lines.
-            let two = unsafe { whole.two(s, line - second) };
-            // SAFETY: the caller vouches for as many floats.
-            unsafe { s.store(to.wrapping_add((line - from) * LANES), s.mul(two[second], scales)) };
+            let two = unsafe { integers_of.load_pair(s, row - second) };
+            // SAFETY: the caller guarantees as many floats.
+            unsafe { s.store(to.wrapping_add((row - from) * LANES), s.mul(two[second], scales)) };
         }
-        line = group.to;
+        row = group.to;
     }
 }

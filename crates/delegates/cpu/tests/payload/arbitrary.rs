@@ -618,7 +618,7 @@ impl Maker<'_, '_> {
         let sizes = rushlight_engine::Attention {
             batch: batch as usize,
             heads: heads as usize,
-            groups: groups as usize,
+            kv_heads: groups as usize,
             rows: rows as usize,
             keys: keys as usize,
             depth: depth as usize,

@@ -92,7 +92,7 @@ impl Lowering<'_> {
         let largest = rushlight_engine::Attention {
             batch: most(&shape[0])?,
             heads: most(&shape[1])?,
-            groups: most(&k.shape[1])?,
+            kv_heads: most(&k.shape[1])?,
             rows: most(&shape[2])?,
             keys: most(&k.shape[2])?,
             depth: most(&depth)?,
