@@ -43,7 +43,7 @@ impl FloatSlice<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::F32(floats) => floats.len(),
-            Self::Bf16(halves) => halves.len(),
+            Self::Bf16(bits) => bits.len(),
         }
     }
 
@@ -58,7 +58,7 @@ impl FloatSlice<'_> {
     pub(crate) fn as_ptr(&self) -> ElementPtr {
         match self {
             Self::F32(floats) => ElementPtr::f32(floats.as_ptr()),
-            Self::Bf16(halves) => ElementPtr { at: halves.as_ptr().cast(), is_bf16: true },
+            Self::Bf16(bits) => ElementPtr { at: bits.as_ptr().cast(), is_bf16: true },
         }
     }
 }
@@ -68,7 +68,7 @@ impl FloatSliceMut<'_> {
     fn reborrow(&self) -> FloatSlice<'_> {
         match self {
             Self::F32(floats) => FloatSlice::F32(floats),
-            Self::Bf16(halves) => FloatSlice::Bf16(halves),
+            Self::Bf16(bits) => FloatSlice::Bf16(bits),
         }
     }
 
@@ -88,7 +88,7 @@ impl FloatSliceMut<'_> {
     pub(crate) fn as_mut_ptr(&mut self) -> ElementPtrMut {
         match self {
             Self::F32(floats) => ElementPtrMut::f32(floats.as_mut_ptr()),
-            Self::Bf16(halves) => ElementPtrMut { at: halves.as_mut_ptr().cast(), is_bf16: true },
+            Self::Bf16(bits) => ElementPtrMut { at: bits.as_mut_ptr().cast(), is_bf16: true },
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) trait Element: Copy + Send + Sync {
     unsafe fn store<S: Simd>(s: S, to: *mut Self, n: usize, v: S::V);
 
     /// Packs one f32 or two bf16 into 32 bits; missing elements are zero.
-    fn bits(numbers: &[Self]) -> f32;
+    fn bits(elements: &[Self]) -> f32;
 }
 
 impl Element for f32 {
@@ -152,8 +152,8 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn bits(numbers: &[f32]) -> f32 {
-        numbers.first().copied().unwrap_or(0.0)
+    fn bits(elements: &[f32]) -> f32 {
+        elements.first().copied().unwrap_or(0.0)
     }
 }
 
@@ -206,9 +206,9 @@ impl Element for u16 {
     }
 
     #[inline(always)]
-    fn bits(numbers: &[u16]) -> f32 {
-        let number = |at: usize| numbers.get(at).copied().map_or(0, u32::from);
-        f32::from_bits(number(1) << 16 | number(0))
+    fn bits(elements: &[u16]) -> f32 {
+        let element = |at: usize| elements.get(at).copied().map_or(0, u32::from);
+        f32::from_bits(element(1) << 16 | element(0))
     }
 }
 

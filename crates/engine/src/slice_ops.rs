@@ -77,7 +77,7 @@ pub(crate) fn sum<S: Simd>(s: S, x: &[f32], fill: f32, f: impl Fn(S::V) -> S::V)
 /// Maximum; unspecified if an element is NaN.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
-    let greatest = fold(
+    let max = fold(
         s,
         x,
         f32::NEG_INFINITY,
@@ -87,7 +87,7 @@ pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
         #[inline(always)]
         |a, b| s.max(a, b),
     );
-    s.reduce_max(greatest)
+    s.reduce_max(max)
 }
 
 /// Stores `f` of each vector of `x` to `y`, which has the same length.

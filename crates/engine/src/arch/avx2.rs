@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, Kernel, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for AVX2 with FMA and F16C, which every processor with AVX2 supports. With `VNNI`, its code may use AVX-VNNI
 /// as well.
@@ -272,7 +272,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn dot_u8i8(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         #[target_feature(enable = "avx2,avxvnni")]
         #[inline]
         fn dot_u8i8(a: __m256, b: __m256, sum: __m256) -> __m256 {
@@ -290,26 +290,27 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
             _mm256_castsi256_ps(_mm256_add_epi32(sum, _mm256_add_epi32(even, odd)))
         }
-        if const { VNNI } {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(if const { VNNI } {
             // An `Avx2<true>` exists only where the processor has AVX-VNNI.
             both_registers!(dot_u8i8(a[0], b[0], sum[0]), dot_u8i8(a[1], b[1], sum[1]))
         } else {
             both_registers!(dot_u8i8_by_i16(a[0], b[0], sum[0]), dot_u8i8_by_i16(a[1], b[1], sum[1]))
-        }
+        })
     }
 
     #[inline(always)]
-    fn mul_i32(self, v: Self::V, by: i32) -> Self::V {
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn times(v: __m256, by: i32) -> __m256 {
             _mm256_castsi256_ps(_mm256_mullo_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(by)))
         }
-        both_registers!(times(v[0], by), times(v[1], by))
+        I32(both_registers!(times(v.0[0], by), times(v.0[1], by)))
     }
 
     #[inline(always)]
-    fn unpack_nibbles(self, v: Self::V) -> (Self::V, Self::V) {
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn low(v: __m256) -> __m256 {
@@ -321,16 +322,18 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         fn high(v: __m256) -> __m256 {
             low(_mm256_castsi256_ps(_mm256_srli_epi16::<4>(_mm256_castps_si256(v))))
         }
-        (both_registers!(low(v[0]), low(v[1])), both_registers!(high(v[0]), high(v[1])))
+        let v = v.0;
+        (I8Quads(both_registers!(low(v[0]), low(v[1]))), I8Quads(both_registers!(high(v[0]), high(v[1]))))
     }
 
     #[inline(always)]
-    fn i32_to_f32(self, v: Self::V) -> Self::V {
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
         both_registers!(_mm256_cvtepi32_ps(_mm256_castps_si256(v[0])), _mm256_cvtepi32_ps(_mm256_castps_si256(v[1])))
     }
 
     #[inline(always)]
-    unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         if n < 16 {
             // SAFETY: the caller guarantees `n` bytes.
             return unsafe { super::load_u8_portable(self, from, n) };
@@ -341,7 +344,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             // SAFETY: the caller guarantees 8 bytes.
             _mm256_castsi256_ps(_mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(from.cast()) }))
         }
-        both_registers!(eight(from), eight(from.wrapping_add(8)))
+        I32(both_registers!(eight(from), eight(from.wrapping_add(8))))
     }
 
     #[inline(always)]
@@ -367,14 +370,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn push_u8(self, above: Self::V, below: Self::V) -> Self::V {
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn push_u8(above: __m256, below: __m256) -> __m256 {
             let above = _mm256_slli_epi32::<8>(_mm256_castps_si256(above));
             _mm256_castsi256_ps(_mm256_or_si256(above, _mm256_castps_si256(below)))
         }
-        both_registers!(push_u8(above[0], below[0]), push_u8(above[1], below[1]))
+        U8Quads(both_registers!(push_u8(above.0[0], below.0[0]), push_u8(above.0[1], below.0[1])))
     }
 
     #[inline(always)]

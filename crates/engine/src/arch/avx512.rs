@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp};
+use super::{Arithmetic, Bf16Pairs, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
 
 /// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports. `EXTENSION` says which
 /// further instructions its code may use: [`PLAIN`], [`BF16`] or [`VNNI`].
@@ -283,7 +283,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
-    fn dot_u8i8(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         #[target_feature(enable = "avx512f,avx512vnni")]
         #[inline]
         fn dot_u8i8(a: __m512, b: __m512, sum: __m512) -> __m512 {
@@ -303,19 +303,19 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         }
         if const { EXTENSION == VNNI } {
             // SAFETY: an `Avx512<VNNI>` exists only where the processor has VNNI.
-            unsafe { dot_u8i8(a, b, sum) }
+            I32(unsafe { dot_u8i8(a.0, b.0, sum.0) })
         } else {
-            intrinsic!(dot_u8i8_by_i16(a, b, sum))
+            I32(intrinsic!(dot_u8i8_by_i16(a.0, b.0, sum.0)))
         }
     }
 
     #[inline(always)]
-    fn mul_i32(self, v: __m512, by: i32) -> __m512 {
-        intrinsic!(_mm512_castsi512_ps(_mm512_mullo_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(by))))
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
+        I32(intrinsic!(_mm512_castsi512_ps(_mm512_mullo_epi32(_mm512_castps_si512(v.0), _mm512_set1_epi32(by)))))
     }
 
     #[inline(always)]
-    fn unpack_nibbles(self, v: __m512) -> (__m512, __m512) {
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
         fn unpack_nibbles(v: __m512) -> (__m512, __m512) {
@@ -324,16 +324,17 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
             let high = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16::<4>(v), mask), eight);
             (_mm512_castsi512_ps(low), _mm512_castsi512_ps(high))
         }
-        intrinsic!(unpack_nibbles(v))
+        let (low, high) = intrinsic!(unpack_nibbles(v.0));
+        (I8Quads(low), I8Quads(high))
     }
 
     #[inline(always)]
-    fn i32_to_f32(self, v: __m512) -> __m512 {
-        intrinsic!(_mm512_cvtepi32_ps(_mm512_castps_si512(v)))
+    fn i32_to_f32(self, v: I32<Self>) -> __m512 {
+        intrinsic!(_mm512_cvtepi32_ps(_mm512_castps_si512(v.0)))
     }
 
     #[inline(always)]
-    unsafe fn load_u8(self, from: *const u8, n: usize) -> __m512 {
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]
         unsafe fn load_u8(from: *const u8, n: usize) -> __m512 {
@@ -346,7 +347,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
             };
             _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
         }
-        intrinsic!(load_u8(from, n))
+        I32(intrinsic!(load_u8(from, n)))
     }
 
     #[inline(always)]
@@ -355,22 +356,22 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
-    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [__m512; 4], levels: U8Clamp) {
+    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [__m512; 4], clamp: U8Clamp) {
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
-        unsafe fn store_u8x4(to: [*mut u8; 4], v: [__m512; 4], levels: U8Clamp) {
+        unsafe fn store_u8x4(to: [*mut u8; 4], v: [__m512; 4], clamp: U8Clamp) {
             // Out-of-range conversions to i32 return `i32::MIN`, which would saturate to the wrong end.
             let limit = _mm512_set1_ps(65536.0);
             let mut whole = [_mm512_setzero_si512(); 4];
             for i in 0..4 {
                 whole[i] = _mm512_cvtps_epi32(_mm512_min_ps(v[i], limit));
             }
-            let zero = _mm512_set1_epi16(i16::from(levels.zero));
+            let zero = _mm512_set1_epi16(i16::from(clamp.zero));
             let low = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), zero);
             let high = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), zero);
             let bytes = _mm512_packus_epi16(low, high);
-            let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(levels.min.cast_signed()));
-            let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(levels.max.cast_signed()));
+            let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(clamp.min.cast_signed()));
+            let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(clamp.max.cast_signed()));
             // The packs interleave 128-bit lanes; this brings the four bytes of each vector together.
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             let bytes = _mm512_permutexvar_epi32(order, bytes);
@@ -381,22 +382,22 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
                 _mm512_extracti32x4_epi32::<3>(bytes),
             ];
             for i in 0..4 {
-                // SAFETY: the caller guarantees 16 bytes at each place.
+                // SAFETY: the caller guarantees 16 bytes at each address.
                 unsafe { _mm_storeu_si128(to[i].cast(), bytes[i]) };
             }
         }
-        intrinsic!(store_u8x4(to, v, levels));
+        intrinsic!(store_u8x4(to, v, clamp));
     }
 
     #[inline(always)]
-    fn push_u8(self, above: __m512, below: __m512) -> __m512 {
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         #[target_feature(enable = "avx512f")]
         #[inline]
         fn push_u8(above: __m512, below: __m512) -> __m512 {
             let above = _mm512_slli_epi32::<8>(_mm512_castps_si512(above));
             _mm512_castsi512_ps(_mm512_or_si512(above, _mm512_castps_si512(below)))
         }
-        intrinsic!(push_u8(above, below))
+        U8Quads(intrinsic!(push_u8(above.0, below.0)))
     }
 
     #[inline(always)]
@@ -453,18 +454,18 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
-    fn pack_bf16_pairs(self, first: __m512, second: __m512) -> __m512 {
+    fn pack_bf16_pairs(self, first: __m512, second: __m512) -> Bf16Pairs<Self> {
         #[target_feature(enable = "avx512f")]
         #[inline]
         fn pair(first: __m512, second: __m512) -> __m512 {
             let first = _mm512_srli_epi32::<16>(_mm512_castps_si512(first));
             _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_castps_si512(second)))
         }
-        intrinsic!(pair(first, second))
+        Bf16Pairs(intrinsic!(pair(first, second)))
     }
 
     #[inline(always)]
-    fn dot_bf16(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+    fn dot_bf16(self, a: Bf16Pairs<Self>, b: Bf16Pairs<Self>, sum: __m512) -> __m512 {
         #[target_feature(enable = "avx512f,avx512bf16")]
         #[inline]
         fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
@@ -474,7 +475,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         }
         if const { EXTENSION == BF16 } {
             // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16.
-            unsafe { dot(a, b, sum) }
+            unsafe { dot(a.0, b.0, sum) }
         } else {
             super::dot_bf16_portable(self, a, b, sum)
         }

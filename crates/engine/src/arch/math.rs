@@ -342,14 +342,14 @@ mod tests {
             (TestFunction::Erf, libm::erf, 2.0),
             (TestFunction::Exp2Down, |x| if x <= 0.0 { x.exp2() } else { f64::NAN }, 2.0),
         ];
-        for level in Isa::available().filter_map(Dispatch::of) {
+        for dispatch in Isa::available().filter_map(Dispatch::of) {
             for (function, exact, bound) in cases {
                 let mut worst = (0.0, 0.0);
                 // All exponents and signs, and some hundred thousand mantissas.
                 for start in (0..u32::MAX - LANES as u32 * 7919).step_by(LANES * 7919) {
                     let inputs: [f32; LANES] = core::array::from_fn(|lane| f32::from_bits(start + lane as u32 * 7919));
                     let mut lanes = inputs;
-                    level.run(ApplyFunction(function, &mut lanes));
+                    dispatch.run(ApplyFunction(function, &mut lanes));
                     for (x, got) in inputs.into_iter().zip(lanes) {
                         let exact = exact(f64::from(x));
                         let error = match (x.is_nan(), exact.is_nan()) {
@@ -363,37 +363,40 @@ mod tests {
                         }
                     }
                 }
-                assert!(worst.0 <= bound, "{level:?} {function:?}: {} ULP at {:e}", worst.0, worst.1);
-                println!("{level:?} {function:?}: {:.2} ULP at {:e}", worst.0, worst.1);
+                assert!(worst.0 <= bound, "{dispatch:?} {function:?}: {} ULP at {:e}", worst.0, worst.1);
+                println!("{dispatch:?} {function:?}: {:.2} ULP at {:e}", worst.0, worst.1);
             }
         }
     }
 
     #[test]
     fn gelu_keeps_its_bound() {
-        for level in Isa::available().filter_map(Dispatch::of) {
+        for dispatch in Isa::available().filter_map(Dispatch::of) {
             for start in (-200_000..200_000).step_by(LANES) {
                 let inputs: [f32; LANES] = core::array::from_fn(|lane| (start + lane as i32) as f32 / 16_000.0);
                 let mut lanes = inputs;
-                level.run(ApplyFunction(TestFunction::Gelu, &mut lanes));
+                dispatch.run(ApplyFunction(TestFunction::Gelu, &mut lanes));
                 let mut brief = inputs;
-                level.run(ApplyFunction(TestFunction::GeluForBf16, &mut brief));
+                dispatch.run(ApplyFunction(TestFunction::GeluForBf16, &mut brief));
                 for ((x, got), brief) in inputs.into_iter().zip(lanes).zip(brief) {
                     let x = f64::from(x);
                     let exact = 0.5 * x * libm::erfc(-x * core::f64::consts::FRAC_1_SQRT_2);
                     let bound = 2f64.powi(-23) * (2.0 * exact.abs() + 1.0);
-                    assert!((f64::from(got) - exact).abs() <= bound, "{level:?}: gelu({x}) is {exact}, not {got}");
+                    assert!((f64::from(got) - exact).abs() <= bound, "{dispatch:?}: gelu({x}) is {exact}, not {got}");
                     let bound = 2f64.powi(-12) * exact.abs() + 2f64.powi(-23);
-                    assert!((f64::from(brief) - exact).abs() <= bound, "{level:?}: gelu({x}) is {exact}, not {brief}");
+                    assert!(
+                        (f64::from(brief) - exact).abs() <= bound,
+                        "{dispatch:?}: gelu({x}) is {exact}, not {brief}"
+                    );
                 }
             }
             for function in [TestFunction::Gelu, TestFunction::GeluForBf16] {
                 let mut special = [0.0; LANES];
                 special[..3].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN]);
-                level.run(ApplyFunction(function, &mut special));
+                dispatch.run(ApplyFunction(function, &mut special));
                 assert!(
                     special[0].is_nan() && special[1] == f32::INFINITY && special[2].is_nan(),
-                    "{level:?}: {special:?}"
+                    "{dispatch:?}: {special:?}"
                 );
             }
         }

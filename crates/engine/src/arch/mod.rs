@@ -18,6 +18,7 @@ mod neon;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
+mod typed;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128")))]
@@ -26,6 +27,7 @@ mod x128;
 use crate::Isa;
 use crate::convert::{from_bf16, from_f16, to_bf16};
 pub(crate) use interleaved::{Interleaved, VectorFn};
+pub(crate) use typed::{Bf16Pairs, I8Quads, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -51,8 +53,8 @@ pub(crate) struct U8Clamp {
 impl U8Clamp {
     #[inline(always)]
     pub fn round<S: Simd>(self, s: S, x: S::V) -> S::V {
-        let level = s.add(s.round(x), s.splat(f32::from(self.zero)));
-        s.min(s.splat(f32::from(self.max)), s.max(s.splat(f32::from(self.min)), level))
+        let x = s.add(s.round(x), s.splat(f32::from(self.zero)));
+        s.min(s.splat(f32::from(self.max)), s.max(s.splat(f32::from(self.min)), x))
     }
 }
 
@@ -195,6 +197,110 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
     }
 
+    /// Sets all lanes to an i32.
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I32<Self> {
+        I32(self.splat(f32::from_bits(x.cast_unsigned())))
+    }
+
+    /// Loads the first `n` i32 lanes (at most 16) and zeroes the others.
+    ///
+    /// # Safety
+    /// `n` elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_partial_i32(self, from: *const i32, n: usize) -> I32<Self> {
+        // SAFETY: the caller guarantees `n` elements, and an f32 is as large.
+        I32(unsafe { self.load_partial(from.cast(), n) })
+    }
+
+    /// Loads 16 i32 lanes.
+    ///
+    /// # Safety
+    /// 16 elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_i32(self, from: *const i32) -> I32<Self> {
+        // SAFETY: the caller guarantees 16 elements.
+        I32(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 i32 lanes.
+    ///
+    /// # Safety
+    /// 16 elements are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_i32(self, to: *mut i32, v: I32<Self>) {
+        // SAFETY: the caller guarantees 16 elements.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
+    /// Sets all lanes to four u8, the bytes of a little-endian number.
+    #[inline(always)]
+    fn splat_u8_quads(self, quad: u32) -> U8Quads<Self> {
+        U8Quads(self.splat(f32::from_bits(quad)))
+    }
+
+    /// Loads 16 quads of u8.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_u8_quads(self, from: *const u8) -> U8Quads<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        U8Quads(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 quads of u8.
+    ///
+    /// # Safety
+    /// 64 bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_u8_quads(self, to: *mut u8, v: U8Quads<Self>) {
+        // SAFETY: the caller guarantees 64 bytes.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
+    /// Sets all lanes to four i8, the bytes of a little-endian number.
+    #[inline(always)]
+    fn splat_i8_quads(self, quad: u32) -> I8Quads<Self> {
+        I8Quads(self.splat(f32::from_bits(quad)))
+    }
+
+    /// Loads 16 quads of i8.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_i8_quads(self, from: *const i8) -> I8Quads<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        I8Quads(unsafe { self.load(from.cast()) })
+    }
+
+    /// Sets all lanes to a pair of bf16, the first in the low bits.
+    #[inline(always)]
+    fn splat_bf16_pairs(self, pair: u32) -> Bf16Pairs<Self> {
+        Bf16Pairs(self.splat(f32::from_bits(pair)))
+    }
+
+    /// Loads 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 32 elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_bf16_pairs(self, from: *const u16) -> Bf16Pairs<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        Bf16Pairs(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 32 elements are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_bf16_pairs(self, to: *mut u16, v: Bf16Pairs<Self>) {
+        // SAFETY: the caller guarantees 64 bytes.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
     /// Loads 16 f16 elements and widens them, exactly.
     ///
     /// # Safety
@@ -216,7 +322,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// # Safety
     /// 16 pairs are readable at `from`.
     #[inline(always)]
-    unsafe fn load_bf16_pairs(self, from: *const u16) -> [Self::V; 2] {
+    unsafe fn widen_bf16_pairs(self, from: *const u16) -> [Self::V; 2] {
         // SAFETY: the caller guarantees 16 pairs.
         let pairs = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
         let mut lanes = [[0.0f32; LANES]; 2];
@@ -271,26 +377,26 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 
     /// Packs two vectors whose lanes are bf16 values into pairs of bf16.
     #[inline(always)]
-    fn pack_bf16_pairs(self, first: Self::V, second: Self::V) -> Self::V {
+    fn pack_bf16_pairs(self, first: Self::V, second: Self::V) -> Bf16Pairs<Self> {
         let (first, second) = (self.to_array(first), self.to_array(second));
         let mut lanes = [0.0; LANES];
         for lane in 0..LANES {
             lanes[lane] = f32::from_bits(first[lane].to_bits() >> 16 | second[lane].to_bits());
         }
-        self.load_slice(&lanes)
+        Bf16Pairs(self.load_slice(&lanes))
     }
 
     /// `sum + a.0 * b.0 + a.1 * b.1` for the pair of bf16 in each lane; intermediate rounding depends on the
     /// instruction set.
     #[inline(always)]
-    fn dot_bf16(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+    fn dot_bf16(self, a: Bf16Pairs<Self>, b: Bf16Pairs<Self>, sum: Self::V) -> Self::V {
         dot_bf16_portable(self, a, b, sum)
     }
 
     /// `sum + dot(a, b)` for the four u8 of `a` and the four i8 of `b` in each lane, in i32; wraps on overflow.
     #[inline(always)]
-    fn dot_u8i8(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
-        let [a, b, sum] = [a, b, sum].map(|v| self.to_array(v).map(f32::to_bits));
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let [a, b, sum] = [a.0, b.0, sum.0].map(|v| self.to_array(v).map(f32::to_bits));
         let mut sums = [0.0; LANES];
         for lane in 0..LANES {
             // The left side was read as a little-endian number, weights as bytes in memory order.
@@ -301,29 +407,29 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
             }
             sums[lane] = f32::from_bits(all.cast_unsigned());
         }
-        self.load_slice(&sums)
+        I32(self.load_slice(&sums))
     }
 
     /// Multiplies i32 lanes by a scalar; wraps on overflow.
     #[inline(always)]
-    fn mul_i32(self, v: Self::V, by: i32) -> Self::V {
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
         let product = |lane: f32| f32::from_bits(lane.to_bits().cast_signed().wrapping_mul(by).cast_unsigned());
-        self.load_slice(&self.to_array(v).map(product))
+        I32(self.load_slice(&self.to_array(v.0).map(product)))
     }
 
     /// Unpacks bytes that hold two unsigned nibbles with bias 8 into signed bytes: the low nibbles, and the high ones.
     #[inline(always)]
-    fn unpack_nibbles(self, v: Self::V) -> (Self::V, Self::V) {
-        let lanes = self.to_array(v).map(|lane| lane.to_bits().to_ne_bytes());
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
+        let lanes = self.to_array(v.0).map(|lane| lane.to_bits().to_ne_bytes());
         let low = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte & 15).wrapping_sub(8)))));
         let high = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte >> 4).wrapping_sub(8)))));
-        (self.load_slice(&low), self.load_slice(&high))
+        (I8Quads(self.load_slice(&low)), I8Quads(self.load_slice(&high)))
     }
 
     /// Converts i32 lanes to f32, rounding to nearest, ties to even.
     #[inline(always)]
-    fn i32_to_f32(self, v: Self::V) -> Self::V {
-        self.load_slice(&self.to_array(v).map(|lane| lane.to_bits().cast_signed() as f32))
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        self.load_slice(&self.to_array(v.0).map(|lane| lane.to_bits().cast_signed() as f32))
     }
 
     /// Loads the first `n` bytes (at most 16), zero-extended to i32 lanes; zeroes the other lanes.
@@ -331,7 +437,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// # Safety
     /// `n` bytes are readable at `from`.
     #[inline(always)]
-    unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         // SAFETY: the caller guarantees `n` bytes.
         unsafe { load_u8_portable(self, from, n) }
     }
@@ -341,10 +447,10 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// # Safety
     /// 16 bytes are writable at each address.
     #[inline(always)]
-    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [Self::V; 4], levels: U8Clamp) {
+    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [Self::V; 4], clamp: U8Clamp) {
         for i in 0..4 {
             // SAFETY: the caller guarantees the bytes.
-            unsafe { self.store_as_u8(to[i], LANES, levels.round(self, v[i])) };
+            unsafe { self.store_as_u8(to[i], LANES, clamp.round(self, v[i])) };
         }
     }
 
@@ -360,15 +466,15 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
     }
 
-    /// `above << 8 | below` in each lane.
+    /// Inserts the byte in each lane of `below` before the first three of the quad in `above`: `above << 8 | below`.
     #[inline(always)]
-    fn push_u8(self, above: Self::V, below: Self::V) -> Self::V {
-        let (above, below) = (self.to_array(above), self.to_array(below));
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (self.to_array(above.0), self.to_array(below.0));
         let mut lanes = [0.0; LANES];
         for lane in 0..LANES {
             lanes[lane] = f32::from_bits(above[lane].to_bits() << 8 | below[lane].to_bits());
         }
-        self.load_slice(&lanes)
+        U8Quads(self.load_slice(&lanes))
     }
 
     /// Loads a vector from a slice, zero-filled if it has fewer than 16 elements.
@@ -473,17 +579,17 @@ unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn load_u8_portable<S: Simd>(s: S, from: *const u8, n: usize) -> S::V {
+unsafe fn load_u8_portable<S: Simd>(s: S, from: *const u8, n: usize) -> I32<S> {
     let mut bytes = [0u8; LANES];
     // SAFETY: the caller guarantees `n` bytes, and `n` is at most 16.
     unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n.min(LANES)) };
-    s.load_slice(&bytes.map(|byte| f32::from_bits(u32::from(byte))))
+    I32(s.load_slice(&bytes.map(|byte| f32::from_bits(u32::from(byte)))))
 }
 
 /// Portable implementation of [`Simd::dot_bf16`].
 #[inline(always)]
-fn dot_bf16_portable<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V {
-    let pairs = [s.to_array(a), s.to_array(b)].map(|lanes| lanes.map(f32::to_bits));
+fn dot_bf16_portable<S: Simd>(s: S, a: Bf16Pairs<S>, b: Bf16Pairs<S>, sum: S::V) -> S::V {
+    let pairs = [s.to_array(a.0), s.to_array(b.0)].map(|lanes| lanes.map(f32::to_bits));
     let second = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair & 0xffff_0000)));
     let first = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair << 16)));
     let sum = s.fma(s.load_slice(&second[0]), s.load_slice(&second[1]), sum);

@@ -3,7 +3,7 @@
 use core::arch::aarch64::*;
 
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, Kernel, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for Advanced SIMD, part of every 64-bit Arm target with floating point. `EXTENSION` says which further
 /// instructions its code may use: [`PLAIN`], [`DOTPROD`] or [`I8MM`].
@@ -288,17 +288,29 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
         each_register!(|i| vst1q_f32(to.wrapping_add(4 * i), v[i]));
     }
 
-    register_wise! {
-        dot_u8i8(a, b, sum) => match const { EXTENSION } {
-            I8MM => usdot(a, b, sum),
-            DOTPROD => dot_u8i8(a, b, sum),
-            _ => dot_u8i8_by_i16(a, b, sum),
-        };
-        i32_to_f32(v) => vcvtq_f32_s32(vreinterpretq_s32_f32(v));
-        push_u8(above, below) => {
-            let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above));
-            vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below)))
-        };
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| match const { EXTENSION } {
+            I8MM => usdot(a[i], b[i], sum[i]),
+            DOTPROD => dot_u8i8(a[i], b[i], sum[i]),
+            _ => dot_u8i8_by_i16(a[i], b[i], sum[i]),
+        }))
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| vcvtq_f32_s32(vreinterpretq_s32_f32(v[i])))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| {
+            let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above[i]));
+            vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below[i])))
+        }))
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, Kernel, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for SSE2, part of every x86-64 target.
 #[derive(Clone, Copy)]
@@ -207,12 +207,25 @@ impl Simd for Sse2 {
     u8_register_wise!(widen, narrow);
     nibbles_register_wise!(low_nibbles, high_nibbles);
 
-    register_wise! {
-        dot_u8i8(a, b, sum) => dot_u8i8(a, b, sum);
-        i32_to_f32(v) => _mm_cvtepi32_ps(_mm_castps_si128(v));
-        push_u8(above, below) => {
-            _mm_or_ps(_mm_castsi128_ps(_mm_slli_epi32::<8>(_mm_castps_si128(above))), below)
-        };
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| _mm_cvtepi32_ps(_mm_castps_si128(v[i])))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| {
+            let above = _mm_slli_epi32::<8>(_mm_castps_si128(above[i]));
+            _mm_or_ps(_mm_castsi128_ps(above), below[i])
+        }))
     }
 
     #[inline(always)]

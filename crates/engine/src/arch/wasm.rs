@@ -7,7 +7,7 @@
 use core::arch::wasm32::*;
 
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, Kernel, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for `simd128`, and for `relaxed-simd` if `RELAXED`.
 #[derive(Clone, Copy)]
@@ -174,10 +174,22 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     u8_register_wise!(widen, narrow);
     nibbles_register_wise!(low_nibbles, high_nibbles);
 
-    register_wise! {
-        dot_u8i8(a, b, sum) => dot_u8i8(a, b, sum);
-        i32_to_f32(v) => f32x4_convert_i32x4(v);
-        push_u8(above, below) => v128_or(i32x4_shl(above, 8), below);
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| f32x4_convert_i32x4(v[i]))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| v128_or(i32x4_shl(above[i], 8), below[i])))
     }
 
     #[inline(always)]

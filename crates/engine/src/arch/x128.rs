@@ -51,13 +51,13 @@ pub(super) use transpose8_register_wise;
 macro_rules! u8_register_wise {
     ($widen:path, $narrow:path) => {
         #[inline(always)]
-        unsafe fn load_u8(self, from: *const u8, n: usize) -> Self::V {
+        unsafe fn load_u8(self, from: *const u8, n: usize) -> super::I32<Self> {
             if n < 16 {
                 // SAFETY: the caller guarantees `n` bytes.
                 return unsafe { super::load_u8_portable(self, from, n) };
             }
             // SAFETY: the caller guarantees 16 bytes, and the token exists only where the target has the instructions.
-            unsafe { $widen(from) }
+            super::I32(unsafe { $widen(from) })
         }
 
         #[inline(always)]
@@ -81,8 +81,9 @@ pub(super) use u8_register_wise;
 macro_rules! nibbles_register_wise {
     ($low:path, $high:path) => {
         #[inline(always)]
-        fn unpack_nibbles(self, v: Self::V) -> (Self::V, Self::V) {
-            (each_register!(|i| $low(v[i])), each_register!(|i| $high(v[i])))
+        fn unpack_nibbles(self, v: super::U8Quads<Self>) -> (super::I8Quads<Self>, super::I8Quads<Self>) {
+            let v = v.0;
+            (super::I8Quads(each_register!(|i| $low(v[i]))), super::I8Quads(each_register!(|i| $high(v[i]))))
         }
     };
 }

@@ -256,16 +256,19 @@ impl<T: Element> KeyBlock<'_, T> {
                 let n = (value_depth - column).min(LANES);
                 let to = &mut self.values[(column / LANES * lines_of_values + line) * LANES..][..LANES];
                 // SAFETY: a value has enough elements from there on.
-                let mut v = unsafe { T::load(s, first[column..].as_ptr(), n) };
+                let v = unsafe { T::load(s, first[column..].as_ptr(), n) };
                 if T::IS_BF16 {
                     let second = match second {
                         // SAFETY: likewise.
                         Some(second) => unsafe { T::load(s, second[column..].as_ptr(), n) },
                         None => s.splat(0.0),
                     };
-                    v = s.pack_bf16_pairs(v, second);
+                    let pairs = s.pack_bf16_pairs(v, second);
+                    // SAFETY: 16 floats are as large as 16 pairs.
+                    unsafe { s.store_bf16_pairs(to.as_mut_ptr().cast(), pairs) };
+                } else {
+                    s.store_slice(to, v);
                 }
-                s.store_slice(to, v);
             }
         }
     }

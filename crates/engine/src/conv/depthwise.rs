@@ -291,6 +291,8 @@ impl<T: Element> OutputRow<'_, T> {
         }
         self.tile::<S, 4, K, STRIDE>(s, 0);
         if out_w > 8 {
+            // The widths that are matched below.
+            const { assert!(matches!(S::DEPTHWISE_PIXELS, 4..=6), "a depthwise tile without a kernel") };
             // With three weights in registers, there may be room for the accumulators of only four pixels.
             let widest = if const { K == 3 && !has_registers::<S>(K) } { 4 } else { S::DEPTHWISE_PIXELS };
             let tiles = (out_w - 8).div_ceil(widest);
@@ -311,10 +313,9 @@ impl<T: Element> OutputRow<'_, T> {
 
     #[inline(always)]
     fn tile<S: Simd, const W: usize, const K: usize, const STRIDE: usize>(&self, s: S, x: usize) {
-        // Tiles wider than this instruction set supports are not instantiated.
+        // Wider tiles than this instruction set's are neither asked for nor instantiated.
         if const { W > S::DEPTHWISE_PIXELS } {
-            debug_assert!(false, "no tile has {W} pixels");
-            return;
+            unreachable!("a tile of {W} pixels");
         }
         let conv = self.block.depthwise.conv;
         self.prefetch(s, x..x + W);
@@ -331,7 +332,7 @@ impl<T: Element> OutputRow<'_, T> {
 
     /// Returns the operands of the pixels from `x` on, whose windows start at column `tap_x`.
     #[inline(always)]
-    fn place(&self, x: usize, tap_x: usize) -> PixelOperands<T> {
+    fn operands(&self, x: usize, tap_x: usize) -> PixelOperands<T> {
         let Depthwise { conv, ref epilogue, .. } = *self.block.depthwise;
         let Range { start, end } = self.taps_y;
         PixelOperands {
@@ -428,17 +429,17 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
         let (is_clamped, is_hard_swish) = (is_fused && !epilogue.is_hard_swish, is_fused && epilogue.is_hard_swish);
         let (min, max) = (s.splat(epilogue.min), s.splat(epilogue.max));
         let (first, last) = (self.columns.start, self.columns.end);
-        let place = self.output_row.place(self.x, 0);
-        for (channel, _) in place.vectors() {
-            let mut sums = [place.bias(s, channel, LANES); W];
-            let mut row = place.row.wrapping_add(channel);
-            let mut weights = place.weights.wrapping_add(channel);
-            for _ in 0..place.taps {
+        let pixels = self.output_row.operands(self.x, 0);
+        for (channel, _) in pixels.vectors() {
+            let mut sums = [pixels.bias(s, channel, LANES); W];
+            let mut row = pixels.row.wrapping_add(channel);
+            let mut weights = pixels.weights.wrapping_add(channel);
+            for _ in 0..pixels.taps {
                 // SAFETY: there is a weight for each tap and channel.
-                let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * place.tap_step)) };
+                let weight = |tap: usize| unsafe { s.load(weights.wrapping_add(tap * pixels.tap_step)) };
                 // SAFETY: this column is inside the input, whose size was checked.
                 let pixel = |column: usize| unsafe {
-                    T::load(s, row.wrapping_add(column.wrapping_mul(place.pixel_step)), LANES)
+                    T::load(s, row.wrapping_add(column.wrapping_mul(pixels.pixel_step)), LANES)
                 };
                 let in_registers = const { K == 3 || has_registers::<S>(K) };
                 if BORDER || in_registers {
@@ -468,8 +469,8 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
                         }
                     }
                 }
-                row = row.wrapping_add(place.row_step);
-                weights = weights.wrapping_add(place.weights_step);
+                row = row.wrapping_add(pixels.row_step);
+                weights = weights.wrapping_add(pixels.weights_step);
             }
             if is_hard_swish {
                 for t in 0..W {
@@ -480,10 +481,10 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
                     sums[t] = s.min(max, s.max(min, sums[t]));
                 }
             }
-            let out = place.out.wrapping_add(channel);
+            let out = pixels.out.wrapping_add(channel);
             for t in 0..W {
                 // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
-                unsafe { T::store(s, out.wrapping_add(t * place.out_step), LANES, sums[t]) };
+                unsafe { T::store(s, out.wrapping_add(t * pixels.out_step), LANES, sums[t]) };
             }
         }
     }
@@ -501,21 +502,21 @@ impl<T: Element> Kernel for SinglePixel<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let place = self.output_row.place(self.x, self.taps_x.start);
-        let pixel_step = self.output_row.block.depthwise.conv.dilation[1] * place.pixel_step;
-        for (channel, n) in place.vectors() {
-            let mut sum = place.bias(s, channel, n);
-            let mut row = place.row.wrapping_add(channel);
-            let mut weights = place.weights.wrapping_add(channel);
-            for _ in 0..place.taps {
+        let pixels = self.output_row.operands(self.x, self.taps_x.start);
+        let pixel_step = self.output_row.block.depthwise.conv.dilation[1] * pixels.pixel_step;
+        for (channel, n) in pixels.vectors() {
+            let mut sum = pixels.bias(s, channel, n);
+            let mut row = pixels.row.wrapping_add(channel);
+            let mut weights = pixels.weights.wrapping_add(channel);
+            for _ in 0..pixels.taps {
                 for tap in 0..self.taps_x.len() {
                     // SAFETY: these taps are inside the input, whose size was checked.
                     let v = unsafe { T::load(s, row.wrapping_add(tap * pixel_step), n) };
                     // SAFETY: there is a weight for each tap and channel.
-                    sum = s.fma(v, unsafe { f32::load(s, weights.wrapping_add(tap * place.tap_step), n) }, sum);
+                    sum = s.fma(v, unsafe { f32::load(s, weights.wrapping_add(tap * pixels.tap_step), n) }, sum);
                 }
-                row = row.wrapping_add(place.row_step);
-                weights = weights.wrapping_add(place.weights_step);
+                row = row.wrapping_add(pixels.row_step);
+                weights = weights.wrapping_add(pixels.weights_step);
             }
             self.output_row.store(s, self.x, channel, n, sum);
         }

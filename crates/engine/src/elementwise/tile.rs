@@ -146,8 +146,8 @@ impl ElementwiseRun<'_> {
         // checked to hold all elements; tiles of the result are disjoint.
         unsafe { function.run_on(s, inputs, to, tile.elements) };
         match self.y {
-            Target::Bytes(y, levels) if is_last => {
-                s.vectorize(QuantizeTile { from: register, to: y.at(tile.first), n: tile.elements, levels });
+            Target::Bytes(y, quantizer) if is_last => {
+                s.vectorize(QuantizeTile { from: register, to: y.at(tile.first), n: tile.elements, quantizer });
             }
             Target::Bf16(y) if is_last => {
                 run_for_element::<u16, _, _>(
@@ -337,7 +337,7 @@ struct QuantizeTile {
     from: *const f32,
     to: *mut u8,
     n: usize,
-    levels: U8Quantizer,
+    quantizer: U8Quantizer,
 }
 
 impl Kernel for QuantizeTile {
@@ -350,7 +350,7 @@ impl Kernel for QuantizeTile {
             // SAFETY: a tile of 512 floats has at least as many that were written.
             let v = unsafe { s.load_partial(self.from.wrapping_add(i), n) };
             // SAFETY: `elementwise` has checked the result's length, and tiles are disjoint.
-            unsafe { s.store_as_u8(self.to.wrapping_add(i), n, self.levels.round(s, v)) };
+            unsafe { s.store_as_u8(self.to.wrapping_add(i), n, self.quantizer.round(s, v)) };
         }
     }
 }

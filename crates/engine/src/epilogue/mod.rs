@@ -240,10 +240,10 @@ impl ApplyEpilogue<'_> {
         let (mut row, mut panel) = (0, 0);
         while row < self.rows && panels > 0 {
             // Row, column and width of each vector; the last vector is repeated at the end.
-            let mut places = [(row, panel * LANES, 0); N];
+            let mut positions = [(row, panel * LANES, 0); N];
             for i in 0..N {
                 let column = panel * LANES;
-                places[i] = (row, column, (self.columns - column).min(LANES));
+                positions[i] = (row, column, (self.columns - column).min(LANES));
                 let is_last = panel + 1 == panels;
                 if is_last && row + 1 == self.rows && i + 1 < N {
                     continue;
@@ -253,7 +253,7 @@ impl ApplyEpilogue<'_> {
             let mut sums = [s.splat(0.0); N];
             let mut residuals = [s.splat(0.0); N];
             for i in 0..N {
-                let (row, column, n) = places[i];
+                let (row, column, n) = positions[i];
                 // SAFETY: `run_on` requires these floats.
                 sums[i] = unsafe { <f32 as Element>::load(s, self.sums.wrapping_add(row * self.stride + column), n) };
                 if !epilogue.residual.is_null() {
@@ -265,7 +265,7 @@ impl ApplyEpilogue<'_> {
             let residuals = (!epilogue.residual.is_null()).then_some(residuals);
             let results = epilogue.apply(several, sums, residuals, S::HAS_BF16 && self.rounded.is_some());
             for i in 0..N {
-                let (row, column, n) = places[i];
+                let (row, column, n) = positions[i];
                 match self.rounded {
                     Some((to, stride)) if const { S::HAS_BF16 } => {
                         // SAFETY: likewise.

@@ -174,7 +174,7 @@ impl<const R: usize> Kernel for QuantizedPanelKernel<'_, R> {
             let mut sums = [[s.splat(0.0); 2]; R];
             let pairs = group.to - (group.to - group.from) % 2;
             for k in (group.from..pairs).step_by(2) {
-                // SAFETY: groups have an even number of lines.
+                // SAFETY: groups have an even number of rows.
                 let two = unsafe { whole.load_pair(s, k) };
                 for r in 0..R {
                     for (next, right) in two.into_iter().enumerate() {

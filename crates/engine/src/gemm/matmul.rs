@@ -136,8 +136,8 @@ pub fn matmul(
         matmul.check("residual", [m, n, stride], matmul.residual_batch, data.len())?;
     }
     Epilogue { residual: None, ..*epilogue }.check(m, n)?;
-    let products = size("batch", &batch)?;
-    if products == 0 || m == 0 || n == 0 {
+    let matmuls = size("batch", &batch)?;
+    if matmuls == 0 || m == 0 || n == 0 {
         return Ok(());
     }
     matmul.check_disjoint()?;
@@ -179,8 +179,8 @@ pub fn matmul(
     let one = needed / engine.threads();
     let panel = crate::pack::padded_rows(k) * LANES;
     let slots = DisjointPtr(scratch.as_mut_ptr());
-    if products >= 2 * engine.threads() {
-        engine.pool.run_with_slot(products, |slot, index| {
+    if matmuls >= 2 * engine.threads() {
+        engine.pool.run_with_slot(matmuls, |slot, index| {
             // SAFETY: the scratch memory has `one` floats for each slot, and no two tasks have a slot at the same time.
             let packed = unsafe { core::slice::from_raw_parts_mut(slots.at(slot * one), one) };
             for (i, packed) in packed.chunks_exact_mut(panel.max(1)).enumerate() {
@@ -190,7 +190,7 @@ pub fn matmul(
         });
         return Ok(());
     }
-    for index in 0..products {
+    for index in 0..matmuls {
         engine.pool.run(n.div_ceil(LANES), |i| {
             // SAFETY: the panels are disjoint parts of the scratch memory.
             let packed = unsafe { core::slice::from_raw_parts_mut(slots.at(i * panel), panel) };

@@ -227,8 +227,8 @@ impl Kernel for DotChains {
 #[inline(always)]
 fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
     // Pairs of 0.5 and 0.5: sums stay finite for 2^128 rounds.
-    let halves = s.splat(f32::from_bits(black_box(0x3f00_3f00)));
-    let mut chains = [halves; N];
+    let halves = s.splat_bf16_pairs(black_box(0x3f00_3f00));
+    let mut chains = [s.splat(0.0); N];
     for (i, chain) in chains.iter_mut().enumerate() {
         *chain = s.splat(i as f32);
     }
@@ -256,17 +256,22 @@ impl Kernel for Int8Dots {
 
 #[inline(always)]
 fn add_quads<S: Simd, const N: usize>(s: S, rounds: usize) {
-    let ones = s.splat(f32::from_bits(black_box(0x0101_0101)));
-    let mut chains = [ones; N];
+    let ones = black_box(0x0101_0101);
+    let (a, b) = (s.splat_u8_quads(ones), s.splat_i8_quads(ones));
+    let mut chains = [s.splat_i32(0); N];
     for (i, chain) in chains.iter_mut().enumerate() {
-        *chain = s.splat(f32::from_bits(i as u32));
+        *chain = s.splat_i32(i as i32);
     }
     for _ in 0..rounds {
         for chain in &mut chains {
-            *chain = s.dot_u8i8(ones, ones, *chain);
+            *chain = s.dot_u8i8(a, b, *chain);
         }
     }
-    consume(s, chains);
+    let mut sums = [s.splat(0.0); N];
+    for i in 0..N {
+        sums[i] = s.i32_to_f32(chains[i]);
+    }
+    consume(s, sums);
 }
 
 #[inline(always)]

@@ -161,10 +161,10 @@ impl TileOperands for Bf16Operands {
                 left[r] = unsafe { *pointers.wrapping_add(r) };
             }
             for pair in 0..self.pairs {
-                let mut right = [s.splat(0.0); P];
+                let mut right = [s.splat_bf16_pairs(0); P];
                 for p in 0..P {
                     // SAFETY: each panel has 16 pairs for each two of K.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
+                    right[p] = unsafe { s.load_bf16_pairs(panel.wrapping_add(p * self.panel_stride)) };
                 }
                 s.prefetch(ahead);
                 if const { P == 2 } {
@@ -173,7 +173,7 @@ impl TileOperands for Bf16Operands {
                 ahead = ahead.wrapping_add(step);
                 for r in 0..R {
                     // SAFETY: each row and tap has enough pairs, at any address.
-                    let x = s.splat(f32::from_bits(unsafe { left[r].wrapping_add(pair).read_unaligned() }));
+                    let x = s.splat_bf16_pairs(unsafe { left[r].wrapping_add(pair).read_unaligned() });
                     for p in 0..P {
                         sums[r][p] = s.dot_bf16(x, right[p], sums[r][p]);
                     }
@@ -181,15 +181,15 @@ impl TileOperands for Bf16Operands {
                 panel = panel.wrapping_add(2 * LANES);
             }
             if self.has_single {
-                let mut right = [s.splat(0.0); P];
+                let mut right = [s.splat_bf16_pairs(0); P];
                 for p in 0..P {
                     // SAFETY: each panel has 16 pairs for it.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride).cast()) };
+                    right[p] = unsafe { s.load_bf16_pairs(panel.wrapping_add(p * self.panel_stride)) };
                 }
                 for r in 0..R {
                     // SAFETY: each row and tap has one element more than pairs.
                     let single = unsafe { left[r].wrapping_add(self.pairs).cast::<u16>().read() };
-                    let x = s.splat(f32::from_bits(u32::from(single) << 16 | u32::from(single)));
+                    let x = s.splat_bf16_pairs(u32::from(single) << 16 | u32::from(single));
                     for p in 0..P {
                         sums[r][p] = s.dot_bf16(x, right[p], sums[r][p]);
                     }
@@ -248,19 +248,27 @@ impl<F: TileOperands> TileStack<'_, F> {
     /// All pointers are valid for what the fields say, and nobody else accesses the output of these tiles.
     #[inline(always)]
     pub(crate) unsafe fn run_on<S: Simd>(self, s: S) {
+        // A height or width that is not listed below does not compile.
+        const { assert!(S::MR <= 14 && S::NR_PANELS <= 2, "a register tile without a microkernel") };
         macro_rules! by_rows {
             ($panels:literal: $($rows:literal)*) => {
                 match self.rows {
                     // Tiles higher than this instruction set's MR are not instantiated.
-                    $($rows => if const { $rows <= S::MR } { s.vectorize(Microkernel::<F, $rows, $panels>(self)) },)*
-                    _ => debug_assert!(false, "no tile has {} rows", self.rows),
+                    $($rows => if const { $rows <= S::MR } {
+                        s.vectorize(Microkernel::<F, $rows, $panels>(self));
+                    } else {
+                        exceeds_tile(self.rows, self.panels);
+                    })*
+                    _ => exceeds_tile(self.rows, self.panels),
                 }
             };
         }
         if self.panels == 1 {
             by_rows!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-        } else if const { S::NR_PANELS == 2 } {
+        } else if const { S::NR_PANELS == 2 } && self.panels == 2 {
             by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        } else {
+            exceeds_tile(self.rows, self.panels);
         }
         if self.is_last && !self.epilogue.is_fused && !self.out.is_bf16() {
             let finish = ApplyEpilogue {
@@ -277,6 +285,13 @@ impl<F: TileOperands> TileStack<'_, F> {
             unsafe { finish.run_on(s) };
         }
     }
+}
+
+/// Panics: the caller of [`TileStack::run_on`] asked for a tile larger than the instruction set's.
+#[cold]
+#[inline(never)]
+fn exceeds_tile(rows: usize, panels: usize) -> ! {
+    panic!("a tile of {rows} rows and {panels} panels exceeds the register tile")
 }
 
 /// A microkernel of `R` rows and `P` panels.

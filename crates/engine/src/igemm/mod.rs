@@ -208,13 +208,13 @@ impl<R: LhsRows> Igemm<'_, R> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    pub(crate) unsafe fn run_here(&self, level: Dispatch) {
+    pub(crate) unsafe fn run_here(&self, dispatch: Dispatch) {
         if self.m_outer == 0 || self.m_inner == 0 || self.groups == 0 || self.columns == 0 {
             return;
         }
         // One task per group.
         for task in 0..self.groups {
-            level.run(IgemmTask { igemm: self, partition: self.whole(), task });
+            dispatch.run(IgemmTask { igemm: self, partition: self.whole(), task });
         }
     }
 
@@ -410,7 +410,7 @@ impl MacroKernel {
                     is_last: self.is_last,
                     epilogue,
                 };
-                // SAFETY: `Igemm::run` requires the places in all tensors; `fill_pointers` has written a pointer for each tap
+                // SAFETY: `Igemm::run` requires the positions in all tensors; `fill_pointers` has written a pointer for each tap
                 // and row; tasks are disjoint.
                 unsafe { tile.run_on(s) };
                 row += rows * repeat;

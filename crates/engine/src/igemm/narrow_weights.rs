@@ -188,7 +188,7 @@ impl Operands for PairedRows<'_> {
 }
 
 /// bf16 rows whose taps have an odd number of elements, with panels repacked so that each tap starts with a pair. The
-/// last element of a tap is multiplied as a pair with itself, with half of its weight in each place.
+/// last element of a tap is multiplied as a pair with itself, with half of its weight in each position.
 struct OddDepthRows<'a> {
     pointers: &'a IndirectionBuffer,
     packed: &'a [u16],
@@ -222,7 +222,7 @@ impl Operands for OddDepthRows<'_> {
                     s.pack_bf16_pairs(first, first)
                 };
                 // SAFETY: these are 16 floats.
-                unsafe { s.store(to.as_mut_ptr().cast(), pair) };
+                unsafe { s.store_bf16_pairs(to.as_mut_ptr().cast(), pair) };
             }
         }
     }

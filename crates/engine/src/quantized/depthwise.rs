@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use crate::arch::{Aligned, Kernel, LANES, Simd};
+use crate::arch::{Aligned, I8Quads, I32, Kernel, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::{Conv2d, Engine};
@@ -163,7 +163,7 @@ impl Kernel for ChannelRow<'_> {
         let mut quads: VectorBuffer<MAX_COLUMNS> = [const { MaybeUninit::uninit() }; MAX_COLUMNS];
         let epilogue = &self.depthwise.epilogue;
         // SAFETY: there is an offset for each channel.
-        let offset = unsafe { s.load_partial(epilogue.offsets.wrapping_add(self.channel).cast(), self.lanes) };
+        let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(self.channel), self.lanes) };
         // SAFETY: a convolution has one zero for all rows.
         let offset = unsafe { epilogue.start(s, offset, 0) };
         for start in (0..out_w).step_by(chunk) {
@@ -174,7 +174,7 @@ impl Kernel for ChannelRow<'_> {
             }
             for sum in &mut sums[..pixels] {
                 // SAFETY: there is room for a vector.
-                unsafe { s.store(sum.as_mut_ptr().cast(), offset) };
+                unsafe { s.store_i32(sum.as_mut_ptr().cast(), offset) };
             }
             for group in 0..kernel_h.div_ceil(4) {
                 let quads = &mut quads[..(pixels - 1) * step + reach];
@@ -261,15 +261,15 @@ impl RowQuads<'_> {
     /// # Safety
     /// `lanes` bytes are readable at each address, and 16 lanes are writable.
     #[inline(always)]
-    unsafe fn quad<S: Simd, const L: usize>(s: S, from: [*const u8; L], lanes: usize, to: *mut f32) {
+    unsafe fn quad<S: Simd, const L: usize>(s: S, from: [*const u8; L], lanes: usize, to: *mut u8) {
         // SAFETY: the caller guarantees all of it.
-        let mut quad = unsafe { s.load_u8(from[L - 1], lanes) };
+        let mut quad = unsafe { s.load_u8(from[L - 1], lanes) }.as_u8_quads();
         for i in 1..L {
             // SAFETY: likewise.
             quad = s.push_u8(quad, unsafe { s.load_u8(from[L - 1 - i], lanes) });
         }
         // SAFETY: likewise.
-        unsafe { s.store(to, quad) };
+        unsafe { s.store_u8_quads(to, quad) };
     }
 }
 
@@ -287,7 +287,7 @@ struct SmallKernel<'a> {
 impl SmallKernel<'_> {
     /// Computes the pixels if there is a specialized tile for this kernel; returns false otherwise.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S, offset: S::V, sums: &mut VectorBuffer<MAX_PIXELS>) -> bool {
+    fn run<S: Simd>(self, s: S, offset: I32<S>, sums: &mut VectorBuffer<MAX_PIXELS>) -> bool {
         let conv = self.row.depthwise.conv;
         if conv.stride[1] != 1 || conv.dilation[1] != 1 {
             return false;
@@ -311,7 +311,7 @@ impl SmallKernel<'_> {
     fn tiles<S: Simd, const N: usize, const K: usize, const WHOLE: bool>(
         self,
         s: S,
-        offset: S::V,
+        offset: I32<S>,
         sums: &mut VectorBuffer<MAX_PIXELS>,
     ) {
         let row = self.row;
@@ -327,12 +327,12 @@ impl SmallKernel<'_> {
             }
         }
         let groups = const { K.div_ceil(4) };
-        let mut weights = [[offset; 2]; K];
+        let mut weights = [[s.splat_i8_quads(0); 2]; K];
         for w in 0..K {
             for group in 0..groups {
                 let at = row.weights.wrapping_add((w * groups + group) * 4 * LANES);
                 // SAFETY: `depthwise2d_u8` has checked the weights' size.
-                weights[w][group] = unsafe { s.load(at.cast()) };
+                weights[w][group] = unsafe { s.load_i8_quads(at) };
             }
         }
         let mut are_stored = true;
@@ -354,7 +354,7 @@ impl SmallKernel<'_> {
             are_stored = false;
             for n in 0..N {
                 // SAFETY: there is room for a vector.
-                unsafe { s.store(sums[x + n].as_mut_ptr().cast(), tile[n][0]) };
+                unsafe { s.store_i32(sums[x + n].as_mut_ptr().cast(), tile[n][0]) };
             }
         }
         if !are_stored {
@@ -367,12 +367,12 @@ impl SmallKernel<'_> {
     fn tile<S: Simd, const N: usize, const K: usize, const WHOLE: bool>(
         self,
         s: S,
-        offset: S::V,
-        weights: &[[S::V; 2]; K],
+        offset: I32<S>,
+        weights: &[[I8Quads<S>; 2]; K],
         first: usize,
         mut from: [*const u8; K],
         strides: [usize; K],
-    ) -> [[S::V; 1]; N] {
+    ) -> [[I32<S>; 1]; N] {
         let in_w = self.row.depthwise.conv.in_w;
         let lanes = if WHOLE { LANES } else { self.row.lanes };
         let pad = self.row.input_rows.pad.as_ptr();
@@ -381,14 +381,14 @@ impl SmallKernel<'_> {
             let is_inside = first.wrapping_add(column) < in_w;
             for group in 0..const { K.div_ceil(4) } {
                 let lines = if K - 4 * group < 4 { K - 4 * group } else { 4 };
-                let mut quad = offset;
+                let mut quad = s.splat_u8_quads(0);
                 // No closures: they are not always inlined into the `target_feature` function.
                 for i in 0..lines {
                     let line = 4 * group + lines - 1 - i;
                     let from = core::hint::select_unpredictable(is_inside, from[line], pad);
                     // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
                     let bytes = unsafe { s.load_u8(from, lanes) };
-                    quad = if i == 0 { bytes } else { s.push_u8(quad, bytes) };
+                    quad = if i == 0 { bytes.as_u8_quads() } else { s.push_u8(quad, bytes) };
                 }
                 for n in 0..N {
                     if n <= column && column < n + K {
@@ -408,7 +408,7 @@ impl ChannelRow<'_> {
     /// Applies the epilogue to the accumulators of the pixels from `x` on.
     #[inline(always)]
     fn finish<S: Simd>(&self, s: S, sums: &VectorBuffer<MAX_PIXELS>, x: usize, pixels: usize) {
-        let finish = ApplyQuantEpilogue {
+        let finish = ApplyQuantEpilogue::<i32> {
             epilogue: &self.depthwise.epilogue,
             sums: sums.as_ptr().cast(),
             panels: 1,
@@ -458,28 +458,28 @@ impl ChannelRow<'_> {
         let Conv2d { kernel: [kernel_h, kernel_w], dilation: [_, dilation], .. } = *self.depthwise.conv;
         let groups = kernel_h.div_ceil(4);
         debug_assert!(sums.len() == N && quads.len() > (N - 1) * STEP + (kernel_w - 1) * dilation, "all columns");
-        let to: *mut f32 = sums.as_mut_ptr().cast();
-        let mut tile = [s.splat(0.0); N];
+        let to: *mut i32 = sums.as_mut_ptr().cast();
+        let mut tile = [s.splat_i32(0); N];
         for n in 0..N {
             // SAFETY: the sums were written.
-            tile[n] = unsafe { s.load(to.wrapping_add(n * LANES)) };
+            tile[n] = unsafe { s.load_i32(to.wrapping_add(n * LANES)) };
         }
         let mut weights = self.weights.wrapping_add(group * 4 * LANES);
-        let mut quads: *const f32 = quads.as_ptr().cast();
+        let mut quads: *const u8 = quads.as_ptr().cast();
         for _ in 0..kernel_w {
             // SAFETY: `depthwise2d_u8` has checked the weights' size.
-            let right = unsafe { s.load(weights.cast()) };
+            let right = unsafe { s.load_i8_quads(weights) };
             for n in 0..N {
                 // SAFETY: the quads of all columns under the pixels were written.
-                let quad = unsafe { s.load(quads.wrapping_add(n * STEP * LANES)) };
+                let quad = unsafe { s.load_u8_quads(quads.wrapping_add(n * STEP * 4 * LANES)) };
                 tile[n] = s.dot_u8i8(quad, right, tile[n]);
             }
             weights = weights.wrapping_add(groups * 4 * LANES);
-            quads = quads.wrapping_add(dilation * LANES);
+            quads = quads.wrapping_add(dilation * 4 * LANES);
         }
         for n in 0..N {
             // SAFETY: as above.
-            unsafe { s.store(to.wrapping_add(n * LANES), tile[n]) };
+            unsafe { s.store_i32(to.wrapping_add(n * LANES), tile[n]) };
         }
     }
 }

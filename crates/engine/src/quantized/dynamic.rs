@@ -105,11 +105,11 @@ pub fn quantize_rows(
     at_least("scales", qparams.len(), shape.qparams()?)?;
     let y = SharedOutput::new(y);
     if shape.per_tensor {
-        let levels = U8Quantizer::of(Affine { scale: qparams[0], zero_point: qparams[1] as u8, min, max });
+        let quantizer = U8Quantizer::of(Affine { scale: qparams[0], zero_point: qparams[1] as u8, min, max });
         engine.parallel_for(elements, MIN_TASK_ELEMENTS, |range| {
             // SAFETY: ranges are disjoint.
             let y = unsafe { y.slice(range.clone()) };
-            engine.dispatch.run(QuantizeRow { x: &x[range], y, levels });
+            engine.dispatch.run(QuantizeRow { x: &x[range], y, quantizer });
         });
         return Ok(());
     }
@@ -118,7 +118,11 @@ pub fn quantize_rows(
             let affine = Affine { scale: qparams[row], zero_point: qparams[rows + row] as u8, min, max };
             // SAFETY: rows are disjoint.
             let y = unsafe { y.slice(row * columns..(row + 1) * columns) };
-            engine.dispatch.run(QuantizeRow { x: &x[row * columns..][..columns], y, levels: U8Quantizer::of(affine) });
+            engine.dispatch.run(QuantizeRow {
+                x: &x[row * columns..][..columns],
+                y,
+                quantizer: U8Quantizer::of(affine),
+            });
         }
     });
     Ok(())
@@ -128,7 +132,7 @@ pub fn quantize_rows(
 struct QuantizeRow<'a> {
     x: &'a [f32],
     y: &'a mut [u8],
-    levels: U8Quantizer,
+    quantizer: U8Quantizer,
 }
 
 impl Kernel for QuantizeRow<'_> {
@@ -138,7 +142,7 @@ impl Kernel for QuantizeRow<'_> {
     fn run<S: Simd>(self, s: S) {
         for (x, y) in self.x.chunks(LANES).zip(self.y.chunks_mut(LANES)) {
             // SAFETY: there are as many bytes as elements.
-            unsafe { s.store_as_u8(y.as_mut_ptr(), x.len(), self.levels.round(s, s.load_slice(x))) };
+            unsafe { s.store_as_u8(y.as_mut_ptr(), x.len(), self.quantizer.round(s, s.load_slice(x))) };
         }
     }
 }

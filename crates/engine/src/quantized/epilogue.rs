@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
+use super::GroupwiseEpilogue;
 use crate::Activation;
-use crate::arch::{Kernel, LANES, Simd, U8Clamp};
+use crate::arch::{I32, Kernel, LANES, Simd, U8Clamp};
 use crate::error::{Error, at_least, span};
 
 /// Affine quantization to u8: a byte stands for `(byte - zero) * scale`. Values are rounded to nearest, ties to even,
@@ -151,7 +152,7 @@ impl QuantEpilogue<'_> {
     }
 
     /// Returns the fast path for u8 output, if there is one for this epilogue.
-    fn way(&self, to: U8Quantizer) -> Option<FastPath> {
+    fn fast_path(&self, to: U8Quantizer) -> Option<FastPath> {
         let is_bounds = |activation| matches!(activation, Activation::None | Activation::Clamp { .. });
         // A clamp before rounding equals a clamp of the rounded value.
         let inner = match self.inner {
@@ -193,7 +194,7 @@ impl QuantEpilogue<'_> {
         };
         QuantEpilogueArgs {
             offsets: self.offsets.as_ptr(),
-            scales: self.scales.as_ptr(),
+            column_vector: self.scales.as_ptr(),
             bias: self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
             inner: self.inner.map(|(activation, affine)| (activation, affine.scale, U8Quantizer::of(affine))),
             residual,
@@ -202,7 +203,7 @@ impl QuantEpilogue<'_> {
             residual_zero_point: f32::from(residual_affine.zero_point),
             activation: self.activation,
             to,
-            way: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.way(to)),
+            fast_path: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.fast_path(to)),
             row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
             row_zero_points: self.rows.map_or(core::ptr::null(), |rows| rows.zero_points.as_ptr()),
             row_step: self.rows.map_or(0, |rows| rows.step()),
@@ -228,11 +229,11 @@ impl U8Quantizer {
     /// The same after a clamp of the argument: rounding is monotonic.
     fn within(self, activation: Activation) -> Self {
         let Activation::Clamp { min, max } = activation else { return self };
-        let level = |x: f32| {
-            let level = libm::rintf(x * self.inverse) + self.zero;
-            level.max(self.min).min(self.max)
+        let quantized = |x: f32| {
+            let quantized = libm::rintf(x * self.inverse) + self.zero;
+            quantized.max(self.min).min(self.max)
         };
-        Self { min: level(min), max: level(max), ..self }
+        Self { min: quantized(min), max: quantized(max), ..self }
     }
 
     /// The same with values relative to the zero point.
@@ -252,8 +253,8 @@ impl U8Quantizer {
     }
 
     #[inline(always)]
-    fn bounded<S: Simd>(&self, s: S, level: S::V) -> S::V {
-        s.min(s.splat(self.max), s.max(s.splat(self.min), level))
+    fn bounded<S: Simd>(&self, s: S, quantized: S::V) -> S::V {
+        s.min(s.splat(self.max), s.max(s.splat(self.min), quantized))
     }
 }
 
@@ -261,7 +262,8 @@ impl U8Quantizer {
 #[derive(Clone, Copy)]
 pub(super) struct QuantEpilogueArgs {
     pub(super) offsets: *const i32,
-    pub(super) scales: *const f32,
+    /// The per-column operand of the accumulators, see [`Accumulator`].
+    column_vector: *const f32,
     /// Null if there is none.
     bias: *const f32,
     inner: Option<(Activation, f32, U8Quantizer)>,
@@ -273,7 +275,7 @@ pub(super) struct QuantEpilogueArgs {
     activation: Activation,
     /// `None` for f32 output.
     to: Option<U8Quantizer>,
-    way: Option<FastPath>,
+    fast_path: Option<FastPath>,
     /// Null if there are none.
     row_scales: *const f32,
     /// Null if there are none. Otherwise accumulators start at minus the zero point times `offsets`.
@@ -288,7 +290,7 @@ impl QuantEpilogueArgs {
     /// # Safety
     /// There is a zero point for the row, if rows have them.
     #[inline(always)]
-    pub(super) unsafe fn start<S: Simd>(&self, s: S, offsets: S::V, row: usize) -> S::V {
+    pub(super) unsafe fn start<S: Simd>(&self, s: S, offsets: I32<S>, row: usize) -> I32<S> {
         if self.row_zero_points.is_null() {
             return offsets;
         }
@@ -302,6 +304,28 @@ impl QuantEpilogueArgs {
     pub(super) fn at_pixel(&self, pixel: usize, step: usize) -> Self {
         let residual = self.residual.wrapping_add(pixel * self.residual_stride);
         Self { residual, residual_stride: self.residual_stride * step, ..*self }
+    }
+}
+
+impl GroupwiseEpilogue<'_> {
+    /// Converts to the form that kernels use, with f32 accumulators and output.
+    pub(super) fn args(&self) -> QuantEpilogueArgs {
+        QuantEpilogueArgs {
+            offsets: core::ptr::null(),
+            column_vector: self.sums.as_ptr(),
+            bias: self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+            inner: None,
+            residual: core::ptr::null(),
+            residual_stride: 0,
+            residual_scale: 0.0,
+            residual_zero_point: 0.0,
+            activation: self.activation,
+            to: None,
+            fast_path: None,
+            row_scales: self.rows.scales.as_ptr(),
+            row_zero_points: self.rows.zero_points.as_ptr(),
+            row_step: self.rows.step(),
+        }
     }
 }
 
@@ -321,11 +345,50 @@ enum FastPath {
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the epilogue.
 unsafe impl Sync for QuantEpilogueArgs {}
 
+/// The accumulators of a quantized GEMM: i32, or f32 where every group of K has scales of its own.
+pub(super) trait Accumulator: Copy {
+    /// Whether [`FastPath`]s exist.
+    const HAS_FAST_PATHS: bool;
+
+    /// How an accumulator becomes a real number, up to the scale of its row: by subtracting the zero point of the row
+    /// times the column's sum of weights, or else by multiplying with the column's scale (zero points are part of the
+    /// initial accumulators then).
+    const SUBTRACTS_ZERO_POINTS: bool;
+
+    /// Loads 16 accumulators as f32.
+    ///
+    /// # Safety
+    /// 16 accumulators are readable at `from`.
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V;
+}
+
+impl Accumulator for i32 {
+    const HAS_FAST_PATHS: bool = true;
+    const SUBTRACTS_ZERO_POINTS: bool = false;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const i32) -> S::V {
+        // SAFETY: the caller guarantees 16 elements.
+        s.i32_to_f32(unsafe { s.load_i32(from) })
+    }
+}
+
+impl Accumulator for f32 {
+    const HAS_FAST_PATHS: bool = false;
+    const SUBTRACTS_ZERO_POINTS: bool = true;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const f32) -> S::V {
+        // SAFETY: the caller guarantees 16 elements.
+        unsafe { s.load(from) }
+    }
+}
+
 /// Applies the epilogue to a tile of stored accumulators.
-pub(super) struct ApplyQuantEpilogue<'a> {
+pub(super) struct ApplyQuantEpilogue<'a, A> {
     pub(super) epilogue: &'a QuantEpilogueArgs,
-    /// `[panels][rows][16]` of i32.
-    pub(super) sums: *const f32,
+    /// `[panels][rows][16]`.
+    pub(super) sums: *const A,
     pub(super) panels: usize,
     pub(super) rows: usize,
     /// First row and column of the tile in the output, and its number of columns, at most `16 * panels`.
@@ -337,7 +400,7 @@ pub(super) struct ApplyQuantEpilogue<'a> {
     pub(super) out_stride: usize,
 }
 
-impl ApplyQuantEpilogue<'_> {
+impl<A: Accumulator> ApplyQuantEpilogue<'_, A> {
     /// Runs the kernel.
     ///
     /// # Safety
@@ -351,25 +414,25 @@ impl ApplyQuantEpilogue<'_> {
     #[inline(always)]
     fn sum<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
         // SAFETY: `run_on` requires the sums.
-        s.i32_to_f32(unsafe { s.load(self.sums.wrapping_add((panel * self.rows + row) * LANES)) })
+        unsafe { A::load(s, self.sums.wrapping_add((panel * self.rows + row) * LANES)) }
     }
 
     /// Stores the u8 results of all rows of the panels from `panel` on; returns the number of panels.
     #[inline(always)]
-    fn store<S: Simd>(&self, s: S, numbers: &impl ToOutputUnits<S>, to: U8Clamp, panel: usize, out: *mut u8) -> usize {
+    fn store<S: Simd>(&self, s: S, stage: &impl ToOutputUnits<S>, to: U8Clamp, panel: usize, out: *mut u8) -> usize {
         let columns = self.columns - panel * LANES;
         if columns >= 2 * LANES && self.rows >= 2 {
-            self.store_whole::<S, 2>(s, numbers, to, panel, out);
+            self.store_whole::<S, 2>(s, stage, to, panel, out);
             return 2;
         }
         if columns >= LANES && self.rows >= 4 {
-            self.store_whole::<S, 1>(s, numbers, to, panel, out);
+            self.store_whole::<S, 1>(s, stage, to, panel, out);
             return 1;
         }
         for row in 0..self.rows {
-            let number = numbers.number(s, self.sum(s, row, panel), self.row + row, 0);
+            let value = stage.convert(s, self.sum(s, row, panel), self.row + row, 0);
             // SAFETY: `run_on` requires the output.
-            unsafe { s.store_as_u8(self.place(out, row, panel), columns.min(LANES), to.round(s, number)) };
+            unsafe { s.store_as_u8(self.address(out, row, panel), columns.min(LANES), to.round(s, value)) };
         }
         1
     }
@@ -379,7 +442,7 @@ impl ApplyQuantEpilogue<'_> {
     fn store_whole<S: Simd, const P: usize>(
         &self,
         s: S,
-        numbers: &impl ToOutputUnits<S>,
+        stage: &impl ToOutputUnits<S>,
         to: U8Clamp,
         panel: usize,
         out: *mut u8,
@@ -389,19 +452,19 @@ impl ApplyQuantEpilogue<'_> {
             // The last rows overlap the ones before and are recomputed.
             let row = row.min(self.rows - rows);
             let mut v = [s.splat(0.0); 4];
-            let mut places = [self.place(out, row, panel); 4];
+            let mut addresses = [self.address(out, row, panel); 4];
             for i in 0..4 {
                 let (down, at) = (i / P, i % P);
-                v[i] = numbers.number(s, self.sum(s, row + down, panel + at), self.row + row + down, at);
-                places[i] = places[i].wrapping_add(down * self.out_stride + at * LANES);
+                v[i] = stage.convert(s, self.sum(s, row + down, panel + at), self.row + row + down, at);
+                addresses[i] = addresses[i].wrapping_add(down * self.out_stride + at * LANES);
             }
             // SAFETY: `run_on` requires the output.
-            unsafe { s.store_u8x4(places, v, to) };
+            unsafe { s.store_u8x4(addresses, v, to) };
         }
     }
 
     #[inline(always)]
-    fn place(&self, out: *mut u8, row: usize, panel: usize) -> *mut u8 {
+    fn address(&self, out: *mut u8, row: usize, panel: usize) -> *mut u8 {
         out.wrapping_add((self.row + row) * self.out_stride + self.column + panel * LANES)
     }
 }
@@ -409,7 +472,7 @@ impl ApplyQuantEpilogue<'_> {
 /// Conversion of accumulators to output units, before rounding.
 trait ToOutputUnits<S: Simd> {
     /// Converts the accumulators of a row of the output, in the first or second panel.
-    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V;
+    fn convert(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V;
 }
 
 /// Multiplies by a scale.
@@ -422,7 +485,7 @@ impl<S: Simd> ScaleOnly<S> {
     #[inline(always)]
     fn new(s: S, epilogue: &QuantEpilogueArgs, column: usize, n: usize, inverse: f32) -> Self {
         let (first, second) = (n.min(LANES), n.saturating_sub(LANES).min(LANES));
-        let from = epilogue.scales.wrapping_add(column);
+        let from = epilogue.column_vector.wrapping_add(column);
         // SAFETY: there is a scale for each column.
         let (first, second) =
             (unsafe { s.load_partial(from, first) }, unsafe { s.load_partial(from.wrapping_add(first), second) });
@@ -433,7 +496,7 @@ impl<S: Simd> ScaleOnly<S> {
 
 impl<S: Simd> ToOutputUnits<S> for ScaleOnly<S> {
     #[inline(always)]
-    fn number(&self, s: S, sum: S::V, _row: usize, panel: usize) -> S::V {
+    fn convert(&self, s: S, sum: S::V, _row: usize, panel: usize) -> S::V {
         s.mul(sum, self.scales[panel])
     }
 }
@@ -454,12 +517,12 @@ struct ScaleAddResidual<S: Simd> {
 
 impl<S: Simd> ToOutputUnits<S> for ScaleAddResidual<S> {
     #[inline(always)]
-    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
-        let level = self.inner.bounded(s, s.round(self.scaled.number(s, sum, row, panel)));
+    fn convert(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
+        let quantized = self.inner.bounded(s, s.round(self.scaled.convert(s, sum, row, panel)));
         let from = self.residual.wrapping_add(row * self.residual_stride + panel * LANES);
         // SAFETY: the residual has the output's shape.
         let byte = s.i32_to_f32(unsafe { s.load_u8(from, self.n) });
-        s.add(s.mul(level, self.factor), s.add(s.mul(byte, self.other), self.shift))
+        s.add(s.mul(quantized, self.factor), s.add(s.mul(byte, self.other), self.shift))
     }
 }
 
@@ -473,15 +536,15 @@ struct ScaleHardSwish<S: Simd> {
 
 impl<S: Simd> ToOutputUnits<S> for ScaleHardSwish<S> {
     #[inline(always)]
-    fn number(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
-        let level = self.inner.bounded(s, s.round(self.scaled.number(s, sum, row, panel)));
-        s.mul(Activation::HardSwish.apply(s, s.mul(level, self.unit)), self.inverse)
+    fn convert(&self, s: S, sum: S::V, row: usize, panel: usize) -> S::V {
+        let quantized = self.inner.bounded(s, s.round(self.scaled.convert(s, sum, row, panel)));
+        s.mul(Activation::HardSwish.apply(s, s.mul(quantized, self.unit)), self.inverse)
     }
 }
 
 /// Accumulators of `N` rows and `P` whole panels in registers.
 pub(super) struct RegisterTile<'a, S: Simd, const N: usize, const P: usize> {
-    pub(super) sums: &'a [[S::V; P]; N],
+    pub(super) sums: &'a [[I32<S>; P]; N],
     /// First row and column in the output.
     pub(super) row: usize,
     pub(super) column: usize,
@@ -496,28 +559,30 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
     /// As for [`ApplyQuantEpilogue::run_on`].
     #[inline(always)]
     pub(super) unsafe fn run_on(self, s: S, epilogue: &QuantEpilogueArgs, out: OutPtr) -> bool {
-        let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out)) = (epilogue.way, out) else { return false };
+        let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out)) = (epilogue.fast_path, out) else {
+            return false;
+        };
         let Self { sums, row, column, out_stride } = self;
-        let numbers = ScaleOnly::new(s, epilogue, column, P * LANES, inverse);
+        let stage = ScaleOnly::new(s, epilogue, column, P * LANES, inverse);
         // Four vectors at a time; the last rows overlap the ones before and are recomputed.
         let rows = const { 4 / P };
         for part in 0..N.div_ceil(rows) {
             let first = if part * rows + rows > N { N - rows } else { part * rows };
             let mut v = [s.splat(0.0); 4];
-            let mut places = [out; 4];
+            let mut addresses = [out; 4];
             for i in 0..4 {
                 let (at, panel) = (first + i / P, i % P);
-                v[i] = numbers.number(s, s.i32_to_f32(sums[at][panel]), row + at, panel);
-                places[i] = out.wrapping_add((row + at) * out_stride + column + panel * LANES);
+                v[i] = stage.convert(s, s.i32_to_f32(sums[at][panel]), row + at, panel);
+                addresses[i] = out.wrapping_add((row + at) * out_stride + column + panel * LANES);
             }
             // SAFETY: the caller guarantees the output.
-            unsafe { s.store_u8x4(places, v, to) };
+            unsafe { s.store_u8x4(addresses, v, to) };
         }
         true
     }
 }
 
-impl Kernel for ApplyQuantEpilogue<'_> {
+impl<A: Accumulator> Kernel for ApplyQuantEpilogue<'_, A> {
     type Out = ();
 
     #[inline(always)]
@@ -527,9 +592,11 @@ impl Kernel for ApplyQuantEpilogue<'_> {
         while panel < self.panels {
             let left = self.columns - panel * LANES;
             let (column, n) = (self.column + panel * LANES, left.min(LANES));
-            if let (Some(way), OutPtr::Bytes(out)) = (epilogue.way, self.out) {
+            if const { A::HAS_FAST_PATHS }
+                && let (Some(path), OutPtr::Bytes(out)) = (epilogue.fast_path, self.out)
+            {
                 let scaled = |inverse: f32| ScaleOnly::new(s, epilogue, column, left, inverse);
-                panel += match way {
+                panel += match path {
                     FastPath::Scale { inverse, to } => self.store(s, &scaled(inverse), to, panel, out),
                     FastPath::AddResidual { inner, factor, other, shift, to } => {
                         let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
@@ -548,11 +615,11 @@ impl Kernel for ApplyQuantEpilogue<'_> {
                 };
                 continue;
             }
-            // SAFETY: there is a scale for each column.
-            let scale = unsafe { s.load_partial(epilogue.scales.wrapping_add(column), n) };
-            let columns = GeneralPanel { finish: &self, epilogue, panel, n, column, scale };
+            // SAFETY: there is an element for each column.
+            let column_vector = unsafe { s.load_partial(epilogue.column_vector.wrapping_add(column), n) };
+            let columns = GeneralPanel { finish: &self, epilogue, panel, n, column, column_vector };
             match (self.out, epilogue.to) {
-                (OutPtr::Bytes(out), Some(levels)) => columns.bytes(s, out, levels),
+                (OutPtr::Bytes(out), Some(quantizer)) => columns.bytes(s, out, quantizer),
                 (OutPtr::Floats(out), _) => columns.floats(s, out),
                 (OutPtr::Bytes(_), None) => {}
             }
@@ -562,16 +629,16 @@ impl Kernel for ApplyQuantEpilogue<'_> {
 }
 
 /// Up to 16 columns with an arbitrary epilogue.
-struct GeneralPanel<'a, S: Simd> {
-    finish: &'a ApplyQuantEpilogue<'a>,
+struct GeneralPanel<'a, S: Simd, A> {
+    finish: &'a ApplyQuantEpilogue<'a, A>,
     epilogue: &'a QuantEpilogueArgs,
     panel: usize,
     n: usize,
     column: usize,
-    scale: S::V,
+    column_vector: S::V,
 }
 
-impl<S: Simd> GeneralPanel<'_, S> {
+impl<S: Simd, A: Accumulator> GeneralPanel<'_, S, A> {
     #[inline(always)]
     fn bias(&self, s: S) -> S::V {
         if self.epilogue.bias.is_null() {
@@ -583,17 +650,24 @@ impl<S: Simd> GeneralPanel<'_, S> {
 
     /// Computes the value of a row before the final activation.
     #[inline(always)]
-    fn number(&self, s: S, row: usize, bias: S::V) -> S::V {
+    fn value(&self, s: S, row: usize, bias: S::V) -> S::V {
         let Self { finish, epilogue, .. } = *self;
-        let mut v = s.mul(finish.sum(s, row, self.panel), self.scale);
+        let own = (finish.row + row) * epilogue.row_step;
+        let mut v = finish.sum(s, row, self.panel);
+        v = if const { A::SUBTRACTS_ZERO_POINTS } {
+            // SAFETY: there is a zero point for each row.
+            s.sub(v, s.mul(s.splat(unsafe { *epilogue.row_zero_points.wrapping_add(own) }), self.column_vector))
+        } else {
+            s.mul(v, self.column_vector)
+        };
         if !epilogue.row_scales.is_null() {
             // SAFETY: there is a scale for each row.
-            v = s.mul(v, s.splat(unsafe { *epilogue.row_scales.wrapping_add((finish.row + row) * epilogue.row_step) }));
+            v = s.mul(v, s.splat(unsafe { *epilogue.row_scales.wrapping_add(own) }));
         }
         v = s.add(v, bias);
-        if let Some((activation, scale, levels)) = epilogue.inner {
-            let level = levels.round(s, apply_exact(s, activation, v));
-            v = s.mul(s.sub(level, s.splat(levels.zero)), s.splat(scale));
+        if let Some((activation, scale, quantizer)) = epilogue.inner {
+            let quantized = quantizer.round(s, apply_exact(s, activation, v));
+            v = s.mul(s.sub(quantized, s.splat(quantizer.zero)), s.splat(scale));
         }
         if !epilogue.residual.is_null() {
             let from = epilogue.residual.wrapping_add((finish.row + row) * epilogue.residual_stride + self.column);
@@ -606,13 +680,13 @@ impl<S: Simd> GeneralPanel<'_, S> {
     }
 
     #[inline(always)]
-    fn bytes(&self, s: S, out: *mut u8, levels: U8Quantizer) {
+    fn bytes(&self, s: S, out: *mut u8, quantizer: U8Quantizer) {
         let bias = self.bias(s);
         for row in 0..self.finish.rows {
-            let v = apply_exact(s, self.epilogue.activation, self.number(s, row, bias));
+            let v = apply_exact(s, self.epilogue.activation, self.value(s, row, bias));
             let at = (self.finish.row + row) * self.finish.out_stride + self.column;
             // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
-            unsafe { s.store_as_u8(out.wrapping_add(at), self.n, levels.round(s, v)) };
+            unsafe { s.store_as_u8(out.wrapping_add(at), self.n, quantizer.round(s, v)) };
         }
     }
 
@@ -620,7 +694,7 @@ impl<S: Simd> GeneralPanel<'_, S> {
     fn floats(&self, s: S, out: *mut f32) {
         let bias = self.bias(s);
         for row in 0..self.finish.rows {
-            let v = self.epilogue.activation.apply(s, self.number(s, row, bias));
+            let v = self.epilogue.activation.apply(s, self.value(s, row, bias));
             let at = (self.finish.row + row) * self.finish.out_stride + self.column;
             // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
             unsafe { s.store_partial(out.wrapping_add(at), self.n, v) };

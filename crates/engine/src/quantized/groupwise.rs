@@ -12,6 +12,7 @@ use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::partition::{OutputBlock, OutputPartition};
 
 use super::RowQparams;
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
 
 /// Epilogue of [`gemm_u8_groupwise`]: dequantization of the left side, bias, activation.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +58,7 @@ pub fn gemm_u8_groupwise(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    let gemm = GroupwiseGemm { a, packed, c: c.as_mut_ptr(), matrix, epilogue };
+    let gemm = GroupwiseGemm { a, packed, c: c.as_mut_ptr(), matrix, epilogue: epilogue.args() };
     let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (MAX_MR, 2));
     engine.pool.run(partition.tasks(), |task| {
         engine.dispatch.run_int8(GroupwiseTask { gemm: &gemm, block: partition.block(task) });
@@ -71,7 +72,7 @@ struct GroupwiseGemm<'a> {
     packed: &'a [u8],
     c: *mut f32,
     matrix: GroupwiseMatrix,
-    epilogue: &'a GroupwiseEpilogue<'a>,
+    epilogue: QuantEpilogueArgs,
 }
 
 // SAFETY: tasks write disjoint parts of `c`, which `gemm_u8_groupwise` borrows exclusively.
@@ -158,24 +159,25 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
         let panel = packed.as_ptr().wrapping_add(self.panel * stride);
         let mut left = a.as_ptr().wrapping_add(self.row * k);
         let mut zeros = packed.as_ptr().wrapping_add(n.div_ceil(LANES) * stride + self.panel * groups * LANES);
-        let ones = s.splat(f32::from_bits(0x0101_0101));
-        let mut numbers = [[s.splat(0.0); P]; R];
+        let ones = s.splat_i8_quads(0x0101_0101);
+        let mut totals = [[s.splat(0.0); P]; R];
         for group in 0..groups {
             let (scales, weights) = matrix.group(group);
             let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
-            let mut sums = [[s.splat(0.0); P]; R];
-            let mut bytes = [s.splat(0.0); R];
+            let mut sums = [[s.splat_i32(0); P]; R];
+            let mut bytes = [s.splat_i32(0); R];
             for line in 0..NIBBLE_ROWS {
-                let (mut low, mut high) = ([s.splat(0.0); P], [s.splat(0.0); P]);
+                let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
                 for p in 0..P {
                     let at = weights.wrapping_add(p * stride + line * 4 * LANES);
-                    // SAFETY: each panel has enough bytes for each group: 16 scales and four rows of weights, or eight.
-                    let first = unsafe { s.load(at.cast()) };
                     if const { KIND == EIGHT } {
+                        // SAFETY: each group of a panel has 16 scales and four vectors of weights, or eight.
+                        low[p] = unsafe { s.load_i8_quads(at.cast()) };
                         // SAFETY: likewise.
-                        (low[p], high[p]) = (first, unsafe { s.load(at.wrapping_add(NIBBLE_ROWS * 4 * LANES).cast()) });
+                        high[p] = unsafe { s.load_i8_quads(at.wrapping_add(NIBBLE_ROWS * 4 * LANES).cast()) };
                     } else {
-                        (low[p], high[p]) = s.unpack_nibbles(first);
+                        // SAFETY: likewise.
+                        (low[p], high[p]) = s.unpack_nibbles(unsafe { s.load_u8_quads(at) });
                     }
                 }
                 for r in 0..R {
@@ -184,8 +186,8 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     let first = unsafe { at.cast::<u32>().read_unaligned() };
                     // SAFETY: likewise.
                     let second = unsafe { at.wrapping_add(GROUP_SIZE / 2).cast::<u32>().read_unaligned() };
-                    let first = s.splat(f32::from_bits(u32::from_le(first)));
-                    let second = s.splat(f32::from_bits(u32::from_le(second)));
+                    let first = s.splat_u8_quads(u32::from_le(first));
+                    let second = s.splat_u8_quads(u32::from_le(second));
                     if const { R == 1 } && has_zeros {
                         bytes[r] = s.dot_u8i8(first, ones, bytes[r]);
                         bytes[r] = s.dot_u8i8(second, ones, bytes[r]);
@@ -202,7 +204,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     if const { R > 1 } {
                         // SAFETY: each row has 32 bytes for each group.
                         let row = unsafe { left.wrapping_add(r * k).cast::<[u8; GROUP_SIZE]>().read_unaligned() };
-                        bytes[r] = s.splat(f32::from_bits(row.iter().map(|byte| u32::from(*byte)).sum()));
+                        bytes[r] = s.splat_i32(row.iter().map(|byte| i32::from(*byte)).sum());
                     }
                 }
                 for p in 0..P {
@@ -213,7 +215,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
                         let sum = s.sub(s.i32_to_f32(sums[r][p]), s.mul(s.i32_to_f32(bytes[r]), zero));
-                        numbers[r][p] = s.add(numbers[r][p], s.mul(sum, scale));
+                        totals[r][p] = s.add(totals[r][p], s.mul(sum, scale));
                     }
                 }
                 zeros = zeros.wrapping_add(LANES);
@@ -222,7 +224,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     // SAFETY: as above.
                     let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
-                        numbers[r][p] = s.add(numbers[r][p], s.mul(s.i32_to_f32(sums[r][p]), scale));
+                        totals[r][p] = s.add(totals[r][p], s.mul(s.i32_to_f32(sums[r][p]), scale));
                     }
                 }
             }
@@ -234,15 +236,27 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 }
             }
         }
-        let mut copy = [[MaybeUninit::<Aligned>::uninit(); P]; R];
+        let mut copy = [[MaybeUninit::<Aligned>::uninit(); R]; P];
         for r in 0..R {
             for p in 0..P {
                 // SAFETY: there is room for a vector.
-                unsafe { s.store(copy[r][p].as_mut_ptr().cast(), numbers[r][p]) };
+                unsafe { s.store(copy[p][r].as_mut_ptr().cast(), totals[r][p]) };
             }
         }
-        let numbers = copy.as_ptr().cast();
-        s.vectorize(GroupwiseApply { gemm: self.gemm, numbers, rows: R, panels: P, row: self.row, panel: self.panel });
+        let column = self.panel * LANES;
+        let apply = ApplyQuantEpilogue::<f32> {
+            epilogue: &self.gemm.epilogue,
+            sums: copy.as_ptr().cast(),
+            panels: P,
+            rows: R,
+            row: self.row,
+            column,
+            columns: (n - column).min(P * LANES),
+            out: OutPtr::Floats(self.gemm.c),
+            out_stride: n,
+        };
+        // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
+        unsafe { apply.run_on(s) };
     }
 }
 
@@ -258,45 +272,5 @@ unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V 
     } else {
         // SAFETY: likewise.
         unsafe { s.load(at.cast()) }
-    }
-}
-
-/// Applies the epilogue to a tile: a kernel of its own, shared by all tile sizes.
-struct GroupwiseApply<'a> {
-    gemm: &'a GroupwiseGemm<'a>,
-    /// `[rows][panels][16]`, initialized.
-    numbers: *const f32,
-    rows: usize,
-    panels: usize,
-    row: usize,
-    panel: usize,
-}
-
-impl Kernel for GroupwiseApply<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let GroupwiseGemm { c, matrix: GroupwiseMatrix { n, .. }, epilogue, .. } = *self.gemm;
-        for p in 0..self.panels {
-            let column = (self.panel + p) * LANES;
-            let lanes = (n - column).min(LANES);
-            let sums = s.load_slice(&epilogue.sums[column..column + lanes]);
-            let bias = match epilogue.bias {
-                Some(bias) => s.load_slice(&bias[column..column + lanes]),
-                None => s.splat(0.0),
-            };
-            for r in 0..self.rows {
-                let row = self.row + r;
-                let own = row * epilogue.rows.step();
-                let (scale, zero) = (epilogue.rows.scales[own], epilogue.rows.zero_points[own]);
-                // SAFETY: the maker has written it.
-                let v = unsafe { s.load(self.numbers.wrapping_add((r * self.panels + p) * LANES)) };
-                let v = s.mul(s.sub(v, s.mul(s.splat(zero), sums)), s.splat(scale));
-                let v = epilogue.activation.apply(s, s.add(v, bias));
-                // SAFETY: `gemm_u8_groupwise` has checked the output, and only this task accesses these elements.
-                unsafe { s.store_partial(c.wrapping_add(row * n + column), lanes, v) };
-            }
-        }
     }
 }

@@ -159,7 +159,7 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
                         column: group * igemm.columns + group_column,
                         columns: (igemm.columns - group_column).min(together * LANES),
                     };
-                    if together == 2 {
+                    if const { S::NR_PANELS == 2 } && together == 2 {
                         tile.all_rows::<S, 2>(s, count);
                     } else {
                         tile.all_rows::<S, 1>(s, count);
@@ -199,8 +199,14 @@ impl U8TileStack<'_> {
     /// Computes `count` rows, in the highest tiles that fit.
     #[inline(always)]
     fn all_rows<S: Simd, const P: usize>(mut self, s: S, count: usize) {
-        if const { P > S::NR_PANELS } {
-            return;
+        // Rows are covered by the heights below, down to 1; the full height must be one of them.
+        const {
+            assert!(
+                matches!(S::INT8_MR, 14 | 12 | 7 | 6 | 4 | 3 | 2 | 1)
+                    && S::INT8_MR <= MAX_MR
+                    && S::NR_PANELS <= MAX_PANELS,
+                "a register tile without a microkernel"
+            );
         }
         let mut left = count;
         macro_rules! by_height {
@@ -232,11 +238,11 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
     fn run<S: Simd>(self, s: S) {
         let tile = self.0;
         let epilogue = tile.epilogue;
-        let mut sums = [[s.splat(0.0); P]; N];
+        let mut sums = [[s.splat_i32(0); P]; N];
         for p in 0..P {
             let n = (tile.columns - p * LANES).min(LANES);
             // SAFETY: there is an offset for each column.
-            let offset = unsafe { s.load_partial(epilogue.offsets.wrapping_add(tile.column + p * LANES).cast(), n) };
+            let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(tile.column + p * LANES), n) };
             for r in 0..N {
                 // SAFETY: there is a zero for each row.
                 sums[r][p] = unsafe { epilogue.start(s, offset, tile.row + r) };
@@ -251,10 +257,10 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
                 left[r] = unsafe { *pointers.wrapping_add(r) };
             }
             for quad in 0..tile.quads {
-                let mut right = [s.splat(0.0); P];
+                let mut right = [s.splat_i8_quads(0); P];
                 for p in 0..P {
                     // SAFETY: each panel has 64 weights for each four of K.
-                    right[p] = unsafe { s.load(weights.wrapping_add(p * tile.weights_stride).cast()) };
+                    right[p] = unsafe { s.load_i8_quads(weights.wrapping_add(p * tile.weights_stride)) };
                 }
                 if const { N == S::INT8_MR } {
                     for p in 0..P {
@@ -265,7 +271,7 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
                 for r in 0..N {
                     // SAFETY: each pointer is to four bytes for each step.
                     let bytes = unsafe { left[r].wrapping_add(quad * 4).cast::<u32>().read_unaligned() };
-                    let x = s.splat(f32::from_bits(u32::from_le(bytes)));
+                    let x = s.splat_u8_quads(u32::from_le(bytes));
                     for p in 0..P {
                         sums[r][p] = s.dot_u8i8(x, right[p], sums[r][p]);
                     }
@@ -276,7 +282,7 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
         if const { N == S::INT8_MR && S::VECTOR_REGISTERS >= 32 } && tile.columns == P * LANES {
             let U8TileStack { row, column, out_stride, .. } = tile;
             let registers = RegisterTile { sums: &sums, row, column, out_stride };
-            // SAFETY: `U8Igemm::run` requires the places of all tensors, and tasks are disjoint.
+            // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
             if unsafe { registers.run_on(s, epilogue, tile.out) } {
                 return;
             }
@@ -285,10 +291,10 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
         for r in 0..N {
             for p in 0..P {
                 // SAFETY: there is room for the largest tile.
-                unsafe { s.store(copy.as_mut_ptr().wrapping_add(p * N + r).cast(), sums[r][p]) };
+                unsafe { s.store_i32(copy.as_mut_ptr().wrapping_add(p * N + r).cast(), sums[r][p]) };
             }
         }
-        let finish = ApplyQuantEpilogue {
+        let finish = ApplyQuantEpilogue::<i32> {
             epilogue,
             sums: copy.as_ptr().cast(),
             panels: P,
@@ -299,7 +305,7 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
             out: tile.out,
             out_stride: tile.out_stride,
         };
-        // SAFETY: `U8Igemm::run` requires the places of all tensors, and tasks are disjoint.
+        // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
         unsafe { finish.run_on(s) };
     }
 }

@@ -200,16 +200,18 @@ impl Means {
     /// The output has these elements, and nobody else accesses them.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, sums: [u32; LANES], count: usize, divisor: f32, at: usize, n: usize) {
-        let mut numbers = [0.0; LANES];
-        for (number, sum) in numbers.iter_mut().zip(sums) {
+        let mut means = [0.0; LANES];
+        for (mean, sum) in means.iter_mut().zip(sums) {
             // The subtraction is exact: sums are below 2^31.
             let centered = i64::from(sum) - i64::from(self.affine.zero_point) * count as i64;
-            *number = centered as f32 / divisor * self.affine.scale;
+            *mean = centered as f32 / divisor * self.affine.scale;
         }
-        let v = s.load_slice(&numbers);
+        let v = s.load_slice(&means);
         match (self.y, self.to) {
             // SAFETY: the caller guarantees the elements.
-            (OutPtr::Bytes(y), Some(levels)) => unsafe { s.store_as_u8(y.wrapping_add(at), n, levels.round(s, v)) },
+            (OutPtr::Bytes(y), Some(quantizer)) => unsafe {
+                s.store_as_u8(y.wrapping_add(at), n, quantizer.round(s, v))
+            },
             // SAFETY: likewise.
             (OutPtr::Floats(y), _) => unsafe { s.store_partial(y.wrapping_add(at), n, v) },
             (OutPtr::Bytes(_), None) => {}

@@ -54,9 +54,9 @@ impl Blend<u8> for BlendU8 {
             let upper = s.add(s.mul(left, a), s.mul(right, b));
             let lower = s.add(s.mul(left, c), s.mul(right, d));
             let byte = s.add(s.mul(top, upper), s.mul(bottom, lower));
-            let number = s.mul(s.sub(byte, zero), scale);
+            let value = s.mul(s.sub(byte, zero), scale);
             // SAFETY: enough bytes are written.
-            unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), self.to.round(s, number)) };
+            unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), self.to.round(s, value)) };
         }
     }
 }

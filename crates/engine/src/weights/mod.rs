@@ -130,7 +130,7 @@ impl PanelRows for Bf16Panels {
     unsafe fn load_row<S: Simd>(self, s: S, at: usize) -> S::V {
         let pair = at / (2 * LANES) * (2 * LANES);
         // SAFETY: panels have whole pairs.
-        let rows = unsafe { s.load_bf16_pairs(self.0.wrapping_add(pair)) };
+        let rows = unsafe { s.widen_bf16_pairs(self.0.wrapping_add(pair)) };
         rows[usize::from(at > pair)]
     }
 
@@ -138,7 +138,7 @@ impl PanelRows for Bf16Panels {
     unsafe fn load_row_pair<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
         debug_assert!(at.is_multiple_of(2 * LANES), "the first row of a pair");
         // SAFETY: the caller guarantees two lines.
-        unsafe { s.load_bf16_pairs(self.0.wrapping_add(at)) }
+        unsafe { s.widen_bf16_pairs(self.0.wrapping_add(at)) }
     }
 }
 

@@ -190,7 +190,7 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
         }
         for row in (row..first).chain(last..group.to) {
             let second = (row - group.start) % 2;
-            // SAFETY: groups have an even number of lines.
+            // SAFETY: groups have an even number of rows.
             let two = unsafe { integers_of.load_pair(s, row - second) };
             // SAFETY: the caller guarantees as many floats.
             unsafe { s.store(to.wrapping_add((row - from) * LANES), s.mul(two[second], scales)) };
