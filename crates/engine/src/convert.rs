@@ -1,65 +1,65 @@
-//! Floats of 16 bits and of 32.
+//! Conversions between f32 and 16-bit floating-point formats.
 #![allow(unsafe_code)]
 
 use crate::Engine;
-use crate::arch::{Job, Simd};
+use crate::arch::{Kernel, Simd};
 use crate::error::{Error, at_least};
-use crate::split::Output;
+use crate::parallel::SharedOutput;
 
-/// A format of 16 bits, whose numbers are given by their bits.
+/// A 16-bit floating-point format; its elements are stored as bit patterns in `u16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// IEEE 754's binary16.
+    /// IEEE 754 binary16.
     F16,
-    /// The upper half of binary32.
+    /// bfloat16, the upper half of binary32.
     Bf16,
 }
 
-/// `y[i]` is the number `x[i]`, which is exact.
+/// Widens `x` to f32, exactly.
 ///
 /// # Errors
 /// When `y` is shorter than `x`.
 pub fn widen(engine: &Engine, half: Half, x: &[u16], y: &mut [f32]) -> Result<(), Error> {
     at_least("y", y.len(), x.len())?;
-    let y = Output::new(y);
-    engine.for_ranges(x.len(), LEAST, |range| {
+    let y = SharedOutput::new(y);
+    engine.parallel_for(x.len(), MIN_TASK_ELEMENTS, |range| {
         // SAFETY: ranges are disjoint.
         let y = unsafe { y.slice(range.clone()) };
-        engine.level.run(Widen { half, x: &x[range], y });
+        engine.dispatch.run(WidenSlice { half, x: &x[range], y });
     });
     Ok(())
 }
 
-/// `y[i]` is the number nearest to `x[i]`, of two that are as near the even one; infinity beyond the greatest.
+/// Rounds `x` to a 16-bit format, to nearest, ties to even; overflows to infinity.
 ///
 /// # Errors
 /// When `y` is shorter than `x`.
 pub fn narrow(engine: &Engine, half: Half, x: &[f32], y: &mut [u16]) -> Result<(), Error> {
     at_least("y", y.len(), x.len())?;
-    let y = Output::new(y);
-    engine.for_ranges(x.len(), LEAST, |range| {
+    let y = SharedOutput::new(y);
+    engine.parallel_for(x.len(), MIN_TASK_ELEMENTS, |range| {
         // SAFETY: ranges are disjoint.
         let y = unsafe { y.slice(range.clone()) };
-        engine.level.run(Narrow { half, x: &x[range], y });
+        engine.dispatch.run(NarrowSlice { half, x: &x[range], y });
     });
     Ok(())
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 32 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 32 << 10;
 
-struct Widen<'a> {
+struct WidenSlice<'a> {
     half: Half,
     x: &'a [u16],
     y: &'a mut [f32],
 }
 
-impl Job for Widen<'_> {
+impl Kernel for WidenSlice<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        // Loops over one operation each, which compilers turn into vectors.
+        // Loops over a single operation, which the compiler vectorizes.
         match self.half {
             Half::F16 => self.y.iter_mut().zip(self.x).for_each(|(y, x)| *y = from_f16(*x)),
             Half::Bf16 => self.y.iter_mut().zip(self.x).for_each(|(y, x)| *y = from_bf16(*x)),
@@ -67,13 +67,13 @@ impl Job for Widen<'_> {
     }
 }
 
-struct Narrow<'a> {
+struct NarrowSlice<'a> {
     half: Half,
     x: &'a [f32],
     y: &'a mut [u16],
 }
 
-impl Job for Narrow<'_> {
+impl Kernel for NarrowSlice<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -85,13 +85,13 @@ impl Job for Narrow<'_> {
     }
 }
 
-/// The bits of infinity, which are above those of all numbers.
+/// Bit pattern of +infinity.
 const INFINITY: u32 = 255 << 23;
 
 #[inline(always)]
 pub(crate) fn from_f16(x: u16) -> f32 {
     let (sign, magnitude) = (u32::from(x & 0x8000) << 16, u32::from(x & 0x7fff));
-    // Exponents of the two formats are 112 apart, which a product brings together: also where there is no leading one.
+    // The exponent biases differ by 112; a multiplication corrects that and normalizes subnormals.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
     let special = if magnitude >= 0x7c00 { INFINITY } else { 0 };
     f32::from_bits(scaled.to_bits() | special | sign)
@@ -100,7 +100,7 @@ pub(crate) fn from_f16(x: u16) -> f32 {
 #[inline(always)]
 pub(crate) fn to_f16(x: f32) -> u16 {
     let (sign, magnitude) = ((x.to_bits() >> 16) as u16 & 0x8000, x.to_bits() & 0x7fff_ffff);
-    // Added to one half, what is below the least normal number of 16 bits has its bits where they belong.
+    // Adding 1/2 aligns the bits of a number that is subnormal in f16.
     let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let odd = (magnitude >> 13) & 1;
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;

@@ -1,16 +1,16 @@
-//! Copies between strided views, and fills.
+//! Strided copies and fills.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
 
 use crate::Engine;
-use crate::arch::{Job, Simd};
+use crate::arch::{Kernel, Simd};
 use crate::elementwise::{MAX_DIMS, reach};
 use crate::error::{Error, at_least, size};
-use crate::split::Output;
+use crate::parallel::SharedOutput;
 
-/// Which elements to copy: for every index `i` below `sizes`, `y[y_offset + sum of i * y_strides]` becomes
-/// `x[x_offset + sum of i * x_strides]`. Transposes, slices, concatenations and expansions are of this kind.
+/// A strided copy: for every index `i` below `sizes`, `y[y_offset + sum(i * y_strides)] = x[x_offset + sum(i *
+/// x_strides)]`. Transposes, slices, concatenations and expansions are of this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy<'a> {
     pub sizes: &'a [usize],
@@ -20,17 +20,17 @@ pub struct Copy<'a> {
     pub y_strides: &'a [usize],
 }
 
-/// What can be copied: floats, bytes and the bits of bf16.
-pub trait Movable: sealed::Plain {}
+/// Element types that can be copied: f32, u8, and u16 (bf16 bit patterns).
+pub trait CopyElement: sealed::Plain {}
 
-impl Movable for f32 {}
+impl CopyElement for f32 {}
 
-impl Movable for u8 {}
+impl CopyElement for u8 {}
 
-impl Movable for u16 {}
+impl CopyElement for u16 {}
 
 mod sealed {
-    /// Numbers without padding.
+    /// Plain old data.
     pub trait Plain: Copy + Send + Sync {}
 
     impl Plain for f32 {}
@@ -40,18 +40,18 @@ mod sealed {
     impl Plain for u16 {}
 }
 
-/// Writes 8 columns of 8 rows as rows, as [`Simd::transpose8`] does.
+/// Transposes an 8 x 8 block, as [`Simd::transpose8`] does.
 ///
 /// # Safety
 /// As there, with elements of type `T`.
 #[inline(always)]
-unsafe fn transpose8<S: Simd, T: Movable>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
+unsafe fn transpose8<S: Simd, T: CopyElement>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
     if const { size_of::<T>() == size_of::<f32>() } {
-        // SAFETY: the caller vouches for it, and floats are moved as they are.
+        // SAFETY: the caller guarantees it, and floats are moved as they are.
         return unsafe { s.transpose8(from.cast(), from_stride, to.cast(), to_stride) };
     }
     let row = |i: usize| from.wrapping_add(i * from_stride).cast::<[T; 8]>();
-    // SAFETY: the caller vouches for 8 elements in each row.
+    // SAFETY: the caller guarantees 8 elements in each row.
     let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| unsafe { row(i).read_unaligned() });
     for column in 0..8 {
         let to = to.wrapping_add(column * to_stride).cast::<[T; 8]>();
@@ -60,11 +60,11 @@ unsafe fn transpose8<S: Simd, T: Movable>(s: S, from: *const T, from_stride: usi
     }
 }
 
-/// Copies. Where several elements of `x` go to one of `y`, the last index wins.
+/// Copies elements. Where several elements of `x` map to one of `y`, the last index wins.
 ///
 /// # Errors
-/// When a slice is too short, the numbers of dimensions differ, or there are more than [`MAX_DIMS`].
-pub fn copy<T: Movable>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) -> Result<(), Error> {
+/// If a slice is too short, the ranks differ, or there are more than [`MAX_DIMS`] dimensions.
+pub fn copy<T: CopyElement>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) -> Result<(), Error> {
     let &Copy { sizes, x_offset, x_strides, y_offset, y_strides } = copy;
     if sizes.len() > MAX_DIMS {
         return Err(Error::Index { what: "dimension", index: sizes.len() as i64 - 1, size: MAX_DIMS });
@@ -79,20 +79,20 @@ pub fn copy<T: Movable>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) -> R
         |what, strides, offset: usize| reach(what, sizes, strides)?.checked_add(offset).ok_or(Error::Size { what });
     at_least("x", x.len(), end("x strides", x_strides, x_offset)?)?;
     at_least("y", y.len(), end("y strides", y_strides, y_offset)?)?;
-    let y = Output::new(y);
-    let Some(plan) = Plan::new(copy) else {
-        one_by_one(copy, elements, x, y);
+    let y = SharedOutput::new(y);
+    let Some(plan) = CopyPlan::new(copy) else {
+        copy_in_order(copy, elements, x, y);
         return Ok(());
     };
-    let least = LEAST.div_ceil(elements.div_ceil(plan.items()));
-    engine.for_ranges(plan.items(), least, |items| {
-        engine.level.run(Items { plan: &plan, items, x, y });
+    let min_items = MIN_TASK_ELEMENTS.div_ceil(elements.div_ceil(plan.items()));
+    engine.parallel_for(plan.items(), min_items, |items| {
+        engine.dispatch.run(CopyItems { plan: &plan, items, x, y });
     });
     Ok(())
 }
 
-/// Copies elements in the order of indices.
-fn one_by_one<T: Movable>(copy: &Copy, elements: usize, x: &[T], y: Output<'_, T>) {
+/// Copies elements in index order.
+fn copy_in_order<T: CopyElement>(copy: &Copy, elements: usize, x: &[T], y: SharedOutput<'_, T>) {
     for i in 0..elements {
         let (mut rest, mut from, mut to) = (i, copy.x_offset, copy.y_offset);
         for (d, &size) in copy.sizes.iter().enumerate().rev() {
@@ -105,42 +105,42 @@ fn one_by_one<T: Movable>(copy: &Copy, elements: usize, x: &[T], y: Output<'_, T
     }
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 16 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
-/// Rows and columns of a block of a transpose, which the first-level cache holds twice.
-const BLOCK: usize = 32;
+/// Rows and columns of a transpose block; two blocks fit in L1.
+const TRANSPOSE_BLOCK: usize = 32;
 
 /// A dimension of size at least 2.
 #[derive(Clone, core::marker::Copy, Default)]
-struct Dim {
+struct CopyDim {
     size: usize,
     x: usize,
     y: usize,
 }
 
-/// How elements are copied: in each item, a run along the inner dimension, or a strip of a transpose.
-struct Plan {
+/// How elements are copied. An item is a run along the inner dimension, or a strip of a transpose.
+struct CopyPlan {
     x_offset: usize,
     y_offset: usize,
-    outer: [Dim; MAX_DIMS],
+    outer: [CopyDim; MAX_DIMS],
     rank: usize,
-    /// The dimension with the least stride in `y`.
-    inner: Dim,
-    /// Of a transpose, the dimension in which `x` is contiguous: its rows, cut into strips. The inner one has its columns.
-    across: Option<Dim>,
+    /// The dimension with the smallest stride in `y`.
+    inner: CopyDim,
+    /// In a transpose, the dimension in which `x` is contiguous; it is split into strips.
+    crossed: Option<CopyDim>,
 }
 
-impl Plan {
-    /// `None` if elements of `y` may be written twice, so that order counts.
+impl CopyPlan {
+    /// Makes the plan; `None` if elements of `y` may be written twice, so that order matters.
     fn new(copy: &Copy) -> Option<Self> {
-        let mut dims = [Dim::default(); MAX_DIMS];
+        let mut dims = [CopyDim::default(); MAX_DIMS];
         let mut rank = 0;
         for (d, &size) in copy.sizes.iter().enumerate().filter(|(_, size)| **size > 1) {
-            dims[rank] = Dim { size, x: copy.x_strides[d], y: copy.y_strides[d] };
+            dims[rank] = CopyDim { size, x: copy.x_strides[d], y: copy.y_strides[d] };
             rank += 1;
         }
-        // In the order of `y`, where each dimension must go beyond all that is inside of it.
+        // Sorted by stride in `y`, each dimension must step over the extent of those inside it.
         dims[..rank].sort_unstable_by_key(|dim| core::cmp::Reverse(dim.y));
         let mut inside = 0;
         for dim in dims[..rank].iter().rev() {
@@ -153,35 +153,35 @@ impl Plan {
         for d in 1..rank {
             let (before, dim) = (dims[merged], dims[d]);
             if before.x == dim.x * dim.size && before.y == dim.y * dim.size {
-                dims[merged] = Dim { size: before.size * dim.size, ..dim };
+                dims[merged] = CopyDim { size: before.size * dim.size, ..dim };
             } else {
                 merged += 1;
                 dims[merged] = dim;
             }
         }
         let mut rank = if rank == 0 { 0 } else { merged + 1 };
-        let mut inner = Dim { size: 1, x: 1, y: 1 };
+        let mut inner = CopyDim { size: 1, x: 1, y: 1 };
         if rank > 0 {
             rank -= 1;
             inner = dims[rank];
         }
-        // A run along which only `y` is contiguous, while `x` is along another dimension: both, in blocks.
+        // Only `y` is contiguous along the inner dimension, `x` along another one: transpose in blocks.
         let crossing =
             (inner.y == 1 && inner.x > 1).then(|| dims[..rank].iter().position(|dim| dim.x == 1 && dim.size >= 8));
-        let mut across = None;
+        let mut crossed = None;
         if let Some(d) = crossing.flatten() {
-            across = Some(dims[d]);
+            crossed = Some(dims[d]);
             dims.copy_within(d + 1..rank, d);
             rank -= 1;
         }
-        Some(Self { x_offset: copy.x_offset, y_offset: copy.y_offset, outer: dims, rank, inner, across })
+        Some(Self { x_offset: copy.x_offset, y_offset: copy.y_offset, outer: dims, rank, inner, crossed })
     }
 
-    /// How many strips there are, which differ by one row at most: none has fewer than 8.
+    /// Number of strips; their sizes differ by at most one row and none has fewer than 8 rows.
     fn strips(&self) -> usize {
-        // With few columns, more rows make as large a block.
-        let rows = if self.inner.size < 8 { 8 * BLOCK } else { BLOCK };
-        self.across.map_or(1, |across| across.size.div_ceil(rows))
+        // With few columns, more rows make a block of the same size.
+        let rows = if self.inner.size < 8 { 8 * TRANSPOSE_BLOCK } else { TRANSPOSE_BLOCK };
+        self.crossed.map_or(1, |crossed| crossed.size.div_ceil(rows))
     }
 
     fn items(&self) -> usize {
@@ -189,15 +189,15 @@ impl Plan {
     }
 }
 
-/// Some of a plan's items.
-struct Items<'a, T> {
-    plan: &'a Plan,
+/// A range of a plan's items.
+struct CopyItems<'a, T> {
+    plan: &'a CopyPlan,
     items: Range<usize>,
     x: &'a [T],
-    y: Output<'a, T>,
+    y: SharedOutput<'a, T>,
 }
 
-impl<T: Movable> Job for Items<'_, T> {
+impl<T: CopyElement> Kernel for CopyItems<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -216,10 +216,10 @@ impl<T: Movable> Job for Items<'_, T> {
         }
         let mut strip = self.items.start % strips;
         for _ in self.items.clone() {
-            match plan.across {
-                Some(across) => {
-                    let rows = strip * across.size / strips..(strip + 1) * across.size / strips;
-                    self.strip(s, across, rows.len(), from + rows.start, to + rows.start * across.y);
+            match plan.crossed {
+                Some(crossed) => {
+                    let rows = strip * crossed.size / strips..(strip + 1) * crossed.size / strips;
+                    self.strip(s, crossed, rows.len(), from + rows.start, to + rows.start * crossed.y);
                 }
                 None => self.run_of(plan.inner, from, to),
             }
@@ -242,10 +242,10 @@ impl<T: Movable> Job for Items<'_, T> {
     }
 }
 
-impl<T: Movable> Items<'_, T> {
-    /// The elements along one dimension.
+impl<T: CopyElement> CopyItems<'_, T> {
+    /// Copies a run along one dimension.
     #[inline(always)]
-    fn run_of(&self, dim: Dim, from: usize, to: usize) {
+    fn run_of(&self, dim: CopyDim, from: usize, to: usize) {
         if dim.y == 1 {
             // SAFETY: `copy` has checked that every index is inside; runs are disjoint.
             let y = unsafe { self.y.slice(to..to + dim.size) };
@@ -262,12 +262,12 @@ impl<T: Movable> Items<'_, T> {
         }
     }
 
-    /// Rows of a transpose.
+    /// Copies a strip of a transpose.
     #[inline(always)]
-    fn strip<S: Simd>(&self, s: S, across: Dim, rows: usize, from: usize, to: usize) {
+    fn strip<S: Simd>(&self, s: S, crossed: CopyDim, rows: usize, from: usize, to: usize) {
         let inner = self.plan.inner;
-        if inner.size == 3 && across.y == 3 {
-            // A picture that comes plane by plane: in one pass, which compilers turn into shuffles.
+        if inner.size == 3 && crossed.y == 3 {
+            // A planar RGB image: one pass, which the compiler turns into shuffles.
             let plane = |column: usize| &self.x[from + column * inner.x..][..rows];
             // SAFETY: `copy` has checked that every index is inside; strips are disjoint.
             let y = unsafe { self.y.slice(to..to + 3 * rows) };
@@ -281,34 +281,34 @@ impl<T: Movable> Items<'_, T> {
                 let x = &self.x[from + column * inner.x..][..rows];
                 for (row, &x) in x.iter().enumerate() {
                     // SAFETY: `copy` has checked that every index is inside; strips are disjoint.
-                    unsafe { *self.y.at(to + row * across.y + column) = x };
+                    unsafe { *self.y.at(to + row * crossed.y + column) = x };
                 }
             }
             return;
         }
-        for block in (0..inner.size).step_by(BLOCK) {
+        for block in (0..inner.size).step_by(TRANSPOSE_BLOCK) {
             for row in (0..rows).step_by(8) {
-                for column in (block..inner.size.min(block + BLOCK)).step_by(8) {
-                    // The last ones overlap those before, and write the same again.
+                for column in (block..inner.size.min(block + TRANSPOSE_BLOCK)).step_by(8) {
+                    // The last blocks overlap the ones before and write the same values again.
                     let (row, column) = (row.min(rows - 8), column.min(inner.size - 8));
                     let from = self.x[from + column * inner.x + row..].as_ptr();
-                    let to = self.y.at(to + row * across.y + column);
+                    let to = self.y.at(to + row * crossed.y + column);
                     // SAFETY: likewise.
-                    unsafe { transpose8(s, from, inner.x, to, across.y) };
+                    unsafe { transpose8(s, from, inner.x, to, crossed.y) };
                 }
             }
         }
     }
 }
 
-/// Sets every element of `y`.
+/// Sets all elements of `y` to `value`.
 ///
 /// # Errors
-/// None yet.
-pub fn fill<T: Movable>(engine: &Engine, y: &mut [T], value: T) -> Result<(), Error> {
+/// Never; the signature leaves room for them.
+pub fn fill<T: CopyElement>(engine: &Engine, y: &mut [T], value: T) -> Result<(), Error> {
     let elements = y.len();
-    let y = Output::new(y);
-    engine.for_ranges(elements, LEAST, |range| {
+    let y = SharedOutput::new(y);
+    engine.parallel_for(elements, MIN_TASK_ELEMENTS, |range| {
         // SAFETY: ranges are disjoint.
         unsafe { y.slice(range) }.fill(value);
     });

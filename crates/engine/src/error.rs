@@ -1,22 +1,22 @@
-//! What can be wrong with a call.
+//! Errors of the engine's functions.
 
 use core::fmt;
 
 use crate::Isa;
 
-/// Why a call did nothing.
+/// Why a call was rejected; nothing was computed or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A slice is too short, or two sizes contradict each other. `what` names the argument.
     Mismatch { what: &'static str, expected: usize, got: usize },
-    /// A size is zero where it may not be, or products of sizes do not fit in `usize`.
+    /// A size is zero where it must not be, or a product of sizes overflows `usize`.
     Size { what: &'static str },
-    /// A number that must be below `size` is not: a row to gather, a register, the position of an operand.
+    /// An index is out of range: of a row to gather, a register, an operand or a dimension.
     Index { what: &'static str, index: i64, size: usize },
-    /// An argument is of a type of numbers that is not taken in its place.
+    /// An argument has an element type that the function does not support in this combination.
     Type { what: &'static str },
-    /// This machine does not have the instruction set.
+    /// This machine does not support the instruction set.
     Unavailable(Isa),
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Error {
             Error::Mismatch { what, expected, got } => write!(f, "{what}: expected at least {expected}, got {got}"),
             Error::Size { what } => write!(f, "{what}: not a possible size"),
             Error::Index { what, index, size } => write!(f, "{what}: {index} is not below {size}"),
-            Error::Type { what } => write!(f, "{what}: not of a type of numbers that is taken here"),
+            Error::Type { what } => write!(f, "{what}: unsupported element type"),
             Error::Unavailable(isa) => write!(f, "this machine does not have {isa}"),
         }
     }
@@ -34,22 +34,23 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// `a * b * …`, or an error naming `what` when it does not fit.
+/// Multiplies sizes, or returns an error naming `what` if the product overflows.
 pub(crate) fn size(what: &'static str, factors: &[usize]) -> Result<usize, Error> {
     factors.iter().try_fold(1usize, |product, &factor| product.checked_mul(factor)).ok_or(Error::Size { what })
 }
 
-/// That `got` is at least `expected`.
+/// Checks that `got` is at least `expected`.
 pub(crate) fn at_least(what: &'static str, got: usize, expected: usize) -> Result<(), Error> {
     if got >= expected { Ok(()) } else { Err(Error::Mismatch { what, expected, got }) }
 }
 
-/// That `got` is not zero.
+/// Checks that `got` is not zero.
 pub(crate) fn positive(what: &'static str, got: usize) -> Result<(), Error> {
     if got > 0 { Ok(()) } else { Err(Error::Size { what }) }
 }
 
-/// How many elements `rows` rows of `columns` span when they begin `stride` apart: 0 for no rows.
+/// Returns the number of elements that `rows` rows of `columns` span when they begin `stride` elements apart; 0 for an
+/// empty matrix.
 pub(crate) fn span(what: &'static str, rows: usize, columns: usize, stride: usize) -> Result<usize, Error> {
     if rows == 0 || columns == 0 {
         return Ok(0);

@@ -1,11 +1,11 @@
-//! Rows of a table, picked by integers.
+//! Gather: rows of a table, selected by indices (embedding lookup).
 #![allow(unsafe_code)]
 
 use crate::error::{Error, at_least, size};
-use crate::split::Output;
-use crate::{Engine, Integers};
+use crate::parallel::SharedOutput;
+use crate::{Engine, QuantizedWeights};
 
-/// Integers of either width.
+/// Indices of either width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indices<'a> {
     I32(&'a [i32]),
@@ -44,19 +44,19 @@ impl Indices<'_> {
     }
 }
 
-/// Rows to pick from.
+/// The table to gather from.
 #[derive(Debug, Clone, Copy)]
 pub enum Table<'a> {
     Floats(&'a [f32]),
-    /// The columns of a packed matrix of integers are the rows.
-    Integers(Integers<'a>),
+    /// Weight-only quantized; the columns of the packed matrix are the rows of the table.
+    Quantized(QuantizedWeights<'a>),
 }
 
-/// Row `i` of `y`, of `columns` floats, becomes row `indices[i]` of `table`, which has as many rows as it holds.
+/// Copies row `indices[i]` of `table`, of `columns` elements, to row `i` of `y`.
 ///
 /// # Errors
-/// [`Error::Index`] for an index that is negative or not below the table's rows, in which case nothing is written; or
-/// when `y` is too short or the table has a part of a row.
+/// [`Error::Index`] for an index that is negative or out of range, in which case nothing is written; or if `y` is too
+/// short.
 pub fn gather<'a>(
     engine: &Engine,
     columns: usize,
@@ -71,7 +71,7 @@ pub fn gather<'a>(
     }
     let rows = match table {
         Table::Floats(table) => table.len() / columns,
-        Table::Integers(table) => table.columns(),
+        Table::Quantized(table) => table.columns(),
     };
     for i in 0..indices.len() {
         let index = indices.get(i);
@@ -80,20 +80,20 @@ pub fn gather<'a>(
         }
         return Err(Error::Index { what: "index", index, size: rows });
     }
-    let y = Output::new(y);
-    engine.for_ranges(indices.len(), LEAST.div_ceil(columns), |range| {
+    let y = SharedOutput::new(y);
+    engine.parallel_for(indices.len(), MIN_TASK_ELEMENTS.div_ceil(columns), |range| {
         // SAFETY: ranges of rows are disjoint.
         let y = unsafe { y.slice(range.start * columns..range.end * columns) };
         for (i, y) in range.zip(y.chunks_exact_mut(columns)) {
             let row = indices.get(i) as usize;
             match table {
                 Table::Floats(table) => y.copy_from_slice(&table[row * columns..][..columns]),
-                Table::Integers(table) => table.column(row, y),
+                Table::Quantized(table) => table.column(row, y),
             }
         }
     });
     Ok(())
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 16 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 16 << 10;

@@ -1,39 +1,39 @@
-//! The names of instruction sets.
+//! Names of instruction sets.
 
 use core::fmt;
 
-/// An instruction set that the kernels are compiled for.
+/// An instruction set that kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isa {
     /// Portable code, for every target.
     Scalar,
-    /// x86-64 as it always is.
+    /// Baseline x86-64.
     Sse2,
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// The same with AVX-VNNI, products of four bytes.
+    /// AVX2 with AVX-VNNI (int8 dot products).
     AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// The same with VNNI, products of four bytes.
+    /// AVX-512 with VNNI (int8 dot products).
     Avx512Vnni,
-    /// The same with products of pairs of bf16, for weights of that type.
+    /// AVX-512 with VNNI and BF16 (bf16 dot products).
     Avx512Bf16,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
-    /// The same with DotProd, products of four bytes.
+    /// NEON with FEAT_DotProd (i8 x i8 dot products).
     NeonDot,
-    /// The same with I8MM, whose products are of bytes without a sign too.
+    /// NEON with FEAT_I8MM (u8 x i8 dot products).
     NeonI8mm,
-    /// WebAssembly with 128-bit vectors.
+    /// WebAssembly with `simd128`.
     Simd128,
-    /// WebAssembly with 128-bit vectors and relaxed operations on them.
+    /// WebAssembly with `relaxed-simd`.
     RelaxedSimd,
 }
 
 impl Isa {
-    /// All of them, the portable one first, within an architecture from the weakest to the strongest.
+    /// All instruction sets: the portable one first, then by architecture from the weakest to the strongest.
     pub const ALL: &'static [Isa] = &[
         Isa::Scalar,
         Isa::Sse2,
@@ -49,26 +49,27 @@ impl Isa {
         Isa::RelaxedSimd,
     ];
 
-    /// The best that this machine has.
+    /// Returns the strongest instruction set that this machine supports.
     pub fn detect() -> Isa {
-        crate::arch::Level::best().isa()
+        crate::arch::Dispatch::best().isa()
     }
 
-    /// Those that this machine has.
+    /// Returns all instruction sets that this machine supports.
     pub fn available() -> impl Iterator<Item = Isa> {
         Self::ALL.iter().copied().filter(|isa| isa.is_available())
     }
 
     pub fn is_available(self) -> bool {
-        crate::arch::Level::of(self).is_some()
+        crate::arch::Dispatch::of(self).is_some()
     }
 
-    /// The instruction set of this [`name`](Self::name), in any case of letters.
+    /// Parses a [`name`](Self::name), ignoring case.
     pub fn from_name(name: &str) -> Option<Isa> {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`, `neon-dot`, `neon-i8mm`, `simd128` or `relaxed-simd`.
+    /// Returns the name: `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`,
+    /// `neon-dot`, `neon-i8mm`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",

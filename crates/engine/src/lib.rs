@@ -1,13 +1,45 @@
-//! Level 0. Fast math over slices, for every instruction set: matrix products and convolutions with their fused tails,
-//! attention, elementwise programs, softmax and norms, pooling, reductions, and copies of all kinds.
+//! CPU kernels for neural networks, over plain slices and for every instruction set.
 //!
-//! It knows nothing of graphs, tensors or files. An [`Engine`] is an instruction set and a [`Pool`] of threads; every
-//! function takes one, checks the sizes of its slices, and neither allocates nor locks. Scratch memory is lent by the
-//! caller. Feature maps have channels last (NHWC). Weights are packed ahead of time by [`pack`], in one layout that every
-//! instruction set reads.
+//! What there is: [`gemm()`] with packed f32, f16, bf16 and quantized weights and a fused [`Epilogue`] (bias, residual,
+//! activation), batched [`matmul`], convolutions ([`conv2d`], [`conv3d`], [`depthwise2d`], [`conv_transpose2d`],
+//! [`conv2d_winograd`]), [`attention()`], fused [`elementwise()`] programs, [`softmax()`], [`normalize()`], [`pool2d`],
+//! [`resize()`], [`reduce()`], [`gather()`] and strided [`copy()`], and int8 versions of most of them (names that end in
+//! `_u8`).
 //!
-//! Results do not depend on the number of threads, bit for bit: work is split over outputs, never over sums. Between
-//! instruction sets they differ by rounding, because scalar code has no fused multiply-add.
+//! An [`Engine`] is an instruction set, detected at run time, and a thread [`Pool`]. Every function takes one, validates
+//! the sizes of its slices, and neither allocates nor locks; the caller provides scratch memory. Images are channels-last
+//! (NHWC). Weights are packed ahead of time by [`pack`], in a layout that all instruction sets share.
+//!
+//! Results do not depend on the number of threads, bit for bit: the output is partitioned, never a sum. Int8 results are
+//! the same on every instruction set; f32 results differ by rounding, because not all have fused multiply-add.
+//!
+//! The crate knows nothing of graphs, tensors or files.
+//!
+//! # Example
+//!
+//! A linear layer with ReLU, `y = relu(x W^T + bias)`:
+//!
+//! ```
+//! use rushlight_engine::{Activation, Engine, Epilogue, Gemm, gemm, pack};
+//!
+//! let (m, n, k) = (2, 2, 3);
+//! let weight = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5]; // [n, k]
+//! let packed = pack::matrix_f32(k, n, |row, column| weight[column * k + row]);
+//!
+//! let engine = Engine::new(1);
+//! let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // [m, k]
+//! let bias = [1.0, -1.0];
+//! let epilogue = Epilogue { bias: Some(&bias), activation: Activation::RELU, ..Epilogue::default() };
+//! let mut y = [0.0; 4]; // [m, n]
+//! gemm(&engine, &Gemm::new(m, n, k), &x, &packed, &mut y, &epilogue)?;
+//! assert_eq!(y, [0.0, 2.0, 0.0, 6.5]);
+//! # Ok::<(), rushlight_engine::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! `std` (default): threads and run-time detection of instruction sets. Without it the crate is `no_std` with `alloc`,
+//! runs on the calling thread, and uses the instruction sets of the compilation target.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -17,107 +49,111 @@ mod attention;
 mod conv;
 mod convert;
 mod copy;
-mod cut;
+mod element;
 mod elementwise;
+mod epilogue;
 mod error;
-mod extent;
-mod fold;
+mod finite_range;
 mod gather;
 mod gemm;
 #[cfg(feature = "std")]
 pub mod hwbench;
+mod igemm;
 mod isa;
-mod normalise;
-mod numbers;
+mod normalize;
 pub mod pack;
-#[cfg(feature = "std")]
 mod parallel;
+#[cfg(feature = "std")]
+mod parallel_map;
+mod partition;
 mod pool;
 mod pooling;
-mod product;
+mod quantization_error;
 mod quantized;
 mod reduce;
 mod resize;
-mod rounding;
+mod slice_ops;
 mod softmax;
-mod split;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod weights;
 
-pub use attention::{Attention, MaskStrides, Strides, attends_bf16, attends_to_bf16, attention, attention_scratch};
+pub use attention::{
+    Attention, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
+    attention_supports_bf16_output,
+};
 pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
     conv3d, depthwise2d,
 };
 pub use convert::{Half, narrow, widen};
-pub use copy::{Copy, Movable, copy, fill};
+pub use copy::{Copy, CopyElement, copy, fill};
+pub use element::{FloatSlice, FloatSliceMut};
 pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
+pub use epilogue::{Activation, Epilogue, Residual};
 pub use error::Error;
-pub use extent::{Extent, extent};
+pub use finite_range::{FiniteRange, finite_range};
 pub use gather::{Indices, Table, gather};
-pub use gemm::{FEW_ROWS, Gemm, Matmul, gemm, matmul, matmul_scratch};
+pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
+pub use igemm::{supports_bf16_input, supports_bf16_output, supports_bf16_residual};
 pub use isa::Isa;
-pub use normalise::{Normalise, normalise};
-pub use numbers::{Numbers, NumbersMut};
+pub use normalize::{Normalization, normalize};
 #[cfg(feature = "std")]
-pub use parallel::{on_threads_of, parallel_map};
+pub use parallel_map::{on_threads_of, parallel_map};
 #[cfg(feature = "std")]
 pub use pool::fork_generation;
 pub use pool::{MAX_THREADS, Pool};
-pub use pooling::{Mean, Pool2d, pool2d};
-pub use product::{gives_bf16, takes_bf16, takes_bf16_residual};
+pub use pooling::{AveragePool, Pool2d, pool2d};
+pub use quantization_error::{QuantizationGrid, quantization_error};
 pub use quantized::{
-    Affine, Choice, DynamicRows, GroupTail, MAX_QUANT_K, QuantOut, QuantResidual, QuantTail, RowScales, SoftmaxTable,
-    choose_rows, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8, gemm_groups, gemm_u8, lookup, max_pool2d_u8,
-    mean_pool2d_u8, mean_u8, quantize_rows, resize_u8, softmax_u8,
+    Affine, DynamicQuantization, GroupwiseEpilogue, MAX_QUANT_K, QuantEpilogue, QuantOut, QuantResidual, RowQparams,
+    SoftmaxTable, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8,
+    gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, quantize_rows, resize_u8, softmax_u8,
 };
-pub use reduce::{Fold, reduce};
+pub use reduce::{Reduction, reduce};
 pub use resize::{Resize, ResizeMode, resize};
-pub use rounding::{Grid, rounding_error};
 pub use softmax::softmax;
-pub use tail::{Activation, Residual, Tail};
-pub use weights::{Integers, Weights};
+pub use weights::{QuantizedWeights, Weights};
 
-use arch::Level;
+use arch::Dispatch;
 
-/// An instruction set and a pool of threads: what every function of this crate computes with.
+/// Execution context of every function of this crate: an instruction set and a thread pool.
 #[derive(Debug)]
 pub struct Engine {
-    level: Level,
+    dispatch: Dispatch,
     pool: Pool,
 }
 
 impl Engine {
     #[cfg(test)]
-    pub(crate) fn with_level(level: Level, threads: usize) -> Self {
-        Self { level, pool: Pool::new(threads) }
+    pub(crate) fn with_level(dispatch: Dispatch, threads: usize) -> Self {
+        Self { dispatch, pool: Pool::new(threads) }
     }
 
-    /// The best instruction set of this machine and `threads` threads, the caller's among them (0 counts as 1).
+    /// Creates an engine with the strongest instruction set of this machine and `threads` threads, including the caller
+    /// (0 counts as 1).
     pub fn new(threads: usize) -> Self {
-        Self { level: Level::best(), pool: Pool::new(threads) }
+        Self { dispatch: Dispatch::best(), pool: Pool::new(threads) }
     }
 
-    /// A given instruction set, for tests and comparisons.
+    /// Creates an engine with a given instruction set, for tests and comparisons.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where this machine does not have it.
+    /// [`Error::Unavailable`] if this machine does not support it.
     pub fn with_isa(isa: Isa, threads: usize) -> Result<Self, Error> {
-        let level = Level::of(isa).ok_or(Error::Unavailable(isa))?;
-        Ok(Self { level, pool: Pool::new(threads) })
+        let dispatch = Dispatch::of(isa).ok_or(Error::Unavailable(isa))?;
+        Ok(Self { dispatch, pool: Pool::new(threads) })
     }
 
     pub fn isa(&self) -> Isa {
-        self.level.isa()
+        self.dispatch.isa()
     }
 
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// How many threads take part, the caller's among them.
+    /// Number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.pool.threads()
     }

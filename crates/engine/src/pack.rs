@@ -1,8 +1,8 @@
-//! The layout of weights, the contract between whoever compiles a model and the engine.
+//! Packing of weights: the memory layouts that are the contract between a compiler and the engine.
 //!
-//! A matrix of `k` rows and `n` columns becomes panels of 16 columns, `[ceil(n / 16)][rows(k)][16]`, with zeros in the
-//! columns beyond `n` and in a last row that makes their number even: pairs of rows have instructions of their own. Every
-//! instruction set reads this layout. These functions are plain scalar code, for any machine.
+//! A `[k, n]` matrix is packed into panels of 16 columns, `[ceil(n / 16)][padded_rows(k)][16]`. `padded_rows(k)` rounds `k` up to an
+//! even number, because bf16 dot products consume pairs of rows; padding rows and columns are zero. All instruction
+//! sets read the same layout. The functions here are portable scalar code and run on any machine.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,12 +14,12 @@ use crate::{Conv2d, Conv3d, ConvTranspose2d, Half, Winograd};
 /// Columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
 
-/// Rows of a panel: `k`, or one more if that is odd.
-pub(crate) const fn rows(k: usize) -> usize {
+/// Rows of a panel: `k` rounded up to an even number.
+pub(crate) const fn padded_rows(k: usize) -> usize {
     k.saturating_add(k % 2)
 }
 
-/// Floats of a packed matrix of `k` rows and `n` columns; `None` if that does not fit in `usize`.
+/// Returns the size of a packed `[k, n]` matrix in floats; `None` if it overflows `usize`.
 pub const fn matrix_f32_len(k: usize, n: usize) -> Option<usize> {
     match (n.div_ceil(PANEL).checked_mul(PANEL), k.checked_add(k % 2)) {
         (Some(columns), Some(rows)) => columns.checked_mul(rows),
@@ -27,27 +27,27 @@ pub const fn matrix_f32_len(k: usize, n: usize) -> Option<usize> {
     }
 }
 
-/// Packs a matrix whose element of row `k` and column `n` is `get(k, n)`.
+/// Packs the `[k, n]` matrix with elements `get(k, n)`.
 ///
-/// For `y = x W^T`, as of `aten::linear`, with `W` of shape `[n, k]` in row-major order: `get = |k, n| w[n * K + k]`.
+/// For `y = x W^T` as in `aten::linear`, with `W` row-major of shape `[n, k]`: `get = |k, n| w[n * K + k]`.
 ///
 /// # Panics
-/// When the packed matrix does not fit in memory.
+/// If the packed matrix does not fit in memory.
 pub fn matrix_f32(k: usize, n: usize, get: impl Fn(usize, usize) -> f32) -> Vec<f32> {
     let mut packed = vec![0.0; matrix_f32_len(k, n).expect("a matrix fits in memory")];
     matrix_f32_into(&mut packed, k, n, get);
     packed
 }
 
-/// Like [`matrix_f32`] into memory of [`matrix_f32_len`], all of which is written.
+/// Like [`matrix_f32`], into memory of [`matrix_f32_len`] floats, all of which are written.
 ///
 /// # Panics
-/// When `packed` is shorter.
+/// If `packed` is too short.
 pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usize, usize) -> f32) {
     if k == 0 {
         return;
     }
-    for (panel, rows) in packed.chunks_exact_mut(rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+    for (panel, rows) in packed.chunks_exact_mut(padded_rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
         let (rows, last) = rows.split_at_mut(k * PANEL);
         last.fill(0.0);
         for (row, lanes) in rows.chunks_exact_mut(PANEL).enumerate() {
@@ -59,31 +59,31 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
     }
 }
 
-/// Floats of the packed weights of a convolution; `None` if that does not fit in `usize`.
+/// Returns the size of a convolution's packed weights in floats; `None` if it overflows `usize`.
 pub fn conv2d_f32_len(conv: &Conv2d) -> Option<usize> {
     conv3d_f32_len(&conv.in_3d())
 }
 
-/// Packs the weights of a convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` (OIHW) and addressed by
-/// `get(o, i, h, w)`: one packed matrix a group, with rows in the order (h, w, i).
+/// Packs the weights of a convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` (OIHW) with elements
+/// `get(o, i, h, w)`: one packed matrix per group, with rows in the order (h, w, i).
 ///
 /// # Panics
-/// When the packed weights do not fit in memory.
+/// If the packed weights do not fit in memory.
 pub fn conv2d_f32(conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
     conv3d_f32(&conv.in_3d(), |o, i, [_, h, w]| get(o, i, h, w))
 }
 
-/// Floats of the packed weights of a convolution over volumes; `None` if that does not fit in `usize`.
+/// Returns the size of a 3D convolution's packed weights in floats; `None` if it overflows `usize`.
 pub fn conv3d_f32_len(conv: &Conv3d) -> Option<usize> {
     let taps = conv.kernel.iter().try_fold(1usize, |product, &size| product.checked_mul(size))?;
     grouped_len(conv.groups, taps, conv.in_c, conv.out_c)
 }
 
-/// Packs the weights of a convolution over volumes, of shape `[out_c, in_c / groups, kernel_d, kernel_h, kernel_w]` and
-/// addressed by `get(o, i, [d, h, w])`: one packed matrix a group, with rows in the order (d, h, w, i).
+/// Packs the weights of a 3D convolution, of shape `[out_c, in_c / groups, kernel_d, kernel_h, kernel_w]` with elements
+/// `get(o, i, [d, h, w])`: one packed matrix per group, with rows in the order (d, h, w, i).
 ///
 /// # Panics
-/// When the packed weights do not fit in memory.
+/// If the packed weights do not fit in memory.
 pub fn conv3d_f32(conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> f32) -> Vec<f32> {
     let [kernel_d, kernel_h, kernel_w] = conv.kernel;
     let taps = kernel_d * kernel_h * kernel_w;
@@ -94,17 +94,17 @@ pub fn conv3d_f32(conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> f32) 
     packed
 }
 
-/// Floats of the packed weights of a transposed convolution; `None` if that does not fit in `usize`.
+/// Returns the size of a transposed convolution's packed weights in floats; `None` if it overflows `usize`.
 pub fn conv_transpose2d_f32_len(conv: &ConvTranspose2d) -> Option<usize> {
     conv.sum_of_phases(|taps| grouped_len(conv.groups, taps, conv.in_c, conv.out_c))
 }
 
-/// Packs the weights of a transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and addressed by
-/// `get(i, o, h, w)`. For each phase of the output, height before width, the taps that it sees follow one another as the
-/// weights of a convolution.
+/// Packs the weights of a transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` with elements
+/// `get(i, o, h, w)`. Each phase of the output (height before width) has its taps packed like the weights of a
+/// convolution.
 ///
 /// # Panics
-/// When the packed weights do not fit in memory.
+/// If the packed weights do not fit in memory.
 pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
@@ -118,38 +118,38 @@ pub fn conv_transpose2d_f32(conv: &ConvTranspose2d, get: impl Fn(usize, usize, u
     packed
 }
 
-/// The phases that see taps, in the order in which their weights are packed.
+/// The phases with taps, in the order in which their weights are packed.
 fn phases_with_taps(conv: &ConvTranspose2d) -> impl Iterator<Item = [Phase; 2]> {
     let [vertical, horizontal] = conv.phases_with_taps();
     vertical.into_iter().flat_map(move |h| horizontal.clone().into_iter().map(move |w| [h, w]))
 }
 
-/// The position in the kernel of one of the taps that a phase sees.
+/// Kernel position of tap number `tap` of a phase.
 fn tap_of_phase([phase_h, phase_w]: [Phase; 2], tap: usize) -> [usize; 2] {
     let (h, w) = (tap / phase_w.taps, tap % phase_w.taps);
     [phase_h.first_tap + h * phase_h.tap_step, phase_w.first_tap + w * phase_w.tap_step]
 }
 
-/// Floats of the packed weights of a convolution by Winograd's algorithm; `None` if that does not fit in `usize`.
+/// Returns the size of Winograd-transformed packed weights in floats; `None` if it overflows `usize`.
 pub fn winograd_f32_len(form: Winograd, conv: &Conv2d) -> Option<usize> {
     matrix_f32_len(conv.in_c, conv.out_c)?.checked_mul(form.points())
 }
 
-/// Transforms and packs the weights of a 3x3 convolution for [`conv2d_winograd`](crate::conv2d_winograd), addressed by
-/// `get(o, i, h, w)`: a packed matrix of input by output channels for each position of a transformed tile.
+/// Transforms and packs the weights of a 3x3 convolution, with elements `get(o, i, h, w)`, for
+/// [`conv2d_winograd`](crate::conv2d_winograd): one packed `[in_c, out_c]` matrix per point of the transformed tile.
 ///
 /// # Panics
-/// When the packed weights do not fit in memory.
+/// If the packed weights do not fit in memory.
 pub fn winograd_f32(form: Winograd, conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> f32) -> Vec<f32> {
     let mut packed = vec![0.0; winograd_f32_len(form, conv).expect("weights fit in memory")];
     winograd_f32_into(&mut packed, form, conv, get);
     packed
 }
 
-/// Like [`winograd_f32`] into memory of [`winograd_f32_len`], which is zero before.
+/// Like [`winograd_f32`], into zeroed memory of [`winograd_f32_len`] floats.
 ///
 /// # Panics
-/// When `packed` is shorter.
+/// If `packed` is too short.
 pub fn winograd_f32_into(
     packed: &mut [f32],
     form: Winograd,
@@ -157,8 +157,8 @@ pub fn winograd_f32_into(
     get: impl Fn(usize, usize, usize, usize) -> f32,
 ) {
     let one = matrix_f32_len(conv.in_c, conv.out_c).expect("weights fit in memory");
-    let (width, rows_of_panel) = (form.points().isqrt(), rows(conv.in_c));
-    // Filters of a panel side by side, so that a line of memory is written at once.
+    let (width, rows_of_panel) = (form.points().isqrt(), padded_rows(conv.in_c));
+    // The filters of a panel are transformed together, so that a whole cache line is written at once.
     let columns = |panel: usize| (panel * PANEL..conv.out_c).take(PANEL);
     for (panel, i) in (0..conv.out_c.div_ceil(PANEL)).flat_map(|panel| (0..conv.in_c).map(move |i| (panel, i))) {
         for o in columns(panel) {
@@ -179,7 +179,8 @@ fn grouped_len(groups: usize, taps: usize, in_c: usize, out_c: usize) -> Option<
     matrix_f32_len(taps.checked_mul(in_c / groups)?, out_c / groups)?.checked_mul(groups)
 }
 
-/// Appends one packed matrix a group with rows in the order (tap, input channel of the group), from `get(o, i, tap)`.
+/// Appends one packed matrix per group, with rows in the order (tap, input channel of the group) and elements `get(o,
+/// i, tap)`.
 fn extend_grouped(
     packed: &mut Vec<f32>,
     groups: usize,
@@ -200,8 +201,8 @@ fn extend_grouped(
     }
 }
 
-/// Orders the weights of a depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` and addressed by `get(c, h, w)`,
-/// by taps: `[kernel_h * kernel_w][c]`.
+/// Reorders the weights of a depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` with elements `get(c, h, w)`,
+/// to `[kernel_h * kernel_w][c]`.
 pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, usize, usize) -> f32) -> Vec<f32> {
     let mut packed = Vec::with_capacity(channels * kernel[0] * kernel[1]);
     for h in 0..kernel[0] {
@@ -212,13 +213,15 @@ pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, 
     packed
 }
 
-/// Rounds packed matrices to 16 bits. [`Half::F16`] stay where they are; of [`Half::Bf16`], each two lines of 16 become one of
-/// 16 pairs, which is how processors multiply them.
+/// Rounds packed matrices to a 16-bit format.
+///
+/// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs, `[n / 16][k
+/// / 2][16][2]`, the operand layout of bf16 dot products.
 ///
 /// # Panics
-/// When the lengths differ, or are those of no matrices.
-pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
-    assert_eq!(packed.len(), to.len(), "as many numbers as there are weights");
+/// If the lengths differ or are not those of packed matrices.
+pub fn narrow(half: Half, packed: &[f32], to: &mut [u16]) {
+    assert_eq!(packed.len(), to.len(), "equal lengths");
     assert!(packed.len().is_multiple_of(2 * PANEL), "an even number of rows");
     match half {
         Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
@@ -232,29 +235,29 @@ pub fn halves(half: Half, packed: &[f32], to: &mut [u16]) {
     }
 }
 
-/// Bytes before the groups of a packed matrix of integers.
-pub(crate) const INTEGERS_HEAD: usize = 16;
+/// Size of the header of a packed quantized matrix, in bytes.
+pub(crate) const QUANTIZED_HEADER: usize = 16;
 
-/// How integers of a packed matrix lie in memory.
+/// Layout of the panels of a packed quantized matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IntegersShape {
+pub(crate) struct QuantizedLayout {
     pub(crate) is_four_bits: bool,
     pub(crate) has_zeros: bool,
-    /// Rows with the same scales, an even number; the last of a panel may have fewer.
+    /// Rows per group, an even number; the last group of a panel may have fewer.
     pub(crate) group: usize,
     /// Rows of a panel.
     pub(crate) rows: usize,
 }
 
-impl IntegersShape {
+impl QuantizedLayout {
     fn new(is_four_bits: bool, has_zeros: bool, group: usize, k: usize) -> Option<Self> {
-        let rows = rows(k);
+        let rows = padded_rows(k);
         let group = group.min(rows).max(2);
         group.is_multiple_of(2).then_some(Self { is_four_bits, has_zeros, group, rows })
     }
 
-    /// What the first bytes say of a matrix of `k` rows, and its columns.
-    pub(crate) fn from_head(head: &[u8; INTEGERS_HEAD], k: usize) -> Option<(Self, usize)> {
+    /// Parses the header of a matrix of `k` rows; returns the layout and the number of columns.
+    pub(crate) fn from_head(head: &[u8; QUANTIZED_HEADER], k: usize) -> Option<(Self, usize)> {
         let [bits, has_zeros, 0, 0, g0, g1, g2, g3, n0, n1, n2, n3, rest @ ..] = *head else { return None };
         let group = usize::try_from(u32::from_le_bytes([g0, g1, g2, g3])).ok()?;
         let columns = usize::try_from(u32::from_le_bytes([n0, n1, n2, n3])).ok()?;
@@ -263,8 +266,8 @@ impl IntegersShape {
         (shape.group == group).then_some((shape, columns))
     }
 
-    fn head(&self, columns: u32) -> [u8; INTEGERS_HEAD] {
-        let mut head = [0; INTEGERS_HEAD];
+    fn head(&self, columns: u32) -> [u8; QUANTIZED_HEADER] {
+        let mut head = [0; QUANTIZED_HEADER];
         head[0] = if self.is_four_bits { 4 } else { 8 };
         head[1] = u8::from(self.has_zeros);
         head[4..8].copy_from_slice(&(self.group as u32).to_le_bytes());
@@ -272,14 +275,14 @@ impl IntegersShape {
         head
     }
 
-    /// Bytes of a group of so many rows.
+    /// Size in bytes of a group of `rows` rows.
     pub(crate) const fn group_bytes(&self, rows: usize) -> usize {
         let zeros = if self.has_zeros { PANEL } else { 0 };
         let weights = if self.is_four_bits { rows / 2 * PANEL } else { rows * PANEL };
         PANEL * size_of::<f32>() + zeros + weights
     }
 
-    /// Bytes of a panel; `None` if that does not fit in `usize`.
+    /// Size of a panel in bytes; `None` if it overflows `usize`.
     pub(crate) fn panel_bytes(&self) -> Option<usize> {
         let (whole, rest) = (self.rows / self.group, self.rows % self.group);
         self.rows.checked_mul(PANEL)?;
@@ -288,51 +291,53 @@ impl IntegersShape {
     }
 }
 
-/// How a matrix of integers is packed for products with floats.
+/// Shape of a weight-only quantized matrix for GEMM with f32 activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IntegerMatrix {
+pub struct QuantizedMatrix {
     pub k: usize,
     pub n: usize,
-    /// From -8 to 7; otherwise from -128 to 127. Zeros are likewise.
+    /// 4-bit integers in -8..=7 instead of 8-bit ones in -128..=127; zero points have the same range.
     pub is_four_bits: bool,
     pub has_zeros: bool,
-    /// Rows in a row with the same scales, an even number; `k` or more if all have.
+    /// Consecutive rows that share scales, an even number; `k` or more for per-column scales.
     pub group: usize,
 }
 
-impl IntegerMatrix {
-    fn shape(&self) -> Option<IntegersShape> {
-        IntegersShape::new(self.is_four_bits, self.has_zeros, self.group, self.k)
+impl QuantizedMatrix {
+    fn shape(&self) -> Option<QuantizedLayout> {
+        QuantizedLayout::new(self.is_four_bits, self.has_zeros, self.group, self.k)
     }
 }
 
-/// Bytes of a packed matrix of integers; `None` if that does not fit in `usize` or its columns in 32 bits, or groups have an
-/// odd number of rows.
-pub fn integers_len(matrix: &IntegerMatrix) -> Option<usize> {
+/// Returns the size of a packed quantized matrix in bytes; `None` if it overflows `usize`, `n` exceeds 32 bits or
+/// `group` is odd.
+pub fn quantized_len(matrix: &QuantizedMatrix) -> Option<usize> {
     u32::try_from(matrix.n).ok()?;
     let panels = matrix.n.div_ceil(PANEL);
-    panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(INTEGERS_HEAD)
+    panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(QUANTIZED_HEADER)
 }
 
-/// Packs a matrix of integers, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / group, n)`, into
-/// memory of [`integers_len`], all of which is written, for [`Weights::Integers`](crate::Weights::Integers).
+/// Packs the quantized matrix with integers `get(k, n)` and the (scale, zero point) of each group, `parameters(k /
+/// group, n)`, for [`Weights::Quantized`](crate::Weights::Quantized), into memory of [`quantized_len`] bytes, all of
+/// which are written.
 ///
-/// 16 bytes say what follows: the bits, whether there are zeros, two of nothing, the rows of a group and the columns as
-/// little-endian `u32`, and four of nothing. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales as little-endian `f32`,
-/// 16 zeros as bytes if there are any, and the weights row by row, 16 bytes each. Of four bits a byte has the weight of an even
-/// row in its low bits and that of the next in its high ones. Integers and zeros are 8, or 128, above themselves.
+/// A header of 16 bytes: the number of bits, whether there are zero points, two reserved bytes, the rows of a group and
+/// the columns as little-endian `u32`, four reserved bytes. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales
+/// as little-endian `f32`, 16 zero points as bytes if there are any, and the weights, 16 bytes per row. With 4 bits, a
+/// byte has an even row in its low nibble and the next row in the high one. Integers and zero points are stored
+/// unsigned, with a bias of 8 (4 bits) or 128 (8 bits).
 ///
 /// # Panics
-/// When `packed` has another length.
-pub fn integers(
+/// If `packed` has another length.
+pub fn quantized(
     packed: &mut [u8],
-    matrix: &IntegerMatrix,
+    matrix: &QuantizedMatrix,
     get: impl Fn(usize, usize) -> i8,
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    assert_eq!(Some(packed.len()), integers_len(matrix), "memory for the weights");
+    assert_eq!(Some(packed.len()), quantized_len(matrix), "length of the packed weights");
     let Some(shape) = matrix.shape() else { return };
-    let (head, mut rest) = packed.split_at_mut(INTEGERS_HEAD);
+    let (head, mut rest) = packed.split_at_mut(QUANTIZED_HEADER);
     head.copy_from_slice(&shape.head(u32::try_from(matrix.n).unwrap_or(u32::MAX)));
     let bias = if shape.is_four_bits { 8 } else { 128 };
     let above = |number: i8| number.cast_unsigned().wrapping_add(bias);
@@ -351,7 +356,7 @@ pub fn integers(
             }
             let (zeros, bytes) = bytes.split_at_mut(if shape.has_zeros { PANEL } else { 0 });
             zeros.iter_mut().enumerate().for_each(|(lane, zero)| *zero = above(of(lane).1));
-            // What lies beyond is multiplied by nothing, or has a scale of 0.
+            // Padding rows are not read, and padding columns have a scale of 0.
             let weight = |row: usize, lane: usize| {
                 let column = panel * PANEL + lane;
                 above(if row < matrix.k && column < matrix.n { get(row, column) } else { 0 })
@@ -369,28 +374,28 @@ pub fn integers(
     }
 }
 
-/// Elements of K of a product of bytes with those that make them a multiple of four.
-pub(crate) const fn quads(k: usize) -> usize {
+/// Rounds `k` up to a multiple of four, the step of int8 dot products.
+pub(crate) const fn pad_to_4(k: usize) -> usize {
     k.saturating_add(k.wrapping_neg() % 4)
 }
 
-/// Bytes of a packed matrix of bytes of `k` rows and `n` columns; `None` if that does not fit in `usize`.
+/// Returns the size of a packed i8 matrix `[k, n]` in bytes; `None` if it overflows `usize`.
 pub fn matrix_i8_len(k: usize, n: usize) -> Option<usize> {
     n.div_ceil(PANEL).checked_mul(PANEL)?.checked_mul(k.checked_next_multiple_of(4)?)
 }
 
-/// Packs a matrix of bytes, whose element of row `k` and column `n` is `get(k, n)`, into memory of [`matrix_i8_len`], all of
-/// which is written: `[ceil(n / 16)][ceil(k / 4)][16][4]`, with zeros beyond.
+/// Packs the i8 matrix with elements `get(k, n)` into memory of [`matrix_i8_len`] bytes, all of which are written:
+/// `[ceil(n / 16)][ceil(k / 4)][16][4]`, zero-padded.
 ///
 /// # Panics
-/// When `packed` is shorter.
+/// If `packed` is too short.
 pub fn matrix_i8_into(packed: &mut [i8], k: usize, n: usize, get: impl Fn(usize, usize) -> i8) {
     taps_i8_into(packed, 1, k, n, |_, k, n| get(k, n));
 }
 
-/// As [`matrix_i8_into`] with the rows of several taps, each a multiple of four.
+/// Like [`matrix_i8_into`], for several taps whose depth is padded to a multiple of four each.
 fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: impl Fn(usize, usize, usize) -> i8) {
-    let rows = quads(depth);
+    let rows = pad_to_4(depth);
     if taps * rows == 0 {
         return;
     }
@@ -406,27 +411,27 @@ fn taps_i8_into(packed: &mut [i8], taps: usize, depth: usize, n: usize, get: imp
     }
 }
 
-/// Weights of a column that have a scale of their own.
-pub const GROUP: usize = 32;
+/// Rows that share a scale in a [`GroupwiseMatrix`].
+pub const GROUP_SIZE: usize = 32;
 
-/// How a matrix of integers for products with bytes, each group of [`GROUP`] rows with scales, lies in memory.
+/// Shape and layout of a group-wise quantized matrix for GEMM with u8 activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupMatrix {
-    /// A multiple of [`GROUP`].
+pub struct GroupwiseMatrix {
+    /// A multiple of [`GROUP_SIZE`].
     pub k: usize,
     pub n: usize,
-    /// From -8 to 7; otherwise from -128 to 127. Zeros are likewise.
+    /// 4-bit integers in -8..=7 instead of 8-bit ones in -128..=127; zero points have the same range.
     pub is_four_bits: bool,
     pub has_zeros: bool,
-    /// Whether scales have 16 bits, as [`Half::F16`], which saves memory if there are several groups.
+    /// Scales are f16 instead of f32. Saves memory if there is more than one group.
     pub has_half_scales: bool,
 }
 
-impl GroupMatrix {
-    /// Bytes of the scales of a group of a panel, or of two groups if they have 16 bits: what follows is aligned for vectors.
+impl GroupwiseMatrix {
+    /// Bytes of the scales of one group of a panel, or of two groups if they are f16: keeps the weights aligned.
     const SCALES: usize = PANEL * size_of::<f32>();
 
-    /// The matrix that lies in so many bytes; `None` if none does. With one group scales have 32 bits.
+    /// Returns the layout whose size is `len` bytes; `None` if there is none. A single group has f32 scales.
     pub fn of_len(k: usize, n: usize, len: usize) -> Option<Self> {
         let all = [(false, false), (true, false), (false, true), (true, true)];
         let of = |is_four_bits: bool| {
@@ -435,15 +440,15 @@ impl GroupMatrix {
         of(true).into_iter().chain(of(false)).find(|matrix| matrix.len() == Some(len))
     }
 
-    /// Bytes; `None` if that does not fit in `usize`, or `k` is no multiple of [`GROUP`].
+    /// Size in bytes; `None` if it overflows `usize` or `k` is not a multiple of [`GROUP_SIZE`].
     pub fn len(&self) -> Option<usize> {
-        let groups = self.k.is_multiple_of(GROUP).then_some(self.k / GROUP)?;
+        let groups = self.k.is_multiple_of(GROUP_SIZE).then_some(self.k / GROUP_SIZE)?;
         let zeros = if self.has_zeros { groups.checked_mul(PANEL)? } else { 0 };
         groups.checked_mul(self.weights() + Self::SCALES)?;
         self.panels().checked_mul(self.panel_bytes().checked_add(zeros)?)
     }
 
-    /// Whether there are no weights.
+    /// True if the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
@@ -452,25 +457,25 @@ impl GroupMatrix {
         self.n.div_ceil(PANEL)
     }
 
-    /// Bytes of the weights of a group of a panel.
+    /// Bytes of the weights of one group of a panel.
     #[inline(always)]
     const fn weights(&self) -> usize {
-        if self.is_four_bits { PANEL * GROUP / 2 } else { PANEL * GROUP }
+        if self.is_four_bits { PANEL * GROUP_SIZE / 2 } else { PANEL * GROUP_SIZE }
     }
 
-    /// How far integers of four bits, and zeros of either width, lie above themselves.
+    /// Bias of stored 4-bit integers, and of zero points of either width.
     fn above(&self) -> u8 {
         if self.is_four_bits { 8 } else { 128 }
     }
 
-    /// Bytes of a panel without its zeros.
+    /// Bytes of a panel without its zero points.
     pub(crate) const fn panel_bytes(&self) -> usize {
-        let groups = self.k / GROUP;
+        let groups = self.k / GROUP_SIZE;
         let scales = if self.has_half_scales { groups.div_ceil(2) } else { groups };
         groups * self.weights() + scales * Self::SCALES
     }
 
-    /// Where in a panel the scales and the weights of a group begin.
+    /// Offsets of the scales and the weights of a group within its panel.
     #[inline(always)]
     pub(crate) const fn group(&self, group: usize) -> (usize, usize) {
         if !self.has_half_scales {
@@ -482,25 +487,26 @@ impl GroupMatrix {
     }
 }
 
-/// Packs a matrix of integers, `get(k, n)`, each with the scale and the zero of its group, `parameters(k / 32, n)`, into memory
-/// of [`GroupMatrix::len`], all of which is written. Scales of 16 bits are the nearest.
+/// Packs the group-wise quantized matrix with integers `get(k, n)` and the (scale, zero point) of each group,
+/// `parameters(k / 32, n)`, into memory of [`GroupwiseMatrix::len`] bytes, all of which are written. f16 scales are
+/// rounded to nearest.
 ///
-/// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then the weights. Of eight bits these are `[8][16][4]`
-/// bytes, of which `[j][n][i]` is the weight of row `4 j + i` of the group. Of four bits they are `[4][16][4]` bytes, with that
-/// weight in the low four bits and that of row `16 + 4 j + i` in the high ones, 8 above themselves. If scales have 16 bits, those
-/// of two groups come before the weights of both, or of the last and nothing. After all groups the zeros,
-/// `[ceil(n / 16)][k / 32][16]` bytes, 8 above themselves, or 128.
+/// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then the weights. 8-bit weights are `[8][16][4]`
+/// bytes, `[j][n][i]` being row `4 j + i` of the group. 4-bit weights are `[4][16][4]` bytes with that row in the low
+/// nibble and row `16 + 4 j + i` in the high one, with a bias of 8. f16 scales of two groups precede the weights of
+/// both; an odd last group leaves half of them unused. After all groups follow the zero points, `[ceil(n / 16)][k /
+/// 32][16]` bytes with a bias of 8 or 128.
 ///
 /// # Panics
-/// When `packed` has another length.
-pub fn groups_into(
+/// If `packed` has another length.
+pub fn groupwise_into(
     packed: &mut [u8],
-    matrix: &GroupMatrix,
+    matrix: &GroupwiseMatrix,
     get: impl Fn(usize, usize) -> i8,
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
-    assert_eq!(Some(packed.len()), matrix.len(), "memory for the weights");
-    let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP);
+    assert_eq!(Some(packed.len()), matrix.len(), "length of the packed weights");
+    let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP_SIZE);
     let (packed, zeros) = packed.split_at_mut(matrix.panels() * panel_bytes);
     let above = |number: i8| number.cast_unsigned().wrapping_add(matrix.above());
     for (panel, packed) in packed.chunks_exact_mut(panel_bytes.max(1)).enumerate() {
@@ -520,10 +526,11 @@ pub fn groups_into(
                 }
             }
             for (at, byte) in packed[weights..][..matrix.weights()].iter_mut().enumerate() {
-                let (row, column) = (group * GROUP + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
+                let (row, column) =
+                    (group * GROUP_SIZE + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
                 let weight = |row: usize| if column < matrix.n { get(row, column) } else { 0 };
                 *byte = if matrix.is_four_bits {
-                    above(weight(row)) & 15 | above(weight(row + GROUP / 2)) << 4
+                    above(weight(row)) & 15 | above(weight(row + GROUP_SIZE / 2)) << 4
                 } else {
                     weight(row).cast_unsigned()
                 };
@@ -532,17 +539,17 @@ pub fn groups_into(
     }
 }
 
-/// How the window of a convolution of bytes is cut into taps.
+/// How the kernel of an int8 convolution is divided into taps.
 pub(crate) struct ConvLayout {
     pub(crate) taps: usize,
     /// Elements of a tap.
     pub(crate) depth: usize,
-    /// Whether a tap is a line of the window rather than a pixel: there are too few channels for steps of four.
+    /// A tap is a row of the kernel instead of a pixel: used when there are too few channels for steps of four.
     pub(crate) by_lines: bool,
 }
 
 impl ConvLayout {
-    /// `None` if sizes do not fit in `usize`.
+    /// Returns the layout of a convolution; `None` if a size overflows `usize`.
     pub(crate) fn of(conv: &Conv3d) -> Option<Self> {
         let [kernel_d, kernel_h, kernel_w] = conv.kernel;
         let channels = conv.in_c / conv.groups.max(1);
@@ -556,26 +563,26 @@ impl ConvLayout {
         })
     }
 
-    /// Bytes of the weights of all groups.
+    /// Bytes of the packed weights of all groups.
     pub(crate) fn len(&self, conv: &Conv3d) -> Option<usize> {
         let rows = self.depth.checked_next_multiple_of(4)?.checked_mul(self.taps)?;
         matrix_i8_len(rows, conv.out_c / conv.groups.max(1))?.checked_mul(conv.groups)
     }
 }
 
-/// Bytes of the packed weights of a convolution of bytes; `None` if that does not fit in `usize`.
+/// Returns the size of an int8 convolution's packed weights in bytes; `None` if it overflows `usize`.
 pub fn conv2d_i8_len(conv: &Conv2d) -> Option<usize> {
     let conv = conv.in_3d();
     ConvLayout::of(&conv)?.len(&conv)
 }
 
-/// Packs the weights of a convolution of bytes, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` and addressed by
-/// `get(o, i, h, w)`, into memory of [`conv2d_i8_len`], all of which is written.
+/// Packs the weights of an int8 convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` with elements
+/// `get(o, i, h, w)`, into memory of [`conv2d_i8_len`] bytes, all of which are written.
 ///
 /// # Panics
-/// When `packed` has another length.
+/// If `packed` has another length.
 pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> i8) {
-    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "memory for the weights");
+    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "length of the packed weights");
     let Some(layout) = ConvLayout::of(&conv.in_3d()) else { return };
     let groups = conv.groups.max(1);
     let (columns, channels, kernel_w) = (conv.out_c / groups, conv.in_c / groups, conv.kernel[1]);
@@ -595,30 +602,30 @@ pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usiz
     }
 }
 
-/// Bytes of the packed weights of a transposed convolution of bytes; `None` if that does not fit in `usize`.
+/// Returns the size of an int8 transposed convolution's packed weights in bytes; `None` if it overflows `usize`.
 pub fn conv_transpose2d_i8_len(conv: &ConvTranspose2d) -> Option<usize> {
     conv.sum_of_phases(|taps| phase_i8_len(conv, taps))
 }
 
-/// Bytes of the packed weights of a phase with so many taps, of all groups.
+/// Bytes of the packed weights of a phase with `taps` taps, for all groups.
 pub(crate) fn phase_i8_len(conv: &ConvTranspose2d, taps: usize) -> Option<usize> {
     let groups = conv.groups.max(1);
     let rows = (conv.in_c / groups).checked_next_multiple_of(4)?.checked_mul(taps)?;
     matrix_i8_len(rows, conv.out_c / groups)?.checked_mul(groups)
 }
 
-/// Packs the weights of a transposed convolution of bytes, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` and
-/// addressed by `get(i, o, h, w)`, into memory of [`conv_transpose2d_i8_len`], all of which is written. For each phase
-/// of the output, height before width, the taps that it sees follow one another as the weights of a convolution.
+/// Packs the weights of an int8 transposed convolution, of shape `[in_c, out_c / groups, kernel_h, kernel_w]` with
+/// elements `get(i, o, h, w)`, into memory of [`conv_transpose2d_i8_len`] bytes, all of which are written. Each phase
+/// of the output (height before width) has its taps packed like the weights of a convolution.
 ///
 /// # Panics
-/// When `packed` has another length.
+/// If `packed` has another length.
 pub fn conv_transpose2d_i8_into(
     packed: &mut [i8],
     conv: &ConvTranspose2d,
     get: impl Fn(usize, usize, usize, usize) -> i8,
 ) {
-    assert_eq!(Some(packed.len()), conv_transpose2d_i8_len(conv), "memory for the weights");
+    assert_eq!(Some(packed.len()), conv_transpose2d_i8_len(conv), "length of the packed weights");
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
     let mut rest = packed;
@@ -639,8 +646,8 @@ pub fn conv_transpose2d_i8_into(
     }
 }
 
-/// For each phase of a transposed convolution the sums of the weights of each output channel, `[phases][out_c]`,
-/// addressed as in [`conv_transpose2d_i8_into`].
+/// Returns the sum of the weights of each output channel for each phase of a transposed convolution, `[phases][out_c]`,
+/// with elements as in [`conv_transpose2d_i8_into`].
 pub fn conv_transpose2d_i8_sums(conv: &ConvTranspose2d, get: impl Fn(usize, usize, usize, usize) -> i8) -> Vec<i64> {
     let groups = conv.groups.max(1);
     let (channels, columns) = (conv.in_c / groups, conv.out_c / groups);
@@ -656,18 +663,18 @@ pub fn conv_transpose2d_i8_sums(conv: &ConvTranspose2d, get: impl Fn(usize, usiz
     sums
 }
 
-/// Bytes of the packed weights of a depthwise convolution of bytes; `None` if that does not fit in `usize`.
+/// Returns the size of an int8 depthwise convolution's packed weights in bytes; `None` if it overflows `usize`.
 pub fn depthwise2d_i8_len(conv: &Conv2d) -> Option<usize> {
     let [kernel_h, kernel_w] = conv.kernel;
     matrix_i8_len(kernel_h.checked_next_multiple_of(4)?.checked_mul(kernel_w)?, conv.in_c)
 }
 
-/// Packs the weights of a depthwise convolution of bytes, of shape `[c, 1, kernel_h, kernel_w]` and addressed by
-/// `get(c, h, w)`, into memory of [`depthwise2d_i8_len`], all of which is written: for each 16 channels the columns of the
-/// window, of each four lines together.
+/// Packs the weights of an int8 depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` with elements `get(c, h,
+/// w)`, into memory of [`depthwise2d_i8_len`] bytes, all of which are written: `[ceil(c / 16)][kernel_w][ceil(kernel_h
+/// / 4)][16][4]`, zero-padded.
 ///
 /// # Panics
-/// When `packed` is shorter.
+/// If `packed` is too short.
 pub fn depthwise2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize) -> i8) {
     let [kernel_h, kernel_w] = conv.kernel;
     taps_i8_into(packed, kernel_w, kernel_h, conv.in_c, |w, h, channel| get(channel, h, w));

@@ -1,21 +1,21 @@
-//! The greatest or the mean of windows.
+//! Max and average pooling.
 #![allow(unsafe_code)]
 
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
+use crate::element::Element;
 use crate::error::{Error, at_least, positive, size};
-use crate::numbers::Number;
-use crate::split::Output;
-use crate::{Engine, Numbers, NumbersMut};
+use crate::parallel::SharedOutput;
+use crate::{Engine, FloatSlice, FloatSliceMut};
 
-/// Windows that slide over a feature map `[batch, in_h, in_w, channels]`, to `[batch, out_h, out_w, channels]`.
+/// Shape of a pooling from `[batch, in_h, in_w, channels]` to `[batch, out_h, out_w, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool2d {
     pub batch: usize,
     pub in_h: usize,
     pub in_w: usize,
     pub channels: usize,
-    /// Which need not be what the padding and the kernel make: windows may end beyond the padding, as in PyTorch's ceil
-    /// mode, and then what is beyond does not count.
+    /// Independent of padding and kernel: windows may end beyond the padding, as in PyTorch's ceil mode, where elements
+    /// beyond do not count.
     pub out_h: usize,
     pub out_w: usize,
     /// Height and width, as in all pairs here.
@@ -24,84 +24,85 @@ pub struct Pool2d {
     /// Before and after.
     pub padding: [[usize; 2]; 2],
     pub dilation: [usize; 2],
-    /// `None` for the greatest.
-    pub mean: Option<Mean>,
+    /// Average pooling; `None` for max pooling.
+    pub average: Option<AveragePool>,
 }
 
-/// What a sum is divided by to be a mean.
+/// The divisor of average pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mean {
-    /// Whether padding counts, with zeros, rather than only what lies inside.
-    pub count_padding: bool,
-    /// Divides the sum, whatever the number of elements.
-    pub divisor: Option<usize>,
+pub struct AveragePool {
+    /// Counts padding, as zeros, instead of only the elements inside.
+    pub count_include_pad: bool,
+    /// Overrides the divisor.
+    pub divisor_override: Option<usize>,
 }
 
-impl Mean {
-    /// What the sum of a window is divided by.
+impl AveragePool {
+    /// Returns the divisor of a window.
     #[inline(always)]
     pub(crate) fn divisor_of(self, rows: Taps, columns: Taps) -> f32 {
         let inside = rows.count * columns.count;
-        let count = if self.count_padding { rows.padded * columns.padded } else { inside };
-        self.divisor.unwrap_or(count).max(1) as f32
+        let count = if self.count_include_pad { rows.padded * columns.padded } else { inside };
+        self.divisor_override.unwrap_or(count).max(1) as f32
     }
 }
 
-/// Pools. The greatest of a window is NaN if an element is, and -inf if none is inside; a mean of none is 0.
+/// Pools. Max pooling propagates NaN and gives -inf for a window entirely in the padding; the average of an empty
+/// window is 0.
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or one side is bf16 and not the other, or the processor does not
-/// take them.
+/// If a slice is too short, a size is zero or too large, only one of input and output is bf16, or the processor does
+/// not support bf16.
 pub fn pool2d<'a>(
     engine: &Engine,
     pool: &Pool2d,
-    x: impl Into<Numbers<'a>>,
-    y: impl Into<NumbersMut<'a>>,
+    x: impl Into<FloatSlice<'a>>,
+    y: impl Into<FloatSliceMut<'a>>,
 ) -> Result<(), Error> {
     let (x, y) = (x.into(), y.into());
-    engine.check_numbers(x.is_bf16() || y.is_bf16())?;
+    engine.check_bf16_support(x.is_bf16() || y.is_bf16())?;
     pool.check(x.len(), y.len())?;
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
     match (x, y) {
-        (Numbers::F32(x), NumbersMut::F32(y)) => all(engine, pool, x, y),
-        (Numbers::Bf16(x), NumbersMut::Bf16(y)) => all(engine, pool, x, y),
+        (FloatSlice::F32(x), FloatSliceMut::F32(y)) => all(engine, pool, x, y),
+        (FloatSlice::Bf16(x), FloatSliceMut::Bf16(y)) => all(engine, pool, x, y),
         _ => return Err(Error::Type { what: "y" }),
     }
     Ok(())
 }
 
-/// All tasks. The sizes were checked.
-fn all<T: Number>(engine: &Engine, pool: &Pool2d, x: &[T], y: &mut [T]) {
-    let line = pool.out_w * pool.channels;
-    let y = Output::new(y);
-    let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
+/// Runs all tasks. The sizes were checked.
+fn all<T: Element>(engine: &Engine, pool: &Pool2d, x: &[T], y: &mut [T]) {
+    let out_row = pool.out_w * pool.channels;
+    let y = SharedOutput::new(y);
+    let min_rows = MIN_TASK_ELEMENTS.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
         // SAFETY: ranges of lines are disjoint.
-        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.level.run_on::<T, _>(Lines { pool, x, y, first: lines.start });
+        let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+        engine.dispatch.run_for::<T, _>(PoolRows { pool, x, y, first: out_rows.start });
     });
 }
 
-/// Elements of windows for which a task is worth handing over.
-const LEAST: usize = 32 << 10;
+/// Minimum window elements of a task.
+const MIN_TASK_ELEMENTS: usize = 32 << 10;
 
-/// Lines of the output.
-struct Lines<'a, T> {
+/// A range of output rows.
+struct PoolRows<'a, T> {
     pool: &'a Pool2d,
     x: &'a [T],
     y: &'a mut [T],
-    /// The first line, among those of all images.
+    /// First output row, counted over all images.
     first: usize,
 }
 
-/// The part of a window that is inside, along one axis.
+/// The part of a window inside the input, along one axis.
 #[derive(Clone, Copy)]
 pub(crate) struct Taps {
     pub(crate) first: usize,
     pub(crate) count: usize,
-    /// How many count if padding does.
+    /// Count including padding.
     padded: usize,
 }
 
@@ -112,7 +113,7 @@ impl Pool2d {
         let [before, after] = self.padding[axis];
         let (kernel, dilation) = (self.kernel[axis], self.dilation[axis]);
         let start = out * self.stride[axis];
-        // Taps at positions below an end, counted from the beginning of the padding.
+        // Taps at positions below an end, counted from the start of the padding.
         let below = |end: usize| end.saturating_sub(start).div_ceil(dilation).min(kernel);
         let skipped = below(before);
         let inside = below(before + size).saturating_sub(skipped);
@@ -121,20 +122,20 @@ impl Pool2d {
     }
 }
 
-impl<T: Number> Job for Lines<'_, T> {
+impl<T: Element> Kernel for PoolRows<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pool = self.pool;
-        for (line, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / pool.out_h, (self.first + line) % pool.out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / pool.out_h, (self.first + out_row) % pool.out_h);
             let rows = pool.taps(0, out_y);
             let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
                 let columns = pool.taps(1, out_x);
-                let window = Window { pool, x, rows, columns };
-                match pool.mean {
+                let window = PoolWindow { pool, x, rows, columns };
+                match pool.average {
                     None => window.fold(
                         s,
                         y,
@@ -160,7 +161,7 @@ impl<T: Number> Job for Lines<'_, T> {
 }
 
 /// The window of one output pixel.
-struct Window<'a, T> {
+struct PoolWindow<'a, T> {
     pool: &'a Pool2d,
     /// The image.
     x: &'a [T],
@@ -168,8 +169,8 @@ struct Window<'a, T> {
     columns: Taps,
 }
 
-impl<T: Number> Window<'_, T> {
-    /// Folds the window's pixels channel by channel, and divides.
+impl<T: Element> PoolWindow<'_, T> {
+    /// Folds the pixels of the window channel by channel, and divides.
     #[inline(always)]
     fn fold<S: Simd>(&self, s: S, y: &mut [T], start: f32, divisor: f32, step: impl Fn(S::V, S::V) -> S::V) {
         let mut channel = 0;
@@ -183,7 +184,7 @@ impl<T: Number> Window<'_, T> {
         }
     }
 
-    /// `V` vectors of channels.
+    /// Folds `V` vectors of channels.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize>(
         &self,
@@ -203,7 +204,7 @@ impl<T: Number> Window<'_, T> {
                 let x = &self.x[(in_y * pool.in_w + in_x) * pool.channels..][..pool.channels];
                 for v in 0..V {
                     let x = &x[channel + v * LANES..];
-                    // SAFETY: the slice has so many numbers.
+                    // SAFETY: the slice has enough elements.
                     folded[v] = step(folded[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }
@@ -211,21 +212,21 @@ impl<T: Number> Window<'_, T> {
         for v in 0..V {
             let folded = if divisor == 1.0 { folded[v] } else { s.div(folded[v], s.splat(divisor)) };
             let y = &mut y[v * LANES..];
-            // SAFETY: the slice has so many numbers.
+            // SAFETY: the slice has enough elements.
             unsafe { T::store(s, y.as_mut_ptr(), y.len().min(LANES), folded) };
         }
     }
 }
 
 impl Pool2d {
-    /// That every size makes sense and that slices of so many elements hold the feature maps.
+    /// Checks all sizes, and that slices of `x` and `y` elements hold the images.
     pub(crate) fn check(&self, x: usize, y: usize) -> Result<(), Error> {
         for (what, pair) in [("kernel", self.kernel), ("stride", self.stride), ("dilation", self.dilation)] {
             for value in pair {
                 positive(what, value)?;
             }
         }
-        if let Some(Mean { divisor: Some(divisor), .. }) = self.mean {
+        if let Some(AveragePool { divisor_override: Some(divisor), .. }) = self.average {
             positive("divisor", divisor)?;
         }
         for (axis, (input, output)) in [(self.in_h, self.out_h), (self.in_w, self.out_w)].into_iter().enumerate() {
@@ -233,7 +234,7 @@ impl Pool2d {
             let last = size("output", &[output, self.stride[axis]])?;
             let reach = size("kernel", &[self.kernel[axis], self.dilation[axis]])?;
             let fits = padded.and_then(|padded| padded.checked_add(last)?.checked_add(reach));
-            // Positions are computed with signs.
+            // Positions must fit in `isize`.
             if fits.is_none_or(|fits| isize::try_from(fits).is_err()) {
                 return Err(Error::Size { what: "padding" });
             }

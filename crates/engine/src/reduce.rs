@@ -1,111 +1,123 @@
-//! Sums, means and extremes over a dimension.
+//! Reductions over one dimension: sum, mean, maximum, minimum.
 #![allow(unsafe_code)]
 
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
+use crate::element::Element;
 use crate::error::{Error, at_least, size};
-use crate::fold;
-use crate::numbers::Number;
-use crate::split::Output;
-use crate::{Engine, Numbers};
+use crate::parallel::SharedOutput;
+use crate::slice_ops;
+use crate::{Engine, FloatSlice};
 
-/// What a reduction computes.
+/// The operator of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fold {
-    /// 0 for none.
+pub enum Reduction {
+    /// 0 for an empty dimension.
     Sum,
-    /// NaN for none.
+    /// NaN for an empty dimension.
     Mean,
-    /// NaN if an element is; -inf for none.
+    /// Propagates NaN; -inf for an empty dimension.
     Max,
-    /// NaN if an element is; inf for none.
+    /// Propagates NaN; inf for an empty dimension.
     Min,
 }
 
-/// Folds `x` of `[outer, reduced, inner]` to `y` of `[outer, inner]`.
+/// Reduces `x` `[outer, reduced, inner]` to `y` `[outer, inner]`.
 ///
 /// # Errors
-/// When a slice is too short, or `x` is bf16 and `inner` 1 or the processor does not take them.
+/// If a slice is too short, or `x` is bf16 and `inner` is 1 or the processor does not support bf16.
 pub fn reduce<'x>(
     engine: &Engine,
-    fold: Fold,
+    fold: Reduction,
     outer: usize,
     reduced: usize,
     inner: usize,
-    x: impl Into<Numbers<'x>>,
+    x: impl Into<FloatSlice<'x>>,
     y: &mut [f32],
 ) -> Result<(), Error> {
     let x = x.into();
-    engine.check_numbers(x.is_bf16())?;
+    engine.check_bf16_support(x.is_bf16())?;
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;
     if outer * inner == 0 {
         return Ok(());
     }
-    let y = Output::new(y);
+    let y = SharedOutput::new(y);
     match x {
-        Numbers::F32(x) if inner == 1 => engine.for_ranges(outer, LEAST.div_ceil(reduced.max(1)), |rows| {
-            // SAFETY: ranges of rows are disjoint.
-            let y = unsafe { y.slice(rows.clone()) };
-            engine.level.run(Rows { fold, reduced, x: &x[rows.start * reduced..rows.end * reduced], y });
-        }),
-        Numbers::Bf16(_) if inner == 1 => return Err(Error::Type { what: "x" }),
-        Numbers::F32(x) => columns(engine, fold, [outer, reduced, inner], x, y),
-        Numbers::Bf16(x) => columns(engine, fold, [outer, reduced, inner], x, y),
+        FloatSlice::F32(x) if inner == 1 => {
+            engine.parallel_for(outer, MIN_TASK_ELEMENTS.div_ceil(reduced.max(1)), |rows| {
+                // SAFETY: ranges of rows are disjoint.
+                let y = unsafe { y.slice(rows.clone()) };
+                engine.dispatch.run(ReduceRows { fold, reduced, x: &x[rows.start * reduced..rows.end * reduced], y });
+            })
+        }
+        FloatSlice::Bf16(_) if inner == 1 => return Err(Error::Type { what: "x" }),
+        FloatSlice::F32(x) => columns(engine, fold, [outer, reduced, inner], x, y),
+        FloatSlice::Bf16(x) => columns(engine, fold, [outer, reduced, inner], x, y),
     }
     Ok(())
 }
 
-/// Folds along a dimension that is not the innermost.
-fn columns<T: Number>(engine: &Engine, fold: Fold, [outer, reduced, inner]: [usize; 3], x: &[T], y: Output<'_>) {
-    let blocks = inner.div_ceil(BLOCK);
-    engine.for_ranges(outer * blocks, LEAST.div_ceil(reduced.max(1) * inner.min(BLOCK)), |range| {
-        for index in range {
-            let (outer, first) = (index / blocks, index % blocks * BLOCK);
-            let last = inner.min(first + BLOCK);
-            // SAFETY: blocks are disjoint.
-            let y = unsafe { y.slice(outer * inner + first..outer * inner + last) };
-            let x = &x[outer * reduced * inner..][..reduced * inner];
-            let x = x.get(first..).unwrap_or(&[]);
-            engine.level.run_on::<T, _>(Columns { fold, reduced, stride: inner, x, y });
-        }
-    });
+/// Reduces along a dimension that is not the innermost.
+fn columns<T: Element>(
+    engine: &Engine,
+    fold: Reduction,
+    [outer, reduced, inner]: [usize; 3],
+    x: &[T],
+    y: SharedOutput<'_>,
+) {
+    let blocks = inner.div_ceil(BLOCK_COLUMNS);
+    engine.parallel_for(
+        outer * blocks,
+        MIN_TASK_ELEMENTS.div_ceil(reduced.max(1) * inner.min(BLOCK_COLUMNS)),
+        |range| {
+            for index in range {
+                let (outer, first) = (index / blocks, index % blocks * BLOCK_COLUMNS);
+                let last = inner.min(first + BLOCK_COLUMNS);
+                // SAFETY: blocks are disjoint.
+                let y = unsafe { y.slice(outer * inner + first..outer * inner + last) };
+                let x = &x[outer * reduced * inner..][..reduced * inner];
+                let x = x.get(first..).unwrap_or(&[]);
+                engine.dispatch.run_for::<T, _>(ReduceColumns { fold, reduced, stride: inner, x, y });
+            }
+        },
+    );
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 16 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
-/// Columns that are folded side by side in registers.
-const BLOCK: usize = 4 * LANES;
+/// Columns that are accumulated side by side in registers.
+const BLOCK_COLUMNS: usize = 4 * LANES;
 
-impl Fold {
-    /// Of nothing.
+impl Reduction {
+    /// The identity element.
     fn start(self) -> f32 {
         match self {
-            Fold::Sum | Fold::Mean => 0.0,
-            Fold::Max => f32::NEG_INFINITY,
-            Fold::Min => f32::INFINITY,
+            Reduction::Sum | Reduction::Mean => 0.0,
+            Reduction::Max => f32::NEG_INFINITY,
+            Reduction::Min => f32::INFINITY,
         }
     }
 
     #[inline(always)]
     fn step<S: Simd>(self, s: S, a: S::V, b: S::V) -> S::V {
         match self {
-            Fold::Sum | Fold::Mean => s.add(a, b),
-            Fold::Max => s.maximum(a, b),
-            Fold::Min => s.minimum(a, b),
+            Reduction::Sum | Reduction::Mean => s.add(a, b),
+            Reduction::Max => s.maximum(a, b),
+            Reduction::Min => s.minimum(a, b),
         }
     }
 }
 
-/// Rows, each folded to one number.
-struct Rows<'a> {
-    fold: Fold,
+/// Rows, each reduced to one element.
+struct ReduceRows<'a> {
+    fold: Reduction,
     reduced: usize,
     x: &'a [f32],
     y: &'a mut [f32],
 }
 
-impl Job for Rows<'_> {
+impl Kernel for ReduceRows<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -113,15 +125,15 @@ impl Job for Rows<'_> {
         for (row, y) in self.y.iter_mut().enumerate() {
             let x = &self.x[row * self.reduced..][..self.reduced];
             *y = match self.fold {
-                Fold::Sum => fold::sum(
+                Reduction::Sum => slice_ops::sum(
                     s,
                     x,
                     0.0,
                     #[inline(always)]
                     |x| x,
                 ) as f32,
-                Fold::Mean => {
-                    (fold::sum(
+                Reduction::Mean => {
+                    (slice_ops::sum(
                         s,
                         x,
                         0.0,
@@ -129,56 +141,56 @@ impl Job for Rows<'_> {
                         |x| x,
                     ) / self.reduced as f64) as f32
                 }
-                Fold::Max => extreme(s, x, Fold::Max, |a, b| a > b),
-                Fold::Min => extreme(s, x, Fold::Min, |a, b| a < b),
+                Reduction::Max => extreme(s, x, Reduction::Max, |a, b| a > b),
+                Reduction::Min => extreme(s, x, Reduction::Min, |a, b| a < b),
             };
         }
     }
 }
 
 #[inline(always)]
-fn extreme<S: Simd>(s: S, x: &[f32], fold: Fold, wins: impl Fn(f32, f32) -> bool) -> f32 {
-    let extremes = fold::fold(
+fn extreme<S: Simd>(s: S, x: &[f32], fold: Reduction, wins: impl Fn(f32, f32) -> bool) -> f32 {
+    let extremes = slice_ops::fold(
         s,
         x,
         fold.start(),
-        fold::Rest::Again,
+        slice_ops::Remainder::Overlap,
         #[inline(always)]
         |a, b| fold.step(s, a, b),
         #[inline(always)]
         |a, b| fold.step(s, a, b),
     );
-    let lanes = s.lanes(extremes);
+    let lanes = s.to_array(extremes);
     lanes.into_iter().fold(fold.start(), |a, b| if a.is_nan() || wins(a, b) { a } else { b })
 }
 
-/// Up to [`BLOCK`] columns, each folded to one number.
-struct Columns<'a, T> {
-    fold: Fold,
+/// Up to [`BLOCK_COLUMNS`] columns, each reduced to one element.
+struct ReduceColumns<'a, T> {
+    fold: Reduction,
     reduced: usize,
-    /// Numbers between rows.
+    /// Elements between rows.
     stride: usize,
     x: &'a [T],
     y: &'a mut [f32],
 }
 
-impl<T: Number> Columns<'_, T> {
-    /// `V` vectors of columns, from the first column on.
+impl<T: Element> ReduceColumns<'_, T> {
+    /// Reduces `V` vectors of columns, from column `first` on.
     #[inline(always)]
-    fn vectors<S: Simd, const V: usize>(&mut self, s: S, fold: Fold, first: usize) {
-        /// Rows that are summed in f32 before their sums are.
-        const ROWS: usize = 32;
+    fn vectors<S: Simd, const V: usize>(&mut self, s: S, fold: Reduction, first: usize) {
+        /// Rows that are summed before they are added to the total, for accuracy.
+        const BLOCK_ROWS: usize = 32;
         let width = (self.y.len() - first).min(V * LANES);
         let mut totals = [s.splat(fold.start()); V];
         let mut row = 0;
         while row < self.reduced {
-            let end = self.reduced.min(row + ROWS);
+            let end = self.reduced.min(row + BLOCK_ROWS);
             let mut sums = [s.splat(fold.start()); V];
             for row in row..end {
                 let x = &self.x[row * self.stride + first..][..width];
                 for v in 0..V {
                     let x = &x[v * LANES..];
-                    // SAFETY: the slice has so many numbers.
+                    // SAFETY: the slice has enough elements.
                     sums[v] = fold.step(s, sums[v], unsafe { T::load(s, x.as_ptr(), x.len().min(LANES)) });
                 }
             }
@@ -189,14 +201,14 @@ impl<T: Number> Columns<'_, T> {
         }
         let count = s.splat(self.reduced as f32);
         for v in 0..V {
-            let total = if self.fold == Fold::Mean { s.div(totals[v], count) } else { totals[v] };
-            s.write(&mut self.y[first + v * LANES..], total);
+            let total = if self.fold == Reduction::Mean { s.div(totals[v], count) } else { totals[v] };
+            s.store_slice(&mut self.y[first + v * LANES..], total);
         }
     }
 
     #[inline(always)]
-    fn all<S: Simd>(&mut self, s: S, fold: Fold) {
-        if self.y.len() == BLOCK {
+    fn all<S: Simd>(&mut self, s: S, fold: Reduction) {
+        if self.y.len() == BLOCK_COLUMNS {
             return self.vectors::<S, 4>(s, fold, 0);
         }
         for first in (0..self.y.len()).step_by(LANES) {
@@ -205,15 +217,15 @@ impl<T: Number> Columns<'_, T> {
     }
 }
 
-impl<T: Number> Job for Columns<'_, T> {
+impl<T: Element> Kernel for ReduceColumns<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         match self.fold {
-            Fold::Sum | Fold::Mean => self.all(s, Fold::Sum),
-            Fold::Max => self.all(s, Fold::Max),
-            Fold::Min => self.all(s, Fold::Min),
+            Reduction::Sum | Reduction::Mean => self.all(s, Reduction::Sum),
+            Reduction::Max => self.all(s, Reduction::Max),
+            Reduction::Min => self.all(s, Reduction::Min),
         }
     }
 }

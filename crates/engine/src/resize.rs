@@ -1,12 +1,12 @@
-//! Feature maps in another size.
+//! Nearest and bilinear resizing of images.
 #![allow(unsafe_code)]
 
 use crate::Engine;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least, positive, size};
-use crate::split::Output;
+use crate::parallel::SharedOutput;
 
-/// A feature map `[batch, in_h, in_w, channels]`, to `[batch, out_h, out_w, channels]`.
+/// Shape of a resize from `[batch, in_h, in_w, channels]` to `[batch, out_h, out_w, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Resize {
     pub batch: usize,
@@ -16,13 +16,14 @@ pub struct Resize {
     pub out_h: usize,
     pub out_w: usize,
     pub mode: ResizeMode,
-    /// Whether the centres of the corners' pixels meet, rather than their corners. Of bilinear alone.
+    /// Aligns the centers of the corner pixels instead of their corners. Bilinear only.
     pub align_corners: bool,
-    /// Output size by input size, of height and width, where the caller gave a factor. What the sizes make otherwise.
+    /// Output size divided by input size, for height and width, if the caller specified a factor; otherwise computed
+    /// from the sizes.
     pub scales: [Option<f32>; 2],
 }
 
-/// How pixels between pixels are found.
+/// Interpolation mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResizeMode {
     /// The pixel at `floor(output position * scale)`, as PyTorch's `nearest`.
@@ -30,22 +31,22 @@ pub enum ResizeMode {
     Bilinear,
 }
 
-/// Resizes, with PyTorch's coordinates.
+/// Resizes an image, with PyTorch's coordinates.
 ///
 /// # Errors
-/// When a slice is too short, or the input has no pixel and the output has.
+/// If a slice is too short, or the input is empty and the output is not.
 pub fn resize(engine: &Engine, resize: &Resize, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
-    resize.run(engine, x, y, LEAST, Floats)
+    resize.run(engine, x, y, MIN_TASK_ELEMENTS, BlendF32)
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 8 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 8 << 10;
 
-/// Floats, multiplied and added at once.
+/// Bilinear interpolation in f32.
 #[derive(Clone, Copy)]
-struct Floats;
+struct BlendF32;
 
-impl Blend<f32> for Floats {
+impl Blend<f32> for BlendF32 {
     #[inline(always)]
     fn blend<S: Simd>(
         self,
@@ -58,41 +59,41 @@ impl Blend<f32> for Floats {
         for (i, y) in y.chunks_mut(LANES).enumerate() {
             let mut read = [top; 4];
             for (v, corner) in read.iter_mut().zip(&corners) {
-                *v = s.read(&corner[i * LANES..]);
+                *v = s.load_slice(&corner[i * LANES..]);
             }
             let [a, b, c, d] = read;
             let upper = s.fma(right, b, s.mul(left, a));
             let lower = s.fma(right, d, s.mul(left, c));
-            s.write(y, s.fma(bottom, lower, s.mul(top, upper)));
+            s.store_slice(y, s.fma(bottom, lower, s.mul(top, upper)));
         }
     }
 }
 
-/// How pixels are made of the four around them.
+/// Bilinear interpolation of pixels of an element type.
 pub(crate) trait Blend<T>: Copy + Sync {
-    /// Writes the channels of a pixel, of which the `corners`, upper left, upper right, lower left and lower right, have as
-    /// many, with the weights of the upper and lower ones and of those on the left and on the right.
+    /// Interpolates the channels of a pixel. `corners` are upper left, upper right, lower left and lower right; the
+    /// weights are those of the upper and lower, and of the left and right ones.
     fn blend<S: Simd>(self, s: S, corners: [&[T]; 4], vertical: [S::V; 2], horizontal: [S::V; 2], y: &mut [T]);
 }
 
-/// Lines of the output.
-struct Lines<'a, T, B> {
+/// A range of output rows.
+struct ResizeRows<'a, T, B> {
     resize: &'a Resize,
     x: &'a [T],
     y: &'a mut [T],
-    /// The first line, among those of all images.
+    /// First output row, counted over all images.
     first: usize,
     blend: B,
 }
 
-impl<T: Copy, B: Blend<T>> Job for Lines<'_, T, B> {
+impl<T: Copy, B: Blend<T>> Kernel for ResizeRows<'_, T, B> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let &Resize { in_h, in_w, channels, out_h, out_w, mode, .. } = self.resize;
-        for (line, y) in self.y.chunks_exact_mut(out_w * channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / out_h, (self.first + line) % out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(out_w * channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / out_h, (self.first + out_row) % out_h);
             let [top, bottom] = self.resize.sources(0, out_y);
             let x = &self.x[image * in_h * in_w * channels..];
             for (out_x, y) in y.chunks_exact_mut(channels).enumerate() {
@@ -113,13 +114,13 @@ impl<T: Copy, B: Blend<T>> Job for Lines<'_, T, B> {
 }
 
 impl Resize {
-    /// Resizes, in tasks of `least` elements or more.
+    /// Resizes, in tasks of at least `least` elements.
     pub(crate) fn run<T: Copy + Send + Sync>(
         &self,
         engine: &Engine,
         x: &[T],
         y: &mut [T],
-        least: usize,
+        min_items: usize,
         blend: impl Blend<T>,
     ) -> Result<(), Error> {
         let elements = self.check(x.len())?;
@@ -127,18 +128,18 @@ impl Resize {
         if elements == 0 {
             return Ok(());
         }
-        let line = self.out_w * self.channels;
-        let y = Output::new(y);
-        engine.for_ranges(self.batch * self.out_h, least.div_ceil(line), |lines| {
+        let out_row = self.out_w * self.channels;
+        let y = SharedOutput::new(y);
+        engine.parallel_for(self.batch * self.out_h, min_items.div_ceil(out_row), |out_rows| {
             // SAFETY: ranges of lines are disjoint.
-            let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-            engine.level.run(Lines { resize: self, x, y, first: lines.start, blend });
+            let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+            engine.dispatch.run(ResizeRows { resize: self, x, y, first: out_rows.start, blend });
         });
         Ok(())
     }
 
-    /// That an input of so many elements holds the feature map, and has a pixel if the output has. Returns the elements
-    /// of the output.
+    /// Checks that an input of `input` elements holds the image, and is not empty if the output is not. Returns the
+    /// elements of the output.
     fn check(&self, input: usize) -> Result<usize, Error> {
         let &Self { batch, in_h, in_w, channels, out_h, out_w, .. } = self;
         at_least("x", input, size("x", &[batch, in_h, in_w, channels])?)?;
@@ -150,7 +151,7 @@ impl Resize {
         Ok(elements)
     }
 
-    /// The two positions along an axis that make an output position, and their weights.
+    /// Returns the two source positions of an output position along an axis, with their weights.
     fn sources(&self, axis: usize, position: usize) -> [(usize, f32); 2] {
         let (input, output) = if axis == 0 { (self.in_h, self.out_h) } else { (self.in_w, self.out_w) };
         let scale = match self.scales[axis] {

@@ -1,11 +1,12 @@
 //! Softmax of rows.
 
 use crate::Engine;
-use crate::arch::{Job, Simd, math};
+use crate::arch::{Kernel, Simd, math};
 use crate::error::{Error, at_least, size};
-use crate::fold;
+use crate::slice_ops;
 
-/// `y = exp(x) / sum(exp(x))` of each row, or its logarithm. A row with NaN, with inf, or of -inf alone gives NaN.
+/// Computes `y = exp(x) / sum(exp(x))` of each row, or its logarithm. A row with NaN or inf, or of -inf only, gives
+/// NaN.
 ///
 /// # Errors
 /// When a slice is too short.
@@ -16,38 +17,38 @@ pub fn softmax(engine: &Engine, rows: usize, columns: usize, log: bool, x: &[f32
     if elements == 0 {
         return Ok(());
     }
-    engine.for_rows(columns, LEAST, &x[..elements], &mut y[..elements], |x, y| {
-        engine.level.run(Rows { columns, log, x, y });
+    engine.parallel_rows(columns, MIN_TASK_ELEMENTS, &x[..elements], &mut y[..elements], |x, y| {
+        engine.dispatch.run(SoftmaxRows { columns, log, x, y });
     });
     Ok(())
 }
 
-/// Elements for which a task is worth handing over.
-const LEAST: usize = 4 << 10;
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 4 << 10;
 
-struct Rows<'a> {
+struct SoftmaxRows<'a> {
     columns: usize,
     log: bool,
     x: &'a [f32],
     y: &'a mut [f32],
 }
 
-impl Job for Rows<'_> {
+impl Kernel for SoftmaxRows<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (x, y) in self.x.chunks_exact(self.columns).zip(self.y.chunks_exact_mut(self.columns)) {
-            let max = fold::max(s, x);
+            let max = slice_ops::max(s, x);
             let shift = s.splat(max);
-            fold::map(
+            slice_ops::map(
                 s,
                 x,
                 y,
                 #[inline(always)]
                 |x| math::exp(s, s.sub(x, shift)),
             );
-            let sum = fold::sum(
+            let sum = slice_ops::sum(
                 s,
                 y,
                 0.0,
@@ -55,9 +56,9 @@ impl Job for Rows<'_> {
                 |y| y,
             ) as f32;
             if self.log {
-                let log = s.lanes(math::log(s, s.splat(sum)))[0];
+                let log = s.to_array(math::log(s, s.splat(sum)))[0];
                 let log = s.splat(log);
-                fold::map(
+                slice_ops::map(
                     s,
                     x,
                     y,
@@ -65,7 +66,7 @@ impl Job for Rows<'_> {
                     |x| s.sub(s.sub(x, shift), log),
                 );
             } else {
-                fold::scale(s, y, 1.0 / sum);
+                slice_ops::scale(s, y, 1.0 / sum);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Histograms of the numbers that a calibration shows, and the ranges that are chosen from them.
 
-use rushlight_engine::{Engine, Extent, extent};
+use rushlight_engine::{Engine, FiniteRange, finite_range};
 
 use super::scheme::Observer;
 
@@ -63,7 +63,7 @@ impl Histogram {
     /// Adds the numbers of one input.
     pub fn add(&mut self, engine: &Engine, numbers: &[f32]) {
         if self.width == 0.0 {
-            let Extent { least, greatest, .. } = extent(engine, numbers);
+            let FiniteRange { min: least, max: greatest, .. } = finite_range(engine, numbers);
             if least <= greatest {
                 self.reach(least, greatest);
             }
@@ -72,7 +72,7 @@ impl Histogram {
         let mut tally = Tally::of(numbers.len());
         // What was just looked at is in the cache when it is counted.
         for block in numbers.chunks(BLOCK) {
-            let Extent { least, greatest, finite } = extent(engine, block);
+            let FiniteRange { min: least, max: greatest, count: finite } = finite_range(engine, block);
             self.wild += (block.len() - finite) as u64;
             if least > greatest {
                 continue;

@@ -1,6 +1,6 @@
 //! Integers for the weights of products.
 
-use rushlight_engine::{Engine, Extent, Grid, extent, rounding_error};
+use rushlight_engine::{Engine, FiniteRange, QuantizationGrid, finite_range, quantization_error};
 
 use super::report::decibels;
 use super::scheme::Rounding;
@@ -136,14 +136,15 @@ pub(super) fn scales(
 
 fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
     let (low, high) = width.bounds();
-    let Extent { least, greatest, .. } = extent(engine, weights);
+    let FiniteRange { min: least, max: greatest, .. } = finite_range(engine, weights);
     // As small as PyTorch's least scale of weights; it keeps its inverse finite.
     let fits = |low: f32, high: f32| (least.min(0.0) / low).max(greatest.max(0.0) / high).max(f32::EPSILON);
     let whole = fits(-high, high);
     if rounding == Rounding::Nearest {
         return whole;
     }
-    let error = |scale: f32| rounding_error(engine, Grid { scale, range: [low, high] }, weights, importance);
+    let error =
+        |scale: f32| quantization_error(engine, QuantizationGrid { scale, range: [low, high] }, weights, importance);
     let mut best = (error(whole), whole);
     let asymmetric = if low < -high { fits(low, high) } else { whole };
     for scale in TRIED.iter().map(|share| whole * share).chain([asymmetric]) {

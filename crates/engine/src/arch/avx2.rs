@@ -2,18 +2,18 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
-/// AVX2, and FMA and F16C, which every processor with AVX2 has too. With `VNNI`, its code may use AVX-VNNI, products of four
-/// bytes, too.
+/// Token for AVX2 with FMA and F16C, which every processor with AVX2 supports. With `VNNI`, its code may use AVX-VNNI
+/// as well.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2<const VNNI: bool> {
-    quads: Option<Vnni>,
+    vnni: Option<VnniToken>,
 }
 
-/// That the processor has AVX-VNNI.
+/// Proof that the processor supports AVX-VNNI.
 #[derive(Clone, Copy)]
-struct Vnni(());
+struct VnniToken(());
 
 impl Avx2<false> {
     pub(crate) fn new() -> Option<Self> {
@@ -23,31 +23,31 @@ impl Avx2<false> {
             && std::is_x86_feature_detected!("f16c");
         #[cfg(not(feature = "std"))]
         let found = cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c"));
-        found.then_some(Self { quads: None })
+        found.then_some(Self { vnni: None })
     }
 
-    /// With products of bytes.
-    pub(crate) fn with_quads() -> Option<Self> {
+    /// Detects AVX2 with AVX-VNNI.
+    pub(crate) fn with_vnni() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avxvnni");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "avxvnni");
-        Self::new().filter(|_| found).map(|_| Self { quads: Some(Vnni(())) })
+        Self::new().filter(|_| found).map(|_| Self { vnni: Some(VnniToken(())) })
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn enter<J: Job>(simd: Avx2<false>, job: J) -> J::Out {
+fn enter<J: Kernel>(simd: Avx2<false>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn enter_quads<J: Job>(simd: Avx2<true>, job: J) -> J::Out {
+fn enter_vnni<J: Kernel>(simd: Avx2<true>, job: J) -> J::Out {
     job.run(simd)
 }
 
-/// Applies intrinsics to both halves.
-macro_rules! halves {
+/// Evaluates one expression for each of the two registers of a vector.
+macro_rules! both_registers {
     ($low:expr, $high:expr) => {
         [
             // SAFETY: an `Avx2` exists only where the processor has AVX2, FMA and F16C, which is all that this needs; callers of
@@ -59,7 +59,7 @@ macro_rules! halves {
     };
 }
 
-/// Lanes to load or store of each half for the first `n` of 16.
+/// Masks of the two registers for the first `n` of 16 lanes.
 #[inline(always)]
 fn masks(n: usize) -> [__m256i; 2] {
     static ONES_THEN_ZEROS: [i32; 32] = {
@@ -73,32 +73,32 @@ fn masks(n: usize) -> [__m256i; 2] {
     };
     let first = ONES_THEN_ZEROS.as_ptr().wrapping_add(16 - n.min(16));
     // `first` is at most 16 elements into the table of 32, which leaves 16.
-    halves!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
+    both_registers!(_mm256_loadu_si256(first.cast()), _mm256_loadu_si256(first.wrapping_add(8).cast()))
 }
 
-/// Stores the first `n` floats, fewer than 8. Stores with a mask take dozens of cycles on some processors.
+/// Stores the first `n` floats (fewer than 8) without a masked store, which takes dozens of cycles on some processors.
 ///
 /// # Safety
 /// `n` floats are writable at `to`.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn store_some(to: *mut f32, n: usize, v: __m256) {
+unsafe fn store_below_8(to: *mut f32, n: usize, v: __m256) {
     let (mut to, mut rest) = (to, _mm256_castps256_ps128(v));
     if n & 4 != 0 {
-        // SAFETY: the caller vouches for at least 4 floats.
+        // SAFETY: the caller guarantees at least 4 floats.
         unsafe { _mm_storeu_ps(to, rest) };
         to = to.wrapping_add(4);
         rest = _mm256_extractf128_ps::<1>(v);
     }
     if n & 2 != 0 {
         let two = _mm_castps_pd(rest);
-        // SAFETY: the caller vouches for 2 floats after those.
+        // SAFETY: the caller guarantees 2 floats after those.
         unsafe { _mm_storel_pd(to.cast(), two) };
         to = to.wrapping_add(2);
         rest = _mm_movehl_ps(rest, rest);
     }
     if n & 1 != 0 {
-        // SAFETY: the caller vouches for the last float.
+        // SAFETY: the caller guarantees the last float.
         unsafe { _mm_store_ss(to, rest) };
     }
 }
@@ -115,51 +115,51 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
 
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1]))
+        both_registers!(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1]))
     }
 
     #[inline(always)]
     fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1]))
+        both_registers!(_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1]))
     }
 
     #[inline(always)]
     fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1]))
+        both_registers!(_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1]))
     }
 
     #[inline(always)]
     fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        halves!(_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1]))
+        both_registers!(_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1]))
     }
 
     #[inline(always)]
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        halves!(_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1]))
+        both_registers!(_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1]))
     }
 
     #[inline(always)]
     fn max(self, bound: Self::V, v: Self::V) -> Self::V {
-        // The instruction returns its second operand when one is NaN.
-        halves!(_mm256_max_ps(bound[0], v[0]), _mm256_max_ps(bound[1], v[1]))
+        // `vmaxps` returns its second operand if one is NaN.
+        both_registers!(_mm256_max_ps(bound[0], v[0]), _mm256_max_ps(bound[1], v[1]))
     }
 
     #[inline(always)]
     fn min(self, bound: Self::V, v: Self::V) -> Self::V {
-        halves!(_mm256_min_ps(bound[0], v[0]), _mm256_min_ps(bound[1], v[1]))
+        both_registers!(_mm256_min_ps(bound[0], v[0]), _mm256_min_ps(bound[1], v[1]))
     }
 
     #[inline(always)]
     fn abs(self, v: Self::V) -> Self::V {
         let sign = self.splat(-0.0);
-        halves!(_mm256_andnot_ps(sign[0], v[0]), _mm256_andnot_ps(sign[1], v[1]))
+        both_registers!(_mm256_andnot_ps(sign[0], v[0]), _mm256_andnot_ps(sign[1], v[1]))
     }
 
     #[inline(always)]
     fn copysign(self, v: Self::V, sign: Self::V) -> Self::V {
         let mask = self.splat(-0.0);
         let magnitude = self.abs(v);
-        halves!(
+        both_registers!(
             _mm256_or_ps(magnitude[0], _mm256_and_ps(mask[0], sign[0])),
             _mm256_or_ps(magnitude[1], _mm256_and_ps(mask[1], sign[1]))
         )
@@ -167,7 +167,7 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
 
     #[inline(always)]
     fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        halves!(
+        both_registers!(
             _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
             _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1]))
         )
@@ -175,7 +175,7 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
 
     #[inline(always)]
     fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V {
-        halves!(
+        both_registers!(
             _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[0], b[0])),
             _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_EQ_OQ>(a[1], b[1]))
         )
@@ -183,31 +183,31 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
 
     #[inline(always)]
     fn sqrt(self, v: Self::V) -> Self::V {
-        halves!(_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1]))
+        both_registers!(_mm256_sqrt_ps(v[0]), _mm256_sqrt_ps(v[1]))
     }
 
     #[inline(always)]
     fn floor(self, v: Self::V) -> Self::V {
         const MODE: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+        both_registers!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
     }
 
     #[inline(always)]
     fn ceil(self, v: Self::V) -> Self::V {
         const MODE: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+        both_registers!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
     }
 
     #[inline(always)]
     fn trunc(self, v: Self::V) -> Self::V {
         const MODE: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+        both_registers!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
     }
 
     #[inline(always)]
     fn round(self, v: Self::V) -> Self::V {
         const MODE: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        halves!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
+        both_registers!(_mm256_round_ps::<MODE>(v[0]), _mm256_round_ps::<MODE>(v[1]))
     }
 
     #[inline(always)]
@@ -218,7 +218,7 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
             let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
             _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponent))
         }
-        halves!(half(v[0], n[0]), half(v[1], n[1]))
+        both_registers!(half(v[0], n[0]), half(v[1], n[1]))
     }
 
     #[inline(always)]
@@ -227,62 +227,62 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
         #[inline]
         fn half(v: __m256) -> (__m256, __m256) {
             let sqrt_half = _mm256_set1_epi32(SQRT_HALF.cast_signed());
-            let steps = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
-            let mantissa = _mm256_and_si256(steps, _mm256_set1_epi32(MANTISSA.cast_signed()));
+            let epilogue = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
+            let mantissa = _mm256_and_si256(epilogue, _mm256_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(steps)))
+            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(epilogue)))
         }
-        let [low, high] = halves!(half(v[0]), half(v[1]));
+        let [low, high] = both_registers!(half(v[0]), half(v[1]));
         ([low.0, high.0], [low.1, high.1])
     }
 }
 
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
-    type Dots = Self;
+    type WithBf16 = Self;
 
-    const ROWS: usize = 6;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 6;
-    const VECTORS: usize = 8;
-    const QUAD_ROWS: usize = if VNNI { 6 } else { 4 };
-    const SIDE_BY_SIDE: usize = 2;
+    const MR: usize = 6;
+    const NR_PANELS: usize = 1;
+    const DEPTHWISE_PIXELS: usize = 6;
+    const VECTOR_REGISTERS: usize = 8;
+    const INT8_MR: usize = if VNNI { 6 } else { 4 };
+    const INTERLEAVE: usize = 2;
 
     #[inline(always)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        let Self { quads } = self;
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+        let Self { vnni } = self;
         if const { VNNI } {
-            // SAFETY: an `Avx2<true>` comes from `quads`, which only gives one where the processor has AVX-VNNI.
-            unsafe { enter_quads(Avx2 { quads }, job) }
+            // SAFETY: an `Avx2<true>` comes from `vnni`, which only gives one where the processor has AVX-VNNI.
+            unsafe { enter_vnni(Avx2 { vnni }, job) }
         } else {
             // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA.
-            unsafe { enter(Avx2 { quads }, job) }
+            unsafe { enter(Avx2 { vnni }, job) }
         }
     }
 
     #[inline(always)]
-    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
-        let Some(quads) = self.quads else { return self.vectorize(job) };
+    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
+        let Some(vnni) = self.vnni else { return self.vectorize(job) };
         // SAFETY: the token is there only where the processor has AVX-VNNI.
-        unsafe { enter_quads(Avx2 { quads: Some(quads) }, job) }
+        unsafe { enter_vnni(Avx2 { vnni: Some(vnni) }, job) }
     }
 
     #[inline(always)]
-    fn has_quads(self) -> bool {
-        self.quads.is_some()
+    fn has_int8_dot(self) -> bool {
+        self.vnni.is_some()
     }
 
     #[inline(always)]
-    fn dot4(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         #[target_feature(enable = "avx2,avxvnni")]
         #[inline]
-        fn dot4(a: __m256, b: __m256, sum: __m256) -> __m256 {
+        fn dot_u8i8(a: __m256, b: __m256, sum: __m256) -> __m256 {
             let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
             let sum = _mm256_castps_si256(sum);
             _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(sum, a, b))
         }
         #[target_feature(enable = "avx2")]
         #[inline]
-        fn dot4_by_pairs(a: __m256, b: __m256, sum: __m256) -> __m256 {
+        fn dot_u8i8_by_i16(a: __m256, b: __m256, sum: __m256) -> __m256 {
             let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
             let sum = _mm256_castps_si256(sum);
             let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
@@ -290,26 +290,27 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
             _mm256_castsi256_ps(_mm256_add_epi32(sum, _mm256_add_epi32(even, odd)))
         }
-        if const { VNNI } {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(if const { VNNI } {
             // An `Avx2<true>` exists only where the processor has AVX-VNNI.
-            halves!(dot4(a[0], b[0], sum[0]), dot4(a[1], b[1], sum[1]))
+            both_registers!(dot_u8i8(a[0], b[0], sum[0]), dot_u8i8(a[1], b[1], sum[1]))
         } else {
-            halves!(dot4_by_pairs(a[0], b[0], sum[0]), dot4_by_pairs(a[1], b[1], sum[1]))
-        }
+            both_registers!(dot_u8i8_by_i16(a[0], b[0], sum[0]), dot_u8i8_by_i16(a[1], b[1], sum[1]))
+        })
     }
 
     #[inline(always)]
-    fn times(self, v: Self::V, by: i32) -> Self::V {
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn times(v: __m256, by: i32) -> __m256 {
             _mm256_castsi256_ps(_mm256_mullo_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(by)))
         }
-        halves!(times(v[0], by), times(v[1], by))
+        I32(both_registers!(times(v.0[0], by), times(v.0[1], by)))
     }
 
     #[inline(always)]
-    fn nibbles(self, v: Self::V) -> (Self::V, Self::V) {
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn low(v: __m256) -> __m256 {
@@ -321,31 +322,33 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         fn high(v: __m256) -> __m256 {
             low(_mm256_castsi256_ps(_mm256_srli_epi16::<4>(_mm256_castps_si256(v))))
         }
-        (halves!(low(v[0]), low(v[1])), halves!(high(v[0]), high(v[1])))
+        let v = v.0;
+        (I8Quads(both_registers!(low(v[0]), low(v[1]))), I8Quads(both_registers!(high(v[0]), high(v[1]))))
     }
 
     #[inline(always)]
-    fn floats(self, v: Self::V) -> Self::V {
-        halves!(_mm256_cvtepi32_ps(_mm256_castps_si256(v[0])), _mm256_cvtepi32_ps(_mm256_castps_si256(v[1])))
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        both_registers!(_mm256_cvtepi32_ps(_mm256_castps_si256(v[0])), _mm256_cvtepi32_ps(_mm256_castps_si256(v[1])))
     }
 
     #[inline(always)]
-    unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::V {
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         if n < 16 {
-            // SAFETY: the caller vouches for `n` bytes.
-            return unsafe { super::load_bytes_portably(self, from, n) };
+            // SAFETY: the caller guarantees `n` bytes.
+            return unsafe { super::load_u8_portable(self, from, n) };
         }
         #[target_feature(enable = "avx2")]
         #[inline]
         unsafe fn eight(from: *const u8) -> __m256 {
-            // SAFETY: the caller vouches for 8 bytes.
+            // SAFETY: the caller guarantees 8 bytes.
             _mm256_castsi256_ps(_mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(from.cast()) }))
         }
-        halves!(eight(from), eight(from.wrapping_add(8)))
+        I32(both_registers!(eight(from), eight(from.wrapping_add(8))))
     }
 
     #[inline(always)]
-    unsafe fn store_bytes(self, to: *mut u8, n: usize, v: Self::V) {
+    unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: Self::V) {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn pack(v: [__m256; 2]) -> __m128i {
@@ -356,35 +359,35 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         // SAFETY: as for `vectorize`.
         let bytes = unsafe { pack(v) };
         if n >= 16 {
-            // SAFETY: the caller vouches for 16 bytes.
+            // SAFETY: the caller guarantees 16 bytes.
             return unsafe { _mm_storeu_si128(to.cast(), bytes) };
         }
         let mut lanes = [0u8; 16];
         // SAFETY: the array has 16 bytes.
         unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), bytes) };
-        // SAFETY: the caller vouches for `n` bytes.
+        // SAFETY: the caller guarantees `n` bytes.
         unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n) };
     }
 
     #[inline(always)]
-    fn push_byte(self, above: Self::V, below: Self::V) -> Self::V {
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         #[target_feature(enable = "avx2")]
         #[inline]
-        fn push_byte(above: __m256, below: __m256) -> __m256 {
+        fn push_u8(above: __m256, below: __m256) -> __m256 {
             let above = _mm256_slli_epi32::<8>(_mm256_castps_si256(above));
             _mm256_castsi256_ps(_mm256_or_si256(above, _mm256_castps_si256(below)))
         }
-        halves!(push_byte(above[0], below[0]), push_byte(above[1], below[1]))
+        U8Quads(both_registers!(push_u8(above.0[0], below.0[0]), push_u8(above.0[1], below.0[1])))
     }
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        halves!(_mm256_loadu_ps(from), _mm256_loadu_ps(from.wrapping_add(8)))
+        both_registers!(_mm256_loadu_ps(from), _mm256_loadu_ps(from.wrapping_add(8)))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { _mm256_storeu_ps(to, v[0]) };
         // SAFETY: these are the last 8 of them.
         unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
@@ -397,36 +400,36 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, n: usize) -> Self::V {
+    unsafe fn load_partial(self, from: *const f32, n: usize) -> Self::V {
         let [low, high] = masks(n);
-        halves!(_mm256_maskload_ps(from, low), _mm256_maskload_ps(from.wrapping_add(8), high))
+        both_registers!(_mm256_maskload_ps(from, low), _mm256_maskload_ps(from.wrapping_add(8), high))
     }
 
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, n: usize, v: Self::V) {
+    unsafe fn store_partial(self, to: *mut f32, n: usize, v: Self::V) {
         if n < 8 {
-            // SAFETY: the caller vouches for `n` floats.
-            return unsafe { store_some(to, n, v[0]) };
+            // SAFETY: the caller guarantees `n` floats.
+            return unsafe { store_below_8(to, n, v[0]) };
         }
-        // SAFETY: the caller vouches for at least 8.
+        // SAFETY: the caller guarantees at least 8.
         unsafe { _mm256_storeu_ps(to, v[0]) };
         if n < 16 {
-            // SAFETY: the caller vouches for `n - 8` more.
-            unsafe { store_some(to.wrapping_add(8), n - 8, v[1]) };
+            // SAFETY: the caller guarantees `n - 8` more.
+            unsafe { store_below_8(to.wrapping_add(8), n - 8, v[1]) };
         } else {
-            // SAFETY: the caller vouches for 16.
+            // SAFETY: the caller guarantees 16.
             unsafe { _mm256_storeu_ps(to.wrapping_add(8), v[1]) };
         }
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(self, from: *const u16) -> Self::V {
+    unsafe fn load_f16(self, from: *const u16) -> Self::V {
         let second = from.wrapping_add(8);
-        halves!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
+        both_registers!(_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(second.cast())))
     }
 
     #[inline(always)]
-    fn sum(self, v: Self::V) -> f32 {
+    fn reduce_add(self, v: Self::V) -> f32 {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn sum(v: [__m256; 2]) -> f32 {
@@ -440,7 +443,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn greatest(self, v: Self::V) -> f32 {
+    fn reduce_max(self, v: Self::V) -> f32 {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn greatest(v: [__m256; 2]) -> f32 {
@@ -455,22 +458,22 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-        // SAFETY: as for `vectorize`; the caller vouches for the memory.
+        // SAFETY: as for `vectorize`; the caller guarantees the memory.
         unsafe { transpose8(from, from_stride, to, to_stride) };
     }
 }
 
-/// [`Simd::transpose8`], for AVX-512 too.
+/// [`Simd::transpose8`] for AVX2 and AVX-512.
 ///
 /// # Safety
 /// As there.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) unsafe fn transpose8(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-    // Four floats of row i in the low half, of row i + 4 in the high one: what remains are 4 by 4 transposes in each half.
+    // Row i in the low half and row i + 4 in the high half: what remains are 4 x 4 transposes within each half.
     let both = |i: usize, column: usize| {
         let row = from.wrapping_add(i * from_stride + column);
-        // SAFETY: the caller vouches for 8 rows of 8 floats.
+        // SAFETY: the caller guarantees 8 rows of 8 floats.
         let low = unsafe { _mm_loadu_ps(row) };
         // SAFETY: likewise.
         let high = unsafe { _mm_loadu_ps(row.wrapping_add(4 * from_stride)) };
@@ -487,7 +490,7 @@ pub(super) unsafe fn transpose8(from: *const f32, from_stride: usize, to: *mut f
             _mm256_shuffle_ps::<0xee>(high01, high23),
         ];
         for (j, v) in columns.into_iter().enumerate() {
-            // SAFETY: the caller vouches for 8 rows of 8 floats.
+            // SAFETY: the caller guarantees 8 rows of 8 floats.
             unsafe { _mm256_storeu_ps(to.wrapping_add((column + j) * to_stride), v) };
         }
     }

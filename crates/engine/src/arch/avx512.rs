@@ -2,32 +2,32 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, ByteLevels, Job, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Bf16Pairs, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
 
-/// AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 has. Code for [`BF16`] or [`VNNI`] may use that
-/// extension too.
+/// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports. `EXTENSION` says which
+/// further instructions its code may use: [`PLAIN`], [`BF16`] or [`VNNI`].
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const WITH: u8> {
-    dots: Option<Bf16>,
-    quads: Option<Vnni>,
+pub(crate) struct Avx512<const EXTENSION: u8> {
+    bf16: Option<Bf16Token>,
+    vnni: Option<VnniToken>,
 }
 
-/// No extension.
+/// No further extension.
 pub(crate) const PLAIN: u8 = 0;
 
-/// Products of pairs of bf16.
+/// AVX512_BF16: dot products of pairs of bf16.
 const BF16: u8 = 1;
 
-/// Products of four bytes.
+/// AVX512_VNNI: dot products of four u8 and four i8.
 const VNNI: u8 = 2;
 
-/// That the processor has the extension BF16.
+/// Proof that the processor supports AVX512_BF16.
 #[derive(Clone, Copy)]
-struct Bf16(());
+struct Bf16Token(());
 
-/// That the processor has the extension VNNI.
+/// Proof that the processor supports AVX512_VNNI.
 #[derive(Clone, Copy)]
-struct Vnni(());
+struct VnniToken(());
 
 impl Avx512<PLAIN> {
     pub(crate) fn new() -> Option<Self> {
@@ -43,150 +43,150 @@ impl Avx512<PLAIN> {
             target_feature = "avx512dq",
             target_feature = "avx512vl"
         ));
-        found.then_some(Self { dots: None, quads: None })
+        found.then_some(Self { bf16: None, vnni: None })
     }
 
-    /// With products of bytes.
-    pub(crate) fn with_quads() -> Option<Self> {
+    /// Detects AVX-512 with VNNI.
+    pub(crate) fn with_vnni() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx512vnni");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "avx512vnni");
-        Self::new().filter(|_| found).map(|simd| Self { quads: Some(Vnni(())), ..simd })
+        Self::new().filter(|_| found).map(|simd| Self { vnni: Some(VnniToken(())), ..simd })
     }
 
-    /// With products of bytes, which all processors with products of bf16 have too.
-    pub(crate) fn with_dots() -> Option<Self> {
+    /// Detects AVX-512 with BF16 and VNNI; every processor with BF16 has VNNI as well.
+    pub(crate) fn with_bf16() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::is_x86_feature_detected!("avx512bf16");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "avx512bf16");
-        Self::with_quads().filter(|_| found).map(|simd| Self { dots: Some(Bf16(())), ..simd })
+        Self::with_vnni().filter(|_| found).map(|simd| Self { bf16: Some(Bf16Token(())), ..simd })
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn enter<J: Job>(simd: Avx512<PLAIN>, job: J) -> J::Out {
+fn enter<J: Kernel>(simd: Avx512<PLAIN>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-fn enter_dots<J: Job>(simd: Avx512<BF16>, job: J) -> J::Out {
+fn enter_bf16<J: Kernel>(simd: Avx512<BF16>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn enter_quads<J: Job>(simd: Avx512<VNNI>, job: J) -> J::Out {
+fn enter_vnni<J: Kernel>(simd: Avx512<VNNI>, job: J) -> J::Out {
     job.run(simd)
 }
 
-/// The first `n` of 16 lanes.
+/// Mask of the first `n` of 16 lanes.
 #[inline(always)]
 fn mask(n: usize) -> __mmask16 {
     ((1u32 << n.min(16)) - 1) as __mmask16
 }
 
-/// One intrinsic.
-macro_rules! with {
+/// Calls an intrinsic that needs AVX-512 only.
+macro_rules! intrinsic {
     ($operation:expr) => {
         // SAFETY: an `Avx512` exists only where the processor has AVX-512, which is all that this needs.
         unsafe { $operation }
     };
 }
 
-impl<const WITH: u8> Arithmetic for Avx512<WITH> {
+impl<const EXTENSION: u8> Arithmetic for Avx512<EXTENSION> {
     type V = __m512;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
-        with!(_mm512_set1_ps(x))
+        intrinsic!(_mm512_set1_ps(x))
     }
 
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_add_ps(a, b))
+        intrinsic!(_mm512_add_ps(a, b))
     }
 
     #[inline(always)]
     fn sub(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_sub_ps(a, b))
+        intrinsic!(_mm512_sub_ps(a, b))
     }
 
     #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_mul_ps(a, b))
+        intrinsic!(_mm512_mul_ps(a, b))
     }
 
     #[inline(always)]
     fn div(self, a: __m512, b: __m512) -> __m512 {
-        with!(_mm512_div_ps(a, b))
+        intrinsic!(_mm512_div_ps(a, b))
     }
 
     #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        with!(_mm512_fmadd_ps(a, b, c))
+        intrinsic!(_mm512_fmadd_ps(a, b, c))
     }
 
     #[inline(always)]
     fn max(self, bound: __m512, v: __m512) -> __m512 {
-        // The instruction returns its second operand when one is NaN.
-        with!(_mm512_max_ps(bound, v))
+        // `vmaxps` returns its second operand if one is NaN.
+        intrinsic!(_mm512_max_ps(bound, v))
     }
 
     #[inline(always)]
     fn min(self, bound: __m512, v: __m512) -> __m512 {
-        with!(_mm512_min_ps(bound, v))
+        intrinsic!(_mm512_min_ps(bound, v))
     }
 
     #[inline(always)]
     fn abs(self, v: __m512) -> __m512 {
-        with!(_mm512_abs_ps(v))
+        intrinsic!(_mm512_abs_ps(v))
     }
 
     #[inline(always)]
     fn copysign(self, v: __m512, sign: __m512) -> __m512 {
         let mask = self.splat(-0.0);
-        with!(_mm512_or_ps(_mm512_abs_ps(v), _mm512_and_ps(mask, sign)))
+        intrinsic!(_mm512_or_ps(_mm512_abs_ps(v), _mm512_and_ps(mask, sign)))
     }
 
     #[inline(always)]
     fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
-        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+        intrinsic!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
     }
 
     #[inline(always)]
     fn select_equal(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
-        with!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), no, yes))
+        intrinsic!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), no, yes))
     }
 
     #[inline(always)]
     fn sqrt(self, v: __m512) -> __m512 {
-        with!(_mm512_sqrt_ps(v))
+        intrinsic!(_mm512_sqrt_ps(v))
     }
 
     #[inline(always)]
     fn floor(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(v))
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(v))
     }
 
     #[inline(always)]
     fn ceil(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(v))
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(v))
     }
 
     #[inline(always)]
     fn trunc(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(v))
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(v))
     }
 
     #[inline(always)]
     fn round(self, v: __m512) -> __m512 {
-        with!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
     }
 
     #[inline(always)]
     fn ldexp(self, v: __m512, n: __m512) -> __m512 {
-        with!(_mm512_scalef_ps(v, n))
+        intrinsic!(_mm512_scalef_ps(v, n))
     }
 
     #[inline(always)]
@@ -200,48 +200,48 @@ impl<const WITH: u8> Arithmetic for Avx512<WITH> {
         #[inline]
         fn split(v: __m512) -> (__m512, __m512) {
             let sqrt_half = _mm512_set1_epi32(SQRT_HALF.cast_signed());
-            let steps = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
-            let mantissa = _mm512_and_si512(steps, _mm512_set1_epi32(MANTISSA.cast_signed()));
+            let epilogue = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
+            let mantissa = _mm512_and_si512(epilogue, _mm512_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm512_castsi512_ps(_mm512_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(steps)))
+            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(epilogue)))
         }
-        with!(split(v))
+        intrinsic!(split(v))
     }
 }
 
-impl<const WITH: u8> Simd for Avx512<WITH> {
-    type Dots = Avx512<BF16>;
+impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
+    type WithBf16 = Avx512<BF16>;
 
-    const ROWS: usize = 14;
-    const PANELS: usize = 2;
-    const PIXELS: usize = 6;
-    const VECTORS: usize = 32;
-    const QUAD_ROWS: usize = if WITH == VNNI { 14 } else { 12 };
-    const SIDE_BY_SIDE: usize = 4;
-    const MAY_DOT: bool = true;
-    const TAKES_BF16: bool = WITH == BF16;
+    const MR: usize = 14;
+    const NR_PANELS: usize = 2;
+    const DEPTHWISE_PIXELS: usize = 6;
+    const VECTOR_REGISTERS: usize = 32;
+    const INT8_MR: usize = if EXTENSION == VNNI { 14 } else { 12 };
+    const INTERLEAVE: usize = 4;
+    const MAY_HAVE_BF16: bool = true;
+    const HAS_BF16: bool = EXTENSION == BF16;
 
     #[inline(always)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        let Self { dots, quads } = self;
-        match const { WITH } {
-            // SAFETY: an `Avx512<BF16>` comes from `dots`, which only gives one where the processor has BF16.
-            BF16 => unsafe { enter_dots(Avx512 { dots, quads }, job) },
-            // SAFETY: an `Avx512<VNNI>` comes from `quads`, which only gives one where the processor has VNNI.
-            VNNI => unsafe { enter_quads(Avx512 { dots, quads }, job) },
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+        let Self { bf16, vnni } = self;
+        match const { EXTENSION } {
+            // SAFETY: an `Avx512<BF16>` comes from `bf16`, which only gives one where the processor has BF16.
+            BF16 => unsafe { enter_bf16(Avx512 { bf16, vnni }, job) },
+            // SAFETY: an `Avx512<VNNI>` comes from `vnni`, which only gives one where the processor has VNNI.
+            VNNI => unsafe { enter_vnni(Avx512 { bf16, vnni }, job) },
             // SAFETY: an `Avx512` exists only where the processor has AVX-512.
-            _ => unsafe { enter(Avx512 { dots, quads }, job) },
+            _ => unsafe { enter(Avx512 { bf16, vnni }, job) },
         }
     }
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> __m512 {
-        with!(_mm512_loadu_ps(from))
+        intrinsic!(_mm512_loadu_ps(from))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {
-        with!(_mm512_storeu_ps(to, v));
+        intrinsic!(_mm512_storeu_ps(to, v));
     }
 
     #[inline(always)]
@@ -251,49 +251,49 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
     }
 
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
-        with!(_mm512_maskz_loadu_ps(mask(n), from))
+    unsafe fn load_partial(self, from: *const f32, n: usize) -> __m512 {
+        intrinsic!(_mm512_maskz_loadu_ps(mask(n), from))
     }
 
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, n: usize, v: __m512) {
-        with!(_mm512_mask_storeu_ps(to, mask(n), v));
+    unsafe fn store_partial(self, to: *mut f32, n: usize, v: __m512) {
+        intrinsic!(_mm512_mask_storeu_ps(to, mask(n), v));
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(self, from: *const u16) -> Self::V {
-        with!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast())))
+    unsafe fn load_f16(self, from: *const u16) -> Self::V {
+        intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast())))
     }
 
     #[inline(always)]
-    fn dots(self) -> Option<Avx512<BF16>> {
-        self.dots.map(|dots| Avx512 { dots: Some(dots), quads: self.quads })
+    fn with_bf16(self) -> Option<Avx512<BF16>> {
+        self.bf16.map(|bf16| Avx512 { bf16: Some(bf16), vnni: self.vnni })
     }
 
     #[inline(always)]
-    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
-        let Some(quads) = self.quads else { return self.vectorize(job) };
+    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
+        let Some(vnni) = self.vnni else { return self.vectorize(job) };
         // SAFETY: the token is there only where the processor has VNNI.
-        unsafe { enter_quads(Avx512 { dots: self.dots, quads: Some(quads) }, job) }
+        unsafe { enter_vnni(Avx512 { bf16: self.bf16, vnni: Some(vnni) }, job) }
     }
 
     #[inline(always)]
-    fn has_quads(self) -> bool {
-        self.quads.is_some()
+    fn has_int8_dot(self) -> bool {
+        self.vnni.is_some()
     }
 
     #[inline(always)]
-    fn dot4(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         #[target_feature(enable = "avx512f,avx512vnni")]
         #[inline]
-        fn dot4(a: __m512, b: __m512, sum: __m512) -> __m512 {
+        fn dot_u8i8(a: __m512, b: __m512, sum: __m512) -> __m512 {
             let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
             let sum = _mm512_castps_si512(sum);
             _mm512_castsi512_ps(_mm512_dpbusd_epi32(sum, a, b))
         }
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
-        fn dot4_by_pairs(a: __m512, b: __m512, sum: __m512) -> __m512 {
+        fn dot_u8i8_by_i16(a: __m512, b: __m512, sum: __m512) -> __m512 {
             let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
             let sum = _mm512_castps_si512(sum);
             let even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(b));
@@ -301,77 +301,78 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
             let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(a), _mm512_srai_epi16::<8>(b));
             _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_add_epi32(even, odd)))
         }
-        if const { WITH == VNNI } {
+        if const { EXTENSION == VNNI } {
             // SAFETY: an `Avx512<VNNI>` exists only where the processor has VNNI.
-            unsafe { dot4(a, b, sum) }
+            I32(unsafe { dot_u8i8(a.0, b.0, sum.0) })
         } else {
-            with!(dot4_by_pairs(a, b, sum))
+            I32(intrinsic!(dot_u8i8_by_i16(a.0, b.0, sum.0)))
         }
     }
 
     #[inline(always)]
-    fn times(self, v: __m512, by: i32) -> __m512 {
-        with!(_mm512_castsi512_ps(_mm512_mullo_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(by))))
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
+        I32(intrinsic!(_mm512_castsi512_ps(_mm512_mullo_epi32(_mm512_castps_si512(v.0), _mm512_set1_epi32(by)))))
     }
 
     #[inline(always)]
-    fn nibbles(self, v: __m512) -> (__m512, __m512) {
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
-        fn nibbles(v: __m512) -> (__m512, __m512) {
+        fn unpack_nibbles(v: __m512) -> (__m512, __m512) {
             let (v, mask, eight) = (_mm512_castps_si512(v), _mm512_set1_epi8(15), _mm512_set1_epi8(8));
             let low = _mm512_sub_epi8(_mm512_and_si512(v, mask), eight);
             let high = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16::<4>(v), mask), eight);
             (_mm512_castsi512_ps(low), _mm512_castsi512_ps(high))
         }
-        with!(nibbles(v))
+        let (low, high) = intrinsic!(unpack_nibbles(v.0));
+        (I8Quads(low), I8Quads(high))
     }
 
     #[inline(always)]
-    fn floats(self, v: __m512) -> __m512 {
-        with!(_mm512_cvtepi32_ps(_mm512_castps_si512(v)))
+    fn i32_to_f32(self, v: I32<Self>) -> __m512 {
+        intrinsic!(_mm512_cvtepi32_ps(_mm512_castps_si512(v.0)))
     }
 
     #[inline(always)]
-    unsafe fn load_bytes(self, from: *const u8, n: usize) -> __m512 {
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]
-        unsafe fn load_bytes(from: *const u8, n: usize) -> __m512 {
+        unsafe fn load_u8(from: *const u8, n: usize) -> __m512 {
             let bytes = if n >= 16 {
-                // SAFETY: the caller vouches for 16 bytes.
+                // SAFETY: the caller guarantees 16 bytes.
                 unsafe { _mm_loadu_si128(from.cast()) }
             } else {
-                // SAFETY: the caller vouches for `n` bytes.
+                // SAFETY: the caller guarantees `n` bytes.
                 unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) }
             };
             _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
         }
-        with!(load_bytes(from, n))
+        I32(intrinsic!(load_u8(from, n)))
     }
 
     #[inline(always)]
-    unsafe fn store_bytes(self, to: *mut u8, n: usize, v: __m512) {
-        with!(_mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask(n), _mm512_cvtps_epi32(v)));
+    unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: __m512) {
+        intrinsic!(_mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask(n), _mm512_cvtps_epi32(v)));
     }
 
     #[inline(always)]
-    unsafe fn store_levels(self, to: [*mut u8; 4], v: [__m512; 4], levels: ByteLevels) {
+    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [__m512; 4], clamp: U8Clamp) {
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
-        unsafe fn store_levels(to: [*mut u8; 4], v: [__m512; 4], levels: ByteLevels) {
-            // What is too large for an integer would become the least one.
+        unsafe fn store_u8x4(to: [*mut u8; 4], v: [__m512; 4], clamp: U8Clamp) {
+            // Out-of-range conversions to i32 return `i32::MIN`, which would saturate to the wrong end.
             let limit = _mm512_set1_ps(65536.0);
             let mut whole = [_mm512_setzero_si512(); 4];
             for i in 0..4 {
                 whole[i] = _mm512_cvtps_epi32(_mm512_min_ps(v[i], limit));
             }
-            let zero = _mm512_set1_epi16(i16::from(levels.zero));
+            let zero = _mm512_set1_epi16(i16::from(clamp.zero));
             let low = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), zero);
             let high = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), zero);
             let bytes = _mm512_packus_epi16(low, high);
-            let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(levels.min.cast_signed()));
-            let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(levels.max.cast_signed()));
-            // Each quarter has four bytes of each vector.
+            let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(clamp.min.cast_signed()));
+            let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(clamp.max.cast_signed()));
+            // The packs interleave 128-bit lanes; this brings the four bytes of each vector together.
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             let bytes = _mm512_permutexvar_epi32(order, bytes);
             let bytes = [
@@ -381,51 +382,51 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
                 _mm512_extracti32x4_epi32::<3>(bytes),
             ];
             for i in 0..4 {
-                // SAFETY: the caller vouches for 16 bytes at each place.
+                // SAFETY: the caller guarantees 16 bytes at each address.
                 unsafe { _mm_storeu_si128(to[i].cast(), bytes[i]) };
             }
         }
-        with!(store_levels(to, v, levels));
+        intrinsic!(store_u8x4(to, v, clamp));
     }
 
     #[inline(always)]
-    fn push_byte(self, above: __m512, below: __m512) -> __m512 {
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         #[target_feature(enable = "avx512f")]
         #[inline]
-        fn push_byte(above: __m512, below: __m512) -> __m512 {
+        fn push_u8(above: __m512, below: __m512) -> __m512 {
             let above = _mm512_slli_epi32::<8>(_mm512_castps_si512(above));
             _mm512_castsi512_ps(_mm512_or_si512(above, _mm512_castps_si512(below)))
         }
-        with!(push_byte(above, below))
+        U8Quads(intrinsic!(push_u8(above.0, below.0)))
     }
 
     #[inline(always)]
-    unsafe fn narrow(self, from: *const f32, n: usize, to: *mut u16) {
-        if const { WITH != BF16 } {
-            // SAFETY: the caller vouches for the memory.
-            return unsafe { super::narrow_portably(self, from, n, to) };
+    unsafe fn narrow_to_bf16(self, from: *const f32, n: usize, to: *mut u16) {
+        if const { EXTENSION != BF16 } {
+            // SAFETY: the caller guarantees the memory.
+            return unsafe { super::narrow_to_bf16_portable(self, from, n, to) };
         }
-        // SAFETY: the caller vouches for `n` floats.
-        let v = unsafe { self.load_part(from, n) };
-        // SAFETY: the caller vouches for 16 numbers.
+        // SAFETY: the caller guarantees `n` floats.
+        let v = unsafe { self.load_partial(from, n) };
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { self.store_bf16(to, 16, v) };
     }
 
     #[inline(always)]
-    unsafe fn widen_bf16(self, from: *const u16, n: usize) -> __m512 {
+    unsafe fn load_bf16(self, from: *const u16, n: usize) -> __m512 {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]
         unsafe fn widen(from: *const u16, n: usize) -> __m512 {
             let narrow = if n >= 16 {
-                // SAFETY: the caller vouches for 16 numbers.
+                // SAFETY: the caller guarantees 16 elements.
                 unsafe { _mm256_loadu_si256(from.cast()) }
             } else {
-                // SAFETY: the caller vouches for `n` numbers.
+                // SAFETY: the caller guarantees `n` elements.
                 unsafe { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
             };
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(narrow)))
         }
-        with!(widen(from, n))
+        intrinsic!(widen(from, n))
     }
 
     #[inline(always)]
@@ -437,34 +438,34 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
             // SAFETY: both are 32 bytes of which any are valid.
             let pairs = unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) };
             if n >= 16 {
-                // SAFETY: the caller vouches for 16 numbers.
+                // SAFETY: the caller guarantees 16 elements.
                 unsafe { _mm256_storeu_si256(to.cast(), pairs) };
             } else {
-                // SAFETY: the caller vouches for `n` numbers.
+                // SAFETY: the caller guarantees `n` elements.
                 unsafe { _mm256_mask_storeu_epi16(to.cast(), mask(n), pairs) };
             }
         }
-        if const { WITH != BF16 } {
-            // SAFETY: the caller vouches for the memory.
-            return unsafe { super::store_bf16_portably(self, to, n, v) };
+        if const { EXTENSION != BF16 } {
+            // SAFETY: the caller guarantees the memory.
+            return unsafe { super::store_bf16_portable(self, to, n, v) };
         }
-        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16; the caller vouches for the memory.
+        // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16; the caller guarantees the memory.
         unsafe { store(to, n, v) };
     }
 
     #[inline(always)]
-    fn pair_bf16(self, first: __m512, second: __m512) -> __m512 {
+    fn pack_bf16_pairs(self, first: __m512, second: __m512) -> Bf16Pairs<Self> {
         #[target_feature(enable = "avx512f")]
         #[inline]
         fn pair(first: __m512, second: __m512) -> __m512 {
             let first = _mm512_srli_epi32::<16>(_mm512_castps_si512(first));
             _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_castps_si512(second)))
         }
-        with!(pair(first, second))
+        Bf16Pairs(intrinsic!(pair(first, second)))
     }
 
     #[inline(always)]
-    fn dot(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
+    fn dot_bf16(self, a: Bf16Pairs<Self>, b: Bf16Pairs<Self>, sum: __m512) -> __m512 {
         #[target_feature(enable = "avx512f,avx512bf16")]
         #[inline]
         fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
@@ -472,26 +473,26 @@ impl<const WITH: u8> Simd for Avx512<WITH> {
             let pairs = |v: __m512| unsafe { core::mem::transmute::<__m512, __m512bh>(v) };
             _mm512_dpbf16_ps(sum, pairs(a), pairs(b))
         }
-        if const { WITH == BF16 } {
+        if const { EXTENSION == BF16 } {
             // SAFETY: an `Avx512<BF16>` exists only where the processor has BF16.
-            unsafe { dot(a, b, sum) }
+            unsafe { dot(a.0, b.0, sum) }
         } else {
-            super::dot_portably(self, a, b, sum)
+            super::dot_bf16_portable(self, a, b, sum)
         }
     }
 
     #[inline(always)]
-    fn sum(self, v: __m512) -> f32 {
-        with!(_mm512_reduce_add_ps(v))
+    fn reduce_add(self, v: __m512) -> f32 {
+        intrinsic!(_mm512_reduce_add_ps(v))
     }
 
     #[inline(always)]
-    fn greatest(self, v: __m512) -> f32 {
-        with!(_mm512_reduce_max_ps(v))
+    fn reduce_max(self, v: __m512) -> f32 {
+        intrinsic!(_mm512_reduce_max_ps(v))
     }
 
     #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-        with!(super::avx2::transpose8(from, from_stride, to, to_stride));
+        intrinsic!(super::avx2::transpose8(from, from_stride, to, to_stride));
     }
 }

@@ -1,80 +1,80 @@
-//! Advanced SIMD of 64-bit Arm: a vector is four registers.
+//! Advanced SIMD (NEON) of 64-bit Arm: a vector is four registers.
 
 use core::arch::aarch64::*;
 
-use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
+use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
-/// Advanced SIMD, part of every 64-bit Arm target with floating point. Code for [`DOT`] or [`I8MM`] may use that extension
-/// too.
+/// Token for Advanced SIMD, part of every 64-bit Arm target with floating point. `EXTENSION` says which further
+/// instructions its code may use: [`PLAIN`], [`DOTPROD`] or [`I8MM`].
 #[derive(Clone, Copy)]
-pub(crate) struct Neon<const WITH: u8> {
-    quads: Option<Quads>,
+pub(crate) struct Neon<const EXTENSION: u8> {
+    int8_dot: Option<Int8Dot>,
 }
 
-/// No extension.
+/// No further extension.
 pub(crate) const PLAIN: u8 = 0;
 
-/// Products of four bytes with signs.
-const DOT: u8 = 1;
+/// FEAT_DotProd: dot products of four i8 (`sdot`).
+const DOTPROD: u8 = 1;
 
-/// Products of four bytes without signs with such that have them.
+/// FEAT_I8MM: dot products of four u8 and four i8 (`usdot`).
 const I8MM: u8 = 2;
 
-/// The extension that the processor has for products of four bytes.
+/// The int8 dot product extension that the processor supports.
 #[derive(Clone, Copy)]
-enum Quads {
-    DotProd,
+enum Int8Dot {
+    Dotprod,
     I8mm,
 }
 
 impl Neon<PLAIN> {
     pub(crate) fn new() -> Option<Self> {
-        cfg!(target_feature = "neon").then_some(Self { quads: None })
+        cfg!(target_feature = "neon").then_some(Self { int8_dot: None })
     }
 
-    /// With products of bytes that have signs.
-    pub(crate) fn with_quads() -> Option<Self> {
+    /// Detects FEAT_DotProd.
+    pub(crate) fn with_dotprod() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::arch::is_aarch64_feature_detected!("dotprod");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "dotprod");
-        Self::new().filter(|_| found).map(|_| Self { quads: Some(Quads::DotProd) })
+        Self::new().filter(|_| found).map(|_| Self { int8_dot: Some(Int8Dot::Dotprod) })
     }
 
-    /// With products of bytes of which one side has no signs.
-    pub(crate) fn with_mixed_quads() -> Option<Self> {
+    /// Detects FEAT_I8MM.
+    pub(crate) fn with_i8mm() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::arch::is_aarch64_feature_detected!("i8mm");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "i8mm");
-        Self::new().filter(|_| found).map(|_| Self { quads: Some(Quads::I8mm) })
+        Self::new().filter(|_| found).map(|_| Self { int8_dot: Some(Int8Dot::I8mm) })
     }
 
-    pub(crate) fn has_mixed_quads(self) -> bool {
-        matches!(self.quads, Some(Quads::I8mm))
+    pub(crate) fn has_i8mm(self) -> bool {
+        matches!(self.int8_dot, Some(Int8Dot::I8mm))
     }
 }
 
 #[target_feature(enable = "neon")]
-fn enter<J: Job>(simd: Neon<PLAIN>, job: J) -> J::Out {
+fn enter<J: Kernel>(simd: Neon<PLAIN>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "neon,dotprod")]
-fn enter_quads<J: Job>(simd: Neon<DOT>, job: J) -> J::Out {
+fn enter_dotprod<J: Kernel>(simd: Neon<DOTPROD>, job: J) -> J::Out {
     job.run(simd)
 }
 
 #[target_feature(enable = "neon,i8mm")]
-fn enter_mixed_quads<J: Job>(simd: Neon<I8MM>, job: J) -> J::Out {
+fn enter_i8mm<J: Kernel>(simd: Neon<I8MM>, job: J) -> J::Out {
     job.run(simd)
 }
 
-/// Products of bytes, which are multiplied with 16 bits.
+/// Int8 dot product without the extensions: multiplies in i16, accumulates pairwise in i32.
 #[target_feature(enable = "neon")]
 #[inline]
-fn dot4_by_pairs(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+fn dot_u8i8_by_i16(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
     let (a, b) = (vreinterpretq_u8_f32(a), vreinterpretq_s8_f32(b));
     let (low_a, high_a) = (vmovl_u8(vget_low_u8(a)), vmovl_high_u8(a));
     let (low_a, high_a) = (vreinterpretq_s16_u16(low_a), vreinterpretq_s16_u16(high_a));
@@ -84,8 +84,8 @@ fn dot4_by_pairs(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_
     vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(sum), vpaddq_s32(first, second)))
 }
 
-/// Functions of one instruction: for each lane `sum` and the products of four bytes.
-macro_rules! dots {
+/// Defines functions that wrap one dot product instruction: `sum + dot(a, b)` of four bytes in each lane.
+macro_rules! dot_instructions {
     ($($(#[$doc:meta])* $name:ident($v:ty, $sum:ty) => $instruction:literal, $features:literal;)+) => {$(
         $(#[$doc])*
         #[target_feature(enable = $features)]
@@ -107,31 +107,33 @@ macro_rules! dots {
     )+};
 }
 
-dots! {
-    /// Of signed bytes on both sides.
-    signed_dot(int8x16_t, int32x4_t) => "sdot", "neon,dotprod";
-    /// Of unsigned bytes with signed ones: rows and lines of weights as they lie in memory. (`usmmla` multiplies twice as many at
-    /// once, but two rows by eight of K, of which a line has four, and its sums are those of two rows and two columns.)
-    mixed_dot4(float32x4_t, float32x4_t) => "usdot", "neon,i8mm";
+dot_instructions! {
+    /// i8 x i8.
+    sdot(int8x16_t, int32x4_t) => "sdot", "neon,dotprod";
+    /// u8 x i8, in the layout that both sides have in memory. (`usmmla` does twice the work per instruction, but
+    /// multiplies 2 rows by 8 elements of K, where a panel row has 4, and produces a 2 x 2 block of sums.)
+    usdot(float32x4_t, float32x4_t) => "usdot", "neon,i8mm";
 }
 
-/// Products of unsigned bytes, which are taken 128 less, with signed ones, whose sum is then added 128 times: once for all
-/// rows that a line of weights is multiplied with.
+/// u8 x i8 by `sdot`: `a` is shifted to i8 by subtracting 128, and 128 times the sum of `b` is added back. The compiler
+/// hoists that sum, which is the same for all rows of the tile.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn dot4(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+fn dot_u8i8(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
     let a = vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_f32(a), vdupq_n_u8(128)));
     let b = vreinterpretq_s8_f32(b);
-    let sums = vshlq_n_s32::<1>(signed_dot(b, vdupq_n_s8(64), vdupq_n_s32(0)));
-    vreinterpretq_f32_s32(vaddq_s32(signed_dot(a, b, vreinterpretq_s32_f32(sum)), sums))
+    let sums = vshlq_n_s32::<1>(sdot(b, vdupq_n_s8(64), vdupq_n_s32(0)));
+    vreinterpretq_f32_s32(vaddq_s32(sdot(a, b, vreinterpretq_s32_f32(sum)), sums))
 }
 
+/// Zero-extends 16 bytes to i32 lanes.
+///
 /// # Safety
 /// 16 bytes are readable.
 #[target_feature(enable = "neon")]
 #[inline]
 unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { vld1q_u8(from) };
     let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
     [
@@ -142,6 +144,8 @@ unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
     ]
 }
 
+/// Rounds 16 f32 lanes to u8 and stores them.
+///
 /// # Safety
 /// 16 bytes are writable.
 #[target_feature(enable = "neon")]
@@ -150,11 +154,11 @@ unsafe fn narrow(v: [float32x4_t; 4], to: *mut u8) {
     let low = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[0])), vcvtnq_u32_f32(v[1]));
     let high = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[2])), vcvtnq_u32_f32(v[3]));
     let bytes = vmovn_high_u16(vmovn_u16(low), high);
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { vst1q_u8(to, bytes) };
 }
 
-/// The low four bits of bytes, 8 less.
+/// Low nibbles of each byte, minus 8.
 #[target_feature(enable = "neon")]
 #[inline]
 fn low_nibbles(v: float32x4_t) -> float32x4_t {
@@ -162,14 +166,14 @@ fn low_nibbles(v: float32x4_t) -> float32x4_t {
     vreinterpretq_f32_u8(vsubq_u8(low, vdupq_n_u8(8)))
 }
 
-/// The high four bits of bytes, 8 less.
+/// High nibbles of each byte, minus 8.
 #[target_feature(enable = "neon")]
 #[inline]
 fn high_nibbles(v: float32x4_t) -> float32x4_t {
     vreinterpretq_f32_u8(vsubq_u8(vshrq_n_u8::<4>(vreinterpretq_u8_f32(v)), vdupq_n_u8(8)))
 }
 
-/// The columns of four rows.
+/// Transposes a 4 x 4 block.
 #[target_feature(enable = "neon")]
 #[inline]
 fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
@@ -180,21 +184,21 @@ fn transpose4(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
     columns.map(|v| vreinterpretq_f32_f64(v))
 }
 
-impl<const WITH: u8> Arithmetic for Neon<WITH> {
+impl<const EXTENSION: u8> Arithmetic for Neon<EXTENSION> {
     type V = [float32x4_t; 4];
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
-        quarters!(|_i| vdupq_n_f32(x))
+        each_register!(|_i| vdupq_n_f32(x))
     }
 
-    by_quarters! {
+    register_wise! {
         add(a, b) => vaddq_f32(a, b);
         sub(a, b) => vsubq_f32(a, b);
         mul(a, b) => vmulq_f32(a, b);
         div(a, b) => vdivq_f32(a, b);
         fma(a, b, c) => vfmaq_f32(c, a, b);
-        // FMAX takes zero for greater than minus zero, where the other instruction sets return `v`.
+        // `fmax` orders -0 below +0, where the other instruction sets return `v`.
         max(bound, v) => vbslq_f32(vcltq_f32(v, bound), bound, v);
         min(bound, v) => vbslq_f32(vcgtq_f32(v, bound), bound, v);
         abs(v) => vabsq_f32(v);
@@ -218,87 +222,99 @@ impl<const WITH: u8> Arithmetic for Neon<WITH> {
         #[inline]
         fn quarter(v: float32x4_t) -> (float32x4_t, float32x4_t) {
             let sqrt_half = vdupq_n_s32(SQRT_HALF.cast_signed());
-            let steps = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
-            let mantissa = vandq_s32(steps, vdupq_n_s32(MANTISSA.cast_signed()));
+            let epilogue = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
+            let mantissa = vandq_s32(epilogue, vdupq_n_s32(MANTISSA.cast_signed()));
             let mantissa = vreinterpretq_f32_s32(vaddq_s32(mantissa, sqrt_half));
-            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(steps)))
+            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(epilogue)))
         }
-        let parts = quarters!(|i| quarter(v[i]));
+        let parts = each_register!(|i| quarter(v[i]));
         (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 }
 
-impl<const WITH: u8> Simd for Neon<WITH> {
-    type Dots = Self;
+impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
+    type WithBf16 = Self;
 
-    const ROWS: usize = 6;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 5;
-    const VECTORS: usize = 8;
-    const QUAD_ROWS: usize = match WITH {
+    const MR: usize = 6;
+    const NR_PANELS: usize = 1;
+    const DEPTHWISE_PIXELS: usize = 5;
+    const VECTOR_REGISTERS: usize = 8;
+    const INT8_MR: usize = match EXTENSION {
         I8MM => 6,
-        DOT => 4,
+        DOTPROD => 4,
         _ => 2,
     };
 
     #[inline(always)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
-        let Self { quads } = self;
-        match const { WITH } {
-            // SAFETY: a `Neon<I8MM>` and a `Neon<DOT>` come from `vectorize_quads`.
-            I8MM => unsafe { enter_mixed_quads(Neon { quads }, job) },
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+        let Self { int8_dot } = self;
+        match const { EXTENSION } {
+            // SAFETY: a `Neon<I8MM>` and a `Neon<DOTPROD>` come from `vectorize_int8`.
+            I8MM => unsafe { enter_i8mm(Neon { int8_dot }, job) },
             // SAFETY: likewise.
-            DOT => unsafe { enter_quads(Neon { quads }, job) },
+            DOTPROD => unsafe { enter_dotprod(Neon { int8_dot }, job) },
             // SAFETY: a `Neon` exists only where the target has Advanced SIMD.
-            _ => unsafe { enter(Neon { quads }, job) },
+            _ => unsafe { enter(Neon { int8_dot }, job) },
         }
     }
 
     #[inline(always)]
-    fn vectorize_quads<J: Job>(self, job: J) -> J::Out {
-        let Self { quads } = self;
-        match quads {
+    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
+        let Self { int8_dot } = self;
+        match int8_dot {
             // SAFETY: this is there only where the processor has I8MM.
-            Some(Quads::I8mm) => unsafe { enter_mixed_quads(Neon { quads }, job) },
-            // SAFETY: this is there only where the processor has DotProd.
-            Some(Quads::DotProd) => unsafe { enter_quads(Neon { quads }, job) },
+            Some(Int8Dot::I8mm) => unsafe { enter_i8mm(Neon { int8_dot }, job) },
+            // SAFETY: this is there only where the processor has Dotprod.
+            Some(Int8Dot::Dotprod) => unsafe { enter_dotprod(Neon { int8_dot }, job) },
             None => self.vectorize(job),
         }
     }
 
     #[inline(always)]
-    fn has_quads(self) -> bool {
-        self.quads.is_some()
+    fn has_int8_dot(self) -> bool {
+        self.int8_dot.is_some()
     }
 
-    bytes_by_quarters!(widen, narrow);
-    nibbles_by_quarters!(low_nibbles, high_nibbles);
+    u8_register_wise!(widen, narrow);
+    nibbles_register_wise!(low_nibbles, high_nibbles);
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        quarters!(|i| vld1q_f32(from.wrapping_add(4 * i)))
+        each_register!(|i| vld1q_f32(from.wrapping_add(4 * i)))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        quarters!(|i| vst1q_f32(to.wrapping_add(4 * i), v[i]));
-    }
-
-    by_quarters! {
-        dot4(a, b, sum) => match const { WITH } {
-            I8MM => mixed_dot4(a, b, sum),
-            DOT => dot4(a, b, sum),
-            _ => dot4_by_pairs(a, b, sum),
-        };
-        floats(v) => vcvtq_f32_s32(vreinterpretq_s32_f32(v));
-        push_byte(above, below) => {
-            let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above));
-            vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below)))
-        };
+        each_register!(|i| vst1q_f32(to.wrapping_add(4 * i), v[i]));
     }
 
     #[inline(always)]
-    fn sum(self, v: Self::V) -> f32 {
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| match const { EXTENSION } {
+            I8MM => usdot(a[i], b[i], sum[i]),
+            DOTPROD => dot_u8i8(a[i], b[i], sum[i]),
+            _ => dot_u8i8_by_i16(a[i], b[i], sum[i]),
+        }))
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| vcvtq_f32_s32(vreinterpretq_s32_f32(v[i])))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| {
+            let above = vshlq_n_u32::<8>(vreinterpretq_u32_f32(above[i]));
+            vreinterpretq_f32_u32(vorrq_u32(above, vreinterpretq_u32_f32(below[i])))
+        }))
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, v: Self::V) -> f32 {
         #[target_feature(enable = "neon")]
         #[inline]
         fn sum(v: [float32x4_t; 4]) -> f32 {
@@ -308,5 +324,5 @@ impl<const WITH: u8> Simd for Neon<WITH> {
         unsafe { sum(v) }
     }
 
-    transpose8_by_quarters!(vld1q_f32, transpose4, vst1q_f32);
+    transpose8_register_wise!(vld1q_f32, transpose4, vst1q_f32);
 }

@@ -1,8 +1,8 @@
-//! Portable code, which the compiler vectorises as far as the target's baseline allows.
+//! Portable code, auto-vectorized as far as the target's baseline allows.
 
-use super::{Arithmetic, Job, LANES, MANTISSA, SQRT_HALF, Simd};
+use super::{Arithmetic, Kernel, LANES, MANTISSA, SQRT_HALF, Simd};
 
-/// Portable code.
+/// Token of the portable implementation.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar(());
 
@@ -13,12 +13,12 @@ impl Scalar {
 }
 
 #[inline(never)]
-fn enter<S: Simd, J: Job>(simd: S, job: J) -> J::Out {
+fn enter<S: Simd, J: Kernel>(simd: S, job: J) -> J::Out {
     job.run(simd)
 }
 
-// Where there are vectors, this code only serves to compare with, and with the checks of a debug build only to be tested.
-// Its loops stay calls there: inlined, they would take nine tenths of the time that it takes to compile the engine.
+// Where a SIMD implementation exists, this code is only a reference, and in debug builds it is only tested. Its loops
+// stay out of line there: inlining them would take nine tenths of the engine's compile time.
 #[cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128", debug_assertions),
     inline(never)
@@ -130,38 +130,38 @@ impl Arithmetic for Scalar {
 
     #[inline(always)]
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
-        let steps = |i: usize| v[i].to_bits().wrapping_sub(SQRT_HALF);
-        (each(|i| f32::from_bits((steps(i) & MANTISSA) + SQRT_HALF)), each(|i| ((steps(i) as i32) >> 23) as f32))
+        let epilogue = |i: usize| v[i].to_bits().wrapping_sub(SQRT_HALF);
+        (each(|i| f32::from_bits((epilogue(i) & MANTISSA) + SQRT_HALF)), each(|i| ((epilogue(i) as i32) >> 23) as f32))
     }
 }
 
 impl Simd for Scalar {
-    type Dots = Self;
+    type WithBf16 = Self;
 
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
+    const MR: usize = 2;
+    const NR_PANELS: usize = 1;
+    const DEPTHWISE_PIXELS: usize = 4;
+    const VECTOR_REGISTERS: usize = 4;
+    const INT8_MR: usize = Self::MR;
 
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
         enter(self, job)
     }
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for 16 floats.
+        // SAFETY: the caller guarantees 16 floats.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(v) };
     }
 }
 
-/// The tile of AVX-512 in portable code, for tests on machines without AVX-512.
+/// The register tile of AVX-512 in portable code, to test its control flow on machines without AVX-512.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 pub(crate) struct WideScalar(Scalar);
@@ -173,7 +173,7 @@ impl WideScalar {
     }
 }
 
-/// Methods of [`WideScalar`] that call those of [`Scalar`], out of line for the sake of compile time.
+/// Forwards methods of [`WideScalar`] to [`Scalar`], out of line to save compile time.
 #[cfg(test)]
 macro_rules! forward {
     ($($name:ident($($argument:ident),+);)+) => {
@@ -219,30 +219,30 @@ impl Arithmetic for WideScalar {
 
 #[cfg(test)]
 impl Simd for WideScalar {
-    type Dots = Self;
+    type WithBf16 = Self;
 
-    const ROWS: usize = 14;
-    const PANELS: usize = 2;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
-    const MAY_DOT: bool = true;
+    const MR: usize = 14;
+    const NR_PANELS: usize = 2;
+    const DEPTHWISE_PIXELS: usize = 4;
+    const VECTOR_REGISTERS: usize = 4;
+    const INT8_MR: usize = Self::MR;
+    const MAY_HAVE_BF16: bool = true;
 
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
         enter(self, job)
     }
 
-    fn dots(self) -> Option<Self> {
+    fn with_bf16(self) -> Option<Self> {
         Some(self)
     }
 
     unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.load(from) }
     }
 
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.store(to, v) };
     }
 }

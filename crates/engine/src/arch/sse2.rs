@@ -1,11 +1,11 @@
-//! SSE2, which every x86-64 processor has: a vector is four registers.
+//! SSE2, the baseline of x86-64: a vector is four registers.
 
 use core::arch::x86_64::*;
 
-use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
+use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
-/// SSE2, part of every x86-64 target.
+/// Token for SSE2, part of every x86-64 target.
 #[derive(Clone, Copy)]
 pub(crate) struct Sse2(());
 
@@ -16,7 +16,7 @@ impl Sse2 {
 }
 
 #[target_feature(enable = "sse2")]
-fn enter<J: Job>(simd: Sse2, job: J) -> J::Out {
+fn enter<J: Kernel>(simd: Sse2, job: J) -> J::Out {
     job.run(simd)
 }
 
@@ -27,14 +27,14 @@ fn select(mask: __m128, yes: __m128, no: __m128) -> __m128 {
     _mm_or_ps(_mm_and_ps(mask, yes), _mm_andnot_ps(mask, no))
 }
 
-/// The magnitude of `v` with the sign of `sign`.
+/// Magnitude of `v` with the sign of `sign`.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn with_sign(v: __m128, sign: __m128) -> __m128 {
     select(_mm_set1_ps(-0.0), sign, v)
 }
 
-/// `integral`, with the sign of `v`, where `v` may have a fraction, else `v`: from 2^23 on floats are integral.
+/// `integral` with the sign of `v` where |v| < 2^23, else `v`: larger floats have no fraction.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn unless_integral(v: __m128, integral: __m128) -> __m128 {
@@ -42,28 +42,28 @@ fn unless_integral(v: __m128, integral: __m128) -> __m128 {
     select(has_fraction, with_sign(integral, v), v)
 }
 
-/// `v` without its fraction, if it is below 2^31.
+/// Truncates toward zero, for |v| below 2^31.
 #[target_feature(enable = "sse2")]
 #[inline]
-fn cut(v: __m128) -> __m128 {
+fn truncate(v: __m128) -> __m128 {
     _mm_cvtepi32_ps(_mm_cvttps_epi32(v))
 }
 
 #[target_feature(enable = "sse2")]
 #[inline]
 fn floor(v: __m128) -> __m128 {
-    let cut = cut(v);
-    unless_integral(v, _mm_sub_ps(cut, _mm_and_ps(_mm_cmplt_ps(v, cut), _mm_set1_ps(1.0))))
+    let truncate = truncate(v);
+    unless_integral(v, _mm_sub_ps(truncate, _mm_and_ps(_mm_cmplt_ps(v, truncate), _mm_set1_ps(1.0))))
 }
 
 #[target_feature(enable = "sse2")]
 #[inline]
 fn ceil(v: __m128) -> __m128 {
-    let cut = cut(v);
-    unless_integral(v, _mm_add_ps(cut, _mm_and_ps(_mm_cmplt_ps(cut, v), _mm_set1_ps(1.0))))
+    let truncate = truncate(v);
+    unless_integral(v, _mm_add_ps(truncate, _mm_and_ps(_mm_cmplt_ps(truncate, v), _mm_set1_ps(1.0))))
 }
 
-/// The columns of four rows.
+/// Transposes a 4 x 4 block.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
@@ -71,10 +71,10 @@ fn transpose4([mut a, mut b, mut c, mut d]: [__m128; 4]) -> [__m128; 4] {
     [a, b, c, d]
 }
 
-/// Products of bytes, which are multiplied as pairs of 16 bits.
+/// Int8 dot product by multiplication in i16 (`pmaddwd`).
 #[target_feature(enable = "sse2")]
 #[inline]
-fn dot4(a: __m128, b: __m128, sum: __m128) -> __m128 {
+fn dot_u8i8(a: __m128, b: __m128, sum: __m128) -> __m128 {
     let (a, b) = (_mm_castps_si128(a), _mm_castps_si128(b));
     let even = _mm_srai_epi16::<8>(_mm_slli_epi16::<8>(b));
     let even = _mm_madd_epi16(_mm_and_si128(a, _mm_set1_epi16(0xff)), even);
@@ -82,24 +82,28 @@ fn dot4(a: __m128, b: __m128, sum: __m128) -> __m128 {
     _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(sum), _mm_add_epi32(even, odd)))
 }
 
+/// Zero-extends 16 bytes to i32 lanes.
+///
 /// # Safety
 /// 16 bytes are readable.
 #[target_feature(enable = "sse2")]
 #[inline]
 unsafe fn widen(from: *const u8) -> [__m128; 4] {
     let zero = _mm_setzero_si128();
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { _mm_loadu_si128(from.cast()) };
     let (low, high) = (_mm_unpacklo_epi8(bytes, zero), _mm_unpackhi_epi8(bytes, zero));
-    let quarters = [
+    let each_register = [
         _mm_unpacklo_epi16(low, zero),
         _mm_unpackhi_epi16(low, zero),
         _mm_unpacklo_epi16(high, zero),
         _mm_unpackhi_epi16(high, zero),
     ];
-    quarters.map(|quarter| _mm_castsi128_ps(quarter))
+    each_register.map(|quarter| _mm_castsi128_ps(quarter))
 }
 
+/// Rounds 16 f32 lanes to u8 and stores them.
+///
 /// # Safety
 /// 16 bytes are writable.
 #[target_feature(enable = "sse2")]
@@ -108,11 +112,11 @@ unsafe fn narrow(v: [__m128; 4], to: *mut u8) {
     let low = _mm_packs_epi32(_mm_cvtps_epi32(v[0]), _mm_cvtps_epi32(v[1]));
     let high = _mm_packs_epi32(_mm_cvtps_epi32(v[2]), _mm_cvtps_epi32(v[3]));
     let bytes = _mm_packus_epi16(low, high);
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { _mm_storeu_si128(to.cast(), bytes) };
 }
 
-/// The low four bits of bytes, 8 less.
+/// Low nibbles of each byte, minus 8.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn low_nibbles(v: __m128) -> __m128 {
@@ -120,7 +124,7 @@ fn low_nibbles(v: __m128) -> __m128 {
     _mm_castsi128_ps(_mm_sub_epi8(low, _mm_set1_epi8(8)))
 }
 
-/// The high four bits of bytes, 8 less.
+/// High nibbles of each byte, minus 8.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn high_nibbles(v: __m128) -> __m128 {
@@ -132,16 +136,16 @@ impl Arithmetic for Sse2 {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
-        quarters!(|_i| _mm_set1_ps(x))
+        each_register!(|_i| _mm_set1_ps(x))
     }
 
-    by_quarters! {
+    register_wise! {
         add(a, b) => _mm_add_ps(a, b);
         sub(a, b) => _mm_sub_ps(a, b);
         mul(a, b) => _mm_mul_ps(a, b);
         div(a, b) => _mm_div_ps(a, b);
         fma(a, b, c) => _mm_add_ps(_mm_mul_ps(a, b), c);
-        // The instructions return their second operand when one is NaN, and when they are equal.
+        // `maxps` and `minps` return their second operand if one is NaN or both are equal.
         max(bound, v) => _mm_max_ps(bound, v);
         min(bound, v) => _mm_min_ps(bound, v);
         abs(v) => _mm_andnot_ps(_mm_set1_ps(-0.0), v);
@@ -151,7 +155,7 @@ impl Arithmetic for Sse2 {
         sqrt(v) => _mm_sqrt_ps(v);
         floor(v) => floor(v);
         ceil(v) => ceil(v);
-        trunc(v) => unless_integral(v, cut(v));
+        trunc(v) => unless_integral(v, truncate(v));
         round(v) => unless_integral(v, _mm_cvtepi32_ps(_mm_cvtps_epi32(v)));
         ldexp(v, n) => {
             let exponent = _mm_slli_epi32::<23>(_mm_cvtps_epi32(n));
@@ -165,54 +169,67 @@ impl Arithmetic for Sse2 {
         #[inline]
         fn quarter(v: __m128) -> (__m128, __m128) {
             let sqrt_half = _mm_set1_epi32(SQRT_HALF.cast_signed());
-            let steps = _mm_sub_epi32(_mm_castps_si128(v), sqrt_half);
-            let mantissa = _mm_and_si128(steps, _mm_set1_epi32(MANTISSA.cast_signed()));
+            let epilogue = _mm_sub_epi32(_mm_castps_si128(v), sqrt_half);
+            let mantissa = _mm_and_si128(epilogue, _mm_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm_castsi128_ps(_mm_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm_cvtepi32_ps(_mm_srai_epi32::<23>(steps)))
+            (mantissa, _mm_cvtepi32_ps(_mm_srai_epi32::<23>(epilogue)))
         }
-        let parts = quarters!(|i| quarter(v[i]));
+        let parts = each_register!(|i| quarter(v[i]));
         (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 }
 
 impl Simd for Sse2 {
-    type Dots = Self;
+    type WithBf16 = Self;
 
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
+    const MR: usize = 2;
+    const NR_PANELS: usize = 1;
+    const DEPTHWISE_PIXELS: usize = 4;
+    const VECTOR_REGISTERS: usize = 4;
+    const INT8_MR: usize = Self::MR;
 
     #[inline(always)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
         // SAFETY: an `Sse2` exists only where the target has SSE2.
         unsafe { enter(self, job) }
     }
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        quarters!(|i| _mm_loadu_ps(from.wrapping_add(4 * i)))
+        each_register!(|i| _mm_loadu_ps(from.wrapping_add(4 * i)))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        quarters!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
+        each_register!(|i| _mm_storeu_ps(to.wrapping_add(4 * i), v[i]));
     }
 
-    bytes_by_quarters!(widen, narrow);
-    nibbles_by_quarters!(low_nibbles, high_nibbles);
+    u8_register_wise!(widen, narrow);
+    nibbles_register_wise!(low_nibbles, high_nibbles);
 
-    by_quarters! {
-        dot4(a, b, sum) => dot4(a, b, sum);
-        floats(v) => _mm_cvtepi32_ps(_mm_castps_si128(v));
-        push_byte(above, below) => {
-            _mm_or_ps(_mm_castsi128_ps(_mm_slli_epi32::<8>(_mm_castps_si128(above))), below)
-        };
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
     }
 
     #[inline(always)]
-    fn sum(self, v: Self::V) -> f32 {
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| _mm_cvtepi32_ps(_mm_castps_si128(v[i])))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| {
+            let above = _mm_slli_epi32::<8>(_mm_castps_si128(above[i]));
+            _mm_or_ps(_mm_castsi128_ps(above), below[i])
+        }))
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, v: Self::V) -> f32 {
         #[target_feature(enable = "sse2")]
         #[inline]
         fn sum(v: [__m128; 4]) -> f32 {
@@ -224,5 +241,5 @@ impl Simd for Sse2 {
         unsafe { sum(v) }
     }
 
-    transpose8_by_quarters!(_mm_loadu_ps, transpose4, _mm_storeu_ps);
+    transpose8_register_wise!(_mm_loadu_ps, transpose4, _mm_storeu_ps);
 }

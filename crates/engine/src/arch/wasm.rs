@@ -1,15 +1,15 @@
-//! Vectors of WebAssembly, plain and relaxed: a vector is four of 128 bits.
+//! WebAssembly `simd128` and `relaxed-simd`: a vector is four 128-bit registers.
 //!
-//! A machine that lacks one of these instructions refuses the whole module, so that nothing is left to find out at run
-//! time: what the module was compiled with is there.
+//! A module with unsupported instructions is rejected as a whole when it is loaded, so there is nothing to detect at
+//! run time: what the module was compiled with is available.
 #![allow(unused_unsafe, reason = "of all instruction sets, only this one's operations are safe to call")]
 
 use core::arch::wasm32::*;
 
-use super::quarters::{by_quarters, bytes_by_quarters, nibbles_by_quarters, quarters, transpose8_by_quarters};
-use super::{Arithmetic, Job, MANTISSA, SQRT_HALF, Simd};
+use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
+use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
-/// `simd128`; if `RELAXED`, `relaxed-simd` too.
+/// Token for `simd128`, and for `relaxed-simd` if `RELAXED`.
 #[derive(Clone, Copy)]
 pub(crate) struct Wasm<const RELAXED: bool>(());
 
@@ -26,11 +26,11 @@ impl Wasm<true> {
     }
 }
 
-/// Whether `f32x4_pmax` and `f32x4_pmin` are what they say. Where there are relaxed instructions, LLVM (22 at least)
-/// takes `relaxed_max` and `relaxed_min` for them, which return any operand when one is NaN.
+/// False if LLVM (22 at least) may compile `f32x4_pmax` and `f32x4_pmin` to `relaxed_max` and `relaxed_min`, which
+/// return either operand if one is NaN.
 const HAS_PMAX: bool = !cfg!(target_feature = "relaxed-simd");
 
-/// The columns of four rows.
+/// Transposes a 4 x 4 block.
 #[inline(always)]
 fn transpose4(rows: [v128; 4]) -> [v128; 4] {
     let pair = |a, b| (i32x4_shuffle::<0, 4, 2, 6>(a, b), i32x4_shuffle::<1, 5, 3, 7>(a, b));
@@ -51,21 +51,23 @@ impl<const RELAXED: bool> Wasm<RELAXED> {
     }
 }
 
-/// Products of bytes, which are multiplied as pairs of 16 bits. The relaxed instruction for four bytes takes seven bits of one
-/// side alone: with what the eighth stands for multiplied apart it is exact, but then V8 takes twice as long as for pairs. (Its
-/// first compiler, as of Node.js 20, also gives other sums than its second.)
+/// Int8 dot product by multiplication in i16. The relaxed dot product takes only 7 bits of one side: handling the
+/// eighth bit apart is exact, but twice as slow as this on V8. (V8's baseline compiler, as of Node.js 20, also
+/// disagrees with its optimizing one.)
 #[inline(always)]
-fn dot4(a: v128, b: v128, sum: v128) -> v128 {
+fn dot_u8i8(a: v128, b: v128, sum: v128) -> v128 {
     let even = i32x4_dot_i16x8(v128_and(a, u16x8_splat(0xff)), i16x8_shr(i16x8_shl(b, 8), 8));
     let odd = i32x4_dot_i16x8(u16x8_shr(a, 8), i16x8_shr(b, 8));
     i32x4_add(sum, i32x4_add(even, odd))
 }
 
+/// Zero-extends 16 bytes to i32 lanes.
+///
 /// # Safety
 /// 16 bytes are readable.
 #[inline(always)]
 unsafe fn widen(from: *const u8) -> [v128; 4] {
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { v128_load(from.cast()) };
     let (low, high) = (u16x8_extend_low_u8x16(bytes), u16x8_extend_high_u8x16(bytes));
     [
@@ -76,23 +78,25 @@ unsafe fn widen(from: *const u8) -> [v128; 4] {
     ]
 }
 
+/// Rounds 16 f32 lanes to u8 and stores them.
+///
 /// # Safety
 /// 16 bytes are writable.
 #[inline(always)]
 unsafe fn narrow(v: [v128; 4], to: *mut u8) {
     let v = v.map(|v| i32x4_trunc_sat_f32x4(f32x4_nearest(v)));
     let bytes = u8x16_narrow_i16x8(i16x8_narrow_i32x4(v[0], v[1]), i16x8_narrow_i32x4(v[2], v[3]));
-    // SAFETY: the caller vouches for 16 bytes.
+    // SAFETY: the caller guarantees 16 bytes.
     unsafe { v128_store(to.cast(), bytes) };
 }
 
-/// The low four bits of bytes, 8 less.
+/// Low nibbles of each byte, minus 8.
 #[inline(always)]
 fn low_nibbles(v: v128) -> v128 {
     i8x16_sub(v128_and(v, u8x16_splat(15)), u8x16_splat(8))
 }
 
-/// The high four bits of bytes, 8 less.
+/// High nibbles of each byte, minus 8.
 #[inline(always)]
 fn high_nibbles(v: v128) -> v128 {
     i8x16_sub(u8x16_shr(v, 4), u8x16_splat(8))
@@ -103,16 +107,16 @@ impl<const RELAXED: bool> Arithmetic for Wasm<RELAXED> {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
-        quarters!(|_i| f32x4_splat(x))
+        each_register!(|_i| f32x4_splat(x))
     }
 
-    by_quarters! {
+    register_wise! {
         add(a, b) => f32x4_add(a, b);
         sub(a, b) => f32x4_sub(a, b);
         mul(a, b) => f32x4_mul(a, b);
         div(a, b) => f32x4_div(a, b);
         fma(a, b, c) => if RELAXED { f32x4_relaxed_madd(a, b, c) } else { f32x4_add(f32x4_mul(a, b), c) };
-        // The instructions return their first operand when one is NaN, and when they are equal.
+        // `pmax` and `pmin` return their first operand if one is NaN or both are equal.
         max(bound, v) => if HAS_PMAX { f32x4_pmax(v, bound) } else { Self::select(f32x4_lt(v, bound), bound, v) };
         min(bound, v) => if HAS_PMAX { f32x4_pmin(v, bound) } else { Self::select(f32x4_gt(v, bound), bound, v) };
         abs(v) => f32x4_abs(v);
@@ -134,9 +138,9 @@ impl<const RELAXED: bool> Arithmetic for Wasm<RELAXED> {
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
         let quarter = |v| {
             let sqrt_half = u32x4_splat(SQRT_HALF);
-            let steps = i32x4_sub(v, sqrt_half);
-            let mantissa = i32x4_add(v128_and(steps, u32x4_splat(MANTISSA)), sqrt_half);
-            (mantissa, f32x4_convert_i32x4(i32x4_shr(steps, 23)))
+            let epilogue = i32x4_sub(v, sqrt_half);
+            let mantissa = i32x4_add(v128_and(epilogue, u32x4_splat(MANTISSA)), sqrt_half);
+            (mantissa, f32x4_convert_i32x4(i32x4_shr(epilogue, 23)))
         };
         let parts = v.map(quarter);
         (parts.map(|part| part.0), parts.map(|part| part.1))
@@ -144,60 +148,76 @@ impl<const RELAXED: bool> Arithmetic for Wasm<RELAXED> {
 }
 
 impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
-    type Dots = Self;
+    type WithBf16 = Self;
 
-    const ROWS: usize = 2;
-    const PANELS: usize = 1;
-    const PIXELS: usize = 4;
-    const VECTORS: usize = 4;
-    const QUAD_ROWS: usize = Self::ROWS;
+    const MR: usize = 2;
+    const NR_PANELS: usize = 1;
+    const DEPTHWISE_PIXELS: usize = 4;
+    const VECTOR_REGISTERS: usize = 4;
+    const INT8_MR: usize = Self::MR;
 
     #[inline(never)]
-    fn vectorize<J: Job>(self, job: J) -> J::Out {
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
         job.run(self)
     }
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        quarters!(|i| load4(from.wrapping_add(4 * i)))
+        each_register!(|i| load4(from.wrapping_add(4 * i)))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Self::V) {
-        quarters!(|i| store4(to.wrapping_add(4 * i), v[i]));
+        each_register!(|i| store4(to.wrapping_add(4 * i), v[i]));
     }
 
-    bytes_by_quarters!(widen, narrow);
-    nibbles_by_quarters!(low_nibbles, high_nibbles);
+    u8_register_wise!(widen, narrow);
+    nibbles_register_wise!(low_nibbles, high_nibbles);
 
-    by_quarters! {
-        dot4(a, b, sum) => dot4(a, b, sum);
-        floats(v) => f32x4_convert_i32x4(v);
-        push_byte(above, below) => v128_or(i32x4_shl(above, 8), below);
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
     }
 
     #[inline(always)]
-    fn sum(self, v: Self::V) -> f32 {
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| f32x4_convert_i32x4(v[i]))
+    }
+
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (above.0, below.0);
+        U8Quads(each_register!(|i| v128_or(i32x4_shl(above[i], 8), below[i])))
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, v: Self::V) -> f32 {
         let four = f32x4_add(f32x4_add(v[0], v[2]), f32x4_add(v[1], v[3]));
         let two = f32x4_add(four, i64x2_shuffle::<1, 1>(four, four));
         f32x4_extract_lane::<0>(two) + f32x4_extract_lane::<1>(two)
     }
 
-    transpose8_by_quarters!(load4, transpose4, store4);
+    transpose8_register_wise!(load4, transpose4, store4);
 }
 
+/// Loads four floats.
+///
 /// # Safety
 /// Four floats are readable at `from`.
 #[inline(always)]
 unsafe fn load4(from: *const f32) -> v128 {
-    // SAFETY: the caller vouches for it, and any alignment will do.
+    // SAFETY: the caller guarantees it, and any alignment will do.
     unsafe { v128_load(from.cast()) }
 }
 
+/// Stores four floats.
+///
 /// # Safety
 /// Four floats are writable at `to`.
 #[inline(always)]
 unsafe fn store4(to: *mut f32, v: v128) {
-    // SAFETY: the caller vouches for it, and any alignment will do.
+    // SAFETY: the caller guarantees it, and any alignment will do.
     unsafe { v128_store(to.cast(), v) };
 }

@@ -1,62 +1,62 @@
-//! A task: the heads of one group, or some of their rows.
+//! Flash attention for the heads of one group, or some of their rows.
 //!
-//! Keys and values go by in blocks, which are packed as the products like them. A tile of queries times a block of keys
-//! gives scores, which stay in the first-level cache while they become probabilities, up to a factor, and are multiplied
-//! with the values. The results of a row are in proportion to the greatest of its scores so far; when a block has a
-//! greater one, they are scaled down to it.
+//! Keys and values are processed in blocks, packed into GEMM panels. A tile of queries times a block of keys gives
+//! scores, which stay in L1 while they become unnormalized probabilities and are multiplied with the values. Outputs
+//! are kept relative to the running maximum of the row's scores and rescaled when it grows (online softmax): Milakov
+//! and Gimelshein, arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135.
 
 use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::{Attention, Strides};
-use crate::Tail;
-use crate::arch::{Arithmetic, Job, LANES, Several, Simd, math};
-use crate::fold;
-use crate::numbers::{Number, Readable, Writable};
-use crate::product::tile::{Bf16, Factors, Floats, Tile, Upcoming};
-use crate::split::Output;
-use crate::tail::Steps;
+use crate::Epilogue;
+use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd, math};
+use crate::element::{Element, ElementPtr, ElementPtrMut};
+use crate::epilogue::EpilogueArgs;
+use crate::igemm::microkernel::{Bf16Operands, F32Operands, Prefetch, TileOperands, TileStack};
+use crate::parallel::SharedOutput;
+use crate::slice_ops;
 
-/// The most keys of a block.
-pub(super) const BLOCK: usize = 256;
+/// Maximum keys of a block.
+pub(super) const MAX_BLOCK_KEYS: usize = 256;
 
-/// The most rows of a tile.
-const ROWS: usize = 14;
+/// Maximum rows of a register tile.
+const MAX_TILE_ROWS: usize = 14;
 
-/// Rows of a group for which its keys are packed: for fewer, that takes longer than to read them in place.
-const PACKED_ROWS: usize = 4;
+/// Minimum rows of a group for which keys are packed; fewer read them in place faster.
+const MIN_PACKED_ROWS: usize = 4;
 
-/// The parts of a task's scratch, in floats.
+/// Layout of a task's scratch memory, in floats.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
-    /// Keys of a block: a multiple of 16.
+pub(super) struct ScratchLayout {
+    /// Keys of a block, a multiple of 16.
     block: usize,
     keys: usize,
     values: usize,
     scores: usize,
-    /// For each row of the group, the greatest score so far and the sum of what is in proportion to it.
+    /// Rows of the group; each has a running maximum and a running sum of exponentials.
     rows: usize,
 }
 
-impl Room {
+impl ScratchLayout {
     pub(super) fn new(attention: &Attention) -> Self {
-        let blocks = attention.keys.div_ceil(BLOCK).max(1);
+        let blocks = attention.keys.div_ceil(MAX_BLOCK_KEYS).max(1);
         Self::of(attention, attention.keys.div_ceil(blocks))
     }
 
-    /// Room for these sizes and all smaller ones, which may have larger blocks.
+    /// Layout that suffices for these sizes and all smaller ones, which may have larger blocks.
     pub(super) fn largest(attention: &Attention) -> Self {
-        Self::of(attention, attention.keys.min(BLOCK))
+        Self::of(attention, attention.keys.min(MAX_BLOCK_KEYS))
     }
 
     fn of(attention: &Attention, keys: usize) -> Self {
         let block = keys.next_multiple_of(LANES).max(LANES);
-        let heads = attention.heads / attention.groups.max(1);
+        let heads = attention.heads / attention.kv_heads.max(1);
         Self {
             block,
             keys: block.saturating_mul(attention.depth),
             values: block.saturating_mul(attention.value_depth.div_ceil(LANES).saturating_mul(LANES)),
-            scores: ROWS * block,
+            scores: MAX_TILE_ROWS * block,
             rows: heads.saturating_mul(attention.rows),
         }
     }
@@ -67,65 +67,66 @@ impl Room {
     }
 }
 
-/// Where results go.
+/// Destination of the output.
 #[derive(Clone, Copy)]
-pub(super) enum Results<'a> {
-    Floats(Output<'a>),
-    /// Of all keys in one block.
-    Bf16(Output<'a, u16>),
+pub(super) enum AttentionOutput<'a> {
+    Floats(SharedOutput<'a>),
+    /// bf16; all keys are in one block.
+    Bf16(SharedOutput<'a, u16>),
 }
 
-pub(super) struct Task<'a, T> {
+pub(super) struct AttentionTask<'a, T> {
     pub(super) attention: &'a Attention,
     pub(super) q: &'a [T],
     pub(super) k: &'a [T],
     pub(super) v: &'a [T],
     pub(super) mask: Option<&'a [f32]>,
-    pub(super) y: Results<'a>,
-    pub(super) room: Room,
+    pub(super) y: AttentionOutput<'a>,
+    pub(super) layout: ScratchLayout,
     pub(super) scratch: &'a mut [f32],
     pub(super) batch: usize,
     pub(super) group: usize,
-    /// Of each of the group's heads.
+    /// Rows of each of the group's heads.
     pub(super) rows: Range<usize>,
 }
 
-impl<T: Number> Job for Task<'_, T> {
+impl<T: Element> Kernel for AttentionTask<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { attention, q, k, v, mask, y, room, scratch, batch, group, rows } = self;
-        let (keys, scratch) = scratch.split_at_mut(room.keys);
-        let (values, scratch) = scratch.split_at_mut(room.values);
-        let (scores, states) = scratch.split_at_mut(room.scores);
-        let (greatest, sums) = states.split_at_mut(room.rows);
-        let heads = attention.heads / attention.groups;
-        let is_packed = T::IS_BF16 || attention.rows * heads >= PACKED_ROWS;
-        let steps = Tail::default().steps();
-        let inputs = Inputs { attention, q, k, v, mask, y, batch, group };
-        for first in (0..attention.keys.max(1)).step_by(room.block) {
-            let count = (attention.keys - first).min(room.block);
-            // Later blocks are beyond all rows.
+        let Self { attention, q, k, v, mask, y, layout, scratch, batch, group, rows } = self;
+        let (keys, scratch) = scratch.split_at_mut(layout.keys);
+        let (values, scratch) = scratch.split_at_mut(layout.values);
+        let (scores, states) = scratch.split_at_mut(layout.scores);
+        let (maxima, sums) = states.split_at_mut(layout.rows);
+        let heads = attention.heads / attention.kv_heads;
+        let is_packed = T::IS_BF16 || attention.rows * heads >= MIN_PACKED_ROWS;
+        let epilogue = Epilogue::default().args();
+        let inputs = AttentionOperands { attention, q, k, v, mask, y, batch, group };
+        for first in (0..attention.keys.max(1)).step_by(layout.block) {
+            let count = (attention.keys - first).min(layout.block);
+            // Later blocks are masked for all rows.
             if attention.causal && first >= rows.end {
                 break;
             }
-            let mut block = Block { inputs, first, count, keys, values, scores, steps: &steps, stride: room.block };
+            let mut block =
+                KeyBlock { inputs, first, count, keys, values, scores, epilogue: &epilogue, stride: layout.block };
             if is_packed {
                 block.pack(s);
             }
             for head in 0..heads {
                 let mut row = rows.start;
                 while row < rows.end {
-                    let together = if is_packed { (rows.end - row).min(S::ROWS) } else { 1 };
+                    let together = if is_packed { (rows.end - row).min(S::MR) } else { 1 };
                     let state = head * attention.rows + row..head * attention.rows + row + together;
-                    let states = (&mut greatest[state.clone()], &mut sums[state]);
+                    let states = (&mut maxima[state.clone()], &mut sums[state]);
                     block.rows(s, is_packed, group * heads + head, row, states);
                     row += together;
                 }
             }
         }
-        let Results::Floats(y) = y else { return };
+        let AttentionOutput::Floats(y) = y else { return };
         for head in 0..heads {
             for row in rows.clone() {
                 let sum = sums[head * attention.rows + row];
@@ -133,27 +134,27 @@ impl<T: Number> Job for Task<'_, T> {
                 if attention.keys == 0 || sum == 0.0 {
                     y.fill(0.0);
                 } else {
-                    fold::scale(s, y, 1.0 / sum);
+                    slice_ops::scale(s, y, 1.0 / sum);
                 }
             }
         }
     }
 }
 
-/// What a task reads and writes.
+/// Operands of a task.
 #[derive(Clone, Copy)]
-struct Inputs<'a, T> {
+struct AttentionOperands<'a, T> {
     attention: &'a Attention,
     q: &'a [T],
     k: &'a [T],
     v: &'a [T],
     mask: Option<&'a [f32]>,
-    y: Results<'a>,
+    y: AttentionOutput<'a>,
     batch: usize,
     group: usize,
 }
 
-impl<'a, T: Number> Inputs<'a, T> {
+impl<'a, T: Element> AttentionOperands<'a, T> {
     #[inline(always)]
     fn at(&self, strides: Strides, head: usize, row: usize) -> usize {
         self.batch * strides.batch + head * strides.head + row * strides.row
@@ -175,7 +176,7 @@ impl<'a, T: Number> Inputs<'a, T> {
     }
 
     #[inline(always)]
-    fn result<U>(&self, y: &Output<'a, U>, head: usize, row: usize) -> &'a mut [U] {
+    fn result<U>(&self, y: &SharedOutput<'a, U>, head: usize, row: usize) -> &'a mut [U] {
         let at = self.at(self.attention.y, head, row);
         // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds one
         // such slice at a time.
@@ -184,38 +185,38 @@ impl<'a, T: Number> Inputs<'a, T> {
 
     fn zero(&self, head: usize, row: usize) {
         match self.y {
-            Results::Floats(y) => self.result(&y, head, row).fill(0.0),
-            Results::Bf16(y) => self.result(&y, head, row).fill(0),
+            AttentionOutput::Floats(y) => self.result(&y, head, row).fill(0.0),
+            AttentionOutput::Bf16(y) => self.result(&y, head, row).fill(0),
         }
     }
 }
 
-/// Some keys and values.
-struct Block<'a, T> {
-    inputs: Inputs<'a, T>,
+/// A block of keys and values.
+struct KeyBlock<'a, T> {
+    inputs: AttentionOperands<'a, T>,
     first: usize,
     count: usize,
-    /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`; of pairs in depth, if they are bf16.
+    /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`; bf16 in pairs along depth.
     keys: &'a mut [f32],
-    /// Panels of 16 columns, `[ceil(value_depth / 16)][count][16]`; of pairs of keys, if they are bf16.
+    /// Panels of 16 columns, `[ceil(value_depth / 16)][count][16]`; bf16 in pairs of keys.
     values: &'a mut [f32],
-    /// `[ROWS][stride]`.
+    /// `[MAX_TILE_ROWS][stride]`.
     scores: &'a mut [f32],
     stride: usize,
-    steps: &'a Steps,
+    epilogue: &'a EpilogueArgs,
 }
 
-/// Lines of 16 that so many numbers of a panel take: pairs of bf16 lie in one.
-const fn lines<T: Number>(numbers: usize) -> usize {
+/// Rows of a panel that hold `numbers` elements of K: one row holds a pair of bf16.
+const fn lines<T: Element>(numbers: usize) -> usize {
     if T::IS_BF16 { numbers.div_ceil(2) } else { numbers }
 }
 
-impl<T: Number> Block<'_, T> {
+impl<T: Element> KeyBlock<'_, T> {
     #[inline(always)]
     fn pack<S: Simd>(&mut self, s: S) {
         let &Attention { depth, value_depth, k, .. } = self.inputs.attention;
         let lines_of_key = lines::<T>(depth);
-        // Keys are transposed by numbers of 32 bits, or pairs, of which neighbouring keys are a whole number apart.
+        // Keys are transposed in units of 32 bits, if their row stride is a whole number of these.
         let numbers = if T::IS_BF16 { 2 } else { 1 };
         let is_whole = k.row.is_multiple_of(numbers);
         if depth > 0 {
@@ -231,7 +232,7 @@ impl<T: Number> Block<'_, T> {
                     for line in (0..whole).step_by(8) {
                         let from = self.inputs.key(self.first + first)[line * numbers..].as_ptr().cast::<f32>();
                         let to = to[line * LANES + half..].as_mut_ptr();
-                        // SAFETY: there are 8 more keys of 8 more such numbers, and 8 rows of 16 in the panel.
+                        // SAFETY: there are 8 more keys of 8 more such elements, and 8 rows of 16 in the panel.
                         unsafe { s.transpose8(from, k.row / numbers, to, LANES) };
                     }
                     for lane in 0..keys {
@@ -254,35 +255,38 @@ impl<T: Number> Block<'_, T> {
             for column in (0..value_depth).step_by(LANES) {
                 let n = (value_depth - column).min(LANES);
                 let to = &mut self.values[(column / LANES * lines_of_values + line) * LANES..][..LANES];
-                // SAFETY: a value has so many numbers from there on.
-                let mut v = unsafe { T::load(s, first[column..].as_ptr(), n) };
+                // SAFETY: a value has enough elements from there on.
+                let v = unsafe { T::load(s, first[column..].as_ptr(), n) };
                 if T::IS_BF16 {
                     let second = match second {
                         // SAFETY: likewise.
                         Some(second) => unsafe { T::load(s, second[column..].as_ptr(), n) },
                         None => s.splat(0.0),
                     };
-                    v = s.pair_bf16(v, second);
+                    let pairs = s.pack_bf16_pairs(v, second);
+                    // SAFETY: 16 floats are as large as 16 pairs.
+                    unsafe { s.store_bf16_pairs(to.as_mut_ptr().cast(), pairs) };
+                } else {
+                    s.store_slice(to, v);
                 }
-                s.write(to, v);
             }
         }
     }
 
-    /// How many of the block's keys a row sees.
+    /// Number of keys of the block that a row sees.
     #[inline(always)]
     fn seen(&self, row: usize) -> usize {
         if self.inputs.attention.causal { (row + 1).saturating_sub(self.first).min(self.count) } else { self.count }
     }
 
-    /// Rows from `row` on, as many as there are states: the greatest score and the sum of each.
+    /// Processes the rows from `row` on, one for each state: running maximum and running sum.
     #[inline(always)]
     fn rows<S: Simd>(&mut self, s: S, is_packed: bool, head: usize, row: usize, states: (&mut [f32], &mut [f32])) {
-        let (greatest, sums) = states;
-        let rows = greatest.len();
+        let (maxima, sums) = states;
+        let rows = maxima.len();
         let seen = self.seen(row + rows - 1);
         if self.first == 0 {
-            greatest.fill(f32::NEG_INFINITY);
+            maxima.fill(f32::NEG_INFINITY);
             sums.fill(0.0);
         }
         if seen == 0 {
@@ -292,7 +296,7 @@ impl<T: Number> Block<'_, T> {
             return;
         }
         if is_packed {
-            // Whole panels: what is beyond the keys that a row sees never counts.
+            // Whole panels: keys beyond those that a row sees are masked below.
             self.score(s, head, row, rows, seen.next_multiple_of(LANES));
         } else {
             for key in 0..seen {
@@ -310,36 +314,36 @@ impl<T: Number> Block<'_, T> {
                 .mask
                 .zip(self.inputs.mask)
                 .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row + i) + self.first..][..visible]);
-            let max = weigh(s, vectors, visible, self.inputs.attention.scale, mask);
-            let max = max.max(greatest[i]);
-            // Where all scores are -inf, their powers shall be 0.
+            let max = scale_and_mask(s, vectors, visible, self.inputs.attention.scale, mask);
+            let max = max.max(maxima[i]);
+            // If all scores are -inf, their exponentials must be 0.
             let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let powers = Powers { scores: vectors, shift, to: PhantomData::<T> };
-            let sum = match const { S::SIDE_BY_SIDE } {
-                4 => powers.run::<S, 4>(s),
-                2 => powers.run::<S, 2>(s),
-                _ => powers.run::<S, 1>(s),
+            let exponentials = Exponentials { scores: vectors, shift, to: PhantomData::<T> };
+            let sum = match const { S::INTERLEAVE } {
+                4 => exponentials.run::<S, 4>(s),
+                2 => exponentials.run::<S, 2>(s),
+                _ => exponentials.run::<S, 1>(s),
             };
             let weights = scores.as_mut_ptr().cast::<T>();
-            // A row's result must not show how far the others of its tile see.
+            // The output of a row must not depend on how many keys the other rows of its tile see.
             for hidden in (visible.next_multiple_of(LANES)..seen).step_by(LANES) {
                 // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
                 unsafe { T::store(s, weights.wrapping_add(hidden), LANES, s.splat(0.0)) };
             }
-            if greatest[i] == max || self.first == 0 {
+            if maxima[i] == max || self.first == 0 {
                 sums[i] += sum;
             } else {
-                let less = s.lanes(math::exp(s, s.splat(greatest[i] - max)))[0];
+                let less = s.to_array(math::exp(s, s.splat(maxima[i] - max)))[0];
                 sums[i] = sums[i] * less + sum;
-                if let Results::Floats(y) = self.inputs.y {
-                    fold::scale(s, self.inputs.result(&y, head, row + i), less);
+                if let AttentionOutput::Floats(y) = self.inputs.y {
+                    slice_ops::scale(s, self.inputs.result(&y, head, row + i), less);
                 }
             }
-            greatest[i] = max;
+            maxima[i] = max;
         }
         if is_packed {
             self.apply(s, head, row, sums, seen);
-        } else if let Results::Floats(y) = self.inputs.y {
+        } else if let AttentionOutput::Floats(y) = self.inputs.y {
             let y = self.inputs.result(&y, head, row);
             if self.first == 0 {
                 y.fill(0.0);
@@ -348,55 +352,60 @@ impl<T: Number> Block<'_, T> {
                 let factor = s.splat(self.scores[key]);
                 let value = self.inputs.value(self.first + key);
                 for (y, value) in y.chunks_mut(LANES).zip(value.chunks(LANES)) {
-                    // SAFETY: the slice has so many.
+                    // SAFETY: the slice has as many elements.
                     let value = unsafe { T::load(s, value.as_ptr(), value.len()) };
-                    let sum = s.fma(factor, value, s.read(y));
-                    s.write(y, sum);
+                    let sum = s.fma(factor, value, s.load_slice(y));
+                    s.store_slice(y, sum);
                 }
             }
         }
     }
 
-    /// `scores = queries times keys`, of `columns` keys.
+    /// Computes `scores = q k^T` for `columns` keys.
     #[inline(always)]
     fn score<S: Simd>(&mut self, s: S, head: usize, row: usize, rows: usize, columns: usize) {
         let depth = self.inputs.attention.depth;
-        let mut pointers = [core::ptr::null(); ROWS];
+        let mut pointers = [core::ptr::null(); MAX_TILE_ROWS];
         for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
             *pointer = self.inputs.query(head, row + i).as_ptr().cast();
         }
-        let (stride, out) = (self.stride, Writable::floats(self.scores.as_mut_ptr()));
-        let product = Products { left: &pointers, rows, k: depth, right: self.keys.as_ptr(), steps: self.steps };
-        // SAFETY: the pointers are to `depth` numbers, `pack` has written the panels, and the scores have as many columns as
+        let (stride, out) = (self.stride, ElementPtrMut::f32(self.scores.as_mut_ptr()));
+        let product = BlockGemm { left: &pointers, rows, k: depth, right: self.keys.as_ptr(), epilogue: self.epilogue };
+        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and the scores have as many columns as
         // a block has keys.
         unsafe { product.run::<T, S>(s, lines::<T>(depth) * LANES, columns, out, stride, true) };
     }
 
-    /// `results += scores times values`.
+    /// Accumulates `y += scores v`.
     #[inline(always)]
     fn apply<S: Simd>(&mut self, s: S, head: usize, row: usize, sums: &[f32], keys: usize) {
-        let mut pointers = [core::ptr::null(); ROWS];
+        let mut pointers = [core::ptr::null(); MAX_TILE_ROWS];
         for (i, pointer) in pointers.iter_mut().enumerate().take(sums.len()) {
             *pointer = self.scores[i * self.stride..].as_ptr();
         }
         let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
         let whole = lines::<T>(self.count) * LANES;
-        let mut product =
-            Products { left: &pointers, rows: sums.len(), k: keys, right: self.values.as_ptr(), steps: self.steps };
+        let mut product = BlockGemm {
+            left: &pointers,
+            rows: sums.len(),
+            k: keys,
+            right: self.values.as_ptr(),
+            epilogue: self.epilogue,
+        };
         match self.inputs.y {
-            Results::Floats(y) => {
-                let out = Writable::floats(y.at(self.inputs.at(strides, head, row)));
+            AttentionOutput::Floats(y) => {
+                let out = ElementPtrMut::f32(y.at(self.inputs.at(strides, head, row)));
                 // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this
                 // task's.
                 unsafe { product.run::<T, S>(s, whole, value_depth, out, strides.row, self.first == 0) };
             }
-            Results::Bf16(y) => {
-                let mut floats = [[0.0f32; 2 * LANES]; ROWS];
+            AttentionOutput::Bf16(y) => {
+                let mut floats = [[0.0f32; 2 * LANES]; MAX_TILE_ROWS];
                 for first in (0..value_depth).step_by(2 * LANES) {
                     let columns = (value_depth - first).min(2 * LANES);
                     product.right = self.values.as_ptr().wrapping_add(first / LANES * whole);
-                    let out = Writable::floats(floats.as_mut_ptr().cast());
-                    // SAFETY: likewise, and there are so many floats.
+                    let out = ElementPtrMut::f32(floats.as_mut_ptr().cast());
+                    // SAFETY: likewise, and there are enough floats.
                     unsafe { product.run::<T, S>(s, whole, columns, out, 2 * LANES, true) };
                     for (i, (floats, sum)) in floats.iter().zip(sums).enumerate() {
                         let to = &mut self.inputs.result(&y, head, row + i)[first..][..columns];
@@ -406,8 +415,8 @@ impl<T: Number> Block<'_, T> {
                         }
                         let factor = s.splat(1.0 / sum);
                         for (to, floats) in to.chunks_mut(LANES).zip(floats.chunks(LANES)) {
-                            // SAFETY: the slice has so many.
-                            unsafe { s.store_bf16(to.as_mut_ptr(), to.len(), s.mul(s.read(floats), factor)) };
+                            // SAFETY: the slice has as many elements.
+                            unsafe { s.store_bf16(to.as_mut_ptr(), to.len(), s.mul(s.load_slice(floats), factor)) };
                         }
                     }
                 }
@@ -416,36 +425,36 @@ impl<T: Number> Block<'_, T> {
     }
 }
 
-/// A few rows times panels.
-struct Products<'a> {
-    left: &'a [*const f32; ROWS],
+/// A tile of rows times panels.
+struct BlockGemm<'a> {
+    left: &'a [*const f32; MAX_TILE_ROWS],
     rows: usize,
-    /// Numbers of a row, as of `T`.
+    /// Elements of a row, in units of `T`.
     k: usize,
     right: *const f32,
-    steps: &'a Steps,
+    epilogue: &'a EpilogueArgs,
 }
 
-impl Products<'_> {
-    /// Panels begin `panel` floats apart. What `out` has is added unless this comes first.
+impl BlockGemm<'_> {
+    /// Computes the tiles; panels begin `panel` floats apart. Accumulates on `out` unless `is_first`.
     ///
     /// # Safety
-    /// The pointers are to `k` numbers for each row, and to so many lines in the panel of each 16 columns; nobody else has
-    /// the output's columns.
+    /// There are pointers to `k` elements for each row, and as many rows in each panel of 16 columns; nobody else
+    /// accesses the output's columns.
     #[inline(always)]
-    unsafe fn run<T: Number, S: Simd>(
+    unsafe fn run<T: Element, S: Simd>(
         &self,
         s: S,
         panel: usize,
         columns: usize,
-        out: Writable,
+        out: ElementPtrMut,
         out_stride: usize,
         is_first: bool,
     ) {
-        let &Self { left, rows, k, right, steps } = self;
+        let &Self { left, rows, k, right, epilogue } = self;
         let (pointers, panel_stride) = (left.as_ptr(), panel);
         if const { T::IS_BF16 } {
-            let factors = Bf16 {
+            let operands = Bf16Operands {
                 pointers: pointers.cast(),
                 pointer_stride: rows,
                 taps: 1,
@@ -453,98 +462,97 @@ impl Products<'_> {
                 has_single: false,
                 panel: right.cast(),
                 panel_stride: 2 * panel_stride,
-                upcoming: Upcoming::NOTHING,
+                prefetch: Prefetch::NONE,
             };
-            // SAFETY: the caller vouches for all of it.
-            unsafe { by_panels(s, factors, rows, columns, out, out_stride, is_first, steps) };
+            // SAFETY: the caller guarantees all of it.
+            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
         } else {
-            let factors = Floats {
+            let operands = F32Operands {
                 pointers,
                 pointer_stride: rows,
                 taps: 1,
                 depth: k,
                 panel: right,
                 panel_stride,
-                upcoming: Upcoming::NOTHING,
+                prefetch: Prefetch::NONE,
             };
             // SAFETY: likewise.
-            unsafe { by_panels(s, factors, rows, columns, out, out_stride, is_first, steps) };
+            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
         }
     }
 }
 
-/// All of `columns`, from the factors of the first.
+/// Computes all of `columns`, given the operands of the first panel.
 ///
 /// # Safety
-/// As for [`Tile::run_on`].
+/// As for [`TileStack::run_on`].
 #[inline(always)]
-unsafe fn by_panels<S: Simd, F: Factors>(
+unsafe fn gemm_by_panels<S: Simd, F: TileOperands>(
     s: S,
-    factors: F,
+    operands: F,
     rows: usize,
     columns: usize,
-    out: Writable,
+    out: ElementPtrMut,
     out_stride: usize,
     is_first: bool,
-    steps: &Steps,
+    epilogue: &EpilogueArgs,
 ) {
-    for first in (0..columns).step_by(S::PANELS * LANES) {
-        let columns = (columns - first).min(S::PANELS * LANES);
-        let tile = Tile {
-            factors: factors.beside(first / LANES),
+    for first in (0..columns).step_by(S::NR_PANELS * LANES) {
+        let columns = (columns - first).min(S::NR_PANELS * LANES);
+        let tile = TileStack {
+            operands: operands.beside(first / LANES),
             rows,
             repeat: 1,
             panels: columns.div_ceil(LANES),
             columns,
-            out: out.plus(s, first),
+            out: out.add(s, first),
             out_stride,
             bias: core::ptr::null(),
-            residual: Readable::NOWHERE,
+            residual: ElementPtr::NULL,
             residual_stride: 0,
             is_first,
             is_last: true,
-            steps,
+            epilogue,
         };
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { tile.run_on(s) };
     }
 }
 
-/// Scales scores, adds the mask, and returns the greatest of those that are visible, which end in the last vector. What
-/// is beyond them becomes -inf.
+/// Scales scores, adds the mask, and returns the maximum of the visible ones, which end in the last vector. Scores
+/// beyond them become -inf.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32, mask: Option<&[f32]>) -> f32 {
+fn scale_and_mask<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32, mask: Option<&[f32]>) -> f32 {
     static PLACES: [f32; LANES] =
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
     let (factor, hidden) = (s.splat(scale), s.splat(f32::NEG_INFINITY));
     let whole = visible / LANES;
-    let mut greatest = hidden;
+    let mut maxima = hidden;
     for (i, scores) in scores.iter_mut().enumerate() {
         let v = match mask {
-            None => s.mul(s.read(scores), factor),
-            Some(mask) => s.fma(s.read(scores), factor, s.read(&mask[i * LANES..])),
+            None => s.mul(s.load_slice(scores), factor),
+            Some(mask) => s.fma(s.load_slice(scores), factor, s.load_slice(&mask[i * LANES..])),
         };
         let v = if i < whole {
             v
         } else {
-            s.select_less(s.read(&PLACES), s.splat((visible - whole * LANES) as f32), v, hidden)
+            s.select_less(s.load_slice(&PLACES), s.splat((visible - whole * LANES) as f32), v, hidden)
         };
-        s.write(scores, v);
-        greatest = s.max(greatest, v);
+        s.store_slice(scores, v);
+        maxima = s.max(maxima, v);
     }
-    s.greatest(greatest)
+    s.reduce_max(maxima)
 }
 
-/// Replaces scores by e to the power of what is between them and `shift`, the greatest, as numbers of type `T` from the same
-/// place on.
-struct Powers<'a, T> {
+/// Replaces scores by `exp(score - shift)`, as elements of type `T` in the same memory; `shift` is the maximum.
+struct Exponentials<'a, T> {
     scores: &'a mut [[f32; LANES]],
     shift: f32,
     to: PhantomData<T>,
 }
 
-impl<T: Number> Powers<'_, T> {
-    /// Returns the sum.
+impl<T: Element> Exponentials<'_, T> {
+    /// Runs in place and returns the sum.
     #[inline(always)]
     fn run<S: Simd, const N: usize>(self, s: S) -> f32 {
         let (vectors, from) = (self.scores.len(), self.scores.as_mut_ptr().cast::<f32>());
@@ -552,49 +560,49 @@ impl<T: Number> Powers<'_, T> {
         let mut sums = [s.splat(0.0); N];
         let whole = vectors / N * N;
         for first in (0..whole).step_by(N) {
-            let mut powers = sums;
+            let mut exponentials = sums;
             for i in 0..N {
-                // SAFETY: there are so many vectors.
-                powers[i] = unsafe { s.load(from.wrapping_add((first + i) * LANES)) };
+                // SAFETY: there are enough vectors.
+                exponentials[i] = unsafe { s.load(from.wrapping_add((first + i) * LANES)) };
             }
-            let powers = power(Several::<S, N>(s), powers, self.shift);
+            let exponentials = exp_shifted(Interleaved::<S, N>(s), exponentials, self.shift);
             for i in 0..N {
-                // SAFETY: numbers are no larger than floats, of which there are as many; those that are overwritten have
+                // SAFETY: elements are no larger than floats, of which there are as many; those that are overwritten have
                 // been read.
-                unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, powers[i]) };
-                sums[i] = s.add(sums[i], powers[i]);
+                unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, exponentials[i]) };
+                sums[i] = s.add(sums[i], exponentials[i]);
             }
         }
         for i in whole..vectors {
             // SAFETY: as above.
-            let power = power(s, unsafe { s.load(from.wrapping_add(i * LANES)) }, self.shift);
+            let exp_shifted = exp_shifted(s, unsafe { s.load(from.wrapping_add(i * LANES)) }, self.shift);
             // SAFETY: as above.
-            unsafe { T::store(s, to.wrapping_add(i * LANES), LANES, power) };
-            sums[0] = s.add(sums[0], power);
+            unsafe { T::store(s, to.wrapping_add(i * LANES), LANES, exp_shifted) };
+            sums[0] = s.add(sums[0], exp_shifted);
         }
         let mut sum = sums[0];
         for i in 1..N {
             sum = s.add(sum, sums[i]);
         }
-        s.sum(sum)
+        s.reduce_add(sum)
     }
 }
 
-/// exp(x - shift), where `x` is no greater.
+/// `exp(x - shift)` for `x <= shift`.
 #[inline(always)]
-fn power<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
+fn exp_shifted<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
     math::exp2_down(s, s.mul(s.sub(x, s.splat(shift)), s.splat(core::f32::consts::LOG2_E)))
 }
 
 #[inline(always)]
-fn dot<T: Number, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
+fn dot<T: Element, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
     let mut sum = s.splat(0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        // SAFETY: the slice has so many.
+        // SAFETY: the slice has as many elements.
         let a = unsafe { T::load(s, a.as_ptr(), a.len()) };
         // SAFETY: likewise.
         let b = unsafe { T::load(s, b.as_ptr(), b.len()) };
         sum = s.fma(a, b, sum);
     }
-    s.sum(sum)
+    s.reduce_add(sum)
 }

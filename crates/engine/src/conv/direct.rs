@@ -1,105 +1,105 @@
-//! Convolution as a product over pointers to the window's pixels, without a copy of the input.
+//! Convolution by indirect GEMM, without an im2col copy of the input.
 #![allow(unsafe_code)]
 
-use super::lines::{Lines, Strips};
+use super::kernel_rows::{Bf16KernelRows, KernelRows};
 use super::{Conv2d, Conv3d};
+use crate::element::ElementPtrMut;
 use crate::error::Error;
-use crate::numbers::Writable;
-use crate::product::{Place, Product, Rows, check_bf16};
-use crate::{Engine, Gemm, Half, Numbers, NumbersMut, Tail, Weights};
+use crate::igemm::{Igemm, LhsRows, OutputLayout, check_bf16};
+use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Gemm, Half, Weights};
 
-/// Computes `out = tail(convolution of input)` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
+/// Computes `out = epilogue(conv2d(input))` with weights packed by [`pack::conv2d_f32`](crate::pack::conv2d_f32).
 ///
 /// # Errors
-/// When a slice is too short, or a size is zero or too large.
+/// As for [`conv3d`].
 pub fn conv2d<'a>(
     engine: &Engine,
     conv: &Conv2d,
-    input: impl Into<Numbers<'a>>,
+    input: impl Into<FloatSlice<'a>>,
     packed: impl Into<Weights<'a>>,
-    out: impl Into<NumbersMut<'a>>,
-    tail: &Tail,
+    out: impl Into<FloatSliceMut<'a>>,
+    epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    conv3d(engine, &conv.in_3d(), input, packed, out, tail)
+    conv3d(engine, &conv.in_3d(), input, packed, out, epilogue)
 }
 
-/// Computes `out = tail(convolution of input)` over volumes, with weights packed by
-/// [`pack::conv3d_f32`](crate::pack::conv3d_f32).
+/// Computes `out = epilogue(conv3d(input))` with weights packed by [`pack::conv3d_f32`](crate::pack::conv3d_f32).
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or there are bf16 that [`takes_bf16`](crate::takes_bf16) and
-/// [`gives_bf16`](crate::gives_bf16) do not allow, or weights of another type beside them.
+/// If a slice is too short, a size is zero or too large, or an operand is bf16 where
+/// [`supports_bf16_input`](crate::supports_bf16_input) and [`supports_bf16_output`](crate::supports_bf16_output) do not
+/// allow it or the weights have another type.
 pub fn conv3d<'a>(
     engine: &Engine,
     conv: &Conv3d,
-    input: impl Into<Numbers<'a>>,
+    input: impl Into<FloatSlice<'a>>,
     packed: impl Into<Weights<'a>>,
-    out: impl Into<NumbersMut<'a>>,
-    tail: &Tail,
+    out: impl Into<FloatSliceMut<'a>>,
+    epilogue: &Epilogue,
 ) -> Result<(), Error> {
     let (input, packed, mut out) = (input.into(), packed.into(), out.into());
     let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
-    tail.check_any(engine, pixels, conv.out_c)?;
-    check_bf16(engine, [conv.kernel.iter().product(), conv.in_c / conv.groups], input, packed, &out, tail)?;
-    let out = out.place();
+    epilogue.check_any(engine, pixels, conv.out_c)?;
+    check_bf16(engine, [conv.kernel.iter().product(), conv.in_c / conv.groups], input, packed, &out, epilogue)?;
+    let out = out.as_mut_ptr();
     let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [[0; 2]; 3];
     if is_pointwise && conv.groups == 1 {
         let (k, n) = (conv.in_c, conv.out_c);
         let gemm = Gemm { m: pixels, n, k, a_stride: conv.in_stride, c_stride: conv.out_stride };
         // SAFETY: the sizes and types were checked above.
-        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue) };
         return Ok(());
     }
     if conv.in_c == 0 {
         // K is 0: only the epilogue runs, on zeros, however large the kernel is.
         let gemm = Gemm { m: pixels, n: conv.out_c, k: 0, a_stride: 0, c_stride: conv.out_stride };
         // SAFETY: the sizes and types were checked above.
-        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, tail) };
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue) };
         return Ok(());
     }
     match input {
-        Numbers::F32(input) => {
+        FloatSlice::F32(input) => {
             let rows = conv.window(input);
-            let are_pairs = engine.takes_bf16() && matches!(packed, Weights::Half(Half::Bf16, _));
-            if are_pairs && Strips::fits(rows, conv.groups) {
+            let are_pairs = engine.supports_bf16() && matches!(packed, Weights::Half(Half::Bf16, _));
+            if are_pairs && Bf16KernelRows::fits(rows, conv.groups) {
                 // SAFETY: the sizes and types were checked above.
-                unsafe { product(conv, &Strips(Lines(rows)), pixels, packed, out, tail).run(engine) };
-            } else if Lines::fits(rows, conv.groups) {
+                unsafe { igemm(conv, &Bf16KernelRows(KernelRows(rows)), pixels, packed, out, epilogue).run(engine) };
+            } else if KernelRows::fits(rows, conv.groups) {
                 // SAFETY: the sizes and types were checked above.
-                unsafe { product(conv, &Lines(rows), pixels, packed, out, tail).run(engine) };
+                unsafe { igemm(conv, &KernelRows(rows), pixels, packed, out, epilogue).run(engine) };
             } else {
                 // SAFETY: likewise.
-                unsafe { product(conv, &rows, pixels, packed, out, tail).run(engine) };
+                unsafe { igemm(conv, &rows, pixels, packed, out, epilogue).run(engine) };
             }
         }
         // SAFETY: likewise.
-        Numbers::Bf16(input) => unsafe {
-            product(conv, &conv.window(input), pixels, packed, out, tail).run(engine);
+        FloatSlice::Bf16(input) => unsafe {
+            igemm(conv, &conv.window(input), pixels, packed, out, epilogue).run(engine);
         },
     }
     Ok(())
 }
 
-fn product<'a, R: Rows>(
+fn igemm<'a, R: LhsRows>(
     conv: &Conv3d,
-    rows: &'a R,
+    lhs: &'a R,
     pixels: usize,
     packed: Weights<'a>,
-    out: Writable,
-    tail: &Tail,
-) -> Product<'a, R> {
-    Product {
-        rows,
-        lines: 1,
-        rows_per_line: pixels,
+    out: ElementPtrMut,
+    epilogue: &Epilogue,
+) -> Igemm<'a, R> {
+    Igemm {
+        lhs,
+        m_outer: 1,
+        m_inner: pixels,
         groups: conv.groups,
         columns: conv.out_c / conv.groups,
         packed,
         out,
         out_stride: conv.out_stride,
-        place: Place::DENSE,
-        steps: tail.steps(),
+        layout: OutputLayout::DENSE,
+        epilogue: epilogue.args(),
     }
 }

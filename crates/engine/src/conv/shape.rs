@@ -1,12 +1,12 @@
-//! The shapes of convolutions, and what makes them possible.
+//! Shapes of convolutions and their validation.
 
-use super::window::Window;
+use super::window::ConvWindow;
 use crate::error::{Error, at_least, positive, size, span};
 
-/// The shape of a convolution over a feature map `[batch, in_h, in_w, in_c]`, to `[batch, out_h, out_w, out_c]`.
+/// Shape of a 2D convolution from `[batch, in_h, in_w, in_c]` to `[batch, out_h, out_w, out_c]`.
 ///
-/// Pixels begin `in_stride` and `out_stride` floats apart, which may be more than the channels: that is how a feature map
-/// is read from or written into a part of the channels of a larger one. A convolution in one dimension has height 1.
+/// Pixels begin `in_stride` and `out_stride` elements apart. Strides larger than the channel count read from, or write
+/// to, a channel slice of a larger image. A 1D convolution has height 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
     pub batch: usize,
@@ -20,7 +20,7 @@ pub struct Conv2d {
     /// Zeros before and after, for height and for width.
     pub padding: [[usize; 2]; 2],
     pub dilation: [usize; 2],
-    /// Input and output channels are cut into so many groups, the g-th of the output seeing only the g-th of the input.
+    /// Channel groups: group g of the output channels sees only group g of the input channels.
     pub groups: usize,
     pub in_stride: usize,
     pub out_stride: usize,
@@ -45,17 +45,17 @@ impl Conv2d {
         }
     }
 
-    /// Height of the output; 0 where the window does not fit into the padded input.
+    /// Height of the output; 0 if the window does not fit in the padded input.
     pub fn out_h(&self) -> usize {
         out_size(self.in_h, self.kernel[0], self.stride[0], self.padding[0], self.dilation[0])
     }
 
-    /// Width of the output; 0 where the window does not fit into the padded input.
+    /// Width of the output; 0 if the window does not fit in the padded input.
     pub fn out_w(&self) -> usize {
         out_size(self.in_w, self.kernel[1], self.stride[1], self.padding[1], self.dilation[1])
     }
 
-    /// The same over volumes of depth 1.
+    /// The same as a 3D convolution of depth 1.
     pub(crate) fn in_3d(&self) -> Conv3d {
         Conv3d {
             batch: self.batch,
@@ -73,8 +73,8 @@ impl Conv2d {
     }
 }
 
-/// The shape of a convolution over volumes `[batch, depth, height, width, in_c]`; otherwise like [`Conv2d`]. Triples are
-/// depth, height and width.
+/// Shape of a 3D convolution over `[batch, depth, height, width, in_c]`; otherwise like [`Conv2d`]. Triples are depth,
+/// height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv3d {
     pub batch: usize,
@@ -91,7 +91,7 @@ pub struct Conv3d {
 }
 
 impl Conv3d {
-    /// Depth, height and width of the output; 0 where the window does not fit into the padded input.
+    /// Depth, height and width of the output; 0 if the window does not fit in the padded input.
     pub fn out_size(&self) -> [usize; 3] {
         core::array::from_fn(|axis| {
             let Self { in_size, kernel, stride, padding, dilation, .. } = self;
@@ -99,8 +99,8 @@ impl Conv3d {
         })
     }
 
-    /// That every size makes sense and that slices of so many elements hold the feature maps. Returns the pixels of the
-    /// output.
+    /// Checks all sizes, and that slices of `input` and `out` elements hold the images. Returns the number of output
+    /// pixels.
     pub(crate) fn check(&self, input: usize, out: usize) -> Result<usize, Error> {
         check_channels(self.groups, self.in_c, self.out_c)?;
         for axis in 0..3 {
@@ -122,9 +122,9 @@ impl Conv3d {
 }
 
 impl Conv3d {
-    /// What slides over an input.
-    pub(crate) fn window<'a, T>(&self, input: &'a [T]) -> Window<'a, T> {
-        Window {
+    /// Returns the window that slides over an input.
+    pub(crate) fn window<'a, T>(&self, input: &'a [T]) -> ConvWindow<'a, T> {
+        ConvWindow {
             input,
             in_size: self.in_size,
             out_size: self.out_size(),
@@ -138,7 +138,7 @@ impl Conv3d {
     }
 }
 
-/// That channels divide into groups.
+/// Checks that the channels divide into groups.
 pub(super) fn check_channels(groups: usize, in_c: usize, out_c: usize) -> Result<(), Error> {
     positive("groups", groups)?;
     for (what, channels) in [("input channels", in_c), ("output channels", out_c)] {
@@ -149,7 +149,7 @@ pub(super) fn check_channels(groups: usize, in_c: usize, out_c: usize) -> Result
     Ok(())
 }
 
-/// That positions, at most the sum of these, can be computed with signs.
+/// Checks that positions, bounded by the sum of these terms, fit in `isize`.
 pub(super) fn check_positions(terms: &[Option<usize>]) -> Result<(), Error> {
     let sum = terms.iter().try_fold(0usize, |sum, term| sum.checked_add((*term)?));
     if sum.is_some_and(|sum| isize::try_from(sum).is_ok()) {

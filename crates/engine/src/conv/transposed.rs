@@ -1,22 +1,22 @@
-//! Transposed convolution, a phase at a time.
+//! Transposed convolution, phase by phase.
 //!
-//! Output pixels whose positions have the same remainder by the stride, a phase, all see the same taps of the kernel, and
-//! neighbours among them see neighbouring input pixels. So each phase is an ordinary convolution with stride 1 and a part
-//! of the kernel, and no product with an inserted zero is ever computed.
+//! Output pixels whose positions are congruent modulo the stride form a phase. All pixels of a phase see the same
+//! kernel taps, and neighbouring ones see neighbouring input pixels, so that each phase is an ordinary convolution with
+//! stride 1 and a subset of the kernel. No product with an inserted zero is computed.
 #![allow(unsafe_code)]
 
 use alloc::vec::Vec;
 
 use super::shape::{check_channels, check_positions};
-use super::window::Window;
+use super::window::ConvWindow;
+use crate::element::ElementPtrMut;
 use crate::error::{Error, at_least, positive, size, span};
-use crate::numbers::Writable;
-use crate::product::{Place, Product};
-use crate::{Engine, Gemm, Numbers, Tail, Weights};
+use crate::igemm::{Igemm, OutputLayout};
+use crate::{Engine, Epilogue, FloatSlice, Gemm, Weights};
 
-/// The shape of a transposed convolution from a feature map `[batch, in_h, in_w, in_c]` to
-/// `[batch, out_h, out_w, out_c]`: the gradient of the convolution of these kernel, stride, padding and dilation by its
-/// input. Pixels begin `in_stride` and `out_stride` floats apart.
+/// Shape of a transposed convolution from `[batch, in_h, in_w, in_c]` to `[batch, out_h, out_w, out_c]`: the gradient,
+/// with respect to its input, of the convolution with the same kernel, stride, padding and dilation. Pixels begin
+/// `in_stride` and `out_stride` elements apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvTranspose2d {
     pub batch: usize,
@@ -27,9 +27,9 @@ pub struct ConvTranspose2d {
     /// Height and width, as in all pairs here.
     pub kernel: [usize; 2],
     pub stride: [usize; 2],
-    /// What the convolution pads before and after, and this cuts off.
+    /// Padding of that convolution, before and after; cropped from the output here.
     pub padding: [[usize; 2]; 2],
-    /// Pixels that are added after the end.
+    /// Pixels added after the end.
     pub output_padding: [usize; 2],
     pub dilation: [usize; 2],
     pub groups: usize,
@@ -38,12 +38,12 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Height of the output; 0 where padding leaves nothing.
+    /// Height of the output; 0 if padding crops everything.
     pub fn out_h(&self) -> usize {
         self.out_size(0)
     }
 
-    /// Width of the output; 0 where padding leaves nothing.
+    /// Width of the output; 0 if padding crops everything.
     pub fn out_w(&self) -> usize {
         self.out_size(1)
     }
@@ -61,7 +61,7 @@ impl ConvTranspose2d {
         Axis::new(self.kernel[axis], self.stride[axis], self.dilation[axis], self.padding[axis][0])
     }
 
-    /// All phases of the output, height before width, including those that see no tap. Their count is the product of the
+    /// All phases of the output, height before width, including those without taps. Their number is the product of the
     /// strides.
     pub(crate) fn phase_pairs(&self) -> impl Iterator<Item = [Phase; 2]> + use<> {
         let [vertical, horizontal] = [self.axis(0), self.axis(1)];
@@ -69,12 +69,12 @@ impl ConvTranspose2d {
         (0..rows).flat_map(move |h| (0..columns).map(move |w| [vertical.phase(h), horizontal.phase(w)]))
     }
 
-    /// The phases of each axis that see a tap, in order: no more than the kernel has taps.
+    /// The phases of each axis with taps, in order: at most one per tap of the kernel.
     pub(crate) fn phases_with_taps(&self) -> [Vec<Phase>; 2] {
         [0, 1].map(|axis| self.axis(axis).with_taps())
     }
 
-    /// Sums `len(taps)` over all phases that see a tap; `None` if the sum does not fit in `usize`.
+    /// Sums `len(taps)` over all phases with taps; `None` if the sum overflows `usize`.
     pub(crate) fn sum_of_phases(&self, len: impl Fn(usize) -> Option<usize>) -> Option<usize> {
         let [vertical, horizontal] = [self.axis(0).taps(), self.axis(1).taps()];
         let pairs = vertical.into_iter().flat_map(|h| horizontal.map(|w| (h, w)));
@@ -84,14 +84,14 @@ impl ConvTranspose2d {
         })
     }
 
-    /// The rows of a phase.
-    pub(crate) fn rows_of<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseRows<'a, T> {
+    /// Returns the GEMM of a phase.
+    pub(crate) fn rows_of<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseGemm<'a, T> {
         let (out_h, out_w) = (self.out_h(), self.out_w());
-        let lines = phase_h.positions(out_h, self.stride[0]);
-        let window = Window {
+        let out_rows = phase_h.positions(out_h, self.stride[0]);
+        let window = ConvWindow {
             input,
             in_size: [1, self.in_h, self.in_w],
-            out_size: [1, lines, phase_w.positions(out_w, self.stride[1])],
+            out_size: [1, out_rows, phase_w.positions(out_w, self.stride[1])],
             kernel: [1, phase_h.taps, phase_w.taps],
             stride: [1; 3],
             dilation: [1, phase_h.dilation, phase_w.dilation],
@@ -99,18 +99,18 @@ impl ConvTranspose2d {
             pixel: self.in_stride,
             channels: self.in_c / self.groups,
         };
-        let place = Place {
+        let layout = OutputLayout {
             first: phase_h.first * out_w + phase_w.first,
             step: self.stride[1],
-            line: self.stride[0] * out_w,
-            lines_per_image: lines.max(1),
-            image: out_h * out_w,
+            outer_stride: self.stride[0] * out_w,
+            outer_per_image: out_rows.max(1),
+            image_stride: out_h * out_w,
         };
-        PhaseRows { window, place }
+        PhaseGemm { window, layout }
     }
 
-    /// That every size makes sense and that slices of so many elements hold the feature maps. Returns the pixels of the
-    /// output.
+    /// Checks all sizes, and that slices of `input` and `out` elements hold the images. Returns the number of output
+    /// pixels.
     pub(crate) fn check(&self, input: usize, out: usize) -> Result<usize, Error> {
         check_channels(self.groups, self.in_c, self.out_c)?;
         for axis in 0..2 {
@@ -130,17 +130,17 @@ impl ConvTranspose2d {
     }
 }
 
-/// The rows of the product that a phase is, and where their results lie.
-pub(crate) struct PhaseRows<'a, T> {
-    pub(crate) window: Window<'a, T>,
-    pub(crate) place: Place,
+/// The left side of a phase's GEMM, and the positions of its output.
+pub(crate) struct PhaseGemm<'a, T> {
+    pub(crate) window: ConvWindow<'a, T>,
+    pub(crate) layout: OutputLayout,
 }
 
-/// One phase along one axis: output positions `first + t * stride`, input positions `t + shift + tap * dilation`.
+/// A phase along one axis: output positions `first + t * stride`, input positions `t + shift + tap * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Phase {
     first: usize,
-    /// The kernel's taps that this phase sees: `first_tap + i * tap_step` for i below `taps`.
+    /// Kernel taps of this phase: `first_tap + i * tap_step` for i below `taps`.
     pub(crate) first_tap: usize,
     pub(crate) tap_step: usize,
     pub(crate) taps: usize,
@@ -149,17 +149,17 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// Number of `out` positions that belong to this phase.
+    /// Number of the `out` output positions that belong to this phase.
     fn positions(&self, out: usize, stride: usize) -> usize {
         out.saturating_sub(self.first).div_ceil(stride)
     }
 }
 
-/// The phases along one axis, each of which is found without visiting the others.
+/// The phases along one axis, each computed without enumerating the others.
 ///
-/// An input position i reaches the output position o by tap k where `i * stride + k * dilation = o + padding`. So the taps
-/// of a phase are those with `k * dilation = first + padding` modulo the stride: one of each `stride / gcd(stride, dilation)`
-/// neighbours, or none.
+/// Input position i contributes to output position o through tap k if `i * stride + k * dilation = o + padding`. The
+/// taps of a phase are those with `k * dilation = first + padding` modulo the stride: one of every `stride /
+/// gcd(stride, dilation)` neighbours, or none.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     kernel: usize,
@@ -179,14 +179,14 @@ impl Axis {
         Self { kernel, stride, dilation, padding, divisor, inverse }
     }
 
-    /// The distance of the taps of a phase.
+    /// Distance between the taps of a phase.
     fn step(&self) -> usize {
         self.stride / self.divisor
     }
 
-    /// The phase of the output position `first`, which is below the stride.
+    /// Returns the phase of output position `first`, which is below the stride.
     fn phase(&self, first: usize) -> Phase {
-        // Sizes are those that `ConvTranspose2d::check` accepts, or those of weights: sums of them fit.
+        // Sizes were accepted by `ConvTranspose2d::check`, or are those of weights: sums of them fit.
         let (target, step) = (first + self.padding, self.step());
         let tap = mul_mod(target / self.divisor, self.inverse, step);
         if !target.is_multiple_of(self.divisor) || tap >= self.kernel {
@@ -202,14 +202,14 @@ impl Axis {
         }
     }
 
-    /// True if there may be phases that see no tap.
+    /// Returns true if there may be phases without taps.
     fn has_empty(&self) -> bool {
         self.kernel.min(self.step()) < self.stride
     }
 
-    /// The phases that see a tap, in order.
+    /// Returns the phases with taps, in order.
     fn with_taps(&self) -> Vec<Phase> {
-        // Each of the first taps begins the taps of one phase.
+        // Each of the first taps is the first tap of one phase.
         let firsts = (0..self.kernel.min(self.step())).map(|tap| {
             let before = self.padding % self.stride;
             (mul_mod(tap, self.dilation, self.stride) + self.stride - before) % self.stride
@@ -219,7 +219,7 @@ impl Axis {
         firsts.into_iter().map(|first| self.phase(first)).collect()
     }
 
-    /// The two tap counts that occur, each with the number of phases that see that many taps: `(phases, taps)`.
+    /// The two tap counts that occur, each with the number of phases that have it: `(phases, taps)`.
     fn taps(&self) -> [(usize, usize); 2] {
         let step = self.step();
         let (each, more) = (self.kernel / step, self.kernel % step);
@@ -236,8 +236,8 @@ fn mul_mod(a: usize, b: usize, modulus: usize) -> usize {
     }
 }
 
-/// The greatest common divisor of `a` and `modulus`, which is not 0, and the factor `x` with `a * x` equal to it modulo
-/// `modulus`, by the extended Euclidean algorithm.
+/// Greatest common divisor of `a` and `modulus` (not 0), and `x` with `a * x` congruent to it modulo `modulus`, by the
+/// extended Euclidean algorithm.
 fn gcd_and_inverse(a: usize, modulus: usize) -> (usize, usize) {
     let (mut old, mut new) = ((a % modulus, 1i128), (modulus, 0i128));
     while new.0 != 0 {
@@ -248,24 +248,24 @@ fn gcd_and_inverse(a: usize, modulus: usize) -> (usize, usize) {
     (divisor, factor.rem_euclid((modulus / divisor) as i128) as usize)
 }
 
-/// Computes `out = tail(transposed convolution of input)` with weights packed by
+/// Computes `out = epilogue(conv_transpose2d(input))` with weights packed by
 /// [`pack::conv_transpose2d_f32`](crate::pack::conv_transpose2d_f32).
 ///
 /// # Errors
-/// When a slice is too short, or a size is zero or too large.
+/// If a slice is too short, or a size is zero or too large.
 pub fn conv_transpose2d<'w>(
     engine: &Engine,
     conv: &ConvTranspose2d,
     input: &[f32],
     packed: impl Into<Weights<'w>>,
     out: &mut [f32],
-    tail: &Tail,
+    epilogue: &Epilogue,
 ) -> Result<(), Error> {
     let mut packed = packed.into();
     let pixels = conv.check(input.len(), out.len())?;
     let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
-    tail.check(pixels, conv.out_c)?;
+    epilogue.check(pixels, conv.out_c)?;
     if pixels == 0 || conv.out_c == 0 {
         return Ok(());
     }
@@ -273,18 +273,17 @@ pub fn conv_transpose2d<'w>(
     let [vertical, horizontal] = [conv.axis(0), conv.axis(1)];
     let [rows, columns] = [vertical.stride.min(out_h), horizontal.stride.min(out_w)];
     if conv.in_c == 0 || vertical.has_empty() || horizontal.has_empty() {
-        // Fills all pixels with the epilogue of zeros, which is right for those that see no tap; phases with taps
-        // overwrite theirs.
+        // Pixels without taps get the epilogue of zero; the phases with taps overwrite the others.
         let gemm = Gemm { m: pixels, n: conv.out_c, k: 0, a_stride: 0, c_stride: conv.out_stride };
         // SAFETY: the sizes were checked above.
         unsafe {
             crate::gemm::run(
                 engine,
                 &gemm,
-                Numbers::F32(&[]),
+                FloatSlice::F32(&[]),
                 Weights::F32(&[]),
-                Writable::floats(out.as_mut_ptr()),
-                tail,
+                ElementPtrMut::f32(out.as_mut_ptr()),
+                epilogue,
             );
         }
     }
@@ -301,22 +300,22 @@ pub fn conv_transpose2d<'w>(
         for phase_w in (0..columns).map(|first| horizontal.phase(first)).filter(|phase| phase.taps > 0) {
             let (own, rest) = of_line.split_at(len(phase_h.taps * phase_w.taps));
             of_line = rest;
-            let PhaseRows { window, place } = conv.rows_of([phase_h, phase_w], input);
-            let [_, lines, rows_per_line] = window.out_size;
-            let product = Product {
-                rows: &window,
-                lines: conv.batch * lines,
-                rows_per_line,
+            let PhaseGemm { window, layout } = conv.rows_of([phase_h, phase_w], input);
+            let [_, out_rows, m_inner] = window.out_size;
+            let igemm = Igemm {
+                lhs: &window,
+                m_outer: conv.batch * out_rows,
+                m_inner,
                 groups: conv.groups,
                 columns: conv.out_c / conv.groups,
                 packed: own,
-                out: Writable::floats(out.as_mut_ptr()),
+                out: ElementPtrMut::f32(out.as_mut_ptr()),
                 out_stride: conv.out_stride,
-                place,
-                steps: tail.steps(),
+                layout,
+                epilogue: epilogue.args(),
             };
             // SAFETY: the sizes were checked above, and the phase's positions are within the output.
-            unsafe { product.run(engine) };
+            unsafe { igemm.run(engine) };
         }
     }
     Ok(())
@@ -326,7 +325,7 @@ pub fn conv_transpose2d<'w>(
 mod tests {
     use super::*;
 
-    /// Finds the taps that reach a phase by trying each.
+    /// Finds the taps of a phase by trying each.
     fn taps(axis: &Axis, first: usize) -> Vec<usize> {
         let target = (first + axis.padding) % axis.stride;
         (0..axis.kernel).filter(|tap| tap * axis.dilation % axis.stride == target).collect()

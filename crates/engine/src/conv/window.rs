@@ -1,13 +1,13 @@
-//! The rows of a convolution seen as a product: for each output pixel, pointers to the input pixels of its window.
+//! The left side of a convolution as a GEMM: for each output pixel, pointers to the input pixels of its window.
 
 use core::mem::MaybeUninit;
 
-use crate::numbers::Number;
-use crate::product::{Pointers, Rows, ZEROS};
+use crate::element::Element;
+use crate::igemm::{IndirectionBuffer, LhsRows, ZEROS};
 
-/// A window that slides over a volume; planes and lines have depth and height 1. Positions outside are zeros.
+/// A window that slides over a volume; images have depth 1. Positions outside read zeros.
 #[derive(Clone, Copy)]
-pub(crate) struct Window<'a, T = f32> {
+pub(crate) struct ConvWindow<'a, T = f32> {
     pub(crate) input: &'a [T],
     /// Depth, height, width, as in all triples here.
     pub(crate) in_size: [usize; 3],
@@ -19,16 +19,16 @@ pub(crate) struct Window<'a, T = f32> {
     pub(crate) shift: [isize; 3],
     /// Elements between pixels.
     pub(crate) pixel: usize,
-    /// Channels of a group.
+    /// Channels per group.
     pub(crate) channels: usize,
 }
 
-impl<T> Window<'_, T> {
+impl<T> ConvWindow<'_, T> {
     pub(crate) fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
 
-    /// The position in the input, or `None` outside.
+    /// Returns the position in the input, or `None` outside.
     #[inline(always)]
     fn position(&self, axis: usize, out: usize, tap: usize) -> Option<usize> {
         let position = (out * self.stride[axis]) as isize + tap as isize * self.dilation[axis] + self.shift[axis];
@@ -37,12 +37,12 @@ impl<T> Window<'_, T> {
     }
 }
 
-impl<T> Window<'_, T> {
-    /// Cuts the pointers of rows `first..` for one line of the kernel at each end of a line of the output. Calls `each` with
-    /// the piece, the first output position of the piece within its line, and the first pixel of the input line that the
-    /// kernel's line lies on, or `None` outside.
+impl<T> ConvWindow<'_, T> {
+    /// Splits the pointers of rows `first..`, for one kernel row, into runs along output rows. Calls `each` with the
+    /// run, its first position within the output row, and the first pixel of the input row under the kernel row, or
+    /// `None` if that is padding.
     #[inline(always)]
-    pub(crate) fn lines<P>(
+    pub(crate) fn for_each_run<P>(
         &self,
         first: usize,
         [tap_d, tap_h]: [usize; 2],
@@ -56,9 +56,9 @@ impl<T> Window<'_, T> {
         let mut w = first % out_w;
         let mut to = to;
         while !to.is_empty() {
-            let (piece, rest) = to.split_at_mut((out_w - w).min(to.len()));
-            let line = self.position(0, d, tap_d).zip(self.position(1, h, tap_h));
-            each(piece, w, line.map(|(z, y)| ((image * in_d + z) * in_h + y) * in_w));
+            let (run, rest) = to.split_at_mut((out_w - w).min(to.len()));
+            let input_row = self.position(0, d, tap_d).zip(self.position(1, h, tap_h));
+            each(run, w, input_row.map(|(z, y)| ((image * in_d + z) * in_h + y) * in_w));
             to = rest;
             w = 0;
             h += 1;
@@ -74,11 +74,11 @@ impl<T> Window<'_, T> {
     }
 }
 
-impl<T: Number> Rows for Window<'_, T> {
+impl<T: Element> LhsRows for ConvWindow<'_, T> {
     const IS_BF16: bool = T::IS_BF16;
 
     fn taps(&self) -> usize {
-        Window::taps(self)
+        ConvWindow::taps(self)
     }
 
     fn depth(&self) -> usize {
@@ -86,14 +86,14 @@ impl<T: Number> Rows for Window<'_, T> {
     }
 
     #[inline]
-    fn point(
+    fn fill_pointers(
         &self,
         group: usize,
         first: usize,
         count: usize,
         (first_tap, taps): (usize, usize),
         offset: usize,
-        to: &mut Pointers,
+        to: &mut IndirectionBuffer,
     ) {
         let [_, kernel_h, kernel_w] = self.kernel;
         let (in_w, stride) = (self.in_size[2], self.stride[2]);
@@ -102,16 +102,21 @@ impl<T: Number> Rows for Window<'_, T> {
         for (tap, to) in to.pointers.chunks_exact_mut(count).take(taps).enumerate() {
             let tap = first_tap + tap;
             let tap_w = tap % kernel_w;
-            self.lines(first, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h], to, |piece, w, line| {
-                let Some(pixel) = line else { return piece.fill(zeros) };
-                let base = self.input.as_ptr().wrapping_add(pixel * self.pixel + channel);
-                let start = (w * stride) as isize + tap_w as isize * self.dilation[2] + self.shift[2];
-                for (i, pointer) in piece.iter_mut().enumerate() {
-                    let x = (start + (i * stride) as isize) as usize;
-                    let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)).cast());
-                    *pointer = if x < in_w { inside } else { zeros };
-                }
-            });
+            self.for_each_run(
+                first,
+                [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h],
+                to,
+                |run, w, input_row| {
+                    let Some(pixel) = input_row else { return run.fill(zeros) };
+                    let base = self.input.as_ptr().wrapping_add(pixel * self.pixel + channel);
+                    let start = (w * stride) as isize + tap_w as isize * self.dilation[2] + self.shift[2];
+                    for (i, pointer) in run.iter_mut().enumerate() {
+                        let x = (start + (i * stride) as isize) as usize;
+                        let inside = MaybeUninit::new(base.wrapping_add(x.wrapping_mul(self.pixel)).cast());
+                        *pointer = if x < in_w { inside } else { zeros };
+                    }
+                },
+            );
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Winograd's minimal filtering: 3x3 convolutions with stride 1 by fewer multiplications.
+//! Winograd convolution: 3x3 kernels with stride 1 by fewer multiplications.
 //!
-//! The input is cut into overlapping tiles, each of which is transformed; a matrix product for each position of the
-//! transformed tile replaces the convolution; and its results are transformed back into a tile of the output. Lavin and
-//! Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. The transforms come from Toom and Cook's
-//! construction at the points 0, ±1, ∞ for tiles of 2, and 0, ±sqrt(1/2), ±sqrt(2), ∞ for tiles of 4, whose error is a
-//! quarter of that of the usual 0, ±1, ±2, ∞.
+//! The input is divided into overlapping tiles, which are transformed; one GEMM per point of the transformed tile
+//! replaces the convolution; its results are transformed back into output tiles. Lavin and Gray, "Fast Algorithms for
+//! Convolutional Neural Networks", 2015, arXiv:1509.09308. The transforms are Toom-Cook at the points 0, ±1, ∞ for 2x2
+//! tiles, and 0, ±sqrt(1/2), ±sqrt(2), ∞ for 4x4 tiles, whose error is a quarter of that of the usual 0, ±1, ±2, ∞.
 #![allow(unsafe_code)]
 
 use core::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
@@ -13,37 +12,38 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::Conv2d;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
+use crate::element::ElementPtrMut;
+use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::error::{Error, at_least};
-use crate::numbers::Writable;
-use crate::product::{Place, Pointers, Product, Rows};
-use crate::split::piece;
-use crate::tail::{Finish, Steps};
-use crate::{Engine, Tail};
+use crate::igemm::{Igemm, IndirectionBuffer, LhsRows, OutputLayout};
+use crate::parallel::chunk_range;
+use crate::{Engine, Epilogue};
 
-/// The size of the output's tiles.
+/// Size of the output tiles.
 ///
-/// The error of a result, relative to the greatest result of the layer, is about that of [`conv2d`](crate::conv2d) for
-/// `F2`, and three times that for `F4`: below 2e-6 with normally distributed inputs and 512 channels.
+/// The error, relative to the largest output of the layer, is about that of [`conv2d`](crate::conv2d) for `F2` and
+/// three times that for `F4`: below 2e-6 with normally distributed inputs and 512 channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Winograd {
-    /// 2x2: 2.25 times fewer multiplications, 1.8 times more weights.
+    /// F(2x2, 3x3): 2.25 times fewer multiplications, 1.8 times more weights.
     F2,
-    /// 4x4: 4 times fewer multiplications, 4 times more weights.
+    /// F(4x4, 3x3): 4 times fewer multiplications, 4 times more weights.
     F4,
 }
 
-/// Floats of scratch memory that a thread's tiles may take, as long as there are enough tiles for a product.
-const BLOCK: usize = 256 << 10;
+/// Scratch memory of a thread's tiles, in floats, unless that leaves too few tiles for a GEMM.
+const MAX_BLOCK_FLOATS: usize = 256 << 10;
 
-/// The multiplications that take as long as one weight that comes from memory or the last cache.
-const WEIGHT: f64 = 20.0;
+/// Cost of reading one weight from memory or the last-level cache, in multiplications.
+const WEIGHT_COST: f64 = 20.0;
 
-/// The fewest tiles in a block, however many channels there are.
-const LEAST_TILES: usize = 24;
+/// Minimum tiles per block, whatever the number of channels.
+const MIN_BLOCK_TILES: usize = 24;
 
 impl Winograd {
-    /// Whether a convolution has this form: 3x3, stride and dilation 1, one group, and at least 16 channels each way.
+    /// Returns true for 3x3 convolutions with stride and dilation 1, one group, and at least 16 input and output
+    /// channels.
     pub fn supports(conv: &Conv2d) -> bool {
         conv.kernel == [3, 3]
             && conv.stride == [1, 1]
@@ -53,7 +53,8 @@ impl Winograd {
             && conv.out_c >= LANES
     }
 
-    /// The form that is likely the fastest, if one is likely faster than [`conv2d`](crate::conv2d) with weights of `f32`.
+    /// Returns the variant that is estimated to be fastest, if one is estimated to be faster than
+    /// [`conv2d`](crate::conv2d) with f32 weights.
     pub fn choose(conv: &Conv2d) -> Option<Winograd> {
         if !Self::supports(conv) {
             return None;
@@ -63,21 +64,22 @@ impl Winograd {
             let points = (form.size() + 2).pow(2);
             let tiles = (conv.batch * tiles_h * tiles_w) as f64;
             let products = tiles * (points * conv.in_c) as f64 * conv.out_c as f64;
-            // Transforms, in multiplications' worth, and the weights, which have to be read.
+            // Transforms in units of multiplications, and the weights, which have to be read.
             let transforms = tiles * (points * (conv.in_c + conv.out_c)) as f64 * 16.0;
-            let weights = (points * conv.in_c * conv.out_c) as f64 * WEIGHT;
+            let weights = (points * conv.in_c * conv.out_c) as f64 * WEIGHT_COST;
             products + transforms + weights
         };
         let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
-        let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT;
+        let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT_COST;
         let best = if cost(Winograd::F4) <= cost(Winograd::F2) { Winograd::F4 } else { Winograd::F2 };
         (cost(best) < 0.9 * direct).then_some(best)
     }
 
-    /// Floats of scratch for each thread that suffice for [`conv2d_winograd`] with these channels and any size.
-    pub fn scratch_each(self, conv: &Conv2d) -> usize {
+    /// Scratch memory per thread, in floats, that suffices for [`conv2d_winograd`] with these channels and any image
+    /// size.
+    pub fn scratch_per_thread(self, conv: &Conv2d) -> usize {
         let tile = self.points().saturating_mul(conv.in_c.saturating_add(conv.out_c));
-        BLOCK.max(LEAST_TILES.saturating_mul(tile))
+        MAX_BLOCK_FLOATS.max(MIN_BLOCK_TILES.saturating_mul(tile))
     }
 
     /// Height and width of an output tile.
@@ -88,7 +90,7 @@ impl Winograd {
         }
     }
 
-    /// Positions of a transformed tile.
+    /// Points of a transformed tile.
     pub(crate) const fn points(self) -> usize {
         (self.size() + 2) * (self.size() + 2)
     }
@@ -98,7 +100,7 @@ impl Winograd {
         (conv.out_h().div_ceil(self.size()), conv.out_w().div_ceil(self.size()))
     }
 
-    /// The filter's taps in one dimension, transformed: as many as [`size`](Self::size) plus 2.
+    /// Transforms a filter in one dimension; the first [`size`](Self::size) + 2 elements are valid.
     pub(crate) fn transform_filter(self, taps: [f64; 3]) -> [f64; 6] {
         let [g0, g1, g2] = taps;
         match self {
@@ -107,7 +109,8 @@ impl Winograd {
                 [-g0, even + odd, even - odd, g2, 0.0, 0.0]
             }
             Winograd::F4 => {
-                // Row p of the matrix is (1, p, p^2) over the product of p's differences from the other points.
+                // Row p of the matrix is (1, p, p^2), divided by the product of the differences of p from the other
+                // points.
                 let at = |p: f64, scale: f64| (g0 + p * g1 + p * p * g2) / scale;
                 let (a, b) = (f64::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2);
                 [g0, at(a, -1.5), at(-a, -1.5), at(b, 6.0), at(-b, 6.0), g2]
@@ -116,8 +119,9 @@ impl Winograd {
     }
 }
 
-/// A form's transforms in one dimension, on vectors of channels. Shorter ones leave the rest of the arrays alone.
-trait Form: Copy + Send + Sync {
+/// The input and output transforms in one dimension, on vectors of channels. The smaller variant leaves the rest of the
+/// arrays alone.
+trait Transform: Copy + Send + Sync {
     const SIZE: usize;
 
     fn input<S: Simd>(s: S, d: [S::V; 6]) -> [S::V; 6];
@@ -127,7 +131,7 @@ trait Form: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 struct F2;
 
-impl Form for F2 {
+impl Transform for F2 {
     const SIZE: usize = 2;
 
     #[inline(always)]
@@ -145,13 +149,13 @@ impl Form for F2 {
 #[derive(Clone, Copy)]
 struct F4;
 
-impl Form for F4 {
+impl Transform for F4 {
     const SIZE: usize = 4;
 
     #[inline(always)]
     fn input<S: Simd>(s: S, d: [S::V; 6]) -> [S::V; 6] {
         let times = |factor: f32, a, b| s.fma(s.splat(factor), a, b);
-        // For the points ±p, even + odd and even - odd.
+        // For the points ±p: even + odd and even - odd.
         let even_a = times(-2.0, d[2], d[4]);
         let odd_a = s.mul(s.splat(FRAC_1_SQRT_2), times(-2.0, d[1], d[3]));
         let even_b = times(-0.5, d[2], d[4]);
@@ -180,26 +184,26 @@ impl Form for F4 {
     }
 }
 
-/// Floats of scratch memory for [`conv2d_winograd`]; `None` if that does not fit in `usize`.
+/// Returns the scratch memory that [`conv2d_winograd`] needs, in floats; `None` if that overflows `usize`.
 pub fn conv2d_winograd_scratch(engine: &Engine, form: Winograd, conv: &Conv2d) -> Option<usize> {
     let channels = conv.in_c.checked_add(conv.out_c)?;
     block_tiles(engine, form, conv)?.checked_mul(form.points())?.checked_mul(channels)
 }
 
-/// Tiles of a block: as many as stay in the caches of all threads, all if they do.
+/// Tiles per block: as many as fit in the caches of all threads.
 fn block_tiles(engine: &Engine, form: Winograd, conv: &Conv2d) -> Option<usize> {
     let (tiles_h, tiles_w) = form.tiles(conv);
     let tiles = conv.batch.checked_mul(tiles_h)?.checked_mul(tiles_w)?;
     let tile = form.points().checked_mul(conv.in_c.checked_add(conv.out_c)?)?.max(1);
-    let most = (BLOCK / tile).max(LEAST_TILES).checked_mul(engine.threads())?;
-    Some(tiles.div_ceil(tiles.div_ceil(most).max(1)))
+    let limit = (MAX_BLOCK_FLOATS / tile).max(MIN_BLOCK_TILES).checked_mul(engine.threads())?;
+    Some(tiles.div_ceil(tiles.div_ceil(limit).max(1)))
 }
 
-/// Like [`conv2d`](crate::conv2d) for what [`Winograd::supports`], with weights packed by
+/// Like [`conv2d`](crate::conv2d) for shapes that [`Winograd::supports`], with weights packed by
 /// [`pack::winograd_f32`](crate::pack::winograd_f32).
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or the convolution is none that [`Winograd::supports`].
+/// If a slice is too short, a size is zero or too large, or [`Winograd::supports`] returns false.
 pub fn conv2d_winograd(
     engine: &Engine,
     form: Winograd,
@@ -207,16 +211,16 @@ pub fn conv2d_winograd(
     input: &[f32],
     packed: &[f32],
     out: &mut [f32],
-    tail: &Tail,
+    epilogue: &Epilogue,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
     let pixels = conv.in_3d().check(input.len(), out.len())?;
     if !Winograd::supports(conv) {
-        return Err(Error::Size { what: "a convolution by Winograd's algorithm" });
+        return Err(Error::Size { what: "shape of a Winograd convolution" });
     }
     let weights = crate::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
-    tail.check(pixels, conv.out_c)?;
+    epilogue.check(pixels, conv.out_c)?;
     let scratch_len = conv2d_winograd_scratch(engine, form, conv).ok_or(Error::Size { what: "scratch" })?;
     at_least("scratch", scratch.len(), scratch_len)?;
     if pixels == 0 {
@@ -225,7 +229,7 @@ pub fn conv2d_winograd(
     let block = block_tiles(engine, form, conv).unwrap_or(0);
     let (transformed, products) = scratch.split_at_mut(block * form.points() * conv.in_c);
     let (tiles_h, tiles_w) = form.tiles(conv);
-    let task = Task {
+    let task = WinogradCall {
         conv,
         tiles_h,
         tiles_w,
@@ -235,7 +239,7 @@ pub fn conv2d_winograd(
         transformed: transformed.as_mut_ptr(),
         products: products.as_mut_ptr(),
         out: out.as_mut_ptr(),
-        steps: tail.steps(),
+        epilogue: epilogue.args(),
     };
     match form {
         Winograd::F2 => run(engine, F2, &task, block, packed),
@@ -244,41 +248,41 @@ pub fn conv2d_winograd(
     Ok(())
 }
 
-/// All blocks of tiles, one after the other, each in three steps that all threads share.
-fn run<F: Form>(engine: &Engine, form: F, task: &Task<'_>, block: usize, packed: &[f32]) {
+/// Processes all blocks of tiles, each in three parallel steps.
+fn run<F: Transform>(engine: &Engine, form: F, task: &WinogradCall<'_>, block: usize, packed: &[f32]) {
     let conv = task.conv;
     let points = (F::SIZE + 2) * (F::SIZE + 2);
     let tiles = conv.batch * task.tiles_h * task.tiles_w;
     for first in (0..tiles).step_by(block) {
         let count = (tiles - first).min(block);
-        let pieces = engine.pieces(count);
-        let part = |index: usize| piece(index, pieces, count);
-        engine.pool.run(pieces, |index| {
-            engine.level.run(Inward { task, form, first, tiles: part(index) });
+        let tasks = engine.task_count(count);
+        let part = |index: usize| chunk_range(index, tasks, count);
+        engine.pool.run(tasks, |index| {
+            engine.dispatch.run(InputTransform { task, form, first, tiles: part(index) });
         });
-        let rows = Points { data: task.transformed, tile: points * conv.in_c, channels: conv.in_c };
-        let product = Product {
-            rows: &rows,
-            lines: 1,
-            rows_per_line: count,
+        let rows = TransformedTiles { data: task.transformed, tile: points * conv.in_c, channels: conv.in_c };
+        let igemm = Igemm {
+            lhs: &rows,
+            m_outer: 1,
+            m_inner: count,
             groups: points,
             columns: conv.out_c,
             packed: packed.into(),
-            out: Writable::floats(task.products),
+            out: ElementPtrMut::f32(task.products),
             out_stride: points * conv.out_c,
-            place: Place::DENSE,
-            steps: Tail::default().steps(),
+            layout: OutputLayout::DENSE,
+            epilogue: Epilogue::default().args(),
         };
         // SAFETY: the scratch memory, whose size was checked, has `block` tiles of both kinds.
-        unsafe { product.run(engine) };
-        engine.pool.run(pieces, |index| {
-            engine.level.run(Outward { task, form, first, tiles: part(index) });
+        unsafe { igemm.run(engine) };
+        engine.pool.run(tasks, |index| {
+            engine.dispatch.run(OutputTransform { task, form, first, tiles: part(index) });
         });
     }
 }
 
-/// What the steps share.
-struct Task<'a> {
+/// Operands of all steps.
+struct WinogradCall<'a> {
     conv: &'a Conv2d,
     tiles_h: usize,
     tiles_w: usize,
@@ -290,31 +294,31 @@ struct Task<'a> {
     /// `[tile][point][out_c]`
     products: *mut f32,
     out: *mut f32,
-    steps: Steps,
+    epilogue: EpilogueArgs,
 }
 
 // SAFETY: tasks write disjoint tiles of memory that `conv2d_winograd` borrows exclusively.
-unsafe impl Sync for Task<'_> {}
+unsafe impl Sync for WinogradCall<'_> {}
 
-impl Task<'_> {
-    /// Image, and position of a tile in output tiles.
+impl WinogradCall<'_> {
+    /// Returns image, row and column of a tile.
     #[inline(always)]
     fn place(&self, tile: usize) -> (usize, usize, usize) {
         (tile / self.tiles_w / self.tiles_h, tile / self.tiles_w % self.tiles_h, tile % self.tiles_w)
     }
 }
 
-/// The rows of the products: for each point a matrix of tiles by channels.
-struct Points {
+/// Left sides of the GEMMs: for each point a matrix of tiles by channels.
+struct TransformedTiles {
     data: *const f32,
     tile: usize,
     channels: usize,
 }
 
 // SAFETY: only read while products are computed.
-unsafe impl Sync for Points {}
+unsafe impl Sync for TransformedTiles {}
 
-impl Rows for Points {
+impl LhsRows for TransformedTiles {
     fn taps(&self) -> usize {
         1
     }
@@ -324,7 +328,15 @@ impl Rows for Points {
     }
 
     #[inline]
-    fn point(&self, group: usize, first: usize, count: usize, _: (usize, usize), offset: usize, to: &mut Pointers) {
+    fn fill_pointers(
+        &self,
+        group: usize,
+        first: usize,
+        count: usize,
+        _: (usize, usize),
+        offset: usize,
+        to: &mut IndirectionBuffer,
+    ) {
         let start = self.data.wrapping_add(first * self.tile + group * self.channels + offset);
         for (row, pointer) in to.pointers.iter_mut().take(count).enumerate() {
             *pointer = MaybeUninit::new(start.wrapping_add(row * self.tile));
@@ -332,21 +344,21 @@ impl Rows for Points {
     }
 }
 
-/// The first channel of each vector, the last overlapping the one before if need be. There are at least 16 channels.
+/// First channel of each vector; the last vector may overlap the one before. There are at least 16 channels.
 #[inline(always)]
 fn vectors(channels: usize) -> impl Iterator<Item = usize> {
     (0..channels.div_ceil(LANES)).map(move |i| (i * LANES).min(channels - LANES))
 }
 
-/// Transforms tiles of the input; `tiles` counts from `first`.
-struct Inward<'a, F> {
-    task: &'a Task<'a>,
+/// Transforms input tiles; `tiles` counts from `first`.
+struct InputTransform<'a, F> {
+    task: &'a WinogradCall<'a>,
     form: F,
     first: usize,
     tiles: Range<usize>,
 }
 
-impl<F: Form> Job for Inward<'_, F> {
+impl<F: Transform> Kernel for InputTransform<'_, F> {
     type Out = ();
 
     #[inline(always)]
@@ -366,33 +378,33 @@ impl<F: Form> Job for Inward<'_, F> {
                 .wrapping_sub(conv.padding[0][0].wrapping_mul(conv.in_w).wrapping_add(conv.padding[1][0]));
             let from = task.input.wrapping_add(pixel.wrapping_mul(conv.in_stride));
             let to = task.transformed.wrapping_add(tile * width * width * conv.in_c);
-            let one = InwardTile { form: self.form, conv, rows, columns, from, to };
+            let one = InputTile { form: self.form, conv, rows, columns, from, to };
             if one.rows.len() == width && one.columns.len() == width {
-                s.vectorize(Whole(one));
+                s.vectorize(WholeTile(one));
             } else {
-                s.vectorize(Cut(one));
+                s.vectorize(BorderTile(one));
             }
         }
     }
 }
 
-struct InwardTile<'a, F> {
+struct InputTile<'a, F> {
     form: F,
     conv: &'a Conv2d,
-    /// The rows and columns that are inside the input.
+    /// Rows and columns inside the input.
     rows: Range<usize>,
     columns: Range<usize>,
     from: *const f32,
     to: *mut f32,
 }
 
-/// A tile inside the input.
-struct Whole<'a, F>(InwardTile<'a, F>);
+/// A tile entirely inside the input.
+struct WholeTile<'a, F>(InputTile<'a, F>);
 
-/// A tile that is partly outside.
-struct Cut<'a, F>(InwardTile<'a, F>);
+/// A tile that overlaps the border.
+struct BorderTile<'a, F>(InputTile<'a, F>);
 
-impl<F: Form> Job for Whole<'_, F> {
+impl<F: Transform> Kernel for WholeTile<'_, F> {
     type Out = ();
 
     #[inline(always)]
@@ -401,7 +413,7 @@ impl<F: Form> Job for Whole<'_, F> {
     }
 }
 
-impl<F: Form> Job for Cut<'_, F> {
+impl<F: Transform> Kernel for BorderTile<'_, F> {
     type Out = ();
 
     #[inline(always)]
@@ -410,11 +422,11 @@ impl<F: Form> Job for Cut<'_, F> {
     }
 }
 
-impl<F: Form> InwardTile<'_, F> {
+impl<F: Transform> InputTile<'_, F> {
     #[inline(always)]
     fn transform<S: Simd, const IS_WHOLE: bool>(self, s: S) {
         let _ = self.form;
-        // Copies, as what is behind references would be read again after every store.
+        // Local copies: fields behind references would be reloaded after every store.
         let (conv, from, to) = (*self.conv, self.from, self.to);
         let [rows, columns] = [self.rows, self.columns].map(|range| (range.start, range.end));
         let width = F::SIZE + 2;
@@ -446,23 +458,23 @@ impl<F: Form> InwardTile<'_, F> {
     }
 }
 
-/// Transforms products back into tiles of the output, and applies the tail; `tiles` counts from `first`.
-struct Outward<'a, F> {
-    task: &'a Task<'a>,
+/// Transforms GEMM results into output tiles and applies the epilogue; `tiles` counts from `first`.
+struct OutputTransform<'a, F> {
+    task: &'a WinogradCall<'a>,
     form: F,
     first: usize,
     tiles: Range<usize>,
 }
 
-impl<F: Form> Job for Outward<'_, F> {
+impl<F: Transform> Kernel for OutputTransform<'_, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let _ = self.form;
-        // Copies, as what is behind references would be read again after every store.
-        let (task, conv, steps) = (self.task, *self.task.conv, self.task.steps);
-        let (is_plain, has_residual) = (steps.is_plain, !steps.residual.is_null());
+        // Local copies: fields behind references would be reloaded after every store.
+        let (task, conv, epilogue) = (self.task, *self.task.conv, self.task.epilogue);
+        let (is_fused, has_residual) = (epilogue.is_fused, !epilogue.residual.is_null());
         let width = F::SIZE + 2;
         for tile in self.tiles {
             let (image, tile_y, tile_x) = task.place(self.first + tile);
@@ -471,13 +483,13 @@ impl<F: Form> Job for Outward<'_, F> {
             let (rows, columns) = (F::SIZE.min(task.out_h - y), F::SIZE.min(task.out_w - x));
             let from = task.products.wrapping_add(tile * width * width * conv.out_c);
             let out = task.out.wrapping_add(pixel * conv.out_stride);
-            let residual = steps.residual.plus(s, pixel * steps.residual_stride);
-            let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * steps.residual_stride);
+            let residual = epilogue.residual.add(s, pixel * epilogue.residual_stride);
+            let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * epilogue.residual_stride);
             for channel in vectors(conv.out_c) {
                 let mut bias = s.splat(0.0);
-                if !steps.bias.is_null() {
+                if !epilogue.bias.is_null() {
                     // SAFETY: there is a bias for each channel.
-                    bias = unsafe { s.load(steps.bias.wrapping_add(channel)) };
+                    bias = unsafe { s.load(epilogue.bias.wrapping_add(channel)) };
                 }
                 let mut half = [[bias; 6]; 4];
                 for x in 0..width {
@@ -499,31 +511,31 @@ impl<F: Form> Job for Outward<'_, F> {
                 for (y, row) in tile.iter().enumerate().take(rows) {
                     for (x, &sum) in row.iter().enumerate().take(columns) {
                         let mut v = s.add(sum, bias);
-                        let residual = residual.plus(s, y * residual_line + x * steps.residual_stride + channel);
-                        if is_plain {
+                        let residual = residual.add(s, y * residual_line + x * epilogue.residual_stride + channel);
+                        if is_fused {
                             if has_residual {
                                 // SAFETY: the residual's size was checked.
                                 v = s.add(v, unsafe { residual.load(s, LANES) });
                             }
-                            v = steps.short(s, v);
+                            v = epilogue.fused_activation(s, v);
                         }
                         let out = out.wrapping_add(y * out_line + x * conv.out_stride + channel);
-                        // SAFETY: the output's size was checked, and this task alone has this tile.
+                        // SAFETY: the output's size was checked, and only this task accesses this tile.
                         unsafe { s.store(out, v) };
                     }
                 }
             }
-            if is_plain {
+            if is_fused {
                 continue;
             }
             for y in 0..rows {
-                let finish = Finish {
-                    steps: &steps,
+                let finish = ApplyEpilogue {
+                    epilogue: &epilogue,
                     sums: out.wrapping_add(y * out_line),
                     stride: conv.out_stride,
                     rounded: None,
-                    residual: residual.plus(s, y * residual_line),
-                    residual_stride: steps.residual_stride,
+                    residual: residual.add(s, y * residual_line),
+                    residual_stride: epilogue.residual_stride,
                     rows: columns,
                     columns: conv.out_c,
                 };

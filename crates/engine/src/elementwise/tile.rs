@@ -1,82 +1,82 @@
-//! Tiles of elements that stay in the first-level cache while all instructions run on them.
+//! Execution tile by tile: a tile stays in L1 while all instructions run on it.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::functions::{Apply, Input};
-use super::{Data, Instruction, MAX_DIMS, Operand, Plan, REGISTERS, Source};
+use super::loops::{LoopInput, LoopOp};
+use super::{Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, TilePlan};
 use crate::Affine;
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
 use crate::convert::from_bf16;
-use crate::numbers::{Number, on};
-use crate::quantized::Levels;
-use crate::split::Output;
+use crate::element::{Element, run_for_element};
+use crate::parallel::SharedOutput;
+use crate::quantized::U8Quantizer;
 
-/// The most elements of a tile.
-pub(super) const TILE: usize = 512;
+/// Maximum elements of a tile.
+pub(super) const TILE_ELEMENTS: usize = 512;
 
-/// Operands that are broadcast are spread out into a tile. As many as this keep it from tile to tile as long as it is the
-/// same; others are spread out by each instruction.
-const KEPT: usize = 8;
+/// Broadcast operands are expanded into a tile. This many operands are cached from tile to tile while the expansion is
+/// the same; further ones are expanded by each instruction.
+const MAX_CACHED: usize = 8;
 
-/// The most operands of an instruction.
-const INPUTS: usize = 3;
+/// Maximum operands of an instruction.
+const MAX_INPUTS: usize = 3;
 
-/// A program on its operands. All was checked.
-pub(super) struct Tiles<'a> {
-    pub(super) plan: &'a Plan,
+/// A program with its operands. Everything was checked.
+pub(super) struct ElementwiseRun<'a> {
+    pub(super) plan: &'a TilePlan,
     pub(super) instructions: &'a [Instruction],
     pub(super) operands: &'a [Source<'a>],
     pub(super) y: Target<'a>,
 }
 
-/// Where results go.
+/// Destination of the output.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
-    Floats(Output<'a>),
-    Bytes(Output<'a, u8>, Levels),
-    Bf16(Output<'a, u16>),
+    Floats(SharedOutput<'a>),
+    Bytes(SharedOutput<'a, u8>, U8Quantizer),
+    Bf16(SharedOutput<'a, u16>),
 }
 
-impl<'a> Tiles<'a> {
-    /// A task of some of the tiles.
-    pub(super) fn range(&'a self, range: Range<usize>) -> Run<'a> {
-        Run { tiles: self, range }
+impl<'a> ElementwiseRun<'a> {
+    /// Returns a task for some of the tiles.
+    pub(super) fn range(&'a self, range: Range<usize>) -> ElementwiseTask<'a> {
+        ElementwiseTask { tiles: self, range }
     }
 }
 
-pub(super) struct Run<'a> {
-    tiles: &'a Tiles<'a>,
+pub(super) struct ElementwiseTask<'a> {
+    tiles: &'a ElementwiseRun<'a>,
     range: Range<usize>,
 }
 
-type Memory = [MaybeUninit<f32>; TILE];
+type TileBuffer = [MaybeUninit<f32>; TILE_ELEMENTS];
 
-/// What a task works in.
+/// Working memory of a task.
 struct Scratch {
-    registers: [Memory; REGISTERS],
-    kept: [Memory; KEPT],
-    /// The first element and the number of elements that each kept tile was made for.
-    made_for: [(usize, usize); KEPT],
-    spread: [Memory; INPUTS],
-    numbers: [[f32; LANES]; INPUTS],
+    registers: [TileBuffer; REGISTERS],
+    cached: [TileBuffer; MAX_CACHED],
+    /// First element and number of elements that each cached tile was expanded for.
+    cached_for: [(usize, usize); MAX_CACHED],
+    expanded: [TileBuffer; MAX_INPUTS],
+    numbers: [[f32; LANES]; MAX_INPUTS],
 }
 
-impl Job for Run<'_> {
+impl Kernel for ElementwiseTask<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let empty = [MaybeUninit::uninit(); TILE];
+        let empty = [MaybeUninit::uninit(); TILE_ELEMENTS];
         let mut scratch = Scratch {
             registers: [empty; REGISTERS],
-            kept: [empty; KEPT],
-            made_for: [(0, 0); KEPT],
-            spread: [empty; INPUTS],
-            numbers: [[0.0; LANES]; INPUTS],
+            cached: [empty; MAX_CACHED],
+            cached_for: [(0, 0); MAX_CACHED],
+            expanded: [empty; MAX_INPUTS],
+            numbers: [[0.0; LANES]; MAX_INPUTS],
         };
-        let mut tile = Tile::default();
+        let mut tile = TilePosition::default();
         for index in self.range.clone() {
             tile.locate(self.tiles.plan, index);
             for (i, instruction) in self.tiles.instructions.iter().enumerate() {
@@ -87,22 +87,22 @@ impl Job for Run<'_> {
     }
 }
 
-/// Where a tile is.
+/// Position of a tile.
 #[derive(Default)]
-struct Tile {
-    /// Its position in the dimensions outside of the rows.
+struct TilePosition {
+    /// Index in the dimensions outside the rows.
     outer: [usize; MAX_DIMS],
     first_row: usize,
     rows: usize,
-    /// Its first element in the result, and how many it has.
+    /// First element in the output, and number of elements.
     first: usize,
     elements: usize,
 }
 
-impl Tile {
-    /// Goes to tile `index`, in place: to move a tile that has just been written stalls the processor.
+impl TilePosition {
+    /// Moves to tile `index`, in place: copying a struct right after it was written causes store-forwarding stalls.
     #[inline]
-    fn locate(&mut self, plan: &Plan, index: usize) {
+    fn locate(&mut self, plan: &TilePlan, index: usize) {
         let per_row = plan.tiles_per_row();
         let (mut rest, tile) = if plan.row == 0 { (0, index) } else { (index / per_row, index % per_row) };
         self.first_row = tile * plan.rows;
@@ -116,17 +116,24 @@ impl Tile {
     }
 }
 
-impl Tiles<'_> {
+impl ElementwiseRun<'_> {
     #[inline(always)]
-    fn step<S: Simd>(&self, s: S, tile: &Tile, instruction: &Instruction, is_last: bool, scratch: &mut Scratch) {
+    fn step<S: Simd>(
+        &self,
+        s: S,
+        tile: &TilePosition,
+        instruction: &Instruction,
+        is_last: bool,
+        scratch: &mut Scratch,
+    ) {
         let zero = Operand::Number(0.0);
         let (to, function, operands) = match *instruction {
-            Instruction::Unary { to, function, x } => (to, Apply::Unary(function), [x, zero, zero]),
-            Instruction::Binary { to, function, a, b } => (to, Apply::Binary(function), [a, b, zero]),
-            Instruction::Select { to, condition, a, b } => (to, Apply::Select, [condition, a, b]),
-            Instruction::Activate { to, activation, x } => (to, Apply::Activate(activation), [x, zero, zero]),
+            Instruction::Unary { to, function, x } => (to, LoopOp::Unary(function), [x, zero, zero]),
+            Instruction::Binary { to, function, a, b } => (to, LoopOp::Binary(function), [a, b, zero]),
+            Instruction::Select { to, condition, a, b } => (to, LoopOp::Select, [condition, a, b]),
+            Instruction::Activate { to, activation, x } => (to, LoopOp::Activate(activation), [x, zero, zero]),
         };
-        let mut inputs = [Input::NONE; INPUTS];
+        let mut inputs = [LoopInput::NONE; MAX_INPUTS];
         for i in 0..function.operands() {
             inputs[i] = self.input(s, tile, operands[i], i, scratch);
         }
@@ -135,26 +142,36 @@ impl Tiles<'_> {
             Target::Floats(y) if is_last => y.at(tile.first),
             _ => register,
         };
-        // SAFETY: registers, kept and spread tiles have 512 floats, of which the tile's have been written; slices were
+        // SAFETY: registers, cached and expanded tiles have 512 floats, of which the tile's have been written; slices were
         // checked to hold all elements; tiles of the result are disjoint.
         unsafe { function.run_on(s, inputs, to, tile.elements) };
         match self.y {
-            Target::Bytes(y, levels) if is_last => {
-                s.vectorize(Narrow { from: register, to: y.at(tile.first), n: tile.elements, levels });
+            Target::Bytes(y, quantizer) if is_last => {
+                s.vectorize(QuantizeTile { from: register, to: y.at(tile.first), n: tile.elements, quantizer });
             }
             Target::Bf16(y) if is_last => {
-                on::<u16, _, _>(s, Convert { from: register.cast_const(), to: y.at(tile.first), n: tile.elements });
+                run_for_element::<u16, _, _>(
+                    s,
+                    ConvertTile { from: register.cast_const(), to: y.at(tile.first), n: tile.elements },
+                );
             }
             _ => {}
         }
     }
 
-    /// Where an instruction finds an operand; the `position`-th that it has.
+    /// Resolves operand number `position` of an instruction.
     #[inline(always)]
-    fn input<S: Simd>(&self, s: S, tile: &Tile, operand: Operand, position: usize, scratch: &mut Scratch) -> Input {
+    fn input<S: Simd>(
+        &self,
+        s: S,
+        tile: &TilePosition,
+        operand: Operand,
+        position: usize,
+        scratch: &mut Scratch,
+    ) -> LoopInput {
         match operand {
-            Operand::Register(register) => Input::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
-            Operand::Number(x) => Input::number(x, &mut scratch.numbers[position]),
+            Operand::Register(register) => LoopInput::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
+            Operand::Number(x) => LoopInput::number(x, &mut scratch.numbers[position]),
             Operand::Tensor(index) => {
                 let source = &self.operands[usize::from(index)];
                 let plan = self.plan;
@@ -172,53 +189,60 @@ impl Tiles<'_> {
                 }
                 let is_dense = is_dense || tile.elements == 1;
                 if let (Data::Floats(data), true) = (source.data, is_dense) {
-                    return Input::memory(data.as_ptr().wrapping_add(at));
+                    return LoopInput::memory(data.as_ptr().wrapping_add(at));
                 }
                 if is_number {
                     let number = match source.data {
                         Data::Floats(data) => data[at],
-                        Data::Bytes(data, affine) => widened(data[at], affine),
+                        Data::Bytes(data, affine) => dequantize(data[at], affine),
                         Data::Bf16(data) => from_bf16(data[at]),
                     };
-                    return Input::number(number, &mut scratch.numbers[position]);
+                    return LoopInput::number(number, &mut scratch.numbers[position]);
                 }
-                let make = |to: &mut Memory| match source.data {
+                let make = |to: &mut TileBuffer| match source.data {
                     Data::Bytes(data, affine) if is_dense => {
                         let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast());
-                        s.vectorize(Widen { from, to, n: tile.elements, affine });
+                        s.vectorize(DequantizeTile { from, to, n: tile.elements, affine });
                     }
                     Data::Bf16(data) if is_dense => {
                         let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast::<f32>());
-                        on::<u16, _, _>(s, Convert { from, to, n: tile.elements });
+                        run_for_element::<u16, _, _>(s, ConvertTile { from, to, n: tile.elements });
                     }
-                    Data::Floats(data) => self.spread(tile, source, at, to, |at| data[at]),
-                    Data::Bf16(data) => self.spread(tile, source, at, to, |at| from_bf16(data[at])),
-                    Data::Bytes(data, affine) => self.spread(tile, source, at, to, |at| widened(data[at], affine)),
+                    Data::Floats(data) => self.expanded(tile, source, at, to, |at| data[at]),
+                    Data::Bf16(data) => self.expanded(tile, source, at, to, |at| from_bf16(data[at])),
+                    Data::Bytes(data, affine) => self.expanded(tile, source, at, to, |at| dequantize(data[at], affine)),
                 };
                 let index = usize::from(index);
-                if index >= KEPT {
-                    make(&mut scratch.spread[position]);
-                    return Input::memory(scratch.spread[position].as_ptr().cast());
+                if index >= MAX_CACHED {
+                    make(&mut scratch.expanded[position]);
+                    return LoopInput::memory(scratch.expanded[position].as_ptr().cast());
                 }
-                let (made_at, made) = scratch.made_for[index];
+                let (made_at, made) = scratch.cached_for[index];
                 if made_at != at || made < tile.elements {
-                    make(&mut scratch.kept[index]);
-                    scratch.made_for[index] = (at, tile.elements);
+                    make(&mut scratch.cached[index]);
+                    scratch.cached_for[index] = (at, tile.elements);
                 }
-                Input::memory(scratch.kept[index].as_ptr().cast())
+                LoopInput::memory(scratch.cached[index].as_ptr().cast())
             }
         }
     }
 
-    /// Writes the elements of a tile that are read through strides one after the other.
+    /// Expands a strided operand into a contiguous tile.
     #[inline(always)]
-    fn spread(&self, tile: &Tile, source: &Source<'_>, at: usize, to: &mut Memory, element: impl Fn(usize) -> f32) {
+    fn expanded(
+        &self,
+        tile: &TilePosition,
+        source: &Source<'_>,
+        at: usize,
+        to: &mut TileBuffer,
+        element: impl Fn(usize) -> f32,
+    ) {
         let plan = self.plan;
         let stride = |dim: usize| source.strides[plan.axes[dim]];
         let inner = plan.rank - 1;
         let (run, step) =
             if inner == plan.row { (tile.rows, stride(inner)) } else { (plan.sizes[inner], stride(inner)) };
-        // Rows that are all the same are copies of the first.
+        // Repeated rows are copied from the first.
         let repeats = plan.row < inner && stride(plan.row) == 0;
         let elements = if repeats { plan.unit } else { tile.elements };
         let mut index = [0; MAX_DIMS];
@@ -256,29 +280,29 @@ impl Tiles<'_> {
     }
 }
 
-/// What a byte stands for.
-fn widened(byte: u8, Affine { scale, zero, .. }: Affine) -> f32 {
-    (f32::from(byte) - f32::from(zero)) * scale
+/// Dequantizes a byte.
+fn dequantize(byte: u8, Affine { scale, zero_point, .. }: Affine) -> f32 {
+    (f32::from(byte) - f32::from(zero_point)) * scale
 }
 
-/// Bytes as the numbers that they stand for.
-struct Widen {
+/// Dequantizes u8 to f32.
+struct DequantizeTile {
     from: *const u8,
     to: *mut f32,
     n: usize,
     affine: Affine,
 }
 
-impl Job for Widen {
+impl Kernel for DequantizeTile {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (zero, scale) = (s.splat(f32::from(self.affine.zero)), s.splat(self.affine.scale));
+        let (zero, scale) = (s.splat(f32::from(self.affine.zero_point)), s.splat(self.affine.scale));
         for i in (0..self.n).step_by(LANES) {
             let n = (self.n - i).min(LANES);
             // SAFETY: `elementwise` has checked that all elements are in the slice.
-            let bytes = s.floats(unsafe { s.load_bytes(self.from.wrapping_add(i), n) });
+            let bytes = s.i32_to_f32(unsafe { s.load_u8(self.from.wrapping_add(i), n) });
             let v = s.mul(s.sub(bytes, zero), scale);
             // SAFETY: tiles have 512 floats, a multiple of 16.
             unsafe { s.store(self.to.wrapping_add(i), v) };
@@ -286,14 +310,14 @@ impl Job for Widen {
     }
 }
 
-/// Numbers of one type as those of another.
-struct Convert<A, B> {
+/// Converts between element types.
+struct ConvertTile<A, B> {
     from: *const A,
     to: *mut B,
     n: usize,
 }
 
-impl<A: Number, B: Number> Job for Convert<A, B> {
+impl<A: Element, B: Element> Kernel for ConvertTile<A, B> {
     type Out = ();
 
     #[inline(always)]
@@ -308,15 +332,15 @@ impl<A: Number, B: Number> Job for Convert<A, B> {
     }
 }
 
-/// Numbers as bytes.
-struct Narrow {
+/// Quantizes f32 to u8.
+struct QuantizeTile {
     from: *const f32,
     to: *mut u8,
     n: usize,
-    levels: Levels,
+    quantizer: U8Quantizer,
 }
 
-impl Job for Narrow {
+impl Kernel for QuantizeTile {
     type Out = ();
 
     #[inline(always)]
@@ -324,9 +348,9 @@ impl Job for Narrow {
         for i in (0..self.n).step_by(LANES) {
             let n = (self.n - i).min(LANES);
             // SAFETY: a tile of 512 floats has at least as many that were written.
-            let v = unsafe { s.load_part(self.from.wrapping_add(i), n) };
+            let v = unsafe { s.load_partial(self.from.wrapping_add(i), n) };
             // SAFETY: `elementwise` has checked the result's length, and tiles are disjoint.
-            unsafe { s.store_bytes(self.to.wrapping_add(i), n, self.levels.round(s, v)) };
+            unsafe { s.store_as_u8(self.to.wrapping_add(i), n, self.quantizer.round(s, v)) };
         }
     }
 }

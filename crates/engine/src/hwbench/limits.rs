@@ -1,4 +1,4 @@
-//! The most that an instruction set and so many threads can compute and read.
+//! Roofline limits: the peak compute and bandwidth of an instruction set with a number of threads.
 
 use core::convert::Infallible;
 use core::hint::black_box;
@@ -6,37 +6,36 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::{per_second, shortest};
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
 use crate::{Engine, Isa};
 
-/// Bytes that all threads together read for the bandwidth of memory: more than most caches hold.
+/// Bytes that all threads together read to measure memory bandwidth: larger than most caches.
 pub const MEMORY: usize = 128 << 20;
 
-/// The least of these bytes that each thread reads.
-const LEAST_MEMORY: usize = 8 << 20;
+/// Minimum of these bytes per thread.
+const MIN_THREAD_BYTES: usize = 8 << 20;
 
-/// Bytes that each thread reads again and again, for the bandwidths of what are first to third-level caches on most
-/// machines.
+/// Bytes that each thread reads repeatedly, to measure the bandwidth of L1, L2 and L3 on most machines.
 pub const WORKING_SETS: [usize; 3] = [16 << 10, 256 << 10, 4 << 20];
 
-/// How long one measurement repeats.
+/// Duration of one measurement.
 const BUDGET: Duration = Duration::from_millis(30);
 
-/// How long a repetition takes at least where its work is ours to choose: long beside waking a thread.
+/// Minimum duration of a repetition: long compared to waking a thread.
 const REPETITION: Duration = Duration::from_micros(500);
 
-/// The most that an engine, which is an instruction set and threads, can do on this machine.
+/// Peak rates of an engine (instruction set and threads) on this machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     pub isa: Isa,
     pub threads: usize,
-    /// Additions and multiplications of f32 per second.
+    /// f32 additions and multiplications per second.
     pub flop_rate: f64,
-    /// Bytes read from memory per second. What lies in a cache is read faster.
+    /// Bytes read from memory per second. Caches are faster.
     pub byte_rate: f64,
 }
 
-/// Which limit something is nearer to.
+/// The binding limit of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     Compute,
@@ -44,7 +43,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// `compute` or `memory`.
+    /// Returns `compute` or `memory`.
     pub const fn name(self) -> &'static str {
         match self {
             Bound::Compute => "compute",
@@ -54,15 +53,15 @@ impl Bound {
 }
 
 impl Limits {
-    /// Measures them, in about a fifth of a second.
+    /// Measures the limits, in about a fifth of a second.
     pub fn measure(engine: &Engine) -> Self {
         let byte_rate = read_rates(engine, &[]).1;
         Self { isa: engine.isa(), threads: engine.threads(), flop_rate: flop_rate(engine), byte_rate }
     }
 
-    /// The share of the nearer limit that something reaches which does so many operations and moves so many bytes per
-    /// second: Williams, Waterman and Patterson, "Roofline", 2009. It is more than 1 where bytes come from a cache, where
-    /// an algorithm does fewer operations than are counted, or where pairs of bf16 are multiplied.
+    /// Returns the fraction of the roofline that a kernel with these rates reaches, and the binding limit: Williams,
+    /// Waterman and Patterson, "Roofline", 2009. It exceeds 1 if data comes from a cache, if the algorithm does fewer
+    /// operations than are counted, or with bf16 dot products.
     pub fn share(&self, flop_rate: f64, byte_rate: f64) -> (f64, Bound) {
         let of = |rate: f64, limit: f64| if limit > 0.0 { rate / limit } else { 0.0 };
         let (compute, memory) = (of(flop_rate, self.flop_rate), of(byte_rate, self.byte_rate));
@@ -70,46 +69,45 @@ impl Limits {
     }
 }
 
-/// The additions and multiplications of f32 per second of all threads, in multiply-adds that only touch registers.
+/// Measures f32 additions and multiplications per second of all threads, with multiply-adds on registers.
 pub fn flop_rate(engine: &Engine) -> f64 {
     let (rounds, time) = repeated(|rounds| {
-        engine.pool.run(engine.threads(), |_| engine.level.run(MultiplyAdds { rounds }));
+        engine.pool.run(engine.threads(), |_| engine.dispatch.run(MultiplyAdds { rounds }));
     });
-    let each = 2 * LANES * engine.level.run(Chains::Floats) * rounds;
+    let each = 2 * LANES * engine.dispatch.run(Chains::Floats) * rounds;
     per_second((engine.threads() * each) as f64, time)
 }
 
-/// The same for the products of pairs of bf16 that products with weights of that type are made of; `None` where the instruction
-/// set has none.
+/// The same for bf16 dot products; `None` if the instruction set has none.
 pub fn bf16_flop_rate(engine: &Engine) -> Option<f64> {
-    let pairs = engine.level.run(Chains::Dots);
+    let pairs = engine.dispatch.run(Chains::Bf16Dots);
     if pairs == 0 {
         return None;
     }
     let (rounds, time) = repeated(|rounds| {
-        engine.pool.run(engine.threads(), |_| engine.level.run(Dots { rounds }));
+        engine.pool.run(engine.threads(), |_| engine.dispatch.run(Bf16Dots { rounds }));
     });
     Some(per_second((engine.threads() * 4 * LANES * pairs * rounds) as f64, time))
 }
 
-/// The same for the products of bytes, four of which are added to a lane at once; `None` where the instruction set has none.
+/// The same for int8 dot products; `None` if the instruction set has none.
 pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
-    let quads = engine.level.run(Chains::Quads);
+    let quads = engine.dispatch.run(Chains::Int8Dots);
     if quads == 0 {
         return None;
     }
     let (rounds, time) = repeated(|rounds| {
-        engine.pool.run(engine.threads(), |_| engine.level.run_quads(Quads { rounds }));
+        engine.pool.run(engine.threads(), |_| engine.dispatch.run_int8(Int8Dots { rounds }));
     });
     Some(per_second((engine.threads() * 8 * LANES * quads * rounds) as f64, time))
 }
 
-/// The bytes per second that all threads read: for each of the working sets, which each thread has to itself, and from
-/// memory, of which all together read [`MEMORY`] bytes or somewhat more.
+/// Measures bytes read per second by all threads: for each working set, which each thread has to itself, and from
+/// memory, of which all together read [`MEMORY`] bytes or slightly more.
 pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
     let threads = engine.threads();
-    let most = (MEMORY / threads).max(LEAST_MEMORY);
-    // Memory that was never written is one page of zeros. That each part is written by a thread of its own is faster.
+    let most = (MEMORY / threads).max(MIN_THREAD_BYTES);
+    // Untouched memory is a single zero page. Each thread writes its part, which is also faster.
     let parts: Vec<OnceLock<Vec<f32>>> = (0..threads).map(|_| OnceLock::new()).collect();
     let rate = |bytes: usize| {
         let bytes = bytes.min(most);
@@ -117,7 +115,7 @@ pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
             engine.pool.run(threads, |part| {
                 let data = parts[part].get_or_init(|| vec![1.0; most / size_of::<f32>()]);
                 let data = &data[..bytes / size_of::<f32>()];
-                engine.level.run(Read { data, rounds, is_asked_ahead: bytes == most });
+                engine.dispatch.run(Read { data, rounds, is_asked_ahead: bytes == most });
             });
         });
         per_second((threads * rounds * bytes) as f64, time)
@@ -125,7 +123,7 @@ pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
     (working_sets.iter().map(|&bytes| rate(bytes)).collect(), rate(most))
 }
 
-/// The shortest time of so many rounds that they take long enough.
+/// Returns the shortest time of a number of rounds chosen to take long enough.
 fn repeated(run: impl Fn(usize)) -> (usize, Duration) {
     run(1);
     let mut rounds = 1;
@@ -144,10 +142,10 @@ fn repeated(run: impl Fn(usize)) -> (usize, Duration) {
     (rounds, time)
 }
 
-/// Calls with as many independent chains as the registers hold beside two operands.
+/// Instantiates a kernel with as many independent chains as there are registers besides two operands.
 macro_rules! with_chains {
     ($simd:ty, $function:ident($($argument:expr),*)) => {
-        match <$simd>::ROWS {
+        match <$simd>::MR {
             12.. => $function::<$simd, 14>($($argument),*),
             6.. => $function::<$simd, 6>($($argument),*),
             _ => $function::<$simd, 3>($($argument),*),
@@ -155,16 +153,16 @@ macro_rules! with_chains {
     };
 }
 
-/// How many chains that are; none where the processor has no such products.
+/// Returns the number of such chains; 0 if the processor lacks the instruction.
 enum Chains {
     Floats,
-    /// Of pairs of bf16.
-    Dots,
-    /// Of bytes.
-    Quads,
+    /// bf16 dot products.
+    Bf16Dots,
+    /// Int8 dot products.
+    Int8Dots,
 }
 
-impl Job for Chains {
+impl Kernel for Chains {
     type Out = usize;
 
     #[inline(always)]
@@ -174,8 +172,8 @@ impl Job for Chains {
         }
         let are_there = match self {
             Self::Floats => true,
-            Self::Dots => s.dots().is_some(),
-            Self::Quads => s.has_quads(),
+            Self::Bf16Dots => s.with_bf16().is_some(),
+            Self::Int8Dots => s.has_int8_dot(),
         };
         if are_there { with_chains!(S, chains()) } else { 0 }
     }
@@ -186,7 +184,7 @@ struct MultiplyAdds {
     rounds: usize,
 }
 
-impl Job for MultiplyAdds {
+impl Kernel for MultiplyAdds {
     type Out = ();
 
     #[inline(always)]
@@ -195,18 +193,18 @@ impl Job for MultiplyAdds {
     }
 }
 
-/// Rounds of one product of pairs of bf16 in each chain.
-struct Dots {
+/// Rounds of one bf16 dot product in each chain.
+struct Bf16Dots {
     rounds: usize,
 }
 
-impl Job for Dots {
+impl Kernel for Bf16Dots {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if const { S::MAY_DOT }
-            && let Some(dots) = s.dots()
+        if const { S::MAY_HAVE_BF16 }
+            && let Some(dots) = s.with_bf16()
         {
             dots.vectorize(DotChains { rounds: self.rounds });
         }
@@ -217,7 +215,7 @@ struct DotChains {
     rounds: usize,
 }
 
-impl Job for DotChains {
+impl Kernel for DotChains {
     type Out = ();
 
     #[inline(always)]
@@ -229,25 +227,25 @@ impl Job for DotChains {
 #[inline(always)]
 fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
     // Pairs of 0.5 and 0.5: sums stay finite for 2^128 rounds.
-    let halves = s.splat(f32::from_bits(black_box(0x3f00_3f00)));
-    let mut chains = [halves; N];
+    let halves = s.splat_bf16_pairs(black_box(0x3f00_3f00));
+    let mut chains = [s.splat(0.0); N];
     for (i, chain) in chains.iter_mut().enumerate() {
         *chain = s.splat(i as f32);
     }
     for _ in 0..rounds {
         for chain in &mut chains {
-            *chain = s.dot(halves, halves, *chain);
+            *chain = s.dot_bf16(halves, halves, *chain);
         }
     }
     consume(s, chains);
 }
 
-/// Rounds of four products of bytes in each lane of each chain.
-struct Quads {
+/// Rounds of one int8 dot product in each chain.
+struct Int8Dots {
     rounds: usize,
 }
 
-impl Job for Quads {
+impl Kernel for Int8Dots {
     type Out = ();
 
     #[inline(always)]
@@ -258,25 +256,30 @@ impl Job for Quads {
 
 #[inline(always)]
 fn add_quads<S: Simd, const N: usize>(s: S, rounds: usize) {
-    let ones = s.splat(f32::from_bits(black_box(0x0101_0101)));
-    let mut chains = [ones; N];
+    let ones = black_box(0x0101_0101);
+    let (a, b) = (s.splat_u8_quads(ones), s.splat_i8_quads(ones));
+    let mut chains = [s.splat_i32(0); N];
     for (i, chain) in chains.iter_mut().enumerate() {
-        *chain = s.splat(f32::from_bits(i as u32));
+        *chain = s.splat_i32(i as i32);
     }
     for _ in 0..rounds {
         for chain in &mut chains {
-            *chain = s.dot4(ones, ones, *chain);
+            *chain = s.dot_u8i8(a, b, *chain);
         }
     }
-    consume(s, chains);
+    let mut sums = [s.splat(0.0); N];
+    for i in 0..N {
+        sums[i] = s.i32_to_f32(chains[i]);
+    }
+    consume(s, sums);
 }
 
 #[inline(always)]
 fn multiply_add<S: Simd, const N: usize>(s: S, rounds: usize) {
-    // Chains go towards 1: neither denormal nor infinite numbers slow them down.
+    // Chains converge to 1: no subnormal or infinite value slows them down.
     let (factor, offset) = (s.splat(black_box(0.75)), s.splat(black_box(0.25)));
     let mut chains = [factor; N];
-    // Equal chains would become one.
+    // Equal chains would be merged by the compiler.
     for (i, chain) in chains.iter_mut().enumerate() {
         *chain = s.splat(i as f32);
     }
@@ -288,18 +291,18 @@ fn multiply_add<S: Simd, const N: usize>(s: S, rounds: usize) {
     consume(s, chains);
 }
 
-/// Reads all of the data, so often.
+/// Reads all data repeatedly.
 struct Read<'a> {
     data: &'a [f32],
     rounds: usize,
-    /// Whether it is asked for before it is needed, which helps with memory and hinders with caches.
+    /// Prefetch; helps with memory and hurts with caches.
     is_asked_ahead: bool,
 }
 
-/// How many floats ahead data is asked for.
-const AHEAD: usize = 2048;
+/// Prefetch distance in floats.
+const PREFETCH_BYTES: usize = 2048;
 
-impl Job for Read<'_> {
+impl Kernel for Read<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -330,22 +333,22 @@ fn add_after<S: Simd, const N: usize, const ASKS: bool>(s: S, data: &[f32]) {
     for block in data.chunks_exact(N * LANES) {
         for (sum, part) in sums.iter_mut().zip(block.chunks_exact(LANES)) {
             if const { ASKS } {
-                s.prefetch(part.as_ptr().wrapping_add(AHEAD));
+                s.prefetch(part.as_ptr().wrapping_add(PREFETCH_BYTES));
             }
-            *sum = s.add(*sum, s.read(part));
+            *sum = s.add(*sum, s.load_slice(part));
         }
     }
     consume(s, sums);
 }
 
-/// Keeps the compiler from leaving out what led to these.
+/// Keeps the compiler from eliminating the computation of these values.
 #[inline(always)]
 fn consume<S: Simd, const N: usize>(s: S, vectors: [S::V; N]) {
     let mut sum = s.splat(0.0);
     for vector in vectors {
         sum = s.add(sum, vector);
     }
-    black_box(s.lanes(sum));
+    black_box(s.to_array(sum));
 }
 
 #[cfg(test)]

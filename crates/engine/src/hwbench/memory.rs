@@ -1,9 +1,9 @@
-//! Everything that is not a product: what moves about as much as it computes.
+//! Memory-bound kernels.
 
-use super::{Bench, Case, Timing, Variant, numbers};
+use super::{Bench, Case, Timing, Variant, test_values};
 use crate::{
-    Activation, Binary, Copy, Error, Fold, Instruction, MAX_DIMS, Mean, Normalise, Operand, Pool2d, Resize, ResizeMode,
-    Source, Table, Unary, copy, elementwise, gather, normalise, pool2d, reduce, resize, softmax,
+    Activation, AveragePool, Binary, Copy, Error, Instruction, MAX_DIMS, Normalization, Operand, Pool2d, Reduction,
+    Resize, ResizeMode, Source, Table, Unary, copy, elementwise, gather, normalize, pool2d, reduce, resize, softmax,
 };
 
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
@@ -23,7 +23,7 @@ fn rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
         let floats = rows * columns;
         let shape = format!("{rows}x{columns} {model}");
         bench.time(&case("softmax", shape, typical, 5 * floats, 2 * floats), || {
-            let (x, mut y) = (numbers(floats), vec![0.0; floats]);
+            let (x, mut y) = (test_values(floats), vec![0.0; floats]);
             vec![Variant::only(move |engine| softmax(engine, rows, columns, false, &x, &mut y))]
         })?;
     }
@@ -35,18 +35,18 @@ fn rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
         let floats = rows * columns;
         let shape = format!("{rows}x{columns} {model}");
         bench.time(&case(kernel, shape, typical, 7 * floats, 2 * floats), || {
-            let (x, mut y) = (numbers(floats), vec![0.0; floats]);
-            let (weight, bias) = (numbers(columns), numbers(columns));
-            let norm = Normalise { rows, columns, eps: 1e-5, centred: kernel == "layer norm" };
-            vec![Variant::only(move |engine| normalise(engine, &norm, &x, Some(&weight), Some(&bias), &mut y))]
+            let (x, mut y) = (test_values(floats), vec![0.0; floats]);
+            let (weight, bias) = (test_values(columns), test_values(columns));
+            let norm = Normalization { rows, columns, eps: 1e-5, centered: kernel == "layer norm" };
+            vec![Variant::only(move |engine| normalize(engine, &norm, &x, Some(&weight), Some(&bias), &mut y))]
         })?;
     }
     for (what, outer, reduced, inner) in [("pixels", 1, 49, 960), ("pixels", 1, 3136, 72), ("columns", 4096, 256, 1)] {
         let read = outer * reduced * inner;
         let shape = format!("{outer}x{reduced}x{inner} {what}");
         bench.time(&case("mean", shape, false, read, read + outer * inner), || {
-            let (x, mut y) = (numbers(read), vec![0.0; outer * inner]);
-            vec![Variant::only(move |engine| reduce(engine, Fold::Mean, outer, reduced, inner, &x, &mut y))]
+            let (x, mut y) = (test_values(read), vec![0.0; outer * inner]);
+            vec![Variant::only(move |engine| reduce(engine, Reduction::Mean, outer, reduced, inner, &x, &mut y))]
         })?;
     }
     Ok(())
@@ -87,7 +87,7 @@ fn elementwise_programs<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<()
                     .map(|strides| {
                         let mut all = [0; MAX_DIMS];
                         all[..strides.len()].copy_from_slice(strides);
-                        (numbers(reach(&dims, strides)), all)
+                        (test_values(reach(&dims, strides)), all)
                     })
                     .collect();
                 let mut y = vec![0.0; elements];
@@ -117,7 +117,7 @@ fn copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     for &(what, sizes, x_strides, y_strides) in cases {
         let elements: usize = sizes.iter().product();
         bench.time(&case("copy", format!("{} {what}", by(sizes)), false, 0, 2 * elements), || {
-            let (x, mut y) = (numbers(reach(sizes, x_strides)), vec![0.0; elements]);
+            let (x, mut y) = (test_values(reach(sizes, x_strides)), vec![0.0; elements]);
             let what = Copy { sizes, x_offset: 0, x_strides, y_offset: 0, y_strides };
             vec![Variant::only(move |engine| copy(engine, &what, &x, &mut y))]
         })?;
@@ -125,7 +125,7 @@ fn copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     let (words, taken, columns) = (30_000, 512, 768);
     let shape = format!("{taken} of {words}x{columns}");
     bench.time(&case("gather", shape, false, 0, 2 * taken * columns), || {
-        let (table, mut y) = (numbers(words * columns), vec![0.0; taken * columns]);
+        let (table, mut y) = (test_values(words * columns), vec![0.0; taken * columns]);
         let indices: Vec<i64> = (0..taken).map(|i| (i * 7919 % words) as i64).collect();
         vec![Variant::only(move |engine| gather(engine, columns, Table::Floats(&table), &indices[..], &mut y))]
     })
@@ -143,14 +143,15 @@ fn windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
         stride: [2; 2],
         padding: [[1; 2]; 2],
         dilation: [1; 2],
-        mean: None,
+        average: None,
     };
-    let counted = Some(Mean { count_padding: true, divisor: None });
-    let mean = Pool2d { in_h: 35, in_w: 35, channels: 288, out_h: 35, out_w: 35, stride: [1; 2], mean: counted, ..max };
+    let counted = Some(AveragePool { count_include_pad: true, divisor_override: None });
+    let mean =
+        Pool2d { in_h: 35, in_w: 35, channels: 288, out_h: 35, out_w: 35, stride: [1; 2], average: counted, ..max };
     for (shape, pool) in [("max 3x3/2 64 112x112 ResNet", max), ("mean 3x3 288 35x35 Inception", mean)] {
         let (read, written) = (pool.in_h * pool.in_w * pool.channels, pool.out_h * pool.out_w * pool.channels);
         bench.time(&case("pool", shape.to_owned(), false, 9 * written, read + written), || {
-            let (x, mut y) = (numbers(read), vec![0.0; written]);
+            let (x, mut y) = (test_values(read), vec![0.0; written]);
             vec![Variant::only(move |engine| pool2d(engine, &pool, &x, &mut y))]
         })?;
     }
@@ -173,14 +174,14 @@ fn windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
         let (read, written) = (33 * 33 * channels, 65 * 65 * channels);
         let shape = format!("{name} 33x33 to 65x65 {channels} DeepLabV3");
         bench.time(&case("resize", shape, false, flops * written, read + written), || {
-            let (x, mut y) = (numbers(read), vec![0.0; written]);
+            let (x, mut y) = (test_values(read), vec![0.0; written]);
             vec![Variant::only(move |engine| resize(engine, &what, &x, &mut y))]
         })?;
     }
     Ok(())
 }
 
-/// A case that moves so many floats.
+/// Describes a case that moves `floats` floats.
 fn case(kernel: &'static str, shape: String, typical: bool, flops: usize, floats: usize) -> Case {
     Case { kernel, shape, typical, flops: flops as f64, bytes: 4.0 * floats as f64 }
 }
@@ -190,7 +191,7 @@ fn reach(sizes: &[usize], strides: &[usize]) -> usize {
     sizes.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>() + 1
 }
 
-/// `2x3`.
+/// Formats sizes as `2x3`.
 fn by(sizes: &[usize]) -> String {
     sizes.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }

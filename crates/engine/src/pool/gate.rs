@@ -22,7 +22,7 @@ const INSIDE: u64 = (1 << 31) - 1;
 const OPEN: u64 = 1 << 31;
 const NUMBER: u64 = 1 << 32;
 
-/// The word. At most 2^31 - 1 helpers.
+/// The state word. At most 2^31 - 1 helpers.
 #[derive(Debug)]
 pub(super) struct Gate(AtomicU64);
 
@@ -65,7 +65,7 @@ impl Gate {
         self.0.fetch_and(!OPEN, Ordering::Relaxed);
     }
 
-    /// Whether all have left a closed gate.
+    /// Returns true if all helpers have left a closed gate.
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) & INSIDE == 0
     }
@@ -80,19 +80,19 @@ impl Sleep {
         Self(AtomicBool::new(false))
     }
 
-    /// Says that this helper will sleep. Returns whether it may: only if the gate is not open.
+    /// Announces that this helper will sleep; returns false if the gate is open and it must not.
     pub(super) fn announce(&self, gate: &Gate) -> bool {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         gate.0.load(Ordering::Relaxed) & OPEN == 0
     }
 
-    /// Says that this helper is awake.
+    /// Ends the announcement: this helper is awake.
     pub(super) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the caller, having opened the gate, must wake this helper.
+    /// Returns true if the caller, having opened the gate, must wake this helper.
     pub(super) fn must_be_woken(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }

@@ -1,86 +1,86 @@
-//! The greatest of windows of bytes, and means.
+//! Int8 max pooling, average pooling and mean.
 
-use crate::arch::{Job, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::parallel::SharedOutput;
 use crate::pooling::Taps;
-use crate::split::Output;
 use crate::{Engine, Pool2d};
 
-use super::tail::{Affine, Levels, QuantOut, Start};
+use super::epilogue::{Affine, OutPtr, QuantOut, U8Quantizer};
 
-/// Bytes for which a task is worth handing over.
-const LEAST: usize = 64 << 10;
+/// Minimum bytes of a task.
+const MIN_TASK_BYTES: usize = 64 << 10;
 
-/// The most bytes of a sum of 32 bits.
-const MOST: usize = 1 << 23;
+/// Maximum number of bytes whose sum fits in 32 bits with its zero points.
+const MAX_MEAN_COUNT: usize = 1 << 23;
 
-/// The greatest of each window; 0 if none of it is inside.
+/// Max pooling of u8; 0 for a window entirely in the padding.
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, or means are asked for.
+/// If a slice is too short, a size is zero or too large, or `pool` is average pooling.
 pub fn max_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], y: &mut [u8]) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    if pool.mean.is_some() {
-        return Err(Error::Size { what: "means of bytes" });
+    if pool.average.is_some() {
+        return Err(Error::Size { what: "average pooling in max_pool2d_u8" });
     }
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
-    let line = pool.out_w * pool.channels;
-    let y = Output::new(y);
-    let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
+    let out_row = pool.out_w * pool.channels;
+    let y = SharedOutput::new(y);
+    let min_rows = MIN_TASK_BYTES.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
         // SAFETY: ranges of lines are disjoint.
-        let y = unsafe { y.slice(lines.start * line..lines.end * line) };
-        engine.level.run(Lines { pool, x, y, first: lines.start });
+        let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
+        engine.dispatch.run(MaxPoolRows { pool, x, y, first: out_rows.start });
     });
     Ok(())
 }
 
-/// Lines of the output.
-struct Lines<'a> {
+/// A range of output rows.
+struct MaxPoolRows<'a> {
     pool: &'a Pool2d,
     x: &'a [u8],
     y: &'a mut [u8],
-    /// The first line, among those of all images.
+    /// First output row, counted over all images.
     first: usize,
 }
 
-impl Job for Lines<'_> {
+impl Kernel for MaxPoolRows<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let pool = self.pool;
-        for (line, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
-            let (image, out_y) = ((self.first + line) / pool.out_h, (self.first + line) % pool.out_h);
+        for (out_row, y) in self.y.chunks_exact_mut(pool.out_w * pool.channels).enumerate() {
+            let (image, out_y) = ((self.first + out_row) / pool.out_h, (self.first + out_row) % pool.out_h);
             let rows = pool.taps(0, out_y);
             let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
-                let window = Window { pool, x, rows, columns: pool.taps(1, out_x) };
+                let window = U8Window { pool, x, rows, columns: pool.taps(1, out_x) };
                 let (blocks, rest) = y.as_chunks_mut();
                 for (block, y) in blocks.iter_mut().enumerate() {
-                    *y = window.greatest::<BLOCK>(block * BLOCK);
+                    *y = window.maxima::<BLOCK_CHANNELS>(block * BLOCK_CHANNELS);
                 }
-                let first = blocks.len() * BLOCK;
+                let first = blocks.len() * BLOCK_CHANNELS;
                 let (blocks, rest) = rest.as_chunks_mut();
                 for (block, y) in blocks.iter_mut().enumerate() {
-                    *y = window.greatest::<LANES>(first + block * LANES);
+                    *y = window.maxima::<LANES>(first + block * LANES);
                 }
                 let first = first + blocks.len() * LANES;
                 for (channel, y) in rest.iter_mut().enumerate() {
-                    [*y] = window.greatest::<1>(first + channel);
+                    [*y] = window.maxima::<1>(first + channel);
                 }
             }
         }
     }
 }
 
-/// Channels of which the greatest bytes are in registers.
-const BLOCK: usize = 4 * LANES;
+/// Channels whose maxima are kept in registers.
+const BLOCK_CHANNELS: usize = 4 * LANES;
 
 /// The window of one output pixel.
-struct Window<'a> {
+struct U8Window<'a> {
     pool: &'a Pool2d,
     /// The image.
     x: &'a [u8],
@@ -88,25 +88,25 @@ struct Window<'a> {
     columns: Taps,
 }
 
-impl Window<'_> {
-    /// The greatest bytes of `N` channels.
+impl U8Window<'_> {
+    /// Maxima of `N` channels.
     #[inline(always)]
-    fn greatest<const N: usize>(&self, channel: usize) -> [u8; N] {
-        let mut greatest = [0; N];
+    fn maxima<const N: usize>(&self, channel: usize) -> [u8; N] {
+        let mut maxima = [0; N];
         self.for_each_pixel(
             channel,
             #[inline(always)]
             |x| {
                 if let Some(x) = x.first_chunk::<N>() {
-                    // Compilers make vectors of it.
-                    greatest.iter_mut().zip(x).for_each(|(greatest, x)| *greatest = (*greatest).max(*x));
+                    // Auto-vectorized.
+                    maxima.iter_mut().zip(x).for_each(|(maxima, x)| *maxima = (*maxima).max(*x));
                 }
             },
         );
-        greatest
+        maxima
     }
 
-    /// Visits the pixels of the window, each from a channel on.
+    /// Calls `visit` for each pixel of the window, with its channels from `channel` on.
     #[inline(always)]
     fn for_each_pixel(&self, channel: usize, mut visit: impl FnMut(&[u8])) {
         let Self { pool, x, rows, columns } = self;
@@ -120,10 +120,10 @@ impl Window<'_> {
     }
 }
 
-/// The mean of `[outer, reduced, inner]` over the one in the middle, as `[outer, inner]`.
+/// Mean of a quantized `[outer, reduced, inner]` tensor over the middle dimension, as `[outer, inner]`.
 ///
 /// # Errors
-/// When a slice is too short, or the mean is of none or of too many.
+/// If a slice is too short, or `reduced` is 0 or too large.
 pub fn mean_u8(
     engine: &Engine,
     [outer, reduced, inner]: [usize; 3],
@@ -133,53 +133,53 @@ pub fn mean_u8(
 ) -> Result<(), Error> {
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;
-    if reduced == 0 || reduced > MOST {
-        return Err(Error::Size { what: "bytes of a mean" });
+    if reduced == 0 || reduced > MAX_MEAN_COUNT {
+        return Err(Error::Size { what: "elements of an int8 mean" });
     }
     if outer == 0 || inner == 0 {
         return Ok(());
     }
     let means = Means::new(affine, &mut y);
     let vectors = inner.div_ceil(LANES);
-    engine.for_ranges(outer * vectors, LEAST.div_ceil(reduced * LANES), |range| {
+    engine.parallel_for(outer * vectors, MIN_TASK_BYTES.div_ceil(reduced * LANES), |range| {
         for one in range {
             let (outer, first) = (one / vectors, one % vectors * LANES);
             let x = &x[outer * reduced * inner..][..reduced * inner];
-            engine.level.run(Mean { means: &means, x, reduced, inner, first, at: outer * inner + first });
+            engine.dispatch.run(MeanColumns { means: &means, x, reduced, inner, first, at: outer * inner + first });
         }
     });
     Ok(())
 }
 
-/// The mean of each window; that of none is 0, and padding that counts adds 0.
+/// Average pooling of u8; 0 for an empty window, and padding that counts contributes 0.
 ///
 /// # Errors
-/// When a slice is too short, a size is zero or too large, a window has too many elements, or the greatest are asked for.
-pub fn mean_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, mut y: QuantOut) -> Result<(), Error> {
+/// If a slice is too short, a size is zero or too large, a window has too many elements, or `pool` is max pooling.
+pub fn avg_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, mut y: QuantOut) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    let Some(mean) = pool.mean else { return Err(Error::Size { what: "the greatest of bytes as means" }) };
-    if pool.kernel[0].saturating_mul(pool.kernel[1]) > MOST {
-        return Err(Error::Size { what: "bytes of a mean" });
+    let Some(mean) = pool.average else { return Err(Error::Size { what: "max pooling in avg_pool2d_u8" }) };
+    if pool.kernel[0].saturating_mul(pool.kernel[1]) > MAX_MEAN_COUNT {
+        return Err(Error::Size { what: "elements of an int8 mean" });
     }
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
         return Ok(());
     }
     let means = Means::new(affine, &mut y);
-    let line = pool.out_w * pool.channels;
-    let least = LEAST.div_ceil(line.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
-    engine.for_ranges(pool.batch * pool.out_h, least, |lines| {
-        for line in lines {
-            engine.level.run(MeanLine { means: &means, pool, mean, x, line });
+    let out_row = pool.out_w * pool.channels;
+    let min_rows = MIN_TASK_BYTES.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
+    engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
+        for out_row in out_rows {
+            engine.dispatch.run(MeanPoolRow { means: &means, pool, mean, x, out_row });
         }
     });
     Ok(())
 }
 
-/// What bytes stand for, and where their means go.
+/// Quantization of the input, and destination of the means.
 struct Means {
     affine: Affine,
-    y: Start,
-    to: Option<Levels>,
+    y: OutPtr,
+    to: Option<U8Quantizer>,
 }
 
 // SAFETY: tasks write disjoint parts of `y`, which the functions above borrow exclusively.
@@ -189,57 +189,59 @@ impl Means {
     fn new(affine: Affine, y: &mut QuantOut) -> Self {
         let to = match y {
             QuantOut::Floats(_) => None,
-            QuantOut::Bytes(_, affine) => Some(Levels::of(*affine)),
+            QuantOut::Bytes(_, affine) => Some(U8Quantizer::of(*affine)),
         };
         Self { affine, y: y.start(), to }
     }
 
-    /// Writes the quotients of `n` sums of `count` bytes each as elements `at..` of the output.
+    /// Stores elements `at..at + n` of the output: the sums of `count` bytes each, divided by `divisor`.
     ///
     /// # Safety
     /// The output has these elements, and nobody else accesses them.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, sums: [u32; LANES], count: usize, divisor: f32, at: usize, n: usize) {
-        let mut numbers = [0.0; LANES];
-        for (number, sum) in numbers.iter_mut().zip(sums) {
-            // Exact, as far as it is cut: sums are below 2^31.
-            let centred = i64::from(sum) - i64::from(self.affine.zero) * count as i64;
-            *number = centred as f32 / divisor * self.affine.scale;
+        let mut means = [0.0; LANES];
+        for (mean, sum) in means.iter_mut().zip(sums) {
+            // The subtraction is exact: sums are below 2^31.
+            let centered = i64::from(sum) - i64::from(self.affine.zero_point) * count as i64;
+            *mean = centered as f32 / divisor * self.affine.scale;
         }
-        let v = s.read(&numbers);
+        let v = s.load_slice(&means);
         match (self.y, self.to) {
-            // SAFETY: the caller vouches for the elements.
-            (Start::Bytes(y), Some(levels)) => unsafe { s.store_bytes(y.wrapping_add(at), n, levels.round(s, v)) },
+            // SAFETY: the caller guarantees the elements.
+            (OutPtr::Bytes(y), Some(quantizer)) => unsafe {
+                s.store_as_u8(y.wrapping_add(at), n, quantizer.round(s, v))
+            },
             // SAFETY: likewise.
-            (Start::Floats(y), _) => unsafe { s.store_part(y.wrapping_add(at), n, v) },
-            (Start::Bytes(_), None) => {}
+            (OutPtr::Floats(y), _) => unsafe { s.store_partial(y.wrapping_add(at), n, v) },
+            (OutPtr::Bytes(_), None) => {}
         }
     }
 }
 
-/// Adds up to sixteen bytes to sums.
+/// Accumulates up to 16 bytes.
 #[inline(always)]
 fn add(sums: &mut [u32; LANES], x: &[u8]) {
     match x.first_chunk::<LANES>() {
-        // Compilers make vectors of it.
+        // Auto-vectorized.
         Some(x) => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
         None => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
     }
 }
 
 /// Sixteen means.
-struct Mean<'a> {
+struct MeanColumns<'a> {
     means: &'a Means,
     /// `[reduced, inner]`
     x: &'a [u8],
     reduced: usize,
     inner: usize,
-    /// The first of them, within `x` and within the output.
+    /// First element within `x`, and within the output.
     first: usize,
     at: usize,
 }
 
-impl Job for Mean<'_> {
+impl Kernel for MeanColumns<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -254,28 +256,28 @@ impl Job for Mean<'_> {
     }
 }
 
-/// The means of a line of windows.
-struct MeanLine<'a> {
+/// Average pooling of one output row.
+struct MeanPoolRow<'a> {
     means: &'a Means,
     pool: &'a Pool2d,
-    mean: crate::Mean,
+    mean: crate::AveragePool,
     x: &'a [u8],
-    /// Among those of all images.
-    line: usize,
+    /// Counted over all images.
+    out_row: usize,
 }
 
-impl Job for MeanLine<'_> {
+impl Kernel for MeanPoolRow<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pool = self.pool;
-        let (image, out_y) = (self.line / pool.out_h, self.line % pool.out_h);
+        let (image, out_y) = (self.out_row / pool.out_h, self.out_row % pool.out_h);
         let rows = pool.taps(0, out_y);
         let x = &self.x[image * pool.in_h * pool.in_w * pool.channels..];
         for out_x in 0..pool.out_w {
             let columns = pool.taps(1, out_x);
-            let window = Window { pool, x, rows, columns };
+            let window = U8Window { pool, x, rows, columns };
             let divisor = self.mean.divisor_of(rows, columns);
             for first in (0..pool.channels).step_by(LANES) {
                 let n = (pool.channels - first).min(LANES);
@@ -285,8 +287,8 @@ impl Job for MeanLine<'_> {
                     #[inline(always)]
                     |x| add(&mut sums, &x[..n]),
                 );
-                let at = (self.line * pool.out_w + out_x) * pool.channels + first;
-                // SAFETY: `mean_pool2d_u8` has checked the length, and each task has its own lines.
+                let at = (self.out_row * pool.out_w + out_x) * pool.channels + first;
+                // SAFETY: `avg_pool2d_u8` has checked the length, and each task has its own lines.
                 unsafe { self.means.write(s, sums, rows.count * columns.count, divisor, at, n) };
             }
         }

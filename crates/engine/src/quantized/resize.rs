@@ -1,20 +1,20 @@
-//! Feature maps of bytes in another size.
+//! Resizing of quantized images.
 
 use crate::arch::{LANES, Simd};
 use crate::error::Error;
 use crate::resize::Blend;
 use crate::{Engine, Resize};
 
-use super::tail::{Affine, Levels};
+use super::epilogue::{Affine, U8Quantizer};
 
-/// Bytes for which a task is worth handing over.
-const LEAST: usize = 16 << 10;
+/// Minimum bytes of a task.
+const MIN_TASK_BYTES: usize = 16 << 10;
 
-/// Resizes, with PyTorch's coordinates. The nearest pixels are moved as they are; other results are of bytes that stand
-/// for something else perhaps, and are multiplied and added one by one in `f32`, not fused.
+/// Resizes a quantized image, with PyTorch's coordinates. Nearest copies bytes; bilinear dequantizes, interpolates in
+/// f32 without fused multiply-add, and requantizes.
 ///
 /// # Errors
-/// When a slice is too short, or the input has no pixel and the output has.
+/// If a slice is too short, or the input is empty and the output is not.
 pub fn resize_u8(
     engine: &Engine,
     resize: &Resize,
@@ -23,17 +23,17 @@ pub fn resize_u8(
     y: &mut [u8],
     to: Affine,
 ) -> Result<(), Error> {
-    resize.run(engine, x, y, LEAST, Bytes { from, to: Levels::of(to) })
+    resize.run(engine, x, y, MIN_TASK_BYTES, BlendU8 { from, to: U8Quantizer::of(to) })
 }
 
-/// What bytes stand for, and what becomes of the results.
+/// Bilinear interpolation of u8.
 #[derive(Clone, Copy)]
-struct Bytes {
+struct BlendU8 {
     from: Affine,
-    to: Levels,
+    to: U8Quantizer,
 }
 
-impl Blend<u8> for Bytes {
+impl Blend<u8> for BlendU8 {
     #[inline(always)]
     fn blend<S: Simd>(
         self,
@@ -43,20 +43,20 @@ impl Blend<u8> for Bytes {
         [left, right]: [S::V; 2],
         y: &mut [u8],
     ) {
-        let (zero, scale) = (s.splat(f32::from(self.from.zero)), s.splat(self.from.scale));
+        let (zero, scale) = (s.splat(f32::from(self.from.zero_point)), s.splat(self.from.scale));
         for (i, y) in y.chunks_mut(LANES).enumerate() {
             let mut read = [top; 4];
             for (v, corner) in read.iter_mut().zip(&corners) {
                 // SAFETY: a pixel has as many channels as the one that is written.
-                *v = s.floats(unsafe { s.load_bytes(corner[i * LANES..].as_ptr(), y.len()) });
+                *v = s.i32_to_f32(unsafe { s.load_u8(corner[i * LANES..].as_ptr(), y.len()) });
             }
             let [a, b, c, d] = read;
             let upper = s.add(s.mul(left, a), s.mul(right, b));
             let lower = s.add(s.mul(left, c), s.mul(right, d));
             let byte = s.add(s.mul(top, upper), s.mul(bottom, lower));
-            let number = s.mul(s.sub(byte, zero), scale);
-            // SAFETY: so many bytes are written.
-            unsafe { s.store_bytes(y.as_mut_ptr(), y.len(), self.to.round(s, number)) };
+            let value = s.mul(s.sub(byte, zero), scale);
+            // SAFETY: enough bytes are written.
+            unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), self.to.round(s, value)) };
         }
     }
 }

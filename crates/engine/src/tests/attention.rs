@@ -1,13 +1,15 @@
 use super::*;
 use crate::convert::{from_bf16, to_bf16};
-use crate::{Attention, Error, Numbers as Side, NumbersMut, Strides, attends_to_bf16, attention, attention_scratch};
+use crate::{
+    Attention, Error, FloatSlice, FloatSliceMut, Strides, attention, attention_scratch, attention_supports_bf16_output,
+};
 
 struct Tensors {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     mask: Option<Vec<f32>>,
-    /// Floats of the result.
+    /// Floats of the output.
     y: usize,
 }
 
@@ -16,7 +18,7 @@ fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
     for batch in 0..a.batch {
         for head in 0..a.heads {
             for row in 0..a.rows {
-                let group = head * a.groups / a.heads;
+                let group = head * a.kv_heads / a.heads;
                 let at = |s: Strides, head: usize, row: usize| batch * s.batch + head * s.head + row * s.row;
                 let mut scores = Vec::new();
                 for key in 0..if a.causal { a.keys.min(row + 1) } else { a.keys } {
@@ -46,9 +48,9 @@ fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
 }
 
 /// Strides of `[batch, heads, rows, width]` or `[batch, rows, heads, width]`, and the floats that they span.
-fn layout(numbers: &mut Numbers, [batch, heads, rows, width]: [usize; 4]) -> (Strides, usize) {
-    let gap = numbers.one_of(&[0, 0, 3]);
-    let strides = if numbers.below(2) == 0 {
+fn layout(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Strides, usize) {
+    let gap = rng.one_of(&[0, 0, 3]);
+    let strides = if rng.below(2) == 0 {
         Strides { batch: heads * rows * (width + gap), head: rows * (width + gap), row: width + gap }
     } else {
         Strides { batch: heads * rows * (width + gap), head: width + gap, row: heads * (width + gap) }
@@ -56,25 +58,25 @@ fn layout(numbers: &mut Numbers, [batch, heads, rows, width]: [usize; 4]) -> (St
     (strides, batch * heads * rows * (width + gap))
 }
 
-fn random(numbers: &mut Numbers, a: &mut Attention) -> Tensors {
-    let (q, q_len) = layout(numbers, [a.batch, a.heads, a.rows, a.depth]);
-    let (k, k_len) = layout(numbers, [a.batch, a.groups, a.keys, a.depth]);
-    let (v, v_len) = layout(numbers, [a.batch, a.groups, a.keys, a.value_depth]);
-    let (y, y_len) = layout(numbers, [a.batch, a.heads, a.rows, a.value_depth]);
+fn random(rng: &mut Rng, a: &mut Attention) -> Tensors {
+    let (q, q_len) = layout(rng, [a.batch, a.heads, a.rows, a.depth]);
+    let (k, k_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.depth]);
+    let (v, v_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.value_depth]);
+    let (y, y_len) = layout(rng, [a.batch, a.heads, a.rows, a.value_depth]);
     (a.q, a.k, a.v, a.y) = (q, k, v, y);
-    let mask = (numbers.below(2) == 0).then(|| {
+    let mask = (rng.below(2) == 0).then(|| {
         let whole = Strides { batch: a.heads * a.rows * a.keys, head: a.rows * a.keys, row: a.keys };
         let by_head = Strides { batch: 0, ..whole };
-        let strides = numbers.one_of(&[whole, by_head, Strides { batch: 0, head: 0, row: a.keys }]);
+        let strides = rng.one_of(&[whole, by_head, Strides { batch: 0, head: 0, row: a.keys }]);
         a.mask = Some(strides);
-        let mut mask = numbers.vector(a.batch * a.heads * a.rows * a.keys);
-        // Some keys are hidden; from some rows, all.
+        let mut mask = rng.vector(a.batch * a.heads * a.rows * a.keys);
+        // Masks some keys; in some rows, all.
         mask.iter_mut().filter(|x| **x > 0.7).for_each(|x| *x = f32::NEG_INFINITY);
         mask.chunks_mut(a.keys.max(1)).step_by(5).for_each(|row| row.fill(f32::NEG_INFINITY));
         mask
     });
-    let vector = |numbers: &mut Numbers, n| numbers.vector(n).iter().map(|x| x * 2.0).collect::<Vec<f32>>();
-    Tensors { q: vector(numbers, q_len), k: vector(numbers, k_len), v: numbers.vector(v_len), mask, y: y_len }
+    let vector = |rng: &mut Rng, n| rng.vector(n).iter().map(|x| x * 2.0).collect::<Vec<f32>>();
+    Tensors { q: vector(rng, q_len), k: vector(rng, k_len), v: rng.vector(v_len), mask, y: y_len }
 }
 
 const NONE: Strides = Strides { batch: 0, head: 0, row: 0 };
@@ -83,7 +85,7 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
     Attention {
         batch,
         heads,
-        groups: heads,
+        kv_heads: heads,
         rows,
         keys,
         depth,
@@ -99,18 +101,18 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
 }
 
 /// Shapes of models, and `count` random ones.
-fn cases(numbers: &mut Numbers, count: usize, depths: &[usize]) -> Vec<Attention> {
+fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
     let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
     cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
     for _ in 0..count {
-        let heads = numbers.one_of(&[1, 2, 4, 6]);
-        let mut a = plain(1 + numbers.below(2), heads, 0, 0, numbers.one_of(depths));
-        a.rows = numbers.one_of(&[1, 2, 5, 13, 15, 17, 33]);
-        a.keys = numbers.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
-        a.groups = if heads.is_multiple_of(2) && numbers.below(2) == 0 { heads / 2 } else { heads };
-        a.causal = numbers.below(3) == 0;
-        if numbers.below(3) == 0 {
-            a.value_depth = numbers.one_of(&[1, 16, 33]);
+        let heads = rng.one_of(&[1, 2, 4, 6]);
+        let mut a = plain(1 + rng.below(2), heads, 0, 0, rng.one_of(depths));
+        a.rows = rng.one_of(&[1, 2, 5, 13, 15, 17, 33]);
+        a.keys = rng.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
+        a.kv_heads = if heads.is_multiple_of(2) && rng.below(2) == 0 { heads / 2 } else { heads };
+        a.causal = rng.below(3) == 0;
+        if rng.below(3) == 0 {
+            a.value_depth = rng.one_of(&[1, 16, 33]);
         }
         cases.push(a);
     }
@@ -119,9 +121,9 @@ fn cases(numbers: &mut Numbers, count: usize, depths: &[usize]) -> Vec<Attention
 
 #[test]
 fn agrees_with_f64() {
-    let mut numbers = Numbers(12);
-    for mut a in cases(&mut numbers, 80, &[1, 8, 15, 16, 17, 32, 64, 80]) {
-        let tensors = random(&mut numbers, &mut a);
+    let mut rng = Rng(12);
+    for mut a in cases(&mut rng, 80, &[1, 8, 15, 16, 17, 32, 64, 80]) {
+        let tensors = random(&mut rng, &mut a);
         assert_agrees(
             &a,
             &exact(&a, &tensors),
@@ -137,39 +139,39 @@ fn agrees_with_f64() {
     }
 }
 
-/// All that is bf16 is so exactly; probabilities and, if they are bf16 too, results are rounded.
+/// All bf16 inputs are exact; probabilities and, if they are bf16, outputs are rounded.
 #[test]
 fn bf16_agrees_with_f64() {
-    let mut numbers = Numbers(13);
-    for mut a in cases(&mut numbers, 60, &[2, 8, 14, 16, 32, 64, 80]) {
-        let mut tensors = random(&mut numbers, &mut a);
+    let mut rng = Rng(13);
+    for mut a in cases(&mut rng, 60, &[2, 8, 14, 16, 32, 64, 80]) {
+        let mut tensors = random(&mut rng, &mut a);
         for side in [&mut tensors.q, &mut tensors.k, &mut tensors.v] {
             side.iter_mut().for_each(|x| *x = from_bf16(to_bf16(*x)));
         }
         let [q, k, v] =
             [&tensors.q, &tensors.k, &tensors.v].map(|side| side.iter().copied().map(to_bf16).collect::<Vec<u16>>());
-        let sides = [Side::Bf16(&q), Side::Bf16(&k), Side::Bf16(&v)];
+        let sides = [FloatSlice::Bf16(&q), FloatSlice::Bf16(&k), FloatSlice::Bf16(&v)];
         let expected = exact(&a, &tensors);
-        let engines = || engines().filter(Engine::takes_bf16);
+        let engines = || engines().filter(Engine::supports_bf16);
         for to_bf16_too in [false, true] {
             let run = |engine: &Engine| {
                 let (mut floats, mut out) = (vec![f32::NAN; tensors.y], vec![to_bf16(f32::NAN); tensors.y]);
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
-                let y = if to_bf16_too { NumbersMut::Bf16(&mut out) } else { NumbersMut::F32(&mut floats) };
+                let y = if to_bf16_too { FloatSliceMut::Bf16(&mut out) } else { FloatSliceMut::F32(&mut floats) };
                 let [q, k, v] = sides;
                 let done = attention(engine, &a, q, k, v, tensors.mask.as_deref(), y, &mut scratch);
-                if to_bf16_too && !attends_to_bf16(a.keys) {
+                if to_bf16_too && !attention_supports_bf16_output(a.keys) {
                     assert_eq!(done, Err(Error::Type { what: "y" }));
                     return None;
                 }
                 done.unwrap();
                 Some(if to_bf16_too { out.into_iter().map(from_bf16).collect() } else { floats })
             };
-            // Each of the probabilities, whose sum is 1, and the result are off by half a last place of 8 bits.
+            // Probabilities, whose sum is 1, and the output are each off by up to half an ulp of bf16.
             let bound = if to_bf16_too { 1.0 / 256.0 } else { 1.0 / 512.0 };
             for engine in engines() {
                 let Some(got) = run(&engine) else { continue };
-                let whole: Vec<f32> = run(&Engine::with_level(engine.level, 1)).unwrap();
+                let whole: Vec<f32> = run(&Engine::with_level(engine.dispatch, 1)).unwrap();
                 assert!(got.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {a:?}");
                 for (got, expected) in got.iter().zip(&expected) {
                     let is_close = (f64::from(*got) - expected).abs() <= bound * 1.01 + 5e-6;
@@ -184,18 +186,21 @@ fn bf16_agrees_with_f64() {
 fn refuses_bf16_in_part_or_of_odd_depth() {
     let halves = [0u16; 64];
     for engine in engines() {
-        let refused = |a: &Attention, [q, k, v]: [Side<'_>; 3]| {
+        let refused = |a: &Attention, [q, k, v]: [FloatSlice<'_>; 3]| {
             let mut scratch = vec![0.0; attention_scratch(&engine, a)];
             attention(&engine, a, q, k, v, None, &mut [0.0; 64], &mut scratch).unwrap_err()
         };
         let mut a = plain(1, 1, 4, 4, 4);
         let dense = |depth| Strides { batch: 0, head: 0, row: depth };
         (a.q, a.k, a.v, a.y) = (dense(4), dense(4), dense(4), dense(4));
-        let (half, float) = (Side::Bf16(&halves), Side::F32(&[0.0; 64]));
+        let (half, float) = (FloatSlice::Bf16(&halves), FloatSlice::F32(&[0.0; 64]));
         let mut odd = Attention { depth: 3, value_depth: 3, ..a };
         (odd.q, odd.k, odd.v, odd.y) = (dense(3), dense(3), dense(3), dense(3));
-        let expected =
-            if engine.takes_bf16() { Error::Type { what: "q, k and v" } } else { Error::Unavailable(Isa::Avx512Bf16) };
+        let expected = if engine.supports_bf16() {
+            Error::Type { what: "q, k and v" }
+        } else {
+            Error::Unavailable(Isa::Avx512Bf16)
+        };
         assert_eq!(refused(&a, [half, float, half]), expected);
         assert_eq!(refused(&odd, [half; 3]), expected);
     }
@@ -237,7 +242,7 @@ fn refuses_short_slices() {
     assert_eq!(run(&a, &q, &k[1..], None, 30, 0), mismatch("k", 40, 39));
     assert_eq!(run(&a, &q, &k, None, 29, 0), mismatch("y", 30, 29));
     assert_eq!(run(&a, &q, &k, Some(&[0.0; 40]), 30, 0), mismatch("mask", 0, 1));
-    assert_eq!(run(&Attention { groups: 3, ..a }, &q, &k, None, 30, 0), mismatch("heads", 3, 2));
+    assert_eq!(run(&Attention { kv_heads: 3, ..a }, &q, &k, None, 30, 0), mismatch("heads", 3, 2));
     assert!(matches!(run(&a, &q, &k, None, 30, 1), Err(Error::Mismatch { what: "scratch", .. })));
     let masked = Attention { mask: Some(Strides { batch: 0, head: 0, row: 4 }), ..a };
     assert_eq!(run(&masked, &q, &k, Some(&[0.0; 11]), 30, 0), mismatch("mask", 12, 11));

@@ -4,8 +4,8 @@ use crate::{
     conv3d, depthwise2d, pack,
 };
 
-/// Weights are OIHW.
-pub(super) fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &OwnedTail) -> Vec<f64> {
+/// Reference convolution in f64; weights are OIHW.
+pub(super) fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], epilogue: &OwnedEpilogue) -> Vec<f64> {
     let (group_in, group_out) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
     let (out_h, out_w) = (conv.out_h(), conv.out_w());
     let mut out = Vec::new();
@@ -28,55 +28,55 @@ pub(super) fn reference(conv: &Conv2d, input: &[f32], weights: &[f32], tail: &Ow
                     }
                 }
             }
-            out.push(tail.apply(pixel, o, sum));
+            out.push(epilogue.apply(pixel, o, sum));
         }
     }
     out
 }
 
 /// A convolution whose window fits at least once.
-pub(super) fn random(numbers: &mut Numbers) -> Conv2d {
+pub(super) fn random(rng: &mut Rng) -> Conv2d {
     loop {
-        let groups = numbers.one_of(&[1, 1, 1, 2, 3]);
-        let in_c = groups * numbers.one_of(&[1, 2, 3, 5, 15, 16, 17, 33]);
-        let out_c = groups * numbers.one_of(&[1, 7, 15, 16, 17, 31, 33]);
-        let kernel = [numbers.one_of(&[1, 2, 3, 3, 5, 7]), numbers.one_of(&[1, 2, 3, 3, 5, 7])];
-        let size = [1 + numbers.below(2), 1 + numbers.below(14), 1 + numbers.below(14), in_c];
+        let groups = rng.one_of(&[1, 1, 1, 2, 3]);
+        let in_c = groups * rng.one_of(&[1, 2, 3, 5, 15, 16, 17, 33]);
+        let out_c = groups * rng.one_of(&[1, 7, 15, 16, 17, 31, 33]);
+        let kernel = [rng.one_of(&[1, 2, 3, 3, 5, 7]), rng.one_of(&[1, 2, 3, 3, 5, 7])];
+        let size = [1 + rng.below(2), 1 + rng.below(14), 1 + rng.below(14), in_c];
         let mut conv = Conv2d::new(size, out_c, kernel);
         conv.groups = groups;
-        conv.stride = [1 + numbers.below(3), 1 + numbers.below(3)];
-        conv.dilation = [numbers.one_of(&[1, 1, 2, 3]), numbers.one_of(&[1, 1, 2, 3])];
-        conv.padding = [[numbers.below(4), numbers.below(4)], [numbers.below(4), numbers.below(4)]];
-        conv.in_stride += numbers.below(3);
-        conv.out_stride += numbers.below(3);
+        conv.stride = [1 + rng.below(3), 1 + rng.below(3)];
+        conv.dilation = [rng.one_of(&[1, 1, 2, 3]), rng.one_of(&[1, 1, 2, 3])];
+        conv.padding = [[rng.below(4), rng.below(4)], [rng.below(4), rng.below(4)]];
+        conv.in_stride += rng.below(3);
+        conv.out_stride += rng.below(3);
         if conv.out_h() > 0 && conv.out_w() > 0 {
             return conv;
         }
     }
 }
 
-/// Runs a convolution on every engine and compares with f64, whose `slack` times the usual rounding it may be off, and
-/// between threads bit for bit.
+/// Runs a convolution on every engine, compares with f64 (`slack` scales the error bound), and between thread counts
+/// bit for bit.
 fn check(
     conv: &Conv2d,
-    numbers: &mut Numbers,
+    rng: &mut Rng,
     engines: &[Engine],
     slack: f64,
-    run: impl Fn(&Engine, &[f32], &[f32], &mut [f32], &Tail),
+    run: impl Fn(&Engine, &[f32], &[f32], &mut [f32], &Epilogue),
 ) {
     let (group_in, pixels) = (conv.in_c / conv.groups, conv.batch * conv.out_h() * conv.out_w());
-    let input = numbers.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+    let input = rng.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
     let taps = conv.kernel[0] * conv.kernel[1];
-    let weights = numbers.vector(conv.out_c * group_in * taps);
-    let tail = OwnedTail::random(numbers, pixels, conv.out_c);
-    let expected = reference(conv, &input, &weights, &tail);
+    let weights = rng.vector(conv.out_c * group_in * taps);
+    let epilogue = OwnedEpilogue::random(rng, pixels, conv.out_c);
+    let expected = reference(conv, &input, &weights, &epilogue);
     let mut single: Option<(Isa, Vec<f32>)> = None;
     for engine in engines {
         let mut out = vec![f32::NAN; pixels * conv.out_stride];
-        run(engine, &input, &weights, &mut out, &tail.tail());
+        run(engine, &input, &weights, &mut out, &epilogue.epilogue());
         let rows = out.chunks_exact(conv.out_stride);
         let got: Vec<f32> = rows.clone().flat_map(|row| &row[..conv.out_c]).copied().collect();
-        assert_close(&got, &expected, slack * rounding(taps * group_in), &(engine, conv, tail.activation));
+        assert_close(&got, &expected, slack * rounding(taps * group_in), &(engine, conv, epilogue.activation));
         assert!(
             rows.flat_map(|row| &row[conv.out_c..]).all(|x| x.is_nan()),
             "{engine:?} {conv:?} wrote between pixels"
@@ -90,7 +90,7 @@ fn check(
     }
 }
 
-/// Convolutions over images, with so many rows that there are several blocks of them.
+/// Convolutions over images with enough rows for several blocks.
 pub(super) fn first_layers() -> [Conv2d; 9] {
     let layer = |size, out_c, kernel: usize, stride, padding| Conv2d {
         stride: [stride; 2],
@@ -101,24 +101,24 @@ pub(super) fn first_layers() -> [Conv2d; 9] {
         layer([1, 40, 41, 3], 32, 3, 2, 1),
         layer([2, 31, 29, 3], 24, 7, 2, 3),
         layer([1, 9, 700, 3], 17, 7, 2, 3),
-        // Lines of the output that are shorter than a tile, and one that padding alone makes.
+        // Output rows shorter than a tile, and one that consists of padding only.
         layer([1, 120, 8, 3], 16, 5, 1, 2),
         layer([1, 130, 1, 1], 33, 3, 1, 1),
-        // Patches, of more numbers than rows are copied of, and such with pixels between them that nobody reads.
+        // Patches larger than the copy buffer, and some with unread pixels in between.
         layer([1, 64, 160, 3], 40, 16, 16, 0),
         layer([1, 64, 66, 3], 20, 4, 4, 0),
         layer([1, 90, 95, 3], 20, 3, 5, 0),
-        // Nothing, for the window does not fit.
+        // Empty: the window does not fit.
         layer([1, 2, 2, 3], 20, 3, 5, 0),
     ]
 }
 
 #[test]
 fn conv2d_agrees_with_f64() {
-    let mut numbers = Numbers(2);
+    let mut rng = Rng(2);
     let engines: Vec<Engine> = engines().collect();
-    let mut shapes: Vec<Conv2d> = (0..150).map(|_| random(&mut numbers)).collect();
-    // Blocks of K: by taps, and within a tap.
+    let mut shapes: Vec<Conv2d> = (0..150).map(|_| random(&mut rng)).collect();
+    // K blocked by taps, and within a tap.
     let mut by_taps = Conv2d::new([1, 9, 11, 64], 33, [3, 3]);
     by_taps.padding = [[1, 1]; 2];
     let mut within = Conv2d::new([1, 5, 4, 500], 17, [2, 3]);
@@ -126,31 +126,31 @@ fn conv2d_agrees_with_f64() {
     shapes.extend([by_taps, within, Conv2d::new([1, 20, 20, 33], 40, [1, 1])]);
     shapes.extend(first_layers());
     for conv in &shapes {
-        check(conv, &mut numbers, &engines, 1.0, |engine, input, weights, out, tail| {
+        check(conv, &mut rng, &engines, 1.0, |engine, input, weights, out, epilogue| {
             let group_in = conv.in_c / conv.groups;
             let packed = pack::conv2d_f32(conv, |o, i, h, w| {
                 weights[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]
             });
-            conv2d(engine, conv, input, &packed, out, tail).unwrap();
+            conv2d(engine, conv, input, &packed, out, epilogue).unwrap();
         });
     }
 }
 
 #[test]
 fn depthwise2d_agrees_with_f64() {
-    let mut numbers = Numbers(3);
+    let mut rng = Rng(3);
     let engines: Vec<Engine> = engines().collect();
     let mut shapes: Vec<Conv2d> = (0..100)
         .map(|_| {
-            let conv = random(&mut numbers);
-            let channels = numbers.one_of(&[1, 3, 15, 16, 17, 24, 33, 70, 200]);
-            let stride = channels + numbers.below(3);
+            let conv = random(&mut rng);
+            let channels = rng.one_of(&[1, 3, 15, 16, 17, 24, 33, 70, 200]);
+            let stride = channels + rng.below(3);
             Conv2d { in_c: channels, out_c: channels, groups: channels, in_stride: stride, out_stride: stride, ..conv }
         })
         .collect();
     for (kernel, stride) in [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1), (7, 2)] {
         for size in [1, 7, 14, 15, 16, 17] {
-            let channels = numbers.one_of(&[16, 24, 32, 40]);
+            let channels = rng.one_of(&[16, 24, 32, 40]);
             shapes.push(Conv2d {
                 stride: [stride; 2],
                 padding: [[kernel / 2; 2]; 2],
@@ -160,29 +160,29 @@ fn depthwise2d_agrees_with_f64() {
         }
     }
     for conv in &shapes {
-        check(conv, &mut numbers, &engines, 1.0, |engine, input, weights, out, tail| {
+        check(conv, &mut rng, &engines, 1.0, |engine, input, weights, out, epilogue| {
             let [kernel_h, kernel_w] = conv.kernel;
             let packed =
                 pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
-            depthwise2d(engine, conv, input, &packed, out, tail).unwrap();
+            depthwise2d(engine, conv, input, &packed, out, epilogue).unwrap();
         });
     }
 }
 
 #[test]
 fn conv3d_agrees_with_f64() {
-    let mut numbers = Numbers(4);
+    let mut rng = Rng(4);
     for _ in 0..30 {
-        let groups = numbers.one_of(&[1, 1, 2]);
+        let groups = rng.one_of(&[1, 1, 2]);
         let conv = Conv3d {
-            batch: 1 + numbers.below(2),
-            in_size: [0; 3].map(|_| 1 + numbers.below(6)),
-            in_c: groups * numbers.one_of(&[1, 3, 17]),
-            out_c: groups * numbers.one_of(&[1, 15, 18]),
-            kernel: [0; 3].map(|_| 1 + numbers.below(3)),
-            stride: [0; 3].map(|_| 1 + numbers.below(2)),
-            padding: [[0; 2]; 3].map(|_| [numbers.below(3), numbers.below(3)]),
-            dilation: [0; 3].map(|_| 1 + numbers.below(2)),
+            batch: 1 + rng.below(2),
+            in_size: [0; 3].map(|_| 1 + rng.below(6)),
+            in_c: groups * rng.one_of(&[1, 3, 17]),
+            out_c: groups * rng.one_of(&[1, 15, 18]),
+            kernel: [0; 3].map(|_| 1 + rng.below(3)),
+            stride: [0; 3].map(|_| 1 + rng.below(2)),
+            padding: [[0; 2]; 3].map(|_| [rng.below(3), rng.below(3)]),
+            dilation: [0; 3].map(|_| 1 + rng.below(2)),
             groups,
             in_stride: groups * 17,
             out_stride: groups * 18,
@@ -193,8 +193,8 @@ fn conv3d_agrees_with_f64() {
         let [in_d, in_h, in_w] = conv.in_size;
         let [kernel_d, kernel_h, kernel_w] = conv.kernel;
         let taps = kernel_d * kernel_h * kernel_w;
-        let input = numbers.vector(conv.batch * in_d * in_h * in_w * conv.in_stride);
-        let weights = numbers.vector(conv.out_c * group_in * taps);
+        let input = rng.vector(conv.batch * in_d * in_h * in_w * conv.in_stride);
+        let weights = rng.vector(conv.out_c * group_in * taps);
         let weight = |o: usize, i: usize, [d, h, w]: [usize; 3]| {
             weights[(((o * group_in + i) * kernel_d + d) * kernel_h + h) * kernel_w + w]
         };
@@ -224,7 +224,7 @@ fn conv3d_agrees_with_f64() {
         let packed = pack::conv3d_f32(&conv, weight);
         for engine in engines() {
             let mut out = vec![0.0; pixels * conv.out_stride];
-            conv3d(&engine, &conv, &input, &packed, &mut out, &Tail::default()).unwrap();
+            conv3d(&engine, &conv, &input, &packed, &mut out, &Epilogue::default()).unwrap();
             let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
             assert_close(&got, &expected, rounding(taps * group_in), &(&engine, conv));
         }
@@ -233,20 +233,20 @@ fn conv3d_agrees_with_f64() {
 
 #[test]
 fn conv_transpose2d_agrees_with_f64() {
-    let mut numbers = Numbers(5);
+    let mut rng = Rng(5);
     for _ in 0..80 {
-        let groups = numbers.one_of(&[1, 1, 2]);
+        let groups = rng.one_of(&[1, 1, 2]);
         let conv = ConvTranspose2d {
-            batch: 1 + numbers.below(2),
-            in_h: 1 + numbers.below(7),
-            in_w: 1 + numbers.below(9),
-            in_c: groups * numbers.one_of(&[1, 3, 17]),
-            out_c: groups * numbers.one_of(&[1, 15, 18]),
-            kernel: [0; 2].map(|_| 1 + numbers.below(5)),
-            stride: [0; 2].map(|_| 1 + numbers.below(4)),
-            padding: [[0; 2]; 2].map(|_| [numbers.below(3), numbers.below(3)]),
-            output_padding: [0; 2].map(|_| numbers.below(3)),
-            dilation: [0; 2].map(|_| 1 + numbers.below(3)),
+            batch: 1 + rng.below(2),
+            in_h: 1 + rng.below(7),
+            in_w: 1 + rng.below(9),
+            in_c: groups * rng.one_of(&[1, 3, 17]),
+            out_c: groups * rng.one_of(&[1, 15, 18]),
+            kernel: [0; 2].map(|_| 1 + rng.below(5)),
+            stride: [0; 2].map(|_| 1 + rng.below(4)),
+            padding: [[0; 2]; 2].map(|_| [rng.below(3), rng.below(3)]),
+            output_padding: [0; 2].map(|_| rng.below(3)),
+            dilation: [0; 2].map(|_| 1 + rng.below(3)),
             groups,
             in_stride: groups * 17,
             out_stride: groups * 18 + 1,
@@ -255,11 +255,11 @@ fn conv_transpose2d_agrees_with_f64() {
         let pixels = conv.batch * out_h * out_w;
         let (group_in, group_out) = (conv.in_c / groups, conv.out_c / groups);
         let [kernel_h, kernel_w] = conv.kernel;
-        let input = numbers.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
-        let weights = numbers.vector(conv.in_c * group_out * kernel_h * kernel_w);
+        let input = rng.vector(conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+        let weights = rng.vector(conv.in_c * group_out * kernel_h * kernel_w);
         let weight =
             |i: usize, o: usize, h: usize, w: usize| weights[((i * group_out + o) * kernel_h + h) * kernel_w + w];
-        // Each input pixel is spread over the output.
+        // Scatters each input pixel over the output.
         let mut expected = vec![0.0; pixels * conv.out_c];
         for pixel in 0..conv.batch * conv.in_h * conv.in_w {
             let (image, in_y, in_x) = (pixel / conv.in_w / conv.in_h, pixel / conv.in_w % conv.in_h, pixel % conv.in_w);
@@ -280,14 +280,14 @@ fn conv_transpose2d_agrees_with_f64() {
                 }
             }
         }
-        let tail = OwnedTail::random(&mut numbers, pixels, conv.out_c);
+        let epilogue = OwnedEpilogue::random(&mut rng, pixels, conv.out_c);
         for (i, value) in expected.iter_mut().enumerate() {
-            *value = tail.apply(i / conv.out_c, i % conv.out_c, *value);
+            *value = epilogue.apply(i / conv.out_c, i % conv.out_c, *value);
         }
         let packed = pack::conv_transpose2d_f32(&conv, weight);
         for engine in engines() {
             let mut out = vec![f32::NAN; pixels * conv.out_stride];
-            conv_transpose2d(&engine, &conv, &input, &packed, &mut out, &tail.tail()).unwrap();
+            conv_transpose2d(&engine, &conv, &input, &packed, &mut out, &epilogue.epilogue()).unwrap();
             let got: Vec<f32> = out.chunks(conv.out_stride).flat_map(|row| &row[..conv.out_c]).copied().collect();
             assert_close(&got, &expected, rounding(group_in * kernel_h * kernel_w), &(&engine, conv));
         }
@@ -296,38 +296,38 @@ fn conv_transpose2d_agrees_with_f64() {
 
 #[test]
 fn winograd_agrees_with_f64() {
-    let mut numbers = Numbers(7);
+    let mut rng = Rng(7);
     let engines: Vec<Engine> = engines().collect();
     for round in 0..60 {
-        let mut conv = random(&mut numbers);
+        let mut conv = random(&mut rng);
         let channels = [16, 17, 31, 33, 48, 64];
-        (conv.in_c, conv.out_c) = (numbers.one_of(&channels), numbers.one_of(&channels));
-        (conv.in_stride, conv.out_stride) = (conv.in_c + numbers.below(2), conv.out_c + numbers.below(2));
+        (conv.in_c, conv.out_c) = (rng.one_of(&channels), rng.one_of(&channels));
+        (conv.in_stride, conv.out_stride) = (conv.in_c + rng.below(2), conv.out_c + rng.below(2));
         (conv.kernel, conv.stride, conv.dilation, conv.groups) = ([3; 2], [1; 2], [1; 2], 1);
         if conv.out_h() == 0 || conv.out_w() == 0 {
             continue;
         }
         let form = [Winograd::F2, Winograd::F4][round % 2];
         let slack = if form == Winograd::F2 { 1.5 } else { 4.0 };
-        check(&conv, &mut numbers, &engines, slack, |engine, input, weights, out, tail| {
+        check(&conv, &mut rng, &engines, slack, |engine, input, weights, out, epilogue| {
             let packed = pack::winograd_f32(form, &conv, |o, i, h, w| weights[((o * conv.in_c + i) * 3 + h) * 3 + w]);
             let mut scratch = vec![f32::NAN; conv2d_winograd_scratch(engine, form, &conv).unwrap()];
-            conv2d_winograd(engine, form, &conv, input, &packed, out, tail, &mut scratch).unwrap();
+            conv2d_winograd(engine, form, &conv, input, &packed, out, epilogue, &mut scratch).unwrap();
         });
     }
 }
 
-/// The greatest error of a network of 3x3 convolutions, each with ReLU, relative to the greatest output.
+/// Maximum error of a network of 3x3 convolutions with ReLU, relative to the largest output.
 fn error_of_a_network(layers: usize, channels: usize, form: Option<Winograd>) -> f64 {
-    let mut numbers = Numbers(8);
+    let mut rng = Rng(8);
     let conv = Conv2d { padding: [[1; 2]; 2], ..Conv2d::new([1, 12, 12, channels], channels, [3, 3]) };
-    let (engine, relu) = (Engine::new(1), Tail { activation: Activation::RELU, ..Tail::default() });
-    // Keeps the activations' scale from layer to layer.
+    let (engine, relu) = (Engine::new(1), Epilogue { activation: Activation::RELU, ..Epilogue::default() });
+    // Keeps the scale of activations from layer to layer.
     let scale = (6.0 / (9.0 * channels as f32)).sqrt();
-    let mut got = numbers.vector(12 * 12 * channels);
+    let mut got = rng.vector(12 * 12 * channels);
     let mut exact: Vec<f64> = got.iter().copied().map(f64::from).collect();
     for _ in 0..layers {
-        let weights: Vec<f32> = numbers.vector(channels * channels * 9).iter().map(|w| w * scale).collect();
+        let weights: Vec<f32> = rng.vector(channels * channels * 9).iter().map(|w| w * scale).collect();
         let get = |o: usize, i: usize, h: usize, w: usize| weights[((o * channels + i) * 3 + h) * 3 + w];
         let mut out = vec![0.0; got.len()];
         match form {

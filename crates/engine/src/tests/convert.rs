@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Half, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise, narrow, widen};
 
-/// The number that bits of a format stand for, digit by digit.
+/// Decodes a bit pattern, digit by digit.
 fn value(half: Half, bits: u16) -> f64 {
     let (mantissa_bits, bias) = match half {
         Half::F16 => (10, 15),
@@ -39,7 +39,7 @@ fn widening_is_exact_for_all_bits() {
 fn narrowing_gives_the_nearest_number() {
     for half in [Half::F16, Half::Bf16] {
         let finite: Vec<u16> = (0..0x7fff).take_while(|bits| value(half, *bits).is_finite()).collect();
-        // Each number, the middle between it and the next one, and what lies just beside both.
+        // Each value, the midpoint to the next one, and the f32 neighbours of both.
         let mut x = vec![0.0, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, 1e-45];
         for pair in finite.windows(2) {
             let [low, high] = [pair[0], pair[1]].map(|bits| value(half, bits));
@@ -57,7 +57,7 @@ fn narrowing_gives_the_nearest_number() {
                 let magnitude = f64::from(x.abs());
                 let at = finite.partition_point(|bits| value(half, *bits) <= magnitude) - 1;
                 let below = finite[at];
-                // Beyond the greatest number there would be another one, which is infinity here.
+                // Past the largest finite value the next one would be 2^k, which is infinity here.
                 let above = if below == greatest {
                     2.0 * value(half, below) - value(half, below - 1)
                 } else {
@@ -77,8 +77,8 @@ fn narrowing_gives_the_nearest_number() {
 
 #[test]
 fn rounding_is_narrowing_and_widening() {
-    let mut numbers = Numbers(11);
-    let mut x = numbers.vector(1000);
+    let mut rng = Rng(11);
+    let mut x = rng.vector(1000);
     x.extend([0.0, -0.0, 65504.0, 65519.9, 65520.0, 1e-8, 6.1e-5, 1e38, f32::INFINITY]);
     let sources = [Source { data: x.as_slice().into(), strides: [1; MAX_DIMS] }];
     for engine in engines() {

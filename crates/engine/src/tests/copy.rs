@@ -13,40 +13,39 @@ fn reference(copy: &Copy, x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// Strides of a tensor whose dimensions lie in a random order, with gaps between some.
-fn strides(numbers: &mut Numbers, sizes: &[usize]) -> Vec<usize> {
+/// Strides of a tensor whose dimensions are stored in random order, with some gaps.
+fn strides(rng: &mut Rng, sizes: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     for i in (1..order.len()).rev() {
-        order.swap(i, numbers.below(i + 1));
+        order.swap(i, rng.below(i + 1));
     }
     let mut strides = vec![0; sizes.len()];
-    let mut next = if numbers.below(6) == 0 { 2 } else { 1 };
+    let mut next = if rng.below(6) == 0 { 2 } else { 1 };
     for dim in order {
         strides[dim] = next;
-        next = next * sizes[dim] + if numbers.below(4) == 0 { 3 } else { 0 };
+        next = next * sizes[dim] + if rng.below(4) == 0 { 3 } else { 0 };
     }
     strides
 }
 
 #[test]
 fn moves_every_element() {
-    let mut numbers = Numbers(5);
+    let mut rng = Rng(5);
     let mut shapes: Vec<Vec<usize>> = vec![vec![], vec![100_000], vec![200, 300], vec![3, 5000], vec![64, 7, 33]];
     for _ in 0..150 {
-        shapes.push((0..=numbers.below(5)).map(|_| numbers.one_of(&[1, 2, 3, 7, 8, 9, 16, 17, 33])).collect());
+        shapes.push((0..=rng.below(5)).map(|_| rng.one_of(&[1, 2, 3, 7, 8, 9, 16, 17, 33])).collect());
     }
     shapes.push(vec![4, 0, 3]);
     for sizes in shapes.iter().flat_map(|sizes| [sizes; 4]) {
-        let mut x_strides = strides(&mut numbers, sizes);
-        if numbers.below(4) == 0 {
-            x_strides.iter_mut().for_each(|stride| *stride *= numbers.below(2));
+        let mut x_strides = strides(&mut rng, sizes);
+        if rng.below(4) == 0 {
+            x_strides.iter_mut().for_each(|stride| *stride *= rng.below(2));
         }
-        let y_strides = strides(&mut numbers, sizes);
-        let what =
-            Copy { sizes, x_offset: numbers.below(3), x_strides: &x_strides, y_offset: 2, y_strides: &y_strides };
+        let y_strides = strides(&mut rng, sizes);
+        let what = Copy { sizes, x_offset: rng.below(3), x_strides: &x_strides, y_offset: 2, y_strides: &y_strides };
         let end = |strides: &[usize]| sizes.iter().zip(strides).map(|(n, s)| n.saturating_sub(1) * s).sum::<usize>();
-        let x = numbers.vector(what.x_offset + end(&x_strides) + 1);
-        let blank = numbers.vector(what.y_offset + end(&y_strides) + 5);
+        let x = rng.vector(what.x_offset + end(&x_strides) + 1);
+        let blank = rng.vector(what.y_offset + end(&y_strides) + 5);
         let mut expected = blank.clone();
         reference(&what, &x, &mut expected);
         for engine in engines() {
@@ -92,10 +91,10 @@ fn fills_all() {
 
 #[test]
 fn gathers_rows() {
-    let mut numbers = Numbers(6);
+    let mut rng = Rng(6);
     for columns in [1, 3, 16, 100] {
-        let table = numbers.vector(50 * columns);
-        let indices: Vec<i64> = (0..700).map(|_| numbers.below(50) as i64).collect();
+        let table = rng.vector(50 * columns);
+        let indices: Vec<i64> = (0..700).map(|_| rng.below(50) as i64).collect();
         let expected: Vec<f32> =
             indices.iter().flat_map(|&i| &table[i as usize * columns..][..columns]).copied().collect();
         let narrow: Vec<i32> = indices.iter().map(|&i| i as i32).collect();

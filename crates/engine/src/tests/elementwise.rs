@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Binary, Error, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise};
 
-/// Functions with their greatest error in ULP, as their documentation says.
+/// Operators with their documented maximum error in ULP.
 const UNARY: &[(Unary, f64)] = &[
     (Unary::Identity, 0.0),
     (Unary::Neg, 0.0),
@@ -73,7 +73,7 @@ fn unary(function: Unary, x: f64) -> f64 {
         Unary::IsNan => truth(x.is_nan()),
         Unary::Log1p => x.ln_1p(),
         Unary::Expm1 => x.exp_m1(),
-        // Held against conversions instead.
+        // Tested against conversions instead.
         Unary::RoundF16 | Unary::RoundBf16 => unreachable!("not in the list"),
     }
 }
@@ -100,7 +100,7 @@ fn binary(function: Binary, a: f64, b: f64) -> f64 {
     }
 }
 
-/// The distance from `x` to the next f32.
+/// Distance from `x` to the next f32.
 fn ulp(x: f64) -> f64 {
     let x = (x.abs() as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
     f64::from(x) - f64::from(f32::from_bits(x.to_bits() - 1))
@@ -112,7 +112,7 @@ fn strides(of: &[usize]) -> [usize; MAX_DIMS] {
     strides
 }
 
-/// Every 30,011th f32, and the special ones.
+/// Every 30,011th f32, and the special values.
 fn all_over() -> Vec<f32> {
     let special =
         [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.5, 2.5, -1.5];
@@ -137,7 +137,7 @@ fn unary_functions_have_the_stated_errors() {
             .unwrap();
             y
         };
-        // Results beyond the range of f32 may be either neighbour of the limit, and those below the least normal number 0.
+        // Near overflow either neighbour of the limit is accepted, and subnormals may be 0.
         let bound = |expected: f64| {
             let least = if ulps > 1.5 { f64::from(f32::MIN_POSITIVE) } else { 0.0 };
             if expected.abs() > f64::from(f32::MAX) { f64::INFINITY } else { (ulp(expected) * ulps).max(least) }
@@ -148,9 +148,9 @@ fn unary_functions_have_the_stated_errors() {
 
 #[test]
 fn binary_functions_agree_with_f64() {
-    let mut numbers = Numbers(3);
+    let mut rng = Rng(3);
     let special = [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2.0, 0.5, -3.0];
-    let (mut a, mut b) = (numbers.vector(77), numbers.vector(77));
+    let (mut a, mut b) = (rng.vector(77), rng.vector(77));
     for x in special {
         a.extend([x; 10]);
         b.extend(special);
@@ -169,7 +169,7 @@ fn binary_functions_agree_with_f64() {
     }
 }
 
-/// A program on one element.
+/// Interprets a program for one element.
 fn interpret(program: &[Instruction], operands: &[f32]) -> f64 {
     let mut registers = [f64::NAN; crate::REGISTERS];
     let mut last = 0.0;
@@ -191,24 +191,24 @@ fn interpret(program: &[Instruction], operands: &[f32]) -> f64 {
     last
 }
 
-/// A program of smooth functions whose values stay small, so that errors do too.
-fn random_program(numbers: &mut Numbers, operands: usize) -> Vec<Instruction> {
+/// A program of smooth functions with small values, so that errors stay small.
+fn random_program(rng: &mut Rng, operands: usize) -> Vec<Instruction> {
     let mut written: Vec<u8> = Vec::new();
     let mut program = Vec::new();
-    for _ in 0..=numbers.below(6) {
-        let mut operand = || match numbers.below(4) {
-            0 if !written.is_empty() => Operand::Register(numbers.one_of(&written)),
-            1 => Operand::Number(numbers.vector(1)[0]),
-            _ => Operand::Tensor(numbers.below(operands) as u8),
+    for _ in 0..=rng.below(6) {
+        let mut operand = || match rng.below(4) {
+            0 if !written.is_empty() => Operand::Register(rng.one_of(&written)),
+            1 => Operand::Number(rng.vector(1)[0]),
+            _ => Operand::Tensor(rng.below(operands) as u8),
         };
         let (a, b, c) = (operand(), operand(), operand());
-        let to = numbers.below(crate::REGISTERS) as u8;
-        program.push(match numbers.below(4) {
-            0 => Instruction::Unary { to, function: numbers.one_of(&[Unary::Tanh, Unary::Sin, Unary::Neg]), x: a },
-            1 => Instruction::Binary { to, function: numbers.one_of(&[Binary::Add, Binary::Mul, Binary::Max]), a, b },
-            // A condition on what was not computed: rounding must not decide.
+        let to = rng.below(crate::REGISTERS) as u8;
+        program.push(match rng.below(4) {
+            0 => Instruction::Unary { to, function: rng.one_of(&[Unary::Tanh, Unary::Sin, Unary::Neg]), x: a },
+            1 => Instruction::Binary { to, function: rng.one_of(&[Binary::Add, Binary::Mul, Binary::Max]), a, b },
+            // Conditions only on inputs: rounding must not decide.
             2 => Instruction::Select { to, condition: Operand::Tensor(0), a: b, b: c },
-            _ => Instruction::Activate { to, activation: numbers.one_of(&[Activation::RELU, Activation::Silu]), x: a },
+            _ => Instruction::Activate { to, activation: rng.one_of(&[Activation::RELU, Activation::Silu]), x: a },
         });
         written.push(to);
     }
@@ -217,7 +217,7 @@ fn random_program(numbers: &mut Numbers, operands: usize) -> Vec<Instruction> {
 
 #[test]
 fn programs_broadcast_as_in_f64() {
-    let mut numbers = Numbers(4);
+    let mut rng = Rng(4);
     let shapes: &[&[usize]] = &[
         &[],
         &[1],
@@ -237,13 +237,13 @@ fn programs_broadcast_as_in_f64() {
     ];
     for round in 0..12 {
         for dims in shapes {
-            let count = 1 + numbers.below(if round == 0 { 12 } else { 4 });
+            let count = 1 + rng.below(if round == 0 { 12 } else { 4 });
             let mut owned: Vec<(Vec<f32>, [usize; MAX_DIMS])> = Vec::new();
             for _ in 0..count {
-                // Some dimensions broadcast; the others in order or reversed, as a transposed tensor has them.
-                let kept: Vec<bool> = dims.iter().map(|_| numbers.below(3) > 0).collect();
+                // Some dimensions broadcast; the others in order or reversed, as in a transposed tensor.
+                let kept: Vec<bool> = dims.iter().map(|_| rng.below(3) > 0).collect();
                 let mut order: Vec<usize> = (0..dims.len()).filter(|&dim| kept[dim]).collect();
-                if numbers.below(4) > 0 {
+                if rng.below(4) > 0 {
                     order.reverse();
                 }
                 let (mut strides, mut len) = ([0; MAX_DIMS], 1);
@@ -251,7 +251,7 @@ fn programs_broadcast_as_in_f64() {
                     strides[dim] = len;
                     len *= dims[dim];
                 }
-                owned.push((numbers.vector(len), strides));
+                owned.push((rng.vector(len), strides));
             }
             for (data, _) in &mut owned {
                 data.iter_mut().step_by(3).for_each(|x| *x = x.round());
@@ -260,7 +260,7 @@ fn programs_broadcast_as_in_f64() {
                 .iter()
                 .map(|(data, strides)| Source { data: data.as_slice().into(), strides: *strides })
                 .collect();
-            let program = random_program(&mut numbers, count);
+            let program = random_program(&mut rng, count);
             let elements: usize = dims.iter().product();
             let expected: Vec<f64> = (0..elements)
                 .map(|element| {

@@ -1,30 +1,31 @@
-//! Products of bytes against sums of integers, bit for bit the same on every instruction set.
+//! Int8 kernels against integer sums, bit-identical on every instruction set.
 
-use super::windows::{random_resize, sources};
-use super::{Numbers, engines};
+use super::pool_resize::{random_resize, sources};
+use super::{Rng, engines};
 use crate::{
-    Activation, Affine, Binary, Choice, Conv2d, ConvTranspose2d, Copy, Data, DynamicRows, Engine, Error, Gemm,
-    GroupTail, Instruction, MAX_DIMS, Mean, Operand, Pool2d, QuantOut, QuantResidual, QuantTail, ResizeMode, RowScales,
-    SoftmaxTable, Source, choose_rows, conv_transpose2d_u8, conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_groups,
-    gemm_u8, lookup, max_pool2d_u8, mean_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
+    Activation, Affine, AveragePool, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error,
+    Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, QuantEpilogue, QuantOut, QuantResidual,
+    ResizeMode, RowQparams, SoftmaxTable, Source, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8,
+    conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack,
+    pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
-/// A tail with memory of its own.
+/// An epilogue that owns its operands.
 #[derive(Debug)]
-struct Tail {
+struct OwnedQuantEpilogue {
     offsets: Vec<i32>,
     scales: Vec<f32>,
-    /// The scale and the zero that all rows have, if they were chosen when they were seen.
+    /// Scale and zero point of all rows, if they are dynamically quantized.
     rows: Option<[f32; 2]>,
     bias: Option<Vec<f32>>,
     inner: Option<(Activation, Affine)>,
     residual: Option<(Vec<u8>, usize, Affine)>,
     activation: Activation,
-    /// Floats if there is none.
+    /// f32 output if `None`.
     to: Option<Affine>,
 }
 
-/// Activations that take no exponentials.
+/// Activations without exponentials.
 const EXACT: &[Activation] = &[
     Activation::None,
     Activation::RELU,
@@ -34,40 +35,40 @@ const EXACT: &[Activation] = &[
     Activation::HardSigmoid,
 ];
 
-fn affine(numbers: &mut Numbers) -> Affine {
-    let min = numbers.one_of(&[0, 1, 17]);
-    let max = numbers.one_of(&[255, 254, 127]);
-    let zero = min + numbers.below(usize::from(max - min)) as u8;
-    Affine { scale: 0.001 + numbers.below(1000) as f32 * 1e-4, zero, min, max }
+fn affine(rng: &mut Rng) -> Affine {
+    let min = rng.one_of(&[0, 1, 17]);
+    let max = rng.one_of(&[255, 254, 127]);
+    let zero_point = min + rng.below(usize::from(max - min)) as u8;
+    Affine { scale: 0.001 + rng.below(1000) as f32 * 1e-4, zero_point, min, max }
 }
 
-fn bytes(numbers: &mut Numbers, n: usize) -> Vec<u8> {
-    (0..n).map(|_| numbers.next() as u8).collect()
+fn bytes(rng: &mut Rng, n: usize) -> Vec<u8> {
+    (0..n).map(|_| rng.next() as u8).collect()
 }
 
-impl Tail {
-    fn random(numbers: &mut Numbers, rows: usize, columns: usize) -> Self {
-        let stride = columns + numbers.below(3);
+impl OwnedQuantEpilogue {
+    fn random(rng: &mut Rng, rows: usize, columns: usize) -> Self {
+        let stride = columns + rng.below(3);
         Self {
-            offsets: (0..columns).map(|_| numbers.below(100_000) as i32 - 50_000).collect(),
-            scales: (0..columns).map(|_| 1e-5 + numbers.below(1000) as f32 * 1e-7).collect(),
-            rows: (numbers.below(4) == 0).then(|| [0.5 + numbers.below(100) as f32 / 64.0, numbers.below(256) as f32]),
-            bias: (numbers.below(4) == 0).then(|| numbers.vector(columns)),
-            inner: (numbers.below(3) == 0).then(|| (numbers.one_of(EXACT), affine(numbers))),
-            residual: (numbers.below(3) == 0).then(|| (bytes(numbers, rows * stride), stride, affine(numbers))),
-            activation: numbers.one_of(EXACT),
-            to: (numbers.below(4) != 0).then(|| affine(numbers)),
+            offsets: (0..columns).map(|_| rng.below(100_000) as i32 - 50_000).collect(),
+            scales: (0..columns).map(|_| 1e-5 + rng.below(1000) as f32 * 1e-7).collect(),
+            rows: (rng.below(4) == 0).then(|| [0.5 + rng.below(100) as f32 / 64.0, rng.below(256) as f32]),
+            bias: (rng.below(4) == 0).then(|| rng.vector(columns)),
+            inner: (rng.below(3) == 0).then(|| (rng.one_of(EXACT), affine(rng))),
+            residual: (rng.below(3) == 0).then(|| (bytes(rng, rows * stride), stride, affine(rng))),
+            activation: rng.one_of(EXACT),
+            to: (rng.below(4) != 0).then(|| affine(rng)),
         }
     }
 
-    fn tail(&self) -> QuantTail<'_> {
+    fn epilogue(&self) -> QuantEpilogue<'_> {
         let residual = self.residual.as_ref();
-        QuantTail {
+        QuantEpilogue {
             offsets: &self.offsets,
             scales: &self.scales,
-            rows: self.rows.as_ref().map(|[scale, zero]| RowScales {
+            rows: self.rows.as_ref().map(|[scale, zero]| RowQparams {
                 scales: core::slice::from_ref(scale),
-                zeros: core::slice::from_ref(zero),
+                zero_points: core::slice::from_ref(zero),
             }),
             bias: self.bias.as_deref(),
             inner: self.inner,
@@ -76,22 +77,22 @@ impl Tail {
         }
     }
 
-    /// What the sum of a column begins with.
+    /// Initial accumulator of a column.
     fn start(&self, column: usize) -> i32 {
         self.rows.map_or(1, |[_, zero]| -(zero as i32)) * self.offsets[column]
     }
 
-    /// What a sum becomes: a number, or a byte as one. `exact` is without the rounding of `f32`.
+    /// Applies the epilogue to an accumulator; u8 results are returned as f64. `exact` skips the rounding of f32.
     fn apply(&self, row: usize, column: usize, sum: i32) -> f64 {
         let row_scale = self.rows.map_or(1.0, |[scale, _]| f64::from(scale));
         let mut v = f64::from(sum) * f64::from(self.scales[column]) * row_scale;
         v += self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
         if let Some((activation, affine)) = self.inner {
             let level = level(super::activation(activation, v), affine);
-            v = (level - f64::from(affine.zero)) * f64::from(affine.scale);
+            v = (level - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         if let Some((data, stride, affine)) = &self.residual {
-            v += (f64::from(data[row * stride + column]) - f64::from(affine.zero)) * f64::from(affine.scale);
+            v += (f64::from(data[row * stride + column]) - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         v = super::activation(self.activation, v);
         self.to.map_or(v, |affine| level(v, affine))
@@ -99,22 +100,22 @@ impl Tail {
 }
 
 fn level(v: f64, affine: Affine) -> f64 {
-    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero);
+    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero_point);
     level.clamp(f64::from(affine.min), f64::from(affine.max))
 }
 
-/// Runs something on every engine: exactly the same on all, and what is expected but for rounding: of one step, and of one
-/// more where there is a step in between.
+/// Runs a kernel on every engine and asserts bit-identical results that match the reference up to rounding: one step,
+/// and one more with an inner quantization.
 fn assert_same(
     what: &dyn std::fmt::Debug,
-    tail: &Tail,
+    epilogue: &OwnedQuantEpilogue,
     len: usize,
     expected: impl Fn(usize) -> f64,
     run: impl Fn(&Engine, QuantOut),
 ) {
     let mut first: Option<Vec<f32>> = None;
     for engine in engines() {
-        let got: Vec<f32> = match tail.to {
+        let got: Vec<f32> = match epilogue.to {
             None => {
                 let mut floats = vec![7.0; len];
                 run(&engine, QuantOut::Floats(&mut floats));
@@ -127,58 +128,61 @@ fn assert_same(
             }
         };
         let Some(first) = &first else {
-            let inner = tail.inner.map_or(0.0, |(_, affine)| f64::from(affine.scale));
+            let inner = epilogue.inner.map_or(0.0, |(_, affine)| f64::from(affine.scale));
             let mut beyond = 0;
             for (i, got) in got.iter().enumerate() {
                 let expected = expected(i);
                 let error = (f64::from(*got) - expected).abs();
-                let near = match tail.to {
+                let near = match epilogue.to {
                     None => 1e-5 * expected.abs().max(1.0),
                     Some(_) => 0.0,
                 };
                 if error > near {
-                    // A tie or nearly one that was rounded the other way.
+                    // A tie, or nearly one, that was rounded the other way.
                     beyond += 1;
-                    let step = tail.to.map_or(inner, |affine| 1.0 + inner / f64::from(affine.scale));
-                    assert!(error <= near + step * 1.2 + 1e-6, "{what:?} {tail:?}, element {i}: {got}, not {expected}");
+                    let step = epilogue.to.map_or(inner, |affine| 1.0 + inner / f64::from(affine.scale));
+                    assert!(
+                        error <= near + step * 1.2 + 1e-6,
+                        "{what:?} {epilogue:?}, element {i}: {got}, not {expected}"
+                    );
                 }
             }
-            assert!(beyond <= 2 + len / 50, "{what:?} {tail:?}: {beyond} of {len} are off");
+            assert!(beyond <= 2 + len / 50, "{what:?} {epilogue:?}: {beyond} of {len} are off");
             first = Some(got);
             continue;
         };
         let same = first.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
-        assert!(same, "{engine:?} {what:?} {tail:?} differs from portable code");
+        assert!(same, "{engine:?} {what:?} {epilogue:?} differs from portable code");
     }
 }
 
-fn weights(numbers: &mut Numbers, n: usize) -> Vec<i8> {
-    (0..n).map(|_| numbers.next() as i8).collect()
+fn weights(rng: &mut Rng, n: usize) -> Vec<i8> {
+    (0..n).map(|_| rng.next() as i8).collect()
 }
 
 #[test]
 fn products_of_bytes() {
-    let mut numbers = Numbers(3);
+    let mut rng = Rng(3);
     for (m, n, k) in [(1, 1, 1), (1, 40, 7), (3, 16, 64), (29, 33, 30), (61, 70, 129), (200, 17, 4), (2, 5, 2000)] {
-        let stride = k + numbers.below(3);
-        let (a, b) = (bytes(&mut numbers, m * stride), weights(&mut numbers, k * n));
-        let tail = Tail::random(&mut numbers, m, n);
+        let stride = k + rng.below(3);
+        let (a, b) = (bytes(&mut rng, m * stride), weights(&mut rng, k * n));
+        let epilogue = OwnedQuantEpilogue::random(&mut rng, m, n);
         let mut packed = vec![9; pack::matrix_i8_len(k, n).unwrap()];
         pack::matrix_i8_into(&mut packed, k, n, |row, column| b[row * n + column]);
         let gemm = Gemm { a_stride: stride, ..Gemm::new(m, n, k) };
         let expected = |i: usize| {
             let (row, column) = (i / n, i % n);
             let products = (0..k).map(|k| i32::from(a[row * stride + k]) * i32::from(b[k * n + column]));
-            tail.apply(row, column, tail.start(column) + products.sum::<i32>())
+            epilogue.apply(row, column, epilogue.start(column) + products.sum::<i32>())
         };
         let a = &a[..(m - 1) * stride + k];
-        assert_same(&gemm, &tail, m * n, expected, |engine, out| {
-            gemm_u8(engine, &gemm, a, &packed, out, &tail.tail()).unwrap();
+        assert_same(&gemm, &epilogue, m * n, expected, |engine, out| {
+            gemm_u8(engine, &gemm, a, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
 
-/// The sum of a window: `get(o, i, h, w)` are the weights.
+/// Accumulates a window; `get(o, i, h, w)` are the weights.
 fn window(
     conv: &Conv2d,
     zero: u8,
@@ -213,7 +217,7 @@ fn output(conv: &Conv2d, i: usize) -> [usize; 4] {
 
 #[test]
 fn convolutions_of_bytes() {
-    let mut numbers = Numbers(5);
+    let mut rng = Rng(5);
     let basic = |in_size, out_c, kernel| Conv2d::new(in_size, out_c, kernel);
     let cases = [
         Conv2d { stride: [2, 2], padding: [[3, 3], [3, 3]], ..basic([1, 23, 31, 3], 20, [7, 7]) },
@@ -228,29 +232,29 @@ fn convolutions_of_bytes() {
     ];
     for conv in cases {
         let pixels = conv.batch * conv.in_h * conv.in_w;
-        let input = bytes(&mut numbers, (pixels - 1) * conv.in_stride + conv.in_c);
+        let input = bytes(&mut rng, (pixels - 1) * conv.in_stride + conv.in_c);
         let (inputs, [kernel_h, kernel_w]) = (conv.in_c / conv.groups, conv.kernel);
-        let w = weights(&mut numbers, conv.out_c * inputs * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.out_c * inputs * kernel_h * kernel_w);
         let get = |o: usize, i: usize, h: usize, x: usize| w[((o * inputs + i) * kernel_h + h) * kernel_w + x];
         let rows = conv.batch * conv.out_h() * conv.out_w();
-        let tail = Tail::random(&mut numbers, rows, conv.out_c);
+        let epilogue = OwnedQuantEpilogue::random(&mut rng, rows, conv.out_c);
         let mut packed = vec![9; pack::conv2d_i8_len(&conv).unwrap()];
         pack::conv2d_i8_into(&mut packed, &conv, get);
-        let zero = numbers.next() as u8;
+        let zero = rng.next() as u8;
         let expected = |i: usize| {
             let column = i % conv.out_c;
-            let sum = tail.start(column) + window(&conv, zero, &input, output(&conv, i), get);
-            tail.apply(i / conv.out_c, column, sum)
+            let sum = epilogue.start(column) + window(&conv, zero, &input, output(&conv, i), get);
+            epilogue.apply(i / conv.out_c, column, sum)
         };
-        assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
-            conv2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        assert_same(&conv, &epilogue, rows * conv.out_c, expected, |engine, out| {
+            conv2d_u8(engine, &conv, zero, &input, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
 
 #[test]
 fn depthwise_convolutions_of_bytes() {
-    let mut numbers = Numbers(7);
+    let mut rng = Rng(7);
     let basic = |[height, width, channels]: [usize; 3], kernel| Conv2d {
         groups: channels,
         ..Conv2d::new([2, height, width, channels], channels, kernel)
@@ -264,43 +268,43 @@ fn depthwise_convolutions_of_bytes() {
         Conv2d { padding: [[4, 4], [4, 4]], ..basic([6, 7, 3], [9, 9]) },
     ];
     for conv in cases {
-        let input = bytes(&mut numbers, conv.batch * conv.in_h * conv.in_w * conv.in_c);
+        let input = bytes(&mut rng, conv.batch * conv.in_h * conv.in_w * conv.in_c);
         let [kernel_h, kernel_w] = conv.kernel;
-        let w = weights(&mut numbers, conv.in_c * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.in_c * kernel_h * kernel_w);
         let get = |c: usize, h: usize, x: usize| w[(c * kernel_h + h) * kernel_w + x];
         let rows = conv.batch * conv.out_h() * conv.out_w();
-        let tail = Tail::random(&mut numbers, rows, conv.out_c);
+        let epilogue = OwnedQuantEpilogue::random(&mut rng, rows, conv.out_c);
         let mut packed = vec![9; pack::depthwise2d_i8_len(&conv).unwrap()];
         pack::depthwise2d_i8_into(&mut packed, &conv, get);
-        let zero = numbers.next() as u8;
+        let zero = rng.next() as u8;
         let expected = |i: usize| {
             let column = i % conv.out_c;
             let sum = window(&conv, zero, &input, output(&conv, i), |o, _, h, w| get(o, h, w));
-            tail.apply(i / conv.out_c, column, tail.start(column) + sum)
+            epilogue.apply(i / conv.out_c, column, epilogue.start(column) + sum)
         };
-        assert_same(&conv, &tail, rows * conv.out_c, expected, |engine, out| {
-            depthwise2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        assert_same(&conv, &epilogue, rows * conv.out_c, expected, |engine, out| {
+            depthwise2d_u8(engine, &conv, zero, &input, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
 
 #[test]
 fn transposed_convolutions_of_bytes() {
-    let mut numbers = Numbers(31);
+    let mut rng = Rng(31);
     for round in 0..60 {
-        let groups = numbers.one_of(&[1, 1, 2, 3]);
-        let out_c = groups * numbers.one_of(&[1, 15, 16, 34]);
+        let groups = rng.one_of(&[1, 1, 2, 3]);
+        let out_c = groups * rng.one_of(&[1, 15, 16, 34]);
         let conv = ConvTranspose2d {
-            batch: 1 + numbers.below(2),
-            in_h: 1 + numbers.below(7),
-            in_w: 1 + numbers.below(20),
-            in_c: groups * numbers.one_of(&[1, 3, 8, 17]),
+            batch: 1 + rng.below(2),
+            in_h: 1 + rng.below(7),
+            in_w: 1 + rng.below(20),
+            in_c: groups * rng.one_of(&[1, 3, 8, 17]),
             out_c,
-            kernel: [0; 2].map(|_| 1 + numbers.below(5)),
-            stride: [0; 2].map(|_| 1 + numbers.below(3)),
-            padding: [[0; 2]; 2].map(|_| [numbers.below(3), numbers.below(3)]),
-            output_padding: [0; 2].map(|_| numbers.below(2)),
-            dilation: [0; 2].map(|_| 1 + numbers.below(3)),
+            kernel: [0; 2].map(|_| 1 + rng.below(5)),
+            stride: [0; 2].map(|_| 1 + rng.below(3)),
+            padding: [[0; 2]; 2].map(|_| [rng.below(3), rng.below(3)]),
+            output_padding: [0; 2].map(|_| rng.below(2)),
+            dilation: [0; 2].map(|_| 1 + rng.below(3)),
             groups,
             in_stride: groups * 17,
             out_stride: out_c,
@@ -308,11 +312,11 @@ fn transposed_convolutions_of_bytes() {
         let (out_h, out_w) = (conv.out_h(), conv.out_w());
         let pixels = conv.batch * out_h * out_w;
         let (inputs, outputs, [kernel_h, kernel_w]) = (conv.in_c / groups, conv.out_c / groups, conv.kernel);
-        let input = bytes(&mut numbers, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
-        let w = weights(&mut numbers, conv.in_c * outputs * kernel_h * kernel_w);
+        let input = bytes(&mut rng, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
+        let w = weights(&mut rng, conv.in_c * outputs * kernel_h * kernel_w);
         let get = |i: usize, o: usize, h: usize, x: usize| w[((i * outputs + o) * kernel_h + h) * kernel_w + x];
-        let zero = numbers.next() as u8;
-        // Each pixel of the input is spread over the output.
+        let zero = rng.next() as u8;
+        // Scatters each input pixel over the output.
         let mut sums = vec![0; pixels * conv.out_c];
         for pixel in 0..conv.batch * conv.in_h * conv.in_w {
             let (image, in_y, in_x) = (pixel / conv.in_w / conv.in_h, pixel / conv.in_w % conv.in_h, pixel % conv.in_w);
@@ -329,35 +333,35 @@ fn transposed_convolutions_of_bytes() {
                 }
             }
         }
-        let mut tail = Tail::random(&mut numbers, pixels, conv.out_c);
-        let biases = if tail.rows.is_some() { vec![0; conv.out_c] } else { tail.offsets.clone() };
+        let mut epilogue = OwnedQuantEpilogue::random(&mut rng, pixels, conv.out_c);
+        let biases = if epilogue.rows.is_some() { vec![0; conv.out_c] } else { epilogue.offsets.clone() };
         let of_phases = pack::conv_transpose2d_i8_sums(&conv, get);
-        // Of zeros that are chosen when the input is seen, the sums alone.
-        let by = if tail.rows.is_some() { -1 } else { i32::from(zero) };
-        tail.rows = tail.rows.map(|[scale, _]| [scale, f32::from(zero)]);
+        // With dynamic zero points, `offsets` are plain sums.
+        let by = if epilogue.rows.is_some() { -1 } else { i32::from(zero) };
+        epilogue.rows = epilogue.rows.map(|[scale, _]| [scale, f32::from(zero)]);
         let offset = |(i, sum): (usize, &i64)| biases[i % conv.out_c] - (*sum as i32) * by;
-        tail.offsets = of_phases.iter().enumerate().map(offset).collect();
-        assert_eq!(tail.offsets.len(), conv.stride[0] * conv.stride[1] * conv.out_c);
+        epilogue.offsets = of_phases.iter().enumerate().map(offset).collect();
+        assert_eq!(epilogue.offsets.len(), conv.stride[0] * conv.stride[1] * conv.out_c);
         let mut packed = vec![9; pack::conv_transpose2d_i8_len(&conv).unwrap()];
         pack::conv_transpose2d_i8_into(&mut packed, &conv, get);
         let expected = |i: usize| {
             let column = i % conv.out_c;
-            tail.apply(i / conv.out_c, column, biases[column] + sums[i])
+            epilogue.apply(i / conv.out_c, column, biases[column] + sums[i])
         };
-        assert_same(&(round, conv), &tail, pixels * conv.out_c, expected, |engine, out| {
-            conv_transpose2d_u8(engine, &conv, zero, &input, &packed, out, &tail.tail()).unwrap();
+        assert_same(&(round, conv), &epilogue, pixels * conv.out_c, expected, |engine, out| {
+            conv_transpose2d_u8(engine, &conv, zero, &input, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
 
 #[test]
 fn elements_of_bytes() {
-    let mut numbers = Numbers(11);
+    let mut rng = Rng(11);
     for (rows, columns) in [(1, 5), (7, 40), (33, 16), (3, 700), (1, 5000)] {
-        let (a, b) = (bytes(&mut numbers, rows * columns), bytes(&mut numbers, columns));
-        let [from_a, from_b, to] = [(); 3].map(|()| affine(&mut numbers));
+        let (a, b) = (bytes(&mut rng, rows * columns), bytes(&mut rng, columns));
+        let [from_a, from_b, to] = [(); 3].map(|()| affine(&mut rng));
         let widen = |bytes: &[u8], affine: Affine| -> Vec<f32> {
-            bytes.iter().map(|byte| (f32::from(*byte) - f32::from(affine.zero)) * affine.scale).collect()
+            bytes.iter().map(|byte| (f32::from(*byte) - f32::from(affine.zero_point)) * affine.scale).collect()
         };
         let (wide_a, wide_b) = (widen(&a, from_a), widen(&b, from_b));
         let program = [
@@ -382,7 +386,7 @@ fn elements_of_bytes() {
             assert_eq!(floats, expected, "{engine:?}");
             elementwise(&engine, &program, &dims, &sources(of_bytes, strides), QuantOut::Bytes(&mut got, to)).unwrap();
             for (got, x) in got.iter().zip(&expected) {
-                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
                 assert_eq!(f32::from(*got), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
@@ -391,7 +395,7 @@ fn elements_of_bytes() {
 
 #[test]
 fn pools_and_means_of_bytes() {
-    let mut numbers = Numbers(13);
+    let mut rng = Rng(13);
     let pool = Pool2d {
         batch: 2,
         in_h: 9,
@@ -403,11 +407,11 @@ fn pools_and_means_of_bytes() {
         stride: [2, 2],
         padding: [[1, 1], [1, 1]],
         dilation: [1, 1],
-        mean: None,
+        average: None,
     };
-    let x = bytes(&mut numbers, 2 * 9 * 8 * 37);
+    let x = bytes(&mut rng, 2 * 9 * 8 * 37);
     let wide: Vec<f32> = x.iter().map(|x| f32::from(*x)).collect();
-    let (from, to) = (affine(&mut numbers), affine(&mut numbers));
+    let (from, to) = (affine(&mut rng), affine(&mut rng));
     for engine in engines() {
         let (mut greatest, mut expected) = (vec![7; 2 * 5 * 4 * 37], vec![0.0; 2 * 5 * 4 * 37]);
         max_pool2d_u8(&engine, &pool, &x, &mut greatest).unwrap();
@@ -419,9 +423,9 @@ fn pools_and_means_of_bytes() {
         mean_u8(&engine, [2, 72, 37], &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
         for (i, (mean, byte)) in floats.iter().zip(&means).enumerate() {
             let sum: f64 = (0..72).map(|at| f64::from(x[(i / 37 * 72 + at) * 37 + i % 37])).sum();
-            let expected = (sum / 72.0 - f64::from(from.zero)) * f64::from(from.scale);
+            let expected = (sum / 72.0 - f64::from(from.zero_point)) * f64::from(from.scale);
             assert!((f64::from(*mean) - expected).abs() < 1e-5 * expected.abs().max(1.0), "{engine:?}");
-            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
             assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
         }
     }
@@ -429,8 +433,8 @@ fn pools_and_means_of_bytes() {
 
 #[test]
 fn means_of_windows_of_bytes() {
-    let mut numbers = Numbers(19);
-    for (channels, count_padding, divisor) in
+    let mut rng = Rng(19);
+    for (channels, count_include_pad, divisor) in
         [(37, false, None), (16, true, None), (5, true, Some(7)), (100, false, None)]
     {
         let pool = Pool2d {
@@ -444,27 +448,27 @@ fn means_of_windows_of_bytes() {
             stride: [2, 2],
             padding: [[1, 1], [1, 0]],
             dilation: [1, 1],
-            mean: Some(Mean { count_padding, divisor }),
+            average: Some(AveragePool { count_include_pad, divisor_override: divisor }),
         };
-        let x = bytes(&mut numbers, 2 * 9 * 8 * channels);
-        let (from, to) = (affine(&mut numbers), affine(&mut numbers));
-        let wide: Vec<f32> = x.iter().map(|x| (f32::from(*x) - f32::from(from.zero)) * from.scale).collect();
+        let x = bytes(&mut rng, 2 * 9 * 8 * channels);
+        let (from, to) = (affine(&mut rng), affine(&mut rng));
+        let wide: Vec<f32> = x.iter().map(|x| (f32::from(*x) - f32::from(from.zero_point)) * from.scale).collect();
         for engine in engines() {
             let len = 2 * 5 * 5 * channels;
             let (mut floats, mut means, mut expected) = (vec![0.0; len], vec![0; len], vec![0.0; len]);
             pool2d(&engine, &pool, &wide, &mut expected).unwrap();
-            mean_pool2d_u8(&engine, &pool, &x, from, (&mut floats).into()).unwrap();
-            mean_pool2d_u8(&engine, &pool, &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
+            avg_pool2d_u8(&engine, &pool, &x, from, (&mut floats).into()).unwrap();
+            avg_pool2d_u8(&engine, &pool, &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
             for ((mean, byte), expected) in floats.iter().zip(&means).zip(&expected) {
                 assert!((mean - expected).abs() <= 1e-5 * 255.0 * from.scale, "{engine:?}: {mean}, not {expected}");
-                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero);
+                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
                 assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
         let engine = Engine::new(1);
         assert!(max_pool2d_u8(&engine, &pool, &x, &mut vec![0; 2 * 5 * 5 * channels]).is_err());
         assert!(
-            mean_pool2d_u8(&engine, &Pool2d { mean: None, ..pool }, &x, from, (&mut vec![0.0; 50 * channels]).into())
+            avg_pool2d_u8(&engine, &Pool2d { average: None, ..pool }, &x, from, (&mut vec![0.0; 50 * channels]).into())
                 .is_err()
         );
     }
@@ -472,12 +476,12 @@ fn means_of_windows_of_bytes() {
 
 #[test]
 fn copies_and_tables_of_bytes() {
-    let mut numbers = Numbers(17);
-    let x = bytes(&mut numbers, 3 * 40 * 50);
+    let mut rng = Rng(17);
+    let x = bytes(&mut rng, 3 * 40 * 50);
     let table: [u8; 256] = core::array::from_fn(|i| (i * 7 + 3) as u8);
     for engine in engines() {
         let mut y = vec![0; x.len()];
-        // Planes to pixels, with few and with many.
+        // Planar to interleaved, with few and many planes.
         for (planes, pixels) in [(3, 2000), (40, 150)] {
             let transpose = Copy {
                 sizes: &[pixels, planes],
@@ -497,28 +501,28 @@ fn copies_and_tables_of_bytes() {
 
 #[test]
 fn products_of_rows_with_scales_of_their_own() {
-    let mut numbers = Numbers(19);
+    let mut rng = Rng(19);
     let shapes = [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160), (7, 5, 128)];
     for ((m, n, k), is_four_bits) in shapes.into_iter().flat_map(|shape| [(shape, true), (shape, false)]) {
-        let x: Vec<f32> = numbers.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
+        let x: Vec<f32> = rng.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
         let (levels, least) = if is_four_bits { (16, -8) } else { (256, -128) };
         let level = |at: usize| (least + at as i32 % levels) as i8;
-        let integers: Vec<i8> = (0..k * n).map(|_| level(numbers.below(256))).collect();
-        let (scales, bias) = (numbers.vector(k / pack::GROUP * n), numbers.vector(n));
-        // Numbers of 16 bits.
+        let integers: Vec<i8> = (0..k * n).map(|_| level(rng.below(256))).collect();
+        let (scales, bias) = (rng.vector(k / pack::GROUP_SIZE * n), rng.vector(n));
+        // Representable in f16.
         let group_scale = |group: usize, column: usize| {
             (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / (64 * levels) as f32
         };
         let column_scale = |column: usize| group_scale(0, column);
         let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { level(group + 11 * column) };
-        let has_half_scales = n % 2 == 0 && k > pack::GROUP;
-        let matrix = pack::GroupMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
+        let has_half_scales = n % 2 == 0 && k > pack::GROUP_SIZE;
+        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
         let mut groups = vec![9; matrix.len().unwrap()];
-        assert_eq!(pack::GroupMatrix::of_len(k, n, groups.len()), Some(matrix));
+        assert_eq!(pack::GroupwiseMatrix::of_len(k, n, groups.len()), Some(matrix));
         let parameters = |group: usize, column: usize| (group_scale(group, column), group_zero(group, column));
-        pack::groups_into(&mut groups, &matrix, |row, column| integers[row * n + column], parameters);
+        pack::groupwise_into(&mut groups, &matrix, |row, column| integers[row * n + column], parameters);
         let less_zero = |row: usize, column: usize| {
-            f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP, column))
+            f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP_SIZE, column))
         };
         let mut columns = vec![9; pack::matrix_i8_len(k, n).unwrap()];
         pack::matrix_i8_into(&mut columns, k, n, |row, column| integers[row * n + column]);
@@ -526,16 +530,22 @@ fn products_of_rows_with_scales_of_their_own() {
         let offsets: Vec<i32> = (0..n).map(column_sum).collect();
         let column_scales: Vec<f32> = (0..n).map(column_scale).collect();
         let group_sum = |column: usize| {
-            let term = |row: usize| f64::from(group_scale(row / pack::GROUP, column)) * less_zero(row, column);
+            let term = |row: usize| f64::from(group_scale(row / pack::GROUP_SIZE, column)) * less_zero(row, column);
             (0..k).map(term).sum::<f64>() as f32
         };
         let sums: Vec<f32> = (0..n).map(group_sum).collect();
-        let shape = DynamicRows { rows: m, columns: k, choice: Choice::Nearer, is_shared: m == 17, range: [0, 255] };
+        let shape = DynamicQuantization {
+            rows: m,
+            columns: k,
+            rule: ZeroPointRule::MinError,
+            per_tensor: m == 17,
+            range: [0, 255],
+        };
         let mut first: Option<(Vec<u8>, Vec<f32>, Vec<f32>)> = None;
         for engine in engines() {
-            let count = if shape.is_shared { 1 } else { m };
+            let count = if shape.per_tensor { 1 } else { m };
             let (mut chosen, mut bytes) = (vec![0.0; 2 * count], vec![0; m * k]);
-            choose_rows(&engine, &shape, &x, &mut chosen).unwrap();
+            choose_qparams(&engine, &shape, &x, &mut chosen).unwrap();
             quantize_rows(&engine, &shape, &x, &chosen, &mut bytes).unwrap();
             let number = |row: usize, k_: usize| {
                 let own = row % count;
@@ -545,11 +555,11 @@ fn products_of_rows_with_scales_of_their_own() {
                 let error = (number(i / k, i % k) - f64::from(x)).abs();
                 assert!(error <= f64::from(chosen[i / k % count]) * 0.51, "{engine:?}: {x} is off by {error}");
             }
-            let rows = RowScales { scales: &chosen[..count], zeros: &chosen[count..] };
+            let rows = RowQparams { scales: &chosen[..count], zero_points: &chosen[count..] };
             let (mut by_groups, mut by_columns) = (vec![0.0; m * n], vec![0.0; m * n]);
-            let tail = GroupTail { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
-            gemm_groups(&engine, m, &bytes, (matrix, &groups), &mut by_groups, &tail).unwrap();
-            let tail = QuantTail {
+            let epilogue = GroupwiseEpilogue { rows, sums: &sums, bias: Some(&bias), activation: Activation::RELU };
+            gemm_u8_groupwise(&engine, m, &bytes, (matrix, &groups), &mut by_groups, &epilogue).unwrap();
+            let epilogue = QuantEpilogue {
                 offsets: &offsets,
                 scales: &column_scales,
                 rows: Some(rows),
@@ -558,19 +568,20 @@ fn products_of_rows_with_scales_of_their_own() {
                 residual: None,
                 activation: Activation::None,
             };
-            gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &columns, (&mut by_columns).into(), &tail).unwrap();
+            gemm_u8(&engine, &Gemm::new(m, n, k), &bytes, &columns, (&mut by_columns).into(), &epilogue).unwrap();
             for i in 0..m * n {
                 let (row, column) = (i / n, i % n);
                 let product = |weight: &dyn Fn(usize) -> f64| {
                     (0..k).map(|at| number(row, at) * weight(at)).sum::<f64>() + f64::from(bias[column])
                 };
-                // What the zero of the row adds is taken away from the sums of bytes, in f32.
+                // The zero point of the row is subtracted from the byte sums in f32.
                 let parts = |weight: &dyn Fn(usize) -> f64| {
                     let zero = f64::from(chosen[count + row % count]);
                     let part = |at: usize| (f64::from(bytes[row * k + at]) + zero) * weight(at).abs();
                     (0..k).map(part).sum::<f64>() * f64::from(chosen[row % count])
                 };
-                let in_group = |at: usize| f64::from(group_scale(at / pack::GROUP, column)) * less_zero(at, column);
+                let in_group =
+                    |at: usize| f64::from(group_scale(at / pack::GROUP_SIZE, column)) * less_zero(at, column);
                 let in_column = |at: usize| f64::from(column_scale(column)) * f64::from(integers[at * n + column]);
                 for (got, expected, parts) in [
                     (by_groups[i], product(&in_group).max(0.0), parts(&in_group)),
@@ -589,14 +600,14 @@ fn products_of_rows_with_scales_of_their_own() {
     }
 }
 
-/// That bytes are the nearest ones of the exact numbers, and the same on every engine.
+/// Asserts that bytes are the nearest to the exact values, and the same on every engine.
 fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run: impl Fn(&Engine, &mut [u8])) {
     let mut first: Option<Vec<u8>> = None;
     for engine in engines() {
         let mut got = vec![7; expected.len()];
         run(&engine, &mut got);
         for (i, (got, exact)) in got.iter().zip(expected).enumerate() {
-            let level = exact / f64::from(to.scale) + f64::from(to.zero);
+            let level = exact / f64::from(to.scale) + f64::from(to.zero_point);
             let error = (f64::from(*got) - level.clamp(f64::from(to.min), f64::from(to.max))).abs();
             assert!(error <= 0.501, "{engine:?} {what:?} {to:?}, element {i}: {got}, not {level}");
         }
@@ -607,14 +618,13 @@ fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run:
 
 #[test]
 fn pictures_of_bytes_in_other_sizes() {
-    let mut numbers = Numbers(23);
+    let mut rng = Rng(23);
     for _ in 0..60 {
-        let what = random_resize(&mut numbers);
-        let from = affine(&mut numbers);
-        let to =
-            if what.mode == ResizeMode::Nearest { Affine { min: 0, max: 255, ..from } } else { affine(&mut numbers) };
-        let x = bytes(&mut numbers, what.batch * what.in_h * what.in_w * what.channels);
-        let number = |at: usize| (f64::from(x[at]) - f64::from(from.zero)) * f64::from(from.scale);
+        let what = random_resize(&mut rng);
+        let from = affine(&mut rng);
+        let to = if what.mode == ResizeMode::Nearest { Affine { min: 0, max: 255, ..from } } else { affine(&mut rng) };
+        let x = bytes(&mut rng, what.batch * what.in_h * what.in_w * what.channels);
+        let number = |at: usize| (f64::from(x[at]) - f64::from(from.zero_point)) * f64::from(from.scale);
         let exact = |i: usize| {
             let (pixel, channel) = (i / what.channels, i % what.channels);
             let (image, y, out_x) =
@@ -636,11 +646,11 @@ fn pictures_of_bytes_in_other_sizes() {
 
 #[test]
 fn softmax_of_bytes() {
-    let mut numbers = Numbers(29);
+    let mut rng = Rng(29);
     for (rows, columns) in [(1, 1), (5, 3), (7, 16), (33, 17), (40, 21), (3, 700), (1, 20_000)] {
-        let from = affine(&mut numbers);
-        let to = Affine { scale: numbers.one_of(&[1.0 / 256.0, 0.01, 1e-4]), ..affine(&mut numbers) };
-        let x = bytes(&mut numbers, rows * columns);
+        let from = affine(&mut rng);
+        let to = Affine { scale: rng.one_of(&[1.0 / 256.0, 0.01, 1e-4]), ..affine(&mut rng) };
+        let x = bytes(&mut rng, rows * columns);
         let expected: Vec<f64> = x
             .chunks(columns)
             .flat_map(|row| {
@@ -660,16 +670,16 @@ fn softmax_of_bytes() {
 #[test]
 fn windows_over_rows_with_scales_of_their_own_are_refused() {
     let conv = Conv2d::new([1, 2, 2, 4], 1, [1, 1]);
-    let tail = QuantTail {
+    let epilogue = QuantEpilogue {
         offsets: &[0],
         scales: &[1.0],
-        rows: Some(RowScales { scales: &[1.0; 4], zeros: &[0.0; 4] }),
+        rows: Some(RowQparams { scales: &[1.0; 4], zero_points: &[0.0; 4] }),
         bias: None,
         inner: None,
         residual: None,
         activation: Activation::None,
     };
     let mut out = vec![0.0; 4];
-    let error = conv2d_u8(&Engine::new(1), &conv, 0, &[0; 16], &[0; 64], (&mut out).into(), &tail);
+    let error = conv2d_u8(&Engine::new(1), &conv, 0, &[0; 16], &[0; 64], (&mut out).into(), &epilogue);
     assert_eq!(error, Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: 4 }));
 }

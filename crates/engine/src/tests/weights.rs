@@ -1,17 +1,17 @@
-//! Weights of fewer than 32 bits: products with them are those with the same numbers as floats, bit for bit, or with both sides rounded
-//! to bf16 where pairs of them are multiplied.
+//! Narrow weights: results are those of the dequantized f32 weights, bit for bit, or with both sides rounded to bf16
+//! where bf16 dot products are used.
 
 use super::*;
-use crate::arch::{Job, Simd};
-use crate::pack::IntegerMatrix;
+use crate::arch::{Kernel, Simd};
+use crate::pack::QuantizedMatrix;
 use crate::{
-    Conv2d, ConvTranspose2d, Error, Gemm, Half, Integers, Table, Tail, Weights, conv_transpose2d, conv2d, gather, gemm,
-    narrow, pack, widen,
+    Conv2d, ConvTranspose2d, Epilogue, Error, Gemm, Half, QuantizedWeights, Table, Weights, conv_transpose2d, conv2d,
+    gather, gemm, narrow, pack, widen,
 };
 
 const HALVES: [Half; 2] = [Half::F16, Half::Bf16];
 
-/// The floats that numbers of 16 bits are.
+/// Rounds floats to a 16-bit format and back.
 fn rounded(half: Half, floats: &[f32]) -> Vec<f32> {
     let engine = Engine::new(1);
     let (mut narrowed, mut widened) = (vec![0; floats.len()], vec![0.0; floats.len()]);
@@ -20,20 +20,20 @@ fn rounded(half: Half, floats: &[f32]) -> Vec<f32> {
     widened
 }
 
-/// Whether an engine multiplies pairs of bf16.
+/// Returns true if an engine uses bf16 dot products.
 struct HasDots;
 
-impl Job for HasDots {
+impl Kernel for HasDots {
     type Out = bool;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> bool {
-        S::MAY_DOT && s.dots().is_some()
+        S::MAY_HAVE_BF16 && s.with_bf16().is_some()
     }
 }
 
-/// Runs a product with both kinds of weights on every engine. `are_pairs` is whether K comes in pairs of bf16: its blocks have
-/// even numbers, or there is one block.
+/// Runs a GEMM with both kinds of weights on every engine. `are_pairs`: the blocks of K consist of bf16 pairs, or there
+/// is one block.
 fn check(
     input: &[f32],
     packed: &[f32],
@@ -50,13 +50,13 @@ fn check(
     let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     for half in HALVES {
         let mut narrowed = vec![0; packed.len()];
-        pack::halves(half, packed, &mut narrowed);
+        pack::narrow(half, packed, &mut narrowed);
         let widened = rounded(half, packed);
         let mut before = Vec::new();
         for engine in engines() {
             let got = run(&engine, input, Weights::Half(half, &narrowed));
             assert!(engine.threads() == 1 || bits(&before) == bits(&got), "{engine:?} {half:?} {outputs}");
-            if half == Half::Bf16 && are_pairs && engine.level.run(HasDots) {
+            if half == Half::Bf16 && are_pairs && engine.dispatch.run(HasDots) {
                 let input = rounded(half, input);
                 let expected = run(&engine, &input, Weights::F32(&widened));
                 let absolute = |numbers: &[f32]| numbers.iter().map(|x| x.abs()).collect::<Vec<_>>();
@@ -77,7 +77,7 @@ fn check(
 
 #[test]
 fn matrices() {
-    let mut numbers = Numbers(31);
+    let mut rng = Rng(31);
     for [m, n, k] in [
         [1, 33, 700],
         [2, 16, 7],
@@ -92,30 +92,30 @@ fn matrices() {
         [31, 33, 384],
         [200, 48, 386],
     ] {
-        let (a, b) = (numbers.vector(m * k), numbers.vector(k * n));
+        let (a, b) = (rng.vector(m * k), rng.vector(k * n));
         let packed = pack::matrix_f32(k, n, |k, column| b[k * n + column]);
         check(&a, &packed, m * n, m > 3 && (k % 2 == 0 || k < 300), |engine, a, weights, c| {
-            gemm(engine, &Gemm::new(m, n, k), a, weights, c, &Tail::default()).unwrap();
+            gemm(engine, &Gemm::new(m, n, k), a, weights, c, &Epilogue::default()).unwrap();
         });
     }
 }
 
-/// Integers of a matrix `[k, n]` with the scale and the zero of each group.
+/// A quantized matrix `[k, n]` with the scale and zero point of each group.
 struct Quantized {
-    matrix: IntegerMatrix,
+    matrix: QuantizedMatrix,
     integers: Vec<i8>,
     scales: Vec<f32>,
     zeros: Vec<i8>,
 }
 
 impl Quantized {
-    fn new(numbers: &mut Numbers, matrix: IntegerMatrix) -> Self {
-        let IntegerMatrix { k, n, is_four_bits, has_zeros, group } = matrix;
+    fn new(rng: &mut Rng, matrix: QuantizedMatrix) -> Self {
+        let QuantizedMatrix { k, n, is_four_bits, has_zeros, group } = matrix;
         let most = if is_four_bits { 7.9 } else { 127.0 };
         let groups = k.div_ceil(group.min(k).max(1));
-        let integers = numbers.vector(k * n).iter().map(|x| (x * most).floor() as i8).collect();
-        let scales = numbers.vector(groups * n).iter().map(|x| 0.01 + x.abs() / most).collect();
-        let zeros = numbers.vector(groups * n).iter().map(|x| if has_zeros { (x * most) as i8 } else { 0 }).collect();
+        let integers = rng.vector(k * n).iter().map(|x| (x * most).floor() as i8).collect();
+        let scales = rng.vector(groups * n).iter().map(|x| 0.01 + x.abs() / most).collect();
+        let zeros = rng.vector(groups * n).iter().map(|x| if has_zeros { (x * most) as i8 } else { 0 }).collect();
         Self { matrix, integers, scales, zeros }
     }
 
@@ -124,11 +124,11 @@ impl Quantized {
         (self.scales[at], self.zeros[at])
     }
 
-    /// Packed, in memory that is aligned to floats.
+    /// Packs the matrix, in memory aligned to floats.
     fn packed(&self) -> Vec<f32> {
-        let mut packed = vec![f32::NAN; pack::integers_len(&self.matrix).unwrap() / 4];
+        let mut packed = vec![f32::NAN; pack::quantized_len(&self.matrix).unwrap() / 4];
         let get = |k: usize, n: usize| self.integers[k * self.matrix.n + n];
-        pack::integers(bytes_of_mut(&mut packed), &self.matrix, get, |group, column| self.of(group, column));
+        pack::quantized(bytes_of_mut(&mut packed), &self.matrix, get, |group, column| self.of(group, column));
         packed
     }
 
@@ -137,7 +137,7 @@ impl Quantized {
         (f32::from(self.integers[k * self.matrix.n + column]) - f32::from(zero)) * scale
     }
 
-    /// The numbers that they stand for, packed as floats.
+    /// Dequantizes and packs the matrix as f32.
     fn floats(&self) -> Vec<f32> {
         pack::matrix_f32(self.matrix.k, self.matrix.n, |k, column| self.number(k, column))
     }
@@ -145,7 +145,7 @@ impl Quantized {
 
 #[test]
 fn integers() {
-    let mut numbers = Numbers(41);
+    let mut rng = Rng(41);
     for [m, n, k] in
         [[1, 33, 64], [2, 16, 96], [3, 40, 31], [1, 17, 1], [4, 50, 320], [7, 1, 33], [97, 65, 769], [31, 33, 384]]
     {
@@ -156,23 +156,23 @@ fn integers() {
             (false, true, 64),
             (true, true, usize::MAX),
         ] {
-            let quantized = Quantized::new(&mut numbers, IntegerMatrix { k, n, is_four_bits, has_zeros, group });
-            let (packed, floats, a) = (quantized.packed(), quantized.floats(), numbers.vector(m * k));
+            let quantized = Quantized::new(&mut rng, QuantizedMatrix { k, n, is_four_bits, has_zeros, group });
+            let (packed, floats, a) = (quantized.packed(), quantized.floats(), rng.vector(m * k));
             let bytes = bytes_of(&packed);
-            let integers = Integers::new(bytes, k).expect("a packed matrix");
+            let integers = QuantizedWeights::new(bytes, k).expect("a packed matrix");
             assert_eq!(integers.columns(), n);
             let mut before = Vec::new();
             for engine in engines() {
                 let run = |weights: Weights<'_>, a: &[f32]| {
                     let mut c = vec![f32::NAN; m * n];
-                    gemm(&engine, &Gemm::new(m, n, k), a, weights, &mut c, &Tail::default()).unwrap();
+                    gemm(&engine, &Gemm::new(m, n, k), a, weights, &mut c, &Epilogue::default()).unwrap();
                     c
                 };
-                let (got, expected) = (run(Weights::Integers(integers), &a), run(Weights::F32(&floats), &a));
+                let (got, expected) = (run(Weights::Quantized(integers), &a), run(Weights::F32(&floats), &a));
                 let absolute = |numbers: &[f32]| numbers.iter().map(|x| x.abs()).collect::<Vec<_>>();
                 let scale = run(Weights::F32(&absolute(&floats)), &absolute(&a));
                 for ((got, expected), scale) in got.iter().zip(&expected).zip(&scale) {
-                    // Few rows scale sums of whole numbers; others multiply by the same floats.
+                    // GEMV scales sums of integers; GEMM multiplies by the same f32 weights.
                     let most = if m < 4 { 2e-6 * scale } else { 0.0 };
                     assert!(
                         (got - expected).abs() <= most,
@@ -184,35 +184,35 @@ fn integers() {
                 before = got;
             }
             for engine in engines() {
-                let indices: Vec<i64> = (0..2 * n).map(|_| numbers.below(n) as i64).collect();
+                let indices: Vec<i64> = (0..2 * n).map(|_| rng.below(n) as i64).collect();
                 let mut rows = vec![f32::NAN; indices.len() * k];
-                gather(&engine, k, Table::Integers(integers), &indices[..], &mut rows).unwrap();
+                gather(&engine, k, Table::Quantized(integers), &indices[..], &mut rows).unwrap();
                 let expected = indices.iter().flat_map(|&column| (0..k).map(move |k| (k, column as usize)));
                 assert!(expected.map(|(k, column)| quantized.number(k, column)).eq(rows), "{engine:?}");
-                let beyond = gather(&engine, k, Table::Integers(integers), &[n as i64][..], &mut vec![0.0; k]);
+                let beyond = gather(&engine, k, Table::Quantized(integers), &[n as i64][..], &mut vec![0.0; k]);
                 assert!(matches!(beyond, Err(Error::Index { size, .. }) if size == n));
             }
-            assert!(Integers::new(&bytes[..bytes.len() - 4], k).is_none());
-            assert!(Integers::new(bytes, k + 2).is_none() || k == 1);
-            assert!(Integers::new(&bytes[1..], k).is_none());
+            assert!(QuantizedWeights::new(&bytes[..bytes.len() - 4], k).is_none());
+            assert!(QuantizedWeights::new(bytes, k + 2).is_none() || k == 1);
+            assert!(QuantizedWeights::new(&bytes[1..], k).is_none());
         }
     }
 }
 
 #[test]
 fn integers_are_only_of_matrices() {
-    let mut numbers = Numbers(42);
-    let matrix = IntegerMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
-    let packed = Quantized::new(&mut numbers, matrix).packed();
-    let integers = Integers::new(bytes_of(&packed), 18).unwrap();
+    let mut rng = Rng(42);
+    let matrix = QuantizedMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
+    let packed = Quantized::new(&mut rng, matrix).packed();
+    let integers = QuantizedWeights::new(bytes_of(&packed), 18).unwrap();
     let engine = Engine::new(1);
     let conv = Conv2d { kernel: [3, 3], ..Conv2d::new([1, 5, 5, 2], 16, [3, 3]) };
     let mut out = vec![0.0; 9 * 16];
-    let weights = Weights::Integers(integers);
-    assert!(conv2d(&engine, &conv, &[0.0; 50], weights, &mut out, &Tail::default()).is_err());
-    assert!(gemm(&engine, &Gemm::new(1, 16, 17), &[0.0; 17], weights, &mut out, &Tail::default()).is_ok());
-    assert!(gemm(&engine, &Gemm::new(1, 16, 20), &[0.0; 20], weights, &mut out, &Tail::default()).is_err());
-    assert!(gemm(&engine, &Gemm::new(1, 16, 16), &[0.0; 16], weights, &mut out, &Tail::default()).is_err());
+    let weights = Weights::Quantized(integers);
+    assert!(conv2d(&engine, &conv, &[0.0; 50], weights, &mut out, &Epilogue::default()).is_err());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 17), &[0.0; 17], weights, &mut out, &Epilogue::default()).is_ok());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 20), &[0.0; 20], weights, &mut out, &Epilogue::default()).is_err());
+    assert!(gemm(&engine, &Gemm::new(1, 16, 16), &[0.0; 16], weights, &mut out, &Epilogue::default()).is_err());
 }
 
 fn bytes_of(floats: &[f32]) -> &[u8] {
@@ -227,7 +227,7 @@ fn bytes_of_mut(floats: &mut [f32]) -> &mut [u8] {
 
 #[test]
 fn convolutions() {
-    let mut numbers = Numbers(32);
+    let mut rng = Rng(32);
     for (in_c, out_c, groups, kernel, are_pairs) in [
         (64, 33, 1, [3, 3], true),
         (500, 17, 1, [2, 3], true),
@@ -238,17 +238,17 @@ fn convolutions() {
         (9, 16, 1, [4, 1], true),
     ] {
         let conv = Conv2d { groups, padding: [[1, 0]; 2], ..Conv2d::new([2, 9, 11, in_c], out_c, kernel) };
-        let input = numbers.vector(2 * 9 * 11 * in_c);
-        let packed = numbers.vector(pack::conv2d_f32_len(&conv).unwrap());
+        let input = rng.vector(2 * 9 * 11 * in_c);
+        let packed = rng.vector(pack::conv2d_f32_len(&conv).unwrap());
         check(&input, &packed, 2 * conv.out_h() * conv.out_w() * out_c, are_pairs, |engine, input, weights, out| {
-            conv2d(engine, &conv, input, weights, out, &Tail::default()).unwrap();
+            conv2d(engine, &conv, input, weights, out, &Epilogue::default()).unwrap();
         });
     }
 }
 
 #[test]
 fn transposed_convolutions() {
-    let mut numbers = Numbers(33);
+    let mut rng = Rng(33);
     let (in_c, out_c) = (20, 18);
     let conv = ConvTranspose2d {
         batch: 1,
@@ -265,9 +265,9 @@ fn transposed_convolutions() {
         in_stride: in_c,
         out_stride: out_c,
     };
-    let input = numbers.vector(5 * 4 * in_c);
-    let packed = numbers.vector(pack::conv_transpose2d_f32_len(&conv).unwrap());
+    let input = rng.vector(5 * 4 * in_c);
+    let packed = rng.vector(pack::conv_transpose2d_f32_len(&conv).unwrap());
     check(&input, &packed, conv.out_h() * conv.out_w() * out_c, true, |engine, input, weights, out| {
-        conv_transpose2d(engine, &conv, input, weights, out, &Tail::default()).unwrap();
+        conv_transpose2d(engine, &conv, input, weights, out, &Epilogue::default()).unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use rushlight_cpu_payload::Affine;
-use rushlight_engine::pack::{self, IntegerMatrix};
+use rushlight_engine::pack::{self, QuantizedMatrix};
 use rushlight_engine::{Conv2d, MAX_QUANT_K};
 use rushlight_format::ScalarType;
 
@@ -166,12 +166,12 @@ fn groups_of(constant: &Constant) -> Option<Groups> {
     let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.iter().all(|it| range.contains(it));
     let is_four_bits = least >= -8 && greatest <= 7 && has_zeros_within(-8..=7);
     let fits = is_four_bits || has_zeros_within(-128..=127);
-    if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP) {
+    if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP_SIZE) {
         return None;
     }
     let rows = match &quantization.granularity {
         Granularity::Block { shape } => match shape.as_slice() {
-            [rows, 1] if *rows > 0 && (*rows as usize).is_multiple_of(pack::GROUP) => *rows as usize,
+            [rows, 1] if *rows > 0 && (*rows as usize).is_multiple_of(pack::GROUP_SIZE) => *rows as usize,
             _ => return None,
         },
         Granularity::Channel { axis: 1 } => k,
@@ -188,15 +188,15 @@ pub(super) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
     let (quantization, &[k, n]) = (constant.quantized()?.quantization()?, sizes.as_slice()) else { return None };
     // Longer groups are several with the same scale.
     let parameters = |at: usize| {
-        let at = at / n * pack::GROUP / rows * n + at % n;
+        let at = at / n * pack::GROUP_SIZE / rows * n + at % n;
         Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
     };
-    (0..k / pack::GROUP * n).map(parameters).collect()
+    (0..k / pack::GROUP_SIZE * n).map(parameters).collect()
 }
 
 /// A matrix of 4 or 8 bits whose columns, or groups of rows of them, have scales, for products with floats.
 pub(super) struct WeightsAlone {
-    pub matrix: IntegerMatrix,
+    pub matrix: QuantizedMatrix,
     integers: Integers,
     /// What is taken from a byte to make it signed.
     shift: i16,
@@ -254,8 +254,8 @@ impl WeightsAlone {
         };
         let parameters: Vec<(f32, i8)> = (0..groups * n).map(parameter).collect::<Option<_>>()?;
         let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
-        let matrix = IntegerMatrix { k, n, is_four_bits, has_zeros, group };
-        pack::integers_len(&matrix)?;
+        let matrix = QuantizedMatrix { k, n, is_four_bits, has_zeros, group };
+        pack::quantized_len(&matrix)?;
         let mut integers = Integers::of(constant).ok()?;
         if is_turned {
             integers.strides.reverse();
@@ -263,7 +263,7 @@ impl WeightsAlone {
         Some(Self { matrix, integers, shift, parameters })
     }
 
-    /// Writes them as the engine reads them, in memory of [`pack::integers_len`].
+    /// Writes them as the engine reads them, in memory of [`pack::quantized_len`].
     pub fn pack(&self, to: &mut [u8]) {
         let entries = self.integers.entries();
         let integer = |k: usize, n: usize| {
@@ -271,7 +271,7 @@ impl WeightsAlone {
             if self.shift == 0 { byte } else { (i16::from(byte.cast_unsigned()) - self.shift) as i8 }
         };
         let of = |group: usize, n: usize| self.parameters.get(group * self.matrix.n + n).copied().unwrap_or_default();
-        pack::integers(to, &self.matrix, integer, of);
+        pack::quantized(to, &self.matrix, integer, of);
     }
 }
 

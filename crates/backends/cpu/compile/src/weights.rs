@@ -92,7 +92,7 @@ fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Resul
     let mut numbers = Block::new(len.div_ceil(2));
     let mut lines = [0; 2 * pack::PANEL];
     for (to, floats) in numbers.floats_mut().chunks_mut(pack::PANEL).zip(floats.chunks(2 * pack::PANEL)) {
-        pack::halves(half, floats, &mut lines[..floats.len()]);
+        pack::narrow(half, floats, &mut lines[..floats.len()]);
         for (to, pair) in to.iter_mut().zip(lines.chunks_exact(2)) {
             *to = f32::from_bits(u32::from(pair[1]) << 16 | u32::from(pair[0]));
         }

@@ -11,7 +11,10 @@ use std::collections::VecDeque;
 use rushlight_cpu_payload::{
     Attention, Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId,
 };
-use rushlight_engine::{FEW_ROWS, attends_bf16, attends_to_bf16, gives_bf16, takes_bf16, takes_bf16_residual};
+use rushlight_engine::{
+    MIN_GEMM_ROWS, attention_supports_bf16_input, attention_supports_bf16_output, supports_bf16_input,
+    supports_bf16_output, supports_bf16_residual,
+};
 use rushlight_format::ScalarType;
 
 use crate::prepared::activation;
@@ -129,16 +132,16 @@ impl<'p> Choice<'p> {
         if self.has_few_rows(y) {
             changed |= self.refuse(x) | self.refuse(y);
         }
-        if !depth.is_some_and(|depth| takes_bf16(taps, depth)) {
+        if !depth.is_some_and(|depth| supports_bf16_input(taps, depth)) {
             changed |= self.refuse(x);
         }
         let from_bf16 = self.may(x);
-        if !depth.is_some_and(|depth| gives_bf16(taps, depth, from_bf16)) {
+        if !depth.is_some_and(|depth| supports_bf16_output(taps, depth, from_bf16)) {
             changed |= self.refuse(y);
         }
         if let Some(residual) = tail.residual {
             changed |= self.read(residual);
-            if !depth.is_some_and(|depth| takes_bf16_residual(taps, depth)) {
+            if !depth.is_some_and(|depth| supports_bf16_residual(taps, depth)) {
                 changed |= self.refuse(residual);
             }
         }
@@ -151,10 +154,11 @@ impl<'p> Choice<'p> {
         let inputs = [step.q, step.k, step.v];
         let mut changed = inputs.iter().fold(false, |changed, input| self.read(*input) | changed);
         changed |= step.mask.is_some_and(|mask| self.refuse(mask));
-        if !fixed(step.depth).is_some_and(attends_bf16) || !inputs.iter().all(|input| self.may(*input)) {
+        if !fixed(step.depth).is_some_and(attention_supports_bf16_input) || !inputs.iter().all(|input| self.may(*input))
+        {
             changed |= inputs.iter().fold(false, |changed, input| self.refuse(*input) | changed);
         }
-        if !fixed(step.keys).is_some_and(attends_to_bf16) || !self.may(step.q) {
+        if !fixed(step.keys).is_some_and(attention_supports_bf16_output) || !self.may(step.q) {
             changed |= self.refuse(step.y);
         }
         changed
@@ -167,7 +171,7 @@ impl<'p> Choice<'p> {
         if let Some(residual) = tail.residual {
             changed |= self.refuse(residual);
         }
-        if tail.residual.is_some() || !activation(tail.activation).is_short() {
+        if tail.residual.is_some() || !activation(tail.activation).is_fusable() {
             changed |= self.refuse(*x) | self.refuse(*y);
         }
         changed
@@ -229,9 +233,9 @@ impl<'p> Choice<'p> {
         };
         let fixed = |size: &Size| match size {
             Size::Fixed(size) => *size,
-            Size::Computed(_) => FEW_ROWS as u64,
+            Size::Computed(_) => MIN_GEMM_ROWS as u64,
         };
-        rows.iter().fold(1u64, |rows, size| rows.saturating_mul(fixed(size))) < FEW_ROWS as u64
+        rows.iter().fold(1u64, |rows, size| rows.saturating_mul(fixed(size))) < MIN_GEMM_ROWS as u64
     }
 
     /// The innermost size, if it is fixed.

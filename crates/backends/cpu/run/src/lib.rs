@@ -129,7 +129,7 @@ impl<'m> Running<'m> {
                 || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
             blobs.push(found.ok_or_else(unaligned)?);
         }
-        if backend.engine.takes_bf16() {
+        if backend.engine.supports_bf16() {
             halves::choose(&mut program);
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));

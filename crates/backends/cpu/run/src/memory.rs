@@ -2,7 +2,7 @@
 
 use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, Size, TensorId};
 use rushlight_engine::{
-    Affine, Data, DataMut, Error as EngineError, Half, Integers, Numbers, NumbersMut, QuantOut, Weights,
+    Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, Half, QuantOut, QuantizedWeights, Weights,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
@@ -57,7 +57,7 @@ struct Tensor {
 
 /// What bytes stand for, in the engine's terms.
 pub(crate) fn affine(affine: payload::Affine) -> Affine {
-    Affine { scale: affine.scale(), zero: affine.zero, min: affine.min, max: affine.max }
+    Affine { scale: affine.scale(), zero_point: affine.zero, min: affine.min, max: affine.max }
 }
 
 /// What there is besides the arena.
@@ -235,13 +235,16 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
     }
 
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bf16.
-    pub fn split_numbers(&mut self, written: TensorId) -> Result<(NumbersMut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+    pub fn split_numbers(
+        &mut self,
+        written: TensorId,
+    ) -> Result<(FloatSliceMut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         match self.memory.half(written) {
             Some(Half::Bf16) => {
                 let (y, reader, scratch) = self.split_small(written)?;
-                Ok((NumbersMut::Bf16(y), reader, scratch))
+                Ok((FloatSliceMut::Bf16(y), reader, scratch))
             }
-            _ => self.split_with_scratch(written).map(|(y, reader, scratch)| (NumbersMut::F32(y), reader, scratch)),
+            _ => self.split_with_scratch(written).map(|(y, reader, scratch)| (FloatSliceMut::F32(y), reader, scratch)),
         }
     }
 
@@ -363,10 +366,10 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     /// A tensor of floats or of bf16.
     #[inline]
-    pub fn numbers(&self, tensor: TensorId) -> Result<Numbers<'s>> {
+    pub fn numbers(&self, tensor: TensorId) -> Result<FloatSlice<'s>> {
         match self.memory.half(tensor) {
-            Some(Half::Bf16) => self.small(tensor).map(Numbers::Bf16),
-            _ => self.floats(tensor).map(Numbers::F32),
+            Some(Half::Bf16) => self.small(tensor).map(FloatSlice::Bf16),
+            _ => self.floats(tensor).map(FloatSlice::F32),
         }
     }
 
@@ -395,8 +398,8 @@ impl<'s> Reader<'s, '_, '_, '_> {
             return self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine));
         }
         self.numbers(tensor).map(|numbers| match numbers {
-            Numbers::F32(floats) => Data::Floats(floats),
-            Numbers::Bf16(halves) => Data::Bf16(halves),
+            FloatSlice::F32(floats) => Data::Floats(floats),
+            FloatSlice::Bf16(halves) => Data::Bf16(halves),
         })
     }
 
@@ -431,7 +434,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     /// The packed matrix of a product with floats, of `k` rows and `n` columns.
     pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
         match self.integers(tensor, k)? {
-            Some(integers) if integers.columns() == n => Ok(Weights::Integers(integers)),
+            Some(integers) if integers.columns() == n => Ok(Weights::Quantized(integers)),
             Some(integers) => {
                 Err(Unfit::Count { what: "columns of the weights", expected: n, got: integers.columns() }.into())
             }
@@ -440,11 +443,11 @@ impl<'s> Reader<'s, '_, '_, '_> {
     }
 
     /// The packed matrix of integers of `k` rows that a tensor is; `None` if it is one of floats.
-    pub fn integers(&self, tensor: TensorId, k: usize) -> Result<Option<Integers<'s>>> {
+    pub fn integers(&self, tensor: TensorId, k: usize) -> Result<Option<QuantizedWeights<'s>>> {
         if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
             return Ok(None);
         }
-        Integers::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(|| NOT_PACKED.into())
+        QuantizedWeights::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(|| NOT_PACKED.into())
     }
 
     /// The packed weights of a product.

@@ -1,7 +1,7 @@
 //! Steps in the engine's own terms, as far as that can be settled before a call.
 
 use rushlight_cpu_payload as payload;
-use rushlight_engine::{self as engine, Activation, Data, Engine, Fold, Isa, QuantOut, SoftmaxTable, Source};
+use rushlight_engine::{self as engine, Activation, Data, Engine, Isa, QuantOut, Reduction, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
 
@@ -131,7 +131,7 @@ same!(unary: payload::Unary => engine::Unary {
 same!(binary: payload::Binary => engine::Binary {
     Add, Sub, Mul, Div, Max, Min, Pow, Eq, Ne, Lt, Le, Gt, Ge, And, Or
 });
-same!(fold: payload::Fold => Fold { Sum, Mean, Max, Min });
+same!(fold: payload::Fold => Reduction { Sum, Mean, Max, Min });
 
 pub(crate) fn activation(activation: payload::Activation) -> Activation {
     match activation {

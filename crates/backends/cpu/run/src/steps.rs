@@ -1,11 +1,12 @@
 //! Steps as calls of the engine.
 
 use rushlight_cpu_payload::{self as payload, MAX_OPERANDS, Size, Step, TensorId};
-use rushlight_engine::pack::GroupMatrix;
+use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_engine::{
-    Choice, Conv2d, Conv3d, ConvTranspose2d, Data, DataMut, DynamicRows, Engine, Gemm, GroupTail, Instruction, Matmul,
-    Mean, Movable, Normalise, Numbers, NumbersMut, Pool2d, QuantOut, QuantResidual, QuantTail, Residual, ResizeMode,
-    RowScales, SoftmaxTable, Source, Strides, Table, Tail, Winograd,
+    AveragePool, Conv2d, Conv3d, ConvTranspose2d, CopyElement, Data, DataMut, DynamicQuantization, Engine, Epilogue,
+    FloatSlice, FloatSliceMut, Gemm, GroupwiseEpilogue, Instruction, Matmul, Normalization, Pool2d, QuantEpilogue,
+    QuantOut, QuantResidual, Residual, ResizeMode, RowQparams, SoftmaxTable, Source, Strides, Table, Winograd,
+    ZeroPointRule,
 };
 use rushlight_runtime::{Error, MAX_RANK, Result};
 
@@ -148,9 +149,9 @@ fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<
             let first = dims.len().checked_sub(step.dims as usize).ok_or(normalised)?;
             let columns = product(dims.get(first..))?;
             let rows = product(dims.get(..first))?;
-            let normalise = Normalise { rows, columns, eps: step.eps, centred: step.centred };
+            let normalise = Normalization { rows, columns, eps: step.eps, centered: step.centred };
             let (weight, bias) = (reader.optional(step.weight)?, reader.optional(step.bias)?);
-            done(rushlight_engine::normalise(engine, &normalise, reader.floats(step.x)?, weight, bias, y))
+            done(rushlight_engine::normalize(engine, &normalise, reader.floats(step.x)?, weight, bias, y))
         }
         Step::Copy(step) => copy(step, engine, site),
         Step::Gather(step) => gather(step, engine, site),
@@ -169,10 +170,10 @@ fn product(dims: Option<&[usize]>) -> Result<usize> {
     dims.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).ok_or_else(|| Unfit::Overflow.into())
 }
 
-fn tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<Tail<'s>> {
+fn tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<Epilogue<'s>> {
     let residual = tail.residual.map(|residual| reader.numbers(residual)).transpose()?;
     let residual = residual.map(|data| Residual { data, stride: columns });
-    Ok(Tail {
+    Ok(Epilogue {
         bias: reader.optional(tail.bias)?,
         residual,
         residual_first: !tail.residual_last,
@@ -181,7 +182,11 @@ fn tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_
 }
 
 /// What follows a product of bytes.
-fn integer_tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_, '_, '_>) -> Result<QuantTail<'s>> {
+fn integer_tail<'s>(
+    tail: &payload::Tail,
+    columns: usize,
+    reader: &Reader<'s, '_, '_, '_>,
+) -> Result<QuantEpilogue<'s>> {
     let integers = tail.integers.as_ref().ok_or(NO_INTEGERS)?;
     let residual = match tail.residual {
         Some(id) => {
@@ -190,7 +195,7 @@ fn integer_tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_
         }
         None => None,
     };
-    Ok(QuantTail {
+    Ok(QuantEpilogue {
         offsets: bytemuck::cast_slice(reader.floats(integers.offsets)?),
         scales: reader.floats(integers.scales.ok_or(NO_INTEGERS)?)?,
         rows: integers.rows.map(|rows| row_scales(rows, reader)).transpose()?,
@@ -202,10 +207,10 @@ fn integer_tail<'s>(tail: &payload::Tail, columns: usize, reader: &Reader<'s, '_
 }
 
 /// The scales and zeros that were chosen for rows.
-fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowScales<'s>> {
+fn row_scales<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowQparams<'s>> {
     let chosen = reader.floats(tensor)?;
-    let (scales, zeros) = chosen.split_at_checked(chosen.len() / 2).ok_or(NO_ROWS)?;
-    Ok(RowScales { scales, zeros })
+    let (scales, zero_points) = chosen.split_at_checked(chosen.len() / 2).ok_or(NO_ROWS)?;
+    Ok(RowQparams { scales, zero_points })
 }
 
 /// A product with weights whose groups have scales.
@@ -216,37 +221,37 @@ fn group_linear(step: &payload::Matmul, engine: &Engine, site: &mut Site<'_, '_,
     let m = y.len().checked_div(n).unwrap_or(0);
     let integers = step.tail.integers.as_ref().ok_or(NO_INTEGERS)?;
     let (a, b) = (reader.bytes(step.a)?, reader.packed_bytes(step.b)?);
-    let matrix = GroupMatrix::of_len(k, n, b.len())
+    let matrix = GroupwiseMatrix::of_len(k, n, b.len())
         .ok_or(Unfit::Part("the weights are no matrix with groups of these rows and columns"))?;
-    let tail = GroupTail {
+    let tail = GroupwiseEpilogue {
         rows: row_scales(integers.rows.ok_or(NO_ROWS)?, &reader)?,
         sums: reader.floats(integers.offsets)?,
         bias: reader.optional(step.tail.bias)?,
         activation: activation(step.tail.activation),
     };
-    done(rushlight_engine::gemm_groups(engine, m, a, (matrix, b), y, &tail))
+    done(rushlight_engine::gemm_u8_groupwise(engine, m, a, (matrix, b), y, &tail))
 }
 
 /// How rows are rounded, in the engine's terms.
 fn dynamic_rows(
     x: TensorId,
     reader: &Reader<'_, '_, '_, '_>,
-    choice: Choice,
-    is_shared: bool,
+    rule: ZeroPointRule,
+    per_tensor: bool,
     range: [u8; 2],
-) -> Result<DynamicRows> {
+) -> Result<DynamicQuantization> {
     let (columns, rows) = reader.dims(x).split_last().map_or((1, &[][..]), |(last, others)| (*last, others));
-    Ok(DynamicRows { rows: product(Some(rows))?, columns, choice, is_shared, range })
+    Ok(DynamicQuantization { rows: product(Some(rows))?, columns, rule, per_tensor, range })
 }
 
 fn choose_rows(step: &payload::RowScales, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
     let choice = match step.choice {
-        payload::Choice::Lower { eps } => Choice::Lower { eps },
-        payload::Choice::Nearer => Choice::Nearer,
+        payload::Choice::Lower { eps } => ZeroPointRule::FromMin { eps },
+        payload::Choice::Nearer => ZeroPointRule::MinError,
     };
     let (y, reader) = site.split(step.y)?;
     let shape = dynamic_rows(step.x, &reader, choice, step.is_shared, step.range)?;
-    done(rushlight_engine::choose_rows(engine, &shape, reader.floats(step.x)?, y))
+    done(rushlight_engine::choose_qparams(engine, &shape, reader.floats(step.x)?, y))
 }
 
 fn round_rows(step: &payload::RoundRows, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -254,7 +259,7 @@ fn round_rows(step: &payload::RoundRows, engine: &Engine, site: &mut Site<'_, '_
     let (x, chosen) = (reader.floats(step.x)?, reader.floats(step.scales)?);
     // One row has one as well.
     let is_shared = reader.dims(step.scales) == [2, 1];
-    let shape = dynamic_rows(step.x, &reader, Choice::Nearer, is_shared, step.range)?;
+    let shape = dynamic_rows(step.x, &reader, ZeroPointRule::MinError, is_shared, step.range)?;
     done(rushlight_engine::quantize_rows(engine, &shape, x, chosen, y))
 }
 
@@ -273,8 +278,8 @@ fn integer_convolution(step: &payload::Convolution, engine: &Engine, site: &mut 
     let elements = site.shapes.window(step.y).1;
     let (y, reader, _) = site.split_any(step.y)?;
     let zero = match step.tail.integers.as_ref().and_then(|integers| integers.rows) {
-        Some(rows) => *row_scales(rows, &reader)?.zeros.first().ok_or(NO_ROWS)? as u8,
-        None => reader.affine(step.x).ok_or(NOT_QUANTIZED)?.zero,
+        Some(rows) => *row_scales(rows, &reader)?.zero_points.first().ok_or(NO_ROWS)? as u8,
+        None => reader.affine(step.x).ok_or(NOT_QUANTIZED)?.zero_point,
     };
     let (x, w) = (reader.bytes(step.x)?, reader.integer_weights(step.w)?);
     if step.output_padding.is_some() {
@@ -379,7 +384,7 @@ fn attention(step: &payload::Attention, engine: &Engine, site: &mut Site<'_, '_,
     let attention = rushlight_engine::Attention {
         batch,
         heads,
-        groups: size(step.groups)?,
+        kv_heads: size(step.groups)?,
         rows,
         keys,
         depth: size(step.depth)?,
@@ -428,7 +433,7 @@ fn convolution(step: &payload::Convolution, engine: &Engine, site: &mut Site<'_,
     check_output(&conv, y.len())?;
     done(match step.winograd {
         Some(form) => {
-            let NumbersMut::F32(y) = &mut y else { return Err(FLOATS_ONLY.into()) };
+            let FloatSliceMut::F32(y) = &mut y else { return Err(FLOATS_ONLY.into()) };
             let x = reader.floats(step.x)?;
             let form = match form {
                 payload::Winograd::F2 => Winograd::F2,
@@ -525,21 +530,25 @@ fn pooling(step: &payload::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_,
         stride: usize2(step.stride),
         padding: step.padding.map(usize2),
         dilation: usize2(step.dilation),
-        mean: (step.kind == payload::PoolingKind::Mean)
-            .then(|| Mean { count_padding: step.count_padding, divisor: step.divisor.map(|divisor| divisor as usize) }),
+        average: (step.kind == payload::PoolingKind::Mean).then(|| AveragePool {
+            count_include_pad: step.count_padding,
+            divisor_override: step.divisor.map(|divisor| divisor as usize),
+        }),
     };
     done(match (reader.data(step.x)?, y) {
-        (Data::Bytes(x, affine), y) if pool.mean.is_some() => {
+        (Data::Bytes(x, affine), y) if pool.average.is_some() => {
             let y = match y {
                 DataMut::Floats(y) => QuantOut::Floats(y),
                 DataMut::Bytes(y, affine) => QuantOut::Bytes(y, affine),
                 DataMut::Bf16(_) => return Err(FLOATS_ONLY.into()),
             };
-            rushlight_engine::mean_pool2d_u8(engine, &pool, x, affine, y)
+            rushlight_engine::avg_pool2d_u8(engine, &pool, x, affine, y)
         }
         (Data::Bytes(x, _), DataMut::Bytes(y, _)) => rushlight_engine::max_pool2d_u8(engine, &pool, x, y),
         (_, DataMut::Floats(y)) => rushlight_engine::pool2d(engine, &pool, reader.floats(step.x)?, y),
-        (_, DataMut::Bf16(y)) => rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, NumbersMut::Bf16(y)),
+        (_, DataMut::Bf16(y)) => {
+            rushlight_engine::pool2d(engine, &pool, reader.numbers(step.x)?, FloatSliceMut::Bf16(y))
+        }
         (_, DataMut::Bytes(..)) => return Err(NOT_QUANTIZED.into()),
     })
 }
@@ -566,7 +575,7 @@ fn copy(step: &payload::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
         DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
         DataMut::Bf16(y) => {
             let fill = step.fill.map(|value| half::bf16::from_f32(value).to_bits());
-            let Numbers::Bf16(x) = reader.numbers(step.x)? else {
+            let FloatSlice::Bf16(x) = reader.numbers(step.x)? else {
                 return Err(Unfit::Part("a copy between floats and bf16").into());
             };
             fill_and_copy(engine, &copy, fill, x, y)
@@ -579,7 +588,7 @@ fn copy(step: &payload::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
 }
 
 /// Fills a tensor, if it is to be filled, before elements are copied into it.
-fn fill_and_copy<T: Movable>(
+fn fill_and_copy<T: CopyElement>(
     engine: &Engine,
     copy: &rushlight_engine::Copy<'_>,
     fill: Option<T>,
@@ -596,7 +605,7 @@ fn gather(step: &payload::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '
     let (y, reader) = site.split(step.y)?;
     let columns = reader.dims(step.y).last().copied().unwrap_or(1);
     let table = match reader.integers(step.table, columns)? {
-        Some(integers) => Table::Integers(integers),
+        Some(integers) => Table::Quantized(integers),
         None => Table::Floats(reader.floats(step.table)?),
     };
     match reader.input::<i64>(step.indices) {

@@ -85,7 +85,7 @@ impl Lowering<'_> {
                 self.integer_weights(constant, &conv, depthwise)?
             }
             Some((form, conv)) => {
-                self.plan.scratch(form.scratch_each(&conv));
+                self.plan.scratch(form.scratch_per_thread(&conv));
                 let len = pack::winograd_f32_len(form, &conv).ok_or_else(too_large)?;
                 let w = self.plan.packed(name, len, move |to| constants::winograd(constant, form, &conv, to))?;
                 self.plan.tensor(&w)?
@@ -259,7 +259,7 @@ impl Lowering<'_> {
 
     /// A matrix of integers for products with floats, or to pick columns from.
     pub(super) fn integer_matrix(&mut self, name: &str, weights: WeightsAlone) -> Result<TensorId, Error> {
-        let len = pack::integers_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
+        let len = pack::quantized_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
         self.plan.grouped(name, len, move |to| {
             weights.pack(to);
             Ok(())

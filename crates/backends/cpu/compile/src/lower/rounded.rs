@@ -154,14 +154,14 @@ impl Lowering<'_> {
             // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
             // weights of eight bits that is little.
             let has_half_scales =
-                is_four_bits && k > pack::GROUP && parameters.iter().all(|(scale, _)| fits_half(*scale));
+                is_four_bits && k > pack::GROUP_SIZE && parameters.iter().all(|(scale, _)| fits_half(*scale));
             if has_half_scales {
                 parameters.iter_mut().for_each(|(scale, _)| *scale = f16::from_f32(*scale).to_f32());
             }
-            let matrix = pack::GroupMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
+            let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
             let entries = integers.entries();
             let term = |k: usize, n_: usize| {
-                let (scale, zero) = parameters.get(k / pack::GROUP * n + n_).copied().unwrap_or_default();
+                let (scale, zero) = parameters.get(k / pack::GROUP_SIZE * n + n_).copied().unwrap_or_default();
                 f64::from(scale) * (f64::from(entries.get([k, n_])) - f64::from(zero))
             };
             let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
@@ -169,7 +169,7 @@ impl Lowering<'_> {
             let b = self.plan.grouped(&constant.name, len, move |to| {
                 let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
                 let entries = integers.entries();
-                pack::groups_into(to, &matrix, |k, n| entries.get([k, n]), of);
+                pack::groupwise_into(to, &matrix, |k, n| entries.get([k, n]), of);
                 Ok(())
             })?;
             (b, sums, None)

@@ -92,7 +92,7 @@ impl Lowering<'_> {
         let largest = rushlight_engine::Attention {
             batch: most(&shape[0])?,
             heads: most(&shape[1])?,
-            groups: most(&k.shape[1])?,
+            kv_heads: most(&k.shape[1])?,
             rows: most(&shape[2])?,
             keys: most(&k.shape[2])?,
             depth: most(&depth)?,
@@ -105,7 +105,7 @@ impl Lowering<'_> {
             y: none,
             mask: None,
         };
-        self.plan.scratch(largest.scratch_each());
+        self.plan.scratch(largest.scratch_per_thread());
         let plan = &mut self.plan;
         let mut strides = [[Size::Fixed(0); 3]; 4];
         for (list, view) in strides.iter_mut().zip([&q, &k, &v, &y]) {

@@ -5,7 +5,7 @@ use rushlight_cpu_payload::{
     Instruction, Integers, Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Resize, ResizeMode,
     RoundRows, RowScales, Size, SizeOp, Step, Tail, TensorId, Unary,
 };
-use rushlight_engine::pack::{self, GroupMatrix, IntegerMatrix};
+use rushlight_engine::pack::{self, GroupwiseMatrix, QuantizedMatrix};
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides, Winograd};
 use rushlight_format::ScalarType;
 
@@ -247,7 +247,7 @@ impl Maker<'_, '_> {
         let b = if self.source.once_in(3) {
             let is_four_bits = self.source.once_in(2);
             let (has_zeros, group) = (self.source.once_in(2), 2 * self.source.size(20) as usize);
-            let matrix = IntegerMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, group };
+            let matrix = QuantizedMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, group };
             self.integers(&matrix)
         } else {
             self.weights(pack::matrix_f32_len(k as usize, n as usize))
@@ -257,11 +257,11 @@ impl Maker<'_, '_> {
     }
 
     /// A packed matrix of integers.
-    fn integers(&mut self, matrix: &IntegerMatrix) -> TensorId {
-        let mut bytes = vec![0; pack::integers_len(matrix).unwrap_or(0).min(1 << 16)];
-        if Some(bytes.len()) == pack::integers_len(matrix) {
+    fn integers(&mut self, matrix: &QuantizedMatrix) -> TensorId {
+        let mut bytes = vec![0; pack::quantized_len(matrix).unwrap_or(0).min(1 << 16)];
+        if Some(bytes.len()) == pack::quantized_len(matrix) {
             let weight = self.source.byte().cast_signed();
-            pack::integers(
+            pack::quantized(
                 &mut bytes,
                 matrix,
                 |k, n| weight.wrapping_add((k * 7 + n) as i8),
@@ -301,7 +301,7 @@ impl Maker<'_, '_> {
     fn group_linear(&mut self) -> Step {
         let (m, k, n) = (self.source.size(20), 32 * self.source.size(5), self.source.size(40));
         let [is_four_bits, has_zeros, has_half_scales] = [(); 3].map(|()| self.source.once_in(2));
-        let matrix = GroupMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, has_half_scales };
+        let matrix = GroupwiseMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, has_half_scales };
         let (a, y) = (self.bytes(&[m, k]), [m, n]);
         let b = self.blob(ScalarType::Byte, matrix.len().unwrap_or(0) as u64);
         let mut tail = self.integer_tail(n, n, Some(m), &y);
@@ -578,7 +578,7 @@ impl Maker<'_, '_> {
         let table = if self.source.once_in(2) {
             let (is_four_bits, has_zeros) = (self.source.once_in(2), self.source.once_in(2));
             let group = 2 * self.source.size(10) as usize;
-            self.integers(&IntegerMatrix { k: width as usize, n: rows as usize, is_four_bits, has_zeros, group })
+            self.integers(&QuantizedMatrix { k: width as usize, n: rows as usize, is_four_bits, has_zeros, group })
         } else {
             self.floats(&[rows, width])
         };
@@ -618,7 +618,7 @@ impl Maker<'_, '_> {
         let sizes = rushlight_engine::Attention {
             batch: batch as usize,
             heads: heads as usize,
-            groups: groups as usize,
+            kv_heads: groups as usize,
             rows: rows as usize,
             keys: keys as usize,
             depth: depth as usize,
@@ -631,7 +631,7 @@ impl Maker<'_, '_> {
             y: none,
             mask: None,
         };
-        self.scratch(sizes.scratch_each());
+        self.scratch(sizes.scratch_per_thread());
         let [batch, heads, groups, rows, keys, depth, value_depth] =
             [batch, heads, groups, rows, keys, depth, value_depth].map(Size::Fixed);
         let y = [sizes.batch * sizes.heads * sizes.rows * sizes.value_depth].map(|size| size as u64);

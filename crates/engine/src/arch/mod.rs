@@ -1,0 +1,753 @@
+//! SIMD abstraction: one trait for all instruction sets, and the runtime dispatch that enters code compiled for one.
+//!
+//! A vector always has 16 f32 lanes, the width of a panel of packed weights: one register with AVX-512, two with AVX2,
+//! four with NEON, SSE2 or WebAssembly. Kernels are written once, generic over [`Simd`], and instantiated per
+//! instruction set by [`Simd::vectorize`], which calls them from a function with `#[target_feature]`. Everything below
+//! that call must be `#[inline(always)]`, down to the methods of the trait: only code inlined into that function is
+//! compiled with the feature.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod interleaved;
+pub(crate) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod sse2;
+mod typed;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod x128;
+
+use crate::Isa;
+use crate::convert::{from_bf16, from_f16, to_bf16};
+pub(crate) use interleaved::{Interleaved, VectorFn};
+pub(crate) use typed::{Bf16Pairs, I8Quads, I32, U8Quads};
+
+/// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
+pub(crate) const LANES: usize = 16;
+
+/// Storage for one vector, aligned to a cache line so that a load never straddles two.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+#[expect(dead_code, reason = "it is read and written through pointers")]
+pub(crate) struct Aligned([f32; LANES]);
+
+/// Bit pattern of sqrt(1/2), and the mask of the mantissa bits of an f32.
+const SQRT_HALF: u32 = core::f32::consts::FRAC_1_SQRT_2.to_bits();
+const MANTISSA: u32 = (1 << 23) - 1;
+
+/// Output range of a requantization to u8: `clamp(round_ties_even(x) + zero, min, max)`.
+#[derive(Clone, Copy)]
+pub(crate) struct U8Clamp {
+    pub zero: u8,
+    pub min: u8,
+    pub max: u8,
+}
+
+impl U8Clamp {
+    #[inline(always)]
+    pub fn round<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let x = s.add(s.round(x), s.splat(f32::from(self.zero)));
+        s.min(s.splat(f32::from(self.max)), s.max(s.splat(f32::from(self.min)), x))
+    }
+}
+
+/// Floating-point arithmetic on one vector, or on several ([`Interleaved`]).
+///
+/// Rounds to nearest, ties to even. Operations follow IEEE 754 unless their documentation says otherwise.
+pub(crate) trait Arithmetic: Copy {
+    /// Sixteen f32 lanes.
+    type V: Copy;
+
+    fn splat(self, x: f32) -> Self::V;
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the instruction set has a fused multiply-add.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Maximum; returns `v` if both compare equal (including zeros of opposite sign) or if `v` is NaN. `bound` must not
+    /// be NaN.
+    fn max(self, bound: Self::V, v: Self::V) -> Self::V;
+    /// Minimum; returns `v` if both compare equal (including zeros of opposite sign) or if `v` is NaN. `bound` must not
+    /// be NaN.
+    fn min(self, bound: Self::V, v: Self::V) -> Self::V;
+    fn abs(self, v: Self::V) -> Self::V;
+    /// Magnitude of `v` with the sign of `sign`.
+    fn copysign(self, v: Self::V, sign: Self::V) -> Self::V;
+    /// `yes` where `a < b`, else `no`; comparisons with NaN are false.
+    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    /// `yes` where `a == b`, else `no`; comparisons with NaN are false.
+    fn select_equal(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    fn sqrt(self, v: Self::V) -> Self::V;
+    fn floor(self, v: Self::V) -> Self::V;
+    fn ceil(self, v: Self::V) -> Self::V;
+    fn trunc(self, v: Self::V) -> Self::V;
+    /// Rounds to the nearest integer, ties to even.
+    fn round(self, v: Self::V) -> Self::V;
+    /// `v * 2^n` for integral `n`, if `v` and the result are normal numbers.
+    fn ldexp(self, v: Self::V, n: Self::V) -> Self::V;
+    /// `v * 2^n` for `v` in [1/2, 2] and integral `n` in [-200, 0]; subnormal results may be flushed to 0.
+    #[inline(always)]
+    fn ldexp_down(self, v: Self::V, n: Self::V) -> Self::V {
+        let min_exponent = self.splat(-126.0);
+        self.select_less(n, min_exponent, self.splat(0.0), self.ldexp(v, self.max(min_exponent, n)))
+    }
+
+    /// Splits a positive normal number into `(m, n)` with `v = m * 2^n`, `n` integral and `m` in [sqrt(1/2), sqrt(2)).
+    fn split(self, v: Self::V) -> (Self::V, Self::V);
+
+    /// Maximum that propagates NaN from either operand.
+    #[inline(always)]
+    fn maximum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.max(a, b), a)
+    }
+
+    /// Minimum that propagates NaN from either operand.
+    #[inline(always)]
+    fn minimum(self, a: Self::V, b: Self::V) -> Self::V {
+        self.select_equal(a, a, self.min(a, b), a)
+    }
+}
+
+/// An instruction set, represented by a token that can only be constructed where the processor supports it.
+pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
+    /// Rows (MR) of the largest register tile of the f32 GEMM.
+    const MR: usize;
+    /// Panels of 16 columns of the largest register tile (NR / 16): 1 or 2.
+    const NR_PANELS: usize;
+    /// Output pixels of the largest register tile of the depthwise convolution, from 4 to 6.
+    const DEPTHWISE_PIXELS: usize;
+    /// Number of 16-lane vectors that fit in the register file.
+    const VECTOR_REGISTERS: usize;
+
+    /// Rows (MR) of the largest register tile of the int8 GEMM.
+    const INT8_MR: usize;
+
+    /// Vectors that [`Interleaved`] processes together to hide latency: 1, 2 or 4.
+    const INTERLEAVE: usize = 1;
+
+    /// Token type that [`with_bf16`](Self::with_bf16) returns; `Self` where bf16 is not supported.
+    type WithBf16: Simd;
+    const MAY_HAVE_BF16: bool = false;
+
+    /// True for the token whose code may use bf16 dot products, the one that [`with_bf16`](Self::with_bf16) returns.
+    const HAS_BF16: bool = false;
+
+    /// Runs a kernel in a function compiled for this instruction set.
+    fn vectorize<J: Kernel>(self, job: J) -> J::Out;
+
+    /// Like [`vectorize`](Self::vectorize), with [`dot_u8i8`](Self::dot_u8i8) as a native instruction if the processor
+    /// has one.
+    #[inline(always)]
+    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
+        self.vectorize(job)
+    }
+
+    /// True if the processor has a native instruction for [`dot_u8i8`](Self::dot_u8i8).
+    #[inline(always)]
+    fn has_int8_dot(self) -> bool {
+        false
+    }
+
+    /// Loads 16 lanes.
+    ///
+    /// # Safety
+    /// 16 floats are readable at `from`.
+    unsafe fn load(self, from: *const f32) -> Self::V;
+    /// Stores 16 lanes.
+    ///
+    /// # Safety
+    /// 16 floats are writable at `to`.
+    unsafe fn store(self, to: *mut f32, v: Self::V);
+
+    /// Prefetches a cache line, where the instruction set has such an instruction. Accepts any address.
+    #[inline(always)]
+    fn prefetch(self, _: *const f32) {}
+
+    /// Loads the first `n` lanes (at most 16) and zeroes the others.
+    ///
+    /// # Safety
+    /// `n` floats are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, n: usize) -> Self::V {
+        let mut lanes = [0.0f32; LANES];
+        // SAFETY: the caller guarantees `n` floats, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), n.min(LANES)) };
+        // SAFETY: the array has 16 floats.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
+
+    /// Stores the first `n` lanes (at most 16).
+    ///
+    /// # Safety
+    /// `n` floats are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, n: usize, v: Self::V) {
+        let mut lanes = [0.0f32; LANES];
+        // SAFETY: the array has 16 floats.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        // SAFETY: the caller guarantees `n` floats, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
+    }
+
+    /// Sets all lanes to an i32.
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I32<Self> {
+        I32(self.splat(f32::from_bits(x.cast_unsigned())))
+    }
+
+    /// Loads the first `n` i32 lanes (at most 16) and zeroes the others.
+    ///
+    /// # Safety
+    /// `n` elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_partial_i32(self, from: *const i32, n: usize) -> I32<Self> {
+        // SAFETY: the caller guarantees `n` elements, and an f32 is as large.
+        I32(unsafe { self.load_partial(from.cast(), n) })
+    }
+
+    /// Loads 16 i32 lanes.
+    ///
+    /// # Safety
+    /// 16 elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_i32(self, from: *const i32) -> I32<Self> {
+        // SAFETY: the caller guarantees 16 elements.
+        I32(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 i32 lanes.
+    ///
+    /// # Safety
+    /// 16 elements are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_i32(self, to: *mut i32, v: I32<Self>) {
+        // SAFETY: the caller guarantees 16 elements.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
+    /// Sets all lanes to four u8, the bytes of a little-endian number.
+    #[inline(always)]
+    fn splat_u8_quads(self, quad: u32) -> U8Quads<Self> {
+        U8Quads(self.splat(f32::from_bits(quad)))
+    }
+
+    /// Loads 16 quads of u8.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_u8_quads(self, from: *const u8) -> U8Quads<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        U8Quads(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 quads of u8.
+    ///
+    /// # Safety
+    /// 64 bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_u8_quads(self, to: *mut u8, v: U8Quads<Self>) {
+        // SAFETY: the caller guarantees 64 bytes.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
+    /// Sets all lanes to four i8, the bytes of a little-endian number.
+    #[inline(always)]
+    fn splat_i8_quads(self, quad: u32) -> I8Quads<Self> {
+        I8Quads(self.splat(f32::from_bits(quad)))
+    }
+
+    /// Loads 16 quads of i8.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_i8_quads(self, from: *const i8) -> I8Quads<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        I8Quads(unsafe { self.load(from.cast()) })
+    }
+
+    /// Sets all lanes to a pair of bf16, the first in the low bits.
+    #[inline(always)]
+    fn splat_bf16_pairs(self, pair: u32) -> Bf16Pairs<Self> {
+        Bf16Pairs(self.splat(f32::from_bits(pair)))
+    }
+
+    /// Loads 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 32 elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_bf16_pairs(self, from: *const u16) -> Bf16Pairs<Self> {
+        // SAFETY: the caller guarantees 64 bytes.
+        Bf16Pairs(unsafe { self.load(from.cast()) })
+    }
+
+    /// Stores 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 32 elements are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_bf16_pairs(self, to: *mut u16, v: Bf16Pairs<Self>) {
+        // SAFETY: the caller guarantees 64 bytes.
+        unsafe { self.store(to.cast(), v.0) };
+    }
+
+    /// Loads 16 f16 elements and widens them, exactly.
+    ///
+    /// # Safety
+    /// 16 elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const u16) -> Self::V {
+        // SAFETY: the caller guarantees 16 elements.
+        let narrow = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
+        let mut lanes = [0.0f32; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = from_f16(narrow[lane]);
+        }
+        // SAFETY: the array has 16 floats.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
+
+    /// Loads 16 pairs of bf16 and widens them, exactly: the first elements of the pairs, and the second ones.
+    ///
+    /// # Safety
+    /// 16 pairs are readable at `from`.
+    #[inline(always)]
+    unsafe fn widen_bf16_pairs(self, from: *const u16) -> [Self::V; 2] {
+        // SAFETY: the caller guarantees 16 pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
+        let mut lanes = [[0.0f32; LANES]; 2];
+        for (lane, pair) in pairs.into_iter().enumerate() {
+            lanes[0][lane] = from_bf16(pair[0]);
+            lanes[1][lane] = from_bf16(pair[1]);
+        }
+        // SAFETY: each array has 16 floats.
+        [unsafe { self.load(lanes[0].as_ptr()) }, unsafe { self.load(lanes[1].as_ptr()) }]
+    }
+
+    /// Returns the token whose code uses native bf16 instructions ([`narrow_to_bf16`](Self::narrow_to_bf16) and
+    /// [`dot_bf16`](Self::dot_bf16)), if the processor has them. Can be `Some` only with
+    /// [`MAY_HAVE_BF16`](Self::MAY_HAVE_BF16).
+    #[inline(always)]
+    fn with_bf16(self) -> Option<Self::WithBf16> {
+        None
+    }
+
+    /// Rounds the first `n` floats (at most 16) to bf16, ties to even, and stores 16 elements, the others as zeros.
+    /// Subnormals may be flushed to zero.
+    ///
+    /// # Safety
+    /// `n` floats are readable at `from`, and 16 elements writable at `to`.
+    #[inline(always)]
+    unsafe fn narrow_to_bf16(self, from: *const f32, n: usize, to: *mut u16) {
+        // SAFETY: the caller guarantees both.
+        unsafe { narrow_to_bf16_portable(self, from, n, to) };
+    }
+
+    /// Loads the first `n` bf16 elements (at most 16) and widens them, exactly; zeroes the other lanes.
+    ///
+    /// # Safety
+    /// `n` elements are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const u16, n: usize) -> Self::V {
+        let mut narrow = [0; LANES];
+        // SAFETY: the caller guarantees `n` elements, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr(), n.min(LANES)) };
+        self.load_slice(&narrow.map(from_bf16))
+    }
+
+    /// Rounds the first `n` lanes (at most 16) as [`narrow_to_bf16`](Self::narrow_to_bf16) does and stores them.
+    ///
+    /// # Safety
+    /// `n` elements are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16, n: usize, v: Self::V) {
+        // SAFETY: the caller guarantees `n` elements.
+        unsafe { store_bf16_portable(self, to, n, v) };
+    }
+
+    /// Packs two vectors whose lanes are bf16 values into pairs of bf16.
+    #[inline(always)]
+    fn pack_bf16_pairs(self, first: Self::V, second: Self::V) -> Bf16Pairs<Self> {
+        let (first, second) = (self.to_array(first), self.to_array(second));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(first[lane].to_bits() >> 16 | second[lane].to_bits());
+        }
+        Bf16Pairs(self.load_slice(&lanes))
+    }
+
+    /// `sum + a.0 * b.0 + a.1 * b.1` for the pair of bf16 in each lane; intermediate rounding depends on the
+    /// instruction set.
+    #[inline(always)]
+    fn dot_bf16(self, a: Bf16Pairs<Self>, b: Bf16Pairs<Self>, sum: Self::V) -> Self::V {
+        dot_bf16_portable(self, a, b, sum)
+    }
+
+    /// `sum + dot(a, b)` for the four u8 of `a` and the four i8 of `b` in each lane, in i32; wraps on overflow.
+    #[inline(always)]
+    fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
+        let [a, b, sum] = [a.0, b.0, sum.0].map(|v| self.to_array(v).map(f32::to_bits));
+        let mut sums = [0.0; LANES];
+        for lane in 0..LANES {
+            // The left side was read as a little-endian number, weights as bytes in memory order.
+            let (a, b) = (a[lane].to_le_bytes(), b[lane].to_ne_bytes().map(u8::cast_signed));
+            let mut all = sum[lane].cast_signed();
+            for i in 0..4 {
+                all = all.wrapping_add(i32::from(a[i]) * i32::from(b[i]));
+            }
+            sums[lane] = f32::from_bits(all.cast_unsigned());
+        }
+        I32(self.load_slice(&sums))
+    }
+
+    /// Multiplies i32 lanes by a scalar; wraps on overflow.
+    #[inline(always)]
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
+        let product = |lane: f32| f32::from_bits(lane.to_bits().cast_signed().wrapping_mul(by).cast_unsigned());
+        I32(self.load_slice(&self.to_array(v.0).map(product)))
+    }
+
+    /// Unpacks bytes that hold two unsigned nibbles with bias 8 into signed bytes: the low nibbles, and the high ones.
+    #[inline(always)]
+    fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {
+        let lanes = self.to_array(v.0).map(|lane| lane.to_bits().to_ne_bytes());
+        let low = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte & 15).wrapping_sub(8)))));
+        let high = lanes.map(|bytes| f32::from_bits(u32::from_ne_bytes(bytes.map(|byte| (byte >> 4).wrapping_sub(8)))));
+        (I8Quads(self.load_slice(&low)), I8Quads(self.load_slice(&high)))
+    }
+
+    /// Converts i32 lanes to f32, rounding to nearest, ties to even.
+    #[inline(always)]
+    fn i32_to_f32(self, v: I32<Self>) -> Self::V {
+        self.load_slice(&self.to_array(v.0).map(|lane| lane.to_bits().cast_signed() as f32))
+    }
+
+    /// Loads the first `n` bytes (at most 16), zero-extended to i32 lanes; zeroes the other lanes.
+    ///
+    /// # Safety
+    /// `n` bytes are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
+        // SAFETY: the caller guarantees `n` bytes.
+        unsafe { load_u8_portable(self, from, n) }
+    }
+
+    /// Rounds and clamps four vectors to u8 and stores each as 16 bytes. NaN becomes an unspecified byte.
+    ///
+    /// # Safety
+    /// 16 bytes are writable at each address.
+    #[inline(always)]
+    unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [Self::V; 4], clamp: U8Clamp) {
+        for i in 0..4 {
+            // SAFETY: the caller guarantees the bytes.
+            unsafe { self.store_as_u8(to[i], LANES, clamp.round(self, v[i])) };
+        }
+    }
+
+    /// Rounds the first `n` f32 lanes (at most 16) to u8, ties to even, and stores them. Lanes must be at most 255;
+    /// negative lanes and NaN become unspecified bytes.
+    ///
+    /// # Safety
+    /// `n` bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: Self::V) {
+        let lanes = self.to_array(self.round(v)).map(|lane| lane as u8);
+        // SAFETY: the caller guarantees `n` bytes, and `n` is at most 16.
+        unsafe { core::ptr::copy_nonoverlapping(lanes.as_ptr(), to, n.min(LANES)) };
+    }
+
+    /// Inserts the byte in each lane of `below` before the first three of the quad in `above`: `above << 8 | below`.
+    #[inline(always)]
+    fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
+        let (above, below) = (self.to_array(above.0), self.to_array(below.0));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(above[lane].to_bits() << 8 | below[lane].to_bits());
+        }
+        U8Quads(self.load_slice(&lanes))
+    }
+
+    /// Loads a vector from a slice, zero-filled if it has fewer than 16 elements.
+    #[inline(always)]
+    fn load_slice(self, from: &[f32]) -> Self::V {
+        if from.len() >= LANES {
+            // SAFETY: there are 16 floats.
+            unsafe { self.load(from.as_ptr()) }
+        } else {
+            // SAFETY: there are as many floats as the slice has.
+            unsafe { self.load_partial(from.as_ptr(), from.len()) }
+        }
+    }
+
+    /// Stores the leading lanes to a slice: 16, or as many as it has elements.
+    #[inline(always)]
+    fn store_slice(self, to: &mut [f32], v: Self::V) {
+        if to.len() >= LANES {
+            // SAFETY: there are 16 floats.
+            unsafe { self.store(to.as_mut_ptr(), v) };
+        } else {
+            // SAFETY: there are as many floats as the slice has.
+            unsafe { self.store_partial(to.as_mut_ptr(), to.len(), v) };
+        }
+    }
+
+    #[inline(always)]
+    fn to_array(self, v: Self::V) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the array has 16 floats.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        lanes
+    }
+
+    /// Sum of all lanes, by pairwise (tree) reduction.
+    #[inline(always)]
+    fn reduce_add(self, v: Self::V) -> f32 {
+        let mut lanes = self.to_array(v);
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+        }
+        lanes[0]
+    }
+
+    /// Maximum of all lanes; unspecified if a lane is NaN.
+    #[inline(always)]
+    fn reduce_max(self, v: Self::V) -> f32 {
+        let mut lanes = self.to_array(v);
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                let other = lanes[i + width];
+                lanes[i] = if other > lanes[i] { other } else { lanes[i] };
+            }
+        }
+        lanes[0]
+    }
+
+    /// Transposes an 8 x 8 block: `to[j * to_stride + i] = from[i * from_stride + j]`.
+    ///
+    /// # Safety
+    /// 8 rows of 8 floats are readable at `from` and writable at `to`.
+    #[inline(always)]
+    unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller guarantees all of it.
+                let x = unsafe { *from.wrapping_add(i * from_stride + j) };
+                // SAFETY: likewise.
+                unsafe { *to.wrapping_add(j * to_stride + i) = x };
+            }
+        }
+    }
+}
+
+/// Portable implementation of [`Simd::narrow_to_bf16`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn narrow_to_bf16_portable<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u16) {
+    // SAFETY: the caller guarantees `n` floats.
+    let lanes = s.to_array(unsafe { s.load_partial(from, n) });
+    // SAFETY: the caller guarantees 16 elements.
+    unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes.map(to_bf16)) };
+}
+
+/// Portable implementation of [`Simd::store_bf16`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
+    let narrow = s.to_array(v).map(to_bf16);
+    // SAFETY: the caller guarantees `n` elements, and `n` is at most 16.
+    unsafe { core::ptr::copy_nonoverlapping(narrow.as_ptr(), to, n.min(LANES)) };
+}
+
+/// Portable implementation of [`Simd::load_u8`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn load_u8_portable<S: Simd>(s: S, from: *const u8, n: usize) -> I32<S> {
+    let mut bytes = [0u8; LANES];
+    // SAFETY: the caller guarantees `n` bytes, and `n` is at most 16.
+    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n.min(LANES)) };
+    I32(s.load_slice(&bytes.map(|byte| f32::from_bits(u32::from(byte)))))
+}
+
+/// Portable implementation of [`Simd::dot_bf16`].
+#[inline(always)]
+fn dot_bf16_portable<S: Simd>(s: S, a: Bf16Pairs<S>, b: Bf16Pairs<S>, sum: S::V) -> S::V {
+    let pairs = [s.to_array(a.0), s.to_array(b.0)].map(|lanes| lanes.map(f32::to_bits));
+    let second = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair & 0xffff_0000)));
+    let first = pairs.map(|pairs| pairs.map(|pair| f32::from_bits(pair << 16)));
+    let sum = s.fma(s.load_slice(&second[0]), s.load_slice(&second[1]), sum);
+    s.fma(s.load_slice(&first[0]), s.load_slice(&first[1]), sum)
+}
+
+/// A computation that is compiled once per instruction set.
+pub(crate) trait Kernel {
+    type Out;
+
+    /// Implementations must be `#[inline(always)]`.
+    fn run<S: Simd>(self, simd: S) -> Self::Out;
+}
+
+/// An instruction set that this machine supports, chosen at run time.
+#[derive(Clone, Copy)]
+pub(crate) enum Dispatch {
+    Scalar(scalar::Scalar),
+    /// The register tile of AVX-512 in portable code, so that its control flow is tested on every machine.
+    #[cfg(test)]
+    WideScalar(scalar::WideScalar),
+    #[cfg(target_arch = "x86_64")]
+    Sse2(sse2::Sse2),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512<{ avx512::PLAIN }>),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon<{ neon::PLAIN }>),
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128(wasm::Wasm<false>),
+    #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+    RelaxedSimd(wasm::Wasm<true>),
+}
+
+impl Dispatch {
+    pub(crate) fn of(isa: Isa) -> Option<Dispatch> {
+        match isa {
+            Isa::Scalar => Some(Dispatch::Scalar(scalar::Scalar::new())),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse2 => sse2::Sse2::new().map(Dispatch::Sse2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::new().map(Dispatch::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => avx2::Avx2::with_vnni().map(Dispatch::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::new().map(Dispatch::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => avx512::Avx512::with_vnni().map(Dispatch::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => avx512::Avx512::with_bf16().map(Dispatch::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::new().map(Dispatch::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => neon::Neon::with_dotprod().map(Dispatch::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => neon::Neon::with_i8mm().map(Dispatch::Neon),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => Some(Dispatch::Simd128(wasm::Wasm::<false>::new())),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Isa::RelaxedSimd => Some(Dispatch::RelaxedSimd(wasm::Wasm::<true>::new())),
+            #[allow(unreachable_patterns)]
+            _ => None,
+        }
+    }
+
+    pub(crate) fn best() -> Dispatch {
+        let found = Isa::ALL.iter().rev().find_map(|&isa| Dispatch::of(isa));
+        found.unwrap_or(Dispatch::Scalar(scalar::Scalar::new()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wide_scalar() -> Dispatch {
+        Dispatch::WideScalar(scalar::WideScalar::new())
+    }
+
+    pub(crate) fn isa(self) -> Isa {
+        match self {
+            Dispatch::Scalar(_) => Isa::Scalar,
+            #[cfg(test)]
+            Dispatch::WideScalar(_) => Isa::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Sse2(_) => Isa::Sse2,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(simd) if simd.has_int8_dot() => Isa::AvxVnni,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(_) => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) if simd.with_bf16().is_some() => Isa::Avx512Bf16,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) if simd.has_int8_dot() => Isa::Avx512Vnni,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(_) => Isa::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) if simd.has_i8mm() => Isa::NeonI8mm,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) if simd.has_int8_dot() => Isa::NeonDot,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(_) => Isa::Neon,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Dispatch::Simd128(_) => Isa::Simd128,
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Dispatch::RelaxedSimd(_) => Isa::RelaxedSimd,
+        }
+    }
+
+    /// Runs a kernel in code compiled for this instruction set.
+    #[inline]
+    pub(crate) fn run<J: Kernel>(self, job: J) -> J::Out {
+        match self {
+            Dispatch::Scalar(simd) => simd.vectorize(job),
+            #[cfg(test)]
+            Dispatch::WideScalar(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Sse2(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Dispatch::Simd128(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Dispatch::RelaxedSimd(simd) => simd.vectorize(job),
+        }
+    }
+
+    /// Like [`run`](Self::run), with a native [`dot_u8i8`](Simd::dot_u8i8) if the processor has one.
+    #[inline]
+    pub(crate) fn run_int8<J: Kernel>(self, job: J) -> J::Out {
+        struct WithInt8Dot<J>(J);
+        impl<J: Kernel> Kernel for WithInt8Dot<J> {
+            type Out = J::Out;
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) -> J::Out {
+                s.vectorize_int8(self.0)
+            }
+        }
+        self.run(WithInt8Dot(job))
+    }
+
+    /// Rows (MR) and panels (NR / 16) of the largest f32 register tile.
+    pub(crate) fn tile(self) -> (usize, usize) {
+        struct Shape;
+        impl Kernel for Shape {
+            type Out = (usize, usize);
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> (usize, usize) {
+                (S::MR, S::NR_PANELS)
+            }
+        }
+        self.run(Shape)
+    }
+}
+
+impl core::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.isa().fmt(f)
+    }
+}

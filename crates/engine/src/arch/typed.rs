@@ -1,0 +1,34 @@
+//! Vectors of other element types: newtypes over the f32 vector of an instruction set.
+//!
+//! A register holds any of them. The types keep their interpretations apart at no cost, so that an accumulator of the int8
+//! GEMM, for example, cannot be added as f32 before [`Simd::i32_to_f32`] has converted it.
+
+use super::Simd;
+
+/// Sixteen i32 lanes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct I32<S: Simd>(pub(super) S::V);
+
+/// Sixteen lanes of four u8.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct U8Quads<S: Simd>(pub(super) S::V);
+
+/// Sixteen lanes of four i8.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct I8Quads<S: Simd>(pub(super) S::V);
+
+/// Sixteen lanes of two bf16.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Bf16Pairs<S: Simd>(pub(super) S::V);
+
+impl<S: Simd> I32<S> {
+    /// Reinterprets lanes in 0..=255 as quads whose first byte they are and whose other bytes are zero.
+    #[inline(always)]
+    pub(crate) fn as_u8_quads(self) -> U8Quads<S> {
+        U8Quads(self.0)
+    }
+}

@@ -1,0 +1,212 @@
+//! Scaled dot-product attention without materializing the score matrix.
+#![allow(unsafe_code)]
+
+mod task;
+
+use crate::arch::LANES;
+use crate::element::Element;
+use crate::error::{Error, at_least, size};
+use crate::parallel::SharedOutput;
+use crate::{Engine, FloatSlice, FloatSliceMut};
+
+use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
+
+/// Shape of `y = softmax(q k^T * scale + mask) v` for each batch and head.
+///
+/// Each head of `q` and `y` has `rows` queries, each head of `k` and `v` has `keys` keys; queries and keys have `depth`
+/// elements, values and outputs `value_depth`. With grouped-query attention, the `heads` of `q` share `kv_heads` heads of
+/// `k` and `v`: head h reads head `h / (heads / kv_heads)` of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    pub batch: usize,
+    pub heads: usize,
+    /// Heads of keys and values, a divisor of `heads`.
+    pub kv_heads: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub depth: usize,
+    pub value_depth: usize,
+    pub scale: f32,
+    /// Causal mask: query m sees keys 0 to m only.
+    pub causal: bool,
+    pub q: Strides,
+    pub k: Strides,
+    pub v: Strides,
+    pub y: Strides,
+    /// Strides of the additive mask, if there is one.
+    pub mask: Option<MaskStrides>,
+}
+
+/// Elements between batches, heads and rows; the elements of a row are contiguous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    pub batch: usize,
+    pub head: usize,
+    pub row: usize,
+}
+
+/// Elements between batches, heads and queries of a mask, 0 where it is broadcast; the keys are contiguous.
+pub type MaskStrides = Strides;
+
+/// Returns the scratch memory that [`attention`] needs, in floats.
+pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
+    ScratchLayout::new(attention).len().saturating_mul(engine.threads())
+}
+
+impl Attention {
+    /// Scratch memory per thread, in floats, that suffices for these sizes and all smaller ones.
+    pub fn scratch_per_thread(&self) -> usize {
+        ScratchLayout::largest(self).len()
+    }
+}
+
+/// Returns true if queries, keys and values of `depth` elements can be bf16, all three. Probabilities are rounded to
+/// bf16 then.
+pub fn attention_supports_bf16_input(depth: usize) -> bool {
+    depth.is_multiple_of(2)
+}
+
+/// Returns true if the output for `keys` keys can be bf16, given bf16 inputs.
+pub fn attention_supports_bf16_output(keys: usize) -> bool {
+    keys <= MAX_BLOCK_KEYS
+}
+
+/// Computes attention. A query whose scores are all -inf, or that sees no key, gives zeros.
+///
+/// # Errors
+/// If a slice is too short, `heads` is not a multiple of `kv_heads`, rows of the output overlap, or an operand is bf16
+/// where [`attention_supports_bf16_input`] and [`attention_supports_bf16_output`] do not allow it.
+pub fn attention<'a>(
+    engine: &Engine,
+    attention: &Attention,
+    q: impl Into<FloatSlice<'a>>,
+    k: impl Into<FloatSlice<'a>>,
+    v: impl Into<FloatSlice<'a>>,
+    mask: Option<&[f32]>,
+    y: impl Into<FloatSliceMut<'a>>,
+    scratch: &mut [f32],
+) -> Result<(), Error> {
+    let (q, k, v, y) = (q.into(), k.into(), v.into(), y.into());
+    if !attention.check(engine, [q, k, v], mask, &y, scratch)? {
+        return Ok(());
+    }
+    let y = match y {
+        FloatSliceMut::F32(y) => AttentionOutput::Floats(SharedOutput::new(y)),
+        FloatSliceMut::Bf16(y) => AttentionOutput::Bf16(SharedOutput::new(y)),
+    };
+    match (q, k, v) {
+        (FloatSlice::F32(q), FloatSlice::F32(k), FloatSlice::F32(v)) => {
+            run(engine, attention, [q, k, v], mask, y, scratch)
+        }
+        (FloatSlice::Bf16(q), FloatSlice::Bf16(k), FloatSlice::Bf16(v)) => {
+            run(engine, attention, [q, k, v], mask, y, scratch)
+        }
+        _ => return Err(Error::Type { what: "q, k and v" }),
+    }
+    Ok(())
+}
+
+/// Runs all tasks for one element type. Everything was checked.
+fn run<T: Element>(
+    engine: &Engine,
+    a: &Attention,
+    [q, k, v]: [&[T]; 3],
+    mask: Option<&[f32]>,
+    y: AttentionOutput<'_>,
+    scratch: &mut [f32],
+) {
+    let layout = ScratchLayout::new(a);
+    let pairs = a.batch * a.kv_heads;
+    // With fewer (batch, group) pairs than tasks, split their rows.
+    let limit = a.rows.div_ceil(MIN_TASK_ROWS);
+    let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(limit) };
+    let scratch = SharedOutput::new(scratch);
+    engine.pool.run_with_slot(pairs * parts, |slot, task| {
+        let (pair, part) = (task / parts, task % parts);
+        let rows = part * a.rows / parts..(part + 1) * a.rows / parts;
+        // SAFETY: no two tasks have a slot at the same time.
+        let scratch = unsafe { scratch.slice(slot * layout.len()..(slot + 1) * layout.len()) };
+        let (batch, group) = (pair / a.kv_heads, pair % a.kv_heads);
+        engine.dispatch.run_for::<T, _>(AttentionTask {
+            attention: a,
+            q,
+            k,
+            v,
+            mask,
+            y,
+            layout,
+            scratch,
+            batch,
+            group,
+            rows,
+        });
+    });
+}
+
+/// Minimum rows for which a task packs keys and values again.
+const MIN_TASK_ROWS: usize = 64;
+
+impl Attention {
+    /// Validates the call; returns false if there is nothing to compute.
+    fn check(
+        &self,
+        engine: &Engine,
+        [q, k, v]: [FloatSlice<'_>; 3],
+        mask: Option<&[f32]>,
+        y: &FloatSliceMut<'_>,
+        scratch: &[f32],
+    ) -> Result<bool, Error> {
+        let inputs = [q, k, v];
+        let are_bf16 = inputs.iter().all(FloatSlice::is_bf16);
+        engine.check_bf16_support(y.is_bf16() || inputs.iter().any(FloatSlice::is_bf16))?;
+        if inputs.iter().any(FloatSlice::is_bf16) && !(are_bf16 && attention_supports_bf16_input(self.depth)) {
+            return Err(Error::Type { what: "q, k and v" });
+        }
+        if y.is_bf16() && !(are_bf16 && attention_supports_bf16_output(self.keys)) {
+            return Err(Error::Type { what: "y" });
+        }
+        if self.batch == 0 || self.heads == 0 || self.rows == 0 || self.value_depth == 0 {
+            return Ok(false);
+        }
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::Mismatch { what: "heads", expected: self.kv_heads, got: self.heads });
+        }
+        let reach = |what, strides: Strides, heads: usize, rows: usize, width: usize| {
+            if rows == 0 || width == 0 {
+                return Ok(0);
+            }
+            let sizes = [self.batch, heads, rows];
+            let last = crate::elementwise::reach(what, &sizes, &[strides.batch, strides.head, strides.row])?;
+            last.checked_add(width - 1).ok_or(Error::Size { what })
+        };
+        at_least("q", q.len(), reach("q strides", self.q, self.heads, self.rows, self.depth)?)?;
+        at_least("k", k.len(), reach("k strides", self.k, self.kv_heads, self.keys, self.depth)?)?;
+        at_least("v", v.len(), reach("v strides", self.v, self.kv_heads, self.keys, self.value_depth)?)?;
+        at_least("y", y.len(), reach("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
+        match (self.mask, mask) {
+            (None, None) => {}
+            (Some(strides), Some(mask)) => {
+                at_least("mask", mask.len(), reach("mask strides", strides, self.heads, self.rows, self.keys)?)?;
+            }
+            (strides, _) => {
+                let got = usize::from(strides.is_none());
+                return Err(Error::Mismatch { what: "mask", expected: 1 - got, got });
+            }
+        }
+        // Several threads write rows of the output.
+        let y = self.y;
+        let mut dims = [(y.batch, self.batch), (y.head, self.heads), (y.row, self.rows)];
+        dims.sort_unstable();
+        let mut inside = self.value_depth;
+        for (stride, size) in dims.into_iter().filter(|(_, size)| *size > 1) {
+            at_least("y strides", stride, inside)?;
+            inside += (size - 1) * stride;
+        }
+        let rows = size("rows", &[self.heads / self.kv_heads, self.rows, 2])?;
+        let widths = self.depth.checked_add(self.value_depth).and_then(|sum| sum.checked_add(LANES));
+        size("depth", &[widths.ok_or(Error::Size { what: "depth" })?, 2 * MAX_BLOCK_KEYS, engine.threads()])?;
+        size("rows", &[rows, 2 * engine.threads()])?;
+        at_least("scratch", scratch.len(), attention_scratch(engine, self))?;
+        Ok(true)
+    }
+}

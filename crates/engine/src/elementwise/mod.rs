@@ -1,0 +1,350 @@
+//! Fused elementwise programs with broadcasting.
+
+mod loops;
+mod tile;
+
+use crate::arch::LANES;
+use crate::error::{Error, at_least, size};
+use crate::parallel::SharedOutput;
+use crate::quantized::U8Quantizer;
+use crate::{Activation, Affine, Engine, QuantOut};
+
+use tile::{ElementwiseRun, TILE_ELEMENTS, Target};
+
+/// Maximum rank of a tensor.
+pub const MAX_DIMS: usize = 16;
+
+/// Number of virtual registers.
+pub const REGISTERS: usize = 8;
+
+/// An operand of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Operand {
+    /// The result of an earlier instruction.
+    Register(u8),
+    /// An element of an input tensor, by its index among the operands.
+    Tensor(u8),
+    Number(f32),
+}
+
+/// An instruction, `to = op(operands)`, executed for each element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Instruction {
+    Unary {
+        to: u8,
+        function: Unary,
+        x: Operand,
+    },
+    Binary {
+        to: u8,
+        function: Binary,
+        a: Operand,
+        b: Operand,
+    },
+    /// `a` where the condition is not zero (NaN is not), else `b`.
+    Select {
+        to: u8,
+        condition: Operand,
+        a: Operand,
+        b: Operand,
+    },
+    Activate {
+        to: u8,
+        activation: Activation,
+        x: Operand,
+    },
+}
+
+/// Unary operators. Booleans are 1 and 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unary {
+    Identity,
+    Neg,
+    Abs,
+    Sqrt,
+    /// `1 / sqrt(x)`
+    Rsqrt,
+    Reciprocal,
+    Square,
+    Exp,
+    Log,
+    Sin,
+    Cos,
+    Tanh,
+    Sigmoid,
+    Erf,
+    Floor,
+    Ceil,
+    /// Rounds to the nearest integer, ties to even.
+    Round,
+    Trunc,
+    /// 1 if x is zero; NaN is not.
+    Not,
+    IsNan,
+    /// `log(1 + x)`
+    Log1p,
+    /// `exp(x) - 1`
+    Expm1,
+    /// Rounds to [`Half::F16`](crate::Half) and back, ties to even.
+    RoundF16,
+    /// Rounds to [`Half::Bf16`](crate::Half) and back, ties to even.
+    RoundBf16,
+}
+
+/// Binary operators. Booleans are 1 and 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// Maximum; NaN if either operand is.
+    Max,
+    /// Minimum; NaN if either operand is.
+    Min,
+    Pow,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    /// 1 if both operands are nonzero.
+    And,
+    /// 1 if at least one operand is nonzero.
+    Or,
+}
+
+/// An input tensor: element `i` is `data[sum(i * strides)]`, with a stride per dimension of the output, 0 where it is
+/// broadcast.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    pub data: Data<'a>,
+    pub strides: [usize; MAX_DIMS],
+}
+
+/// Input elements: f32, quantized u8, or bf16.
+#[derive(Debug, Clone, Copy)]
+pub enum Data<'a> {
+    Floats(&'a [f32]),
+    Bytes(&'a [u8], Affine),
+    /// Supported where [`Engine::supports_bf16`] returns true.
+    Bf16(&'a [u16]),
+}
+
+/// Output elements; as in [`Data`].
+#[derive(Debug)]
+pub enum DataMut<'a> {
+    Floats(&'a mut [f32]),
+    Bytes(&'a mut [u8], Affine),
+    Bf16(&'a mut [u16]),
+}
+
+impl<'a, T: Into<QuantOut<'a>>> From<T> for DataMut<'a> {
+    fn from(out: T) -> Self {
+        match out.into() {
+            QuantOut::Floats(floats) => Self::Floats(floats),
+            QuantOut::Bytes(bytes, affine) => Self::Bytes(bytes, affine),
+        }
+    }
+}
+
+impl DataMut<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Floats(floats) => floats.len(),
+            Self::Bytes(bytes, _) => bytes.len(),
+            Self::Bf16(halves) => halves.len(),
+        }
+    }
+}
+
+impl Data<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Floats(floats) => floats.len(),
+            Self::Bytes(bytes, _) => bytes.len(),
+            Self::Bf16(halves) => halves.len(),
+        }
+    }
+}
+
+impl<'a> From<&'a [f32]> for Data<'a> {
+    fn from(floats: &'a [f32]) -> Self {
+        Self::Floats(floats)
+    }
+}
+
+/// Executes the instructions for each element of an output of shape `dims`, and stores the result of the last one in
+/// `y`, which is dense and row-major.
+///
+/// # Errors
+/// If there is no instruction, there are more than [`MAX_DIMS`] dimensions, an instruction names an operand or register
+/// that does not exist or reads a register before it is written, a slice is too short, or an operand is bf16 and the
+/// processor does not support that.
+pub fn elementwise<'y>(
+    engine: &Engine,
+    instructions: &[Instruction],
+    dims: &[usize],
+    operands: &[Source<'_>],
+    y: impl Into<DataMut<'y>>,
+) -> Result<(), Error> {
+    let y = y.into();
+    let any_bf16 = operands.iter().any(|operand| matches!(operand.data, Data::Bf16(_)));
+    engine.check_bf16_support(any_bf16 || matches!(y, DataMut::Bf16(_)))?;
+    let elements = check(instructions, dims, operands, y.len())?;
+    if elements == 0 {
+        return Ok(());
+    }
+    let mut plan = TilePlan::EMPTY;
+    plan.make(dims, operands);
+    let y = match y {
+        DataMut::Floats(floats) => Target::Floats(SharedOutput::new(floats)),
+        DataMut::Bytes(bytes, affine) => Target::Bytes(SharedOutput::new(bytes), U8Quantizer::of(affine)),
+        DataMut::Bf16(halves) => Target::Bf16(SharedOutput::new(halves)),
+    };
+    let tiles = ElementwiseRun { plan: &plan, instructions, operands, y };
+    if elements <= MIN_TASK_ELEMENTS {
+        engine.dispatch.run(tiles.range(0..plan.tiles()));
+    } else {
+        let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.unit);
+        engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
+    }
+    Ok(())
+}
+
+/// Minimum elements of a task.
+const MIN_TASK_ELEMENTS: usize = 16 << 10;
+
+/// How the output is divided into tiles. The innermost dimensions that fit are whole (a row of the tile); a tile has
+/// several rows along the next dimension, in which every operand advances by a constant stride.
+struct TilePlan {
+    /// Sizes after merging dimensions that are contiguous in all operands.
+    sizes: [usize; MAX_DIMS],
+    /// For each of them, the innermost of the original dimensions.
+    axes: [usize; MAX_DIMS],
+    rank: usize,
+    /// The dimension along which tiles have rows.
+    row: usize,
+    /// Elements of a row: the product of the dimensions inside.
+    unit: usize,
+    /// Rows of a tile.
+    rows: usize,
+}
+
+impl TilePlan {
+    /// The plan of a scalar. Plans are made in place: copying a struct right after partial writes causes
+    /// store-forwarding stalls.
+    const EMPTY: Self = Self { sizes: [1; MAX_DIMS], axes: [0; MAX_DIMS], rank: 0, row: 0, unit: 1, rows: 0 };
+
+    fn make(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+        self.join(dims, operands);
+        self.tile();
+    }
+
+    /// Merges dimensions that are contiguous in all operands.
+    #[inline]
+    fn join(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+        let Self { sizes, axes, rank, .. } = self;
+        for (axis, &size) in dims.iter().enumerate().filter(|(_, size)| **size != 1) {
+            let continues = |operand: &Source| operand.strides[axes[*rank - 1]] == operand.strides[axis] * size;
+            if *rank > 0 && operands.iter().all(continues) {
+                sizes[*rank - 1] *= size;
+                axes[*rank - 1] = axis;
+            } else {
+                sizes[*rank] = size;
+                axes[*rank] = axis;
+                *rank += 1;
+            }
+        }
+        *rank = (*rank).max(1);
+    }
+
+    /// Divides the merged dimensions into tiles.
+    #[inline]
+    fn tile(&mut self) {
+        let Self { sizes, rank, row, unit, rows, .. } = self;
+        *row = *rank - 1;
+        while *row > 0 && *unit * sizes[*row] <= TILE_ELEMENTS {
+            *unit *= sizes[*row];
+            *row -= 1;
+        }
+        *rows = sizes[*row];
+        if *unit * *rows > TILE_ELEMENTS {
+            let tiles = sizes[*row].div_ceil(TILE_ELEMENTS / *unit);
+            *rows = sizes[*row].div_ceil(tiles);
+        }
+        if *unit == 1 {
+            *rows = rows.next_multiple_of(LANES);
+        }
+    }
+
+    /// Tiles along the dimension of rows.
+    fn tiles_per_row(&self) -> usize {
+        let size = self.sizes[self.row];
+        // Small outputs have a single tile; a division would take as long as the rest of their plan.
+        if size <= self.rows { 1 } else { size.div_ceil(self.rows) }
+    }
+
+    fn tiles(&self) -> usize {
+        self.sizes[..self.row].iter().product::<usize>() * self.tiles_per_row()
+    }
+}
+
+/// Validates the program; returns the number of elements of the output.
+fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], y: usize) -> Result<usize, Error> {
+    if instructions.is_empty() {
+        return Err(Error::Size { what: "instructions" });
+    }
+    if dims.len() > MAX_DIMS {
+        return Err(Error::Index { what: "dimension", index: dims.len() as i64 - 1, size: MAX_DIMS });
+    }
+    let elements = size("y", dims)?;
+    at_least("y", y, elements)?;
+    if elements > 0 {
+        for operand in operands {
+            at_least("operand", operand.data.len(), reach("operand", dims, &operand.strides)?)?;
+        }
+    }
+    let mut written = [false; REGISTERS];
+    for instruction in instructions {
+        let readable = |operand: Operand| match operand {
+            Operand::Number(_) => Ok(()),
+            Operand::Tensor(t) if usize::from(t) < operands.len() => Ok(()),
+            Operand::Tensor(t) => Err(Error::Index { what: "operand", index: t.into(), size: operands.len() }),
+            Operand::Register(r) if written.get(usize::from(r)) == Some(&true) => Ok(()),
+            Operand::Register(r) => Err(Error::Index { what: "register", index: r.into(), size: 0 }),
+        };
+        let to = match *instruction {
+            Instruction::Unary { to, x, .. } | Instruction::Activate { to, x, .. } => {
+                readable(x)?;
+                to
+            }
+            Instruction::Binary { to, a, b, .. } => {
+                readable(a)?;
+                readable(b)?;
+                to
+            }
+            Instruction::Select { to, condition, a, b } => {
+                readable(condition)?;
+                readable(a)?;
+                readable(b)?;
+                to
+            }
+        };
+        match written.get_mut(usize::from(to)) {
+            Some(written) => *written = true,
+            None => return Err(Error::Index { what: "register", index: to.into(), size: REGISTERS }),
+        }
+    }
+    Ok(elements)
+}
+
+/// One past the largest index that strides reach; sizes must not be zero.
+pub(crate) fn reach(what: &'static str, dims: &[usize], strides: &[usize]) -> Result<usize, Error> {
+    dims.iter().zip(strides).try_fold(1, |reach, (&dim, &stride)| {
+        size(what, &[dim - 1, stride])?.checked_add(reach).ok_or(Error::Size { what })
+    })
+}

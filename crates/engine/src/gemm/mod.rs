@@ -1,0 +1,158 @@
+//! Matrix multiplication: GEMM with packed weights, GEMV, and batched matmul of two activations.
+#![allow(unsafe_code)]
+
+mod gemv;
+mod matmul;
+
+pub use matmul::{Matmul, matmul, matmul_scratch};
+
+use core::mem::MaybeUninit;
+
+use crate::element::{Element, ElementPtrMut};
+use crate::epilogue::EpilogueArgs;
+use crate::error::{Error, at_least, size, span};
+use crate::igemm::{Igemm, IndirectionBuffer, LhsRows, OutputLayout, check_bf16};
+use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Weights};
+
+use gemv::Gemv;
+
+pub use gemv::MIN_GEMM_ROWS;
+
+/// Shape of `c = epilogue(a b)` with `a` `[m, k]`, `b` `[k, n]`; rows of `a` and `c` begin `a_stride` and `c_stride`
+/// elements apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a_stride: usize,
+    pub c_stride: usize,
+}
+
+impl Gemm {
+    /// A GEMM of dense matrices.
+    pub const fn new(m: usize, n: usize, k: usize) -> Self {
+        Self { m, n, k, a_stride: k, c_stride: n }
+    }
+}
+
+/// Computes `c = epilogue(a b)` with `b` packed by [`pack::matrix_f32`](crate::pack::matrix_f32). If `k` is 0, the sums
+/// are 0.
+///
+/// # Errors
+/// When a slice is too short or rows of the output would overlap.
+pub fn gemm<'w>(
+    engine: &Engine,
+    gemm: &Gemm,
+    a: impl Into<FloatSlice<'w>>,
+    packed: impl Into<Weights<'w>>,
+    c: impl Into<FloatSliceMut<'w>>,
+    epilogue: &Epilogue,
+) -> Result<(), Error> {
+    let (a, packed, mut c) = (a.into(), packed.into(), c.into());
+    let &Gemm { m, n, k, a_stride, c_stride } = gemm;
+    at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
+    at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;
+    let columns = n.checked_next_multiple_of(crate::pack::PANEL).ok_or(Error::Size { what: "n" })?;
+    let rows = crate::pack::padded_rows(k);
+    packed.check(size("packed weights", &[rows, columns])?, Some(rows))?;
+    epilogue.check_any(engine, m, n)?;
+    check_bf16(engine, [1, k], a, packed, &c, epilogue)?;
+    // SAFETY: the sizes were checked above.
+    unsafe { run(engine, gemm, a, packed, c.as_mut_ptr(), epilogue) };
+    Ok(())
+}
+
+/// [`gemm`](fn@gemm) without checks.
+///
+/// # Safety
+/// The slices, those of `epilogue` among them, have the sizes and types that the shape needs.
+pub(crate) unsafe fn run(
+    engine: &Engine,
+    gemm: &Gemm,
+    a: FloatSlice<'_>,
+    packed: Weights<'_>,
+    c: ElementPtrMut,
+    epilogue: &Epilogue,
+) {
+    let &Gemm { m, n, k, a_stride, c_stride } = gemm;
+    let (stride, depth) = (a_stride, k);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let epilogue = epilogue.args();
+    match a {
+        FloatSlice::F32(a) if m < MIN_GEMM_ROWS && !c.is_bf16() && !epilogue.residual.is_bf16() => {
+            let (a, c) = (Matrix { data: a, stride, depth }, c.as_f32());
+            // SAFETY: the caller guarantees the sizes.
+            unsafe { Gemv { gemm, a, packed, c, epilogue }.run(engine) };
+        }
+        FloatSlice::F32(a) => {
+            let rows = Matrix { data: a, stride, depth };
+            // SAFETY: the caller guarantees the sizes.
+            unsafe { igemm(&rows, [m, n], packed, c, c_stride, epilogue).run(engine) };
+        }
+        FloatSlice::Bf16(a) => {
+            let rows = Matrix { data: a, stride, depth };
+            // SAFETY: the caller guarantees the sizes and the types.
+            unsafe { igemm(&rows, [m, n], packed, c, c_stride, epilogue).run(engine) };
+        }
+    }
+}
+
+fn igemm<'a, R: LhsRows>(
+    lhs: &'a R,
+    [m, n]: [usize; 2],
+    packed: Weights<'a>,
+    out: ElementPtrMut,
+    out_stride: usize,
+    epilogue: EpilogueArgs,
+) -> Igemm<'a, R> {
+    Igemm {
+        lhs,
+        m_outer: 1,
+        m_inner: m,
+        groups: 1,
+        columns: n,
+        packed,
+        out,
+        out_stride,
+        layout: OutputLayout::DENSE,
+        epilogue,
+    }
+}
+
+/// A row-major matrix as the left side of a GEMM. Its length was checked.
+pub(crate) struct Matrix<'a, T = f32> {
+    pub(crate) data: &'a [T],
+    pub(crate) stride: usize,
+    pub(crate) depth: usize,
+}
+
+impl<T: Element> LhsRows for Matrix<'_, T> {
+    const IS_BF16: bool = T::IS_BF16;
+
+    fn taps(&self) -> usize {
+        1
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    #[inline]
+    fn fill_pointers(
+        &self,
+        _: usize,
+        first: usize,
+        count: usize,
+        _: (usize, usize),
+        offset: usize,
+        to: &mut IndirectionBuffer,
+    ) {
+        let start = self.data.as_ptr().wrapping_add(first * self.stride + offset);
+        for (row, pointer) in to.pointers.iter_mut().take(count).enumerate() {
+            *pointer = MaybeUninit::new(start.wrapping_add(row * self.stride).cast());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Hardware benchmark: the roofline [`Limits`] of this machine, and the time of each kernel variant at shapes of common
+//! models.
+//!
+//! Times are the minimum of many repetitions, which other load on the machine disturbs least.
+
+mod compute;
+mod limits;
+mod memory;
+
+pub use limits::{Bound, Limits, MEMORY, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates};
+
+use std::time::{Duration, Instant};
+
+use crate::{Engine, Error, Isa};
+
+/// What to benchmark.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Number of threads; 0 counts as 1.
+    pub threads: usize,
+    /// The instruction set that models run with on this machine.
+    pub chosen: Isa,
+    /// Selects kernels and shapes whose name contains this.
+    pub filter: String,
+    /// All shapes instead of a few typical ones.
+    pub all: bool,
+    /// Time budget per variant; a single repetition may exceed it.
+    pub budget: Duration,
+}
+
+/// Time of a kernel variant with an instruction set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timing {
+    pub kernel: &'static str,
+    /// The sizes, and a model that has them.
+    pub shape: String,
+    /// Algorithm, if there are several; otherwise empty.
+    pub variant: &'static str,
+    pub isa: Isa,
+    pub threads: usize,
+    /// Models run with this variant and instruction set on this machine.
+    pub chosen: bool,
+    /// Time of one call.
+    pub time: Duration,
+    /// Additions and multiplications of one call as the operator is defined (Winograd does fewer). Other operations,
+    /// such as exp, count as one.
+    pub flops: f64,
+    /// Bytes of all operands and the output, each counted once.
+    pub bytes: f64,
+}
+
+impl Timing {
+    /// Operations per second.
+    pub fn flop_rate(&self) -> f64 {
+        per_second(self.flops, self.time)
+    }
+
+    /// Bytes per second.
+    pub fn byte_rate(&self) -> f64 {
+        per_second(self.bytes, self.time)
+    }
+}
+
+/// Times the selected kernels with each instruction set that this machine supports, and passes each result to `report`
+/// immediately: by kernel, then variant, then instruction set in the order of [`Isa::ALL`].
+///
+/// # Errors
+/// None are known: the sizes of the cases are consistent.
+pub fn time_kernels(selection: &Selection, report: impl FnMut(Timing)) -> Result<(), Error> {
+    let engines: Result<Vec<Engine>, Error> =
+        Isa::available().map(|isa| Engine::with_isa(isa, selection.threads)).collect();
+    Bench { selection, engines: engines?, report }.run()
+}
+
+struct Bench<'a, F> {
+    selection: &'a Selection,
+    engines: Vec<Engine>,
+    report: F,
+}
+
+/// A kernel at one shape.
+struct Case {
+    kernel: &'static str,
+    shape: String,
+    /// One of the few that are timed by default.
+    typical: bool,
+    flops: f64,
+    bytes: f64,
+}
+
+/// An algorithm for a case.
+struct Variant {
+    name: &'static str,
+    chosen: bool,
+    run: Box<dyn FnMut(&Engine) -> Result<(), Error>>,
+}
+
+impl Variant {
+    fn only(run: impl FnMut(&Engine) -> Result<(), Error> + 'static) -> Self {
+        Self { name: "", chosen: true, run: Box::new(run) }
+    }
+}
+
+impl<F: FnMut(Timing)> Bench<'_, F> {
+    fn run(&mut self) -> Result<(), Error> {
+        compute::time(self)?;
+        memory::time(self)
+    }
+
+    /// Times the variants of a case, which are only constructed if it is selected.
+    fn time(&mut self, case: &Case, variants: impl FnOnce() -> Vec<Variant>) -> Result<(), Error> {
+        let Selection { chosen, filter, all, budget, .. } = self.selection;
+        let name = format!("{} {}", case.kernel, case.shape);
+        if !(case.typical || *all) || !name.contains(filter.as_str()) {
+            return Ok(());
+        }
+        for mut variant in variants() {
+            for engine in &self.engines {
+                let time = shortest(*budget, || (variant.run)(engine))?;
+                (self.report)(Timing {
+                    kernel: case.kernel,
+                    shape: case.shape.clone(),
+                    variant: variant.name,
+                    isa: engine.isa(),
+                    threads: engine.threads(),
+                    chosen: variant.chosen && engine.isa() == *chosen,
+                    time,
+                    flops: case.flops,
+                    bytes: case.bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Minimum time of the repetitions that start within the budget; at least one.
+fn shortest<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
+    let start = Instant::now();
+    run()?;
+    let mut shortest = start.elapsed();
+    while start.elapsed() < budget {
+        let from = Instant::now();
+        run()?;
+        shortest = shortest.min(from.elapsed());
+    }
+    Ok(shortest)
+}
+
+/// Returns `amount` per second; 0 for an empty duration.
+pub fn per_second(amount: f64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
+}
+
+/// Values that are neither zero nor subnormal.
+fn test_values(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i % 1009 * 7919 % 1009) as f32 / 1009.0 + 0.001).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(filter: &str, all: bool) -> Selection {
+        Selection { threads: 2, chosen: Isa::detect(), filter: filter.to_owned(), all, budget: Duration::ZERO }
+    }
+
+    #[test]
+    fn every_case_can_be_computed() {
+        let selection = selection("", true);
+        let mut timings = Vec::new();
+        let engines = vec![Engine::new(2)];
+        Bench { selection: &selection, engines, report: |timing| timings.push(timing) }.run().expect("sizes agree");
+        for timing in &timings {
+            assert!(timing.byte_rate() > 0.0, "{timing:?}");
+            assert_eq!(timing.flop_rate() > 0.0, timing.flops > 0.0, "{timing:?}");
+            let same = |other: &&Timing| (other.kernel, &other.shape) == (timing.kernel, &timing.shape);
+            assert_eq!(timings.iter().filter(same).filter(|timing| timing.chosen).count(), 1, "{timing:?}");
+        }
+        assert!(timings.iter().any(|timing| timing.variant == "Winograd 4x4" && timing.chosen));
+        assert!(timings.iter().any(|timing| timing.variant == "direct" && timing.chosen));
+    }
+
+    #[test]
+    fn a_variant_is_timed_with_each_instruction_set() {
+        let mut timings = Vec::new();
+        time_kernels(&selection("gemm 32x64x64 small", false), |timing| timings.push(timing)).expect("sizes agree");
+        assert_eq!(timings.iter().map(|timing| timing.isa).collect::<Vec<_>>(), Isa::available().collect::<Vec<_>>());
+        let shapes: Vec<_> = timings.iter().map(|timing| (timing.kernel, timing.shape.as_str())).collect();
+        assert!(shapes.iter().all(|shape| *shape == ("gemm", "32x64x64 small")), "{shapes:?}");
+    }
+
+    #[test]
+    fn what_is_not_typical_is_timed_when_all_is_asked_for() {
+        for (all, expected) in [(false, 0), (true, Isa::available().count())] {
+            let mut count = 0;
+            time_kernels(&selection("softmax 1x1000 ", all), |_| count += 1).expect("sizes agree");
+            assert_eq!(count, expected);
+        }
+    }
+}

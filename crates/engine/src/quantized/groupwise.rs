@@ -1,0 +1,276 @@
+//! Int8 GEMM with group-wise quantized weights of 4 or 8 bits: a scale for every 32 elements of K.
+//!
+//! Each group is accumulated exactly in i32, dequantized, and added to an f32 accumulator.
+
+use core::mem::MaybeUninit;
+
+use crate::Engine;
+use crate::arch::{Aligned, Kernel, LANES, Simd};
+use crate::epilogue::Activation;
+use crate::error::{Error, at_least, size};
+use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
+use crate::partition::{OutputBlock, OutputPartition};
+
+use super::RowQparams;
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
+
+/// Epilogue of [`gemm_u8_groupwise`]: dequantization of the left side, bias, activation.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupwiseEpilogue<'a> {
+    pub rows: RowQparams<'a>,
+    /// For each column, the sum of its dequantized weights, which multiplies the rows' zero points.
+    pub sums: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    pub activation: Activation,
+}
+
+/// Prefetch distance in bytes for tiles that wait for the weights: hardware prefetchers stop at the end of a page.
+const PREFETCH_BYTES: usize = 8192;
+/// Rows of 64 bytes (vectors) that the 4-bit weights of a group occupy.
+const NIBBLE_ROWS: usize = 4;
+
+/// Rows of the largest tile, which has two panels.
+const MAX_MR: usize = 6;
+
+/// Computes `c = epilogue(a b)` with `a` dense `[m, k]`, `b` packed by
+/// [`pack::groupwise_into`](crate::pack::groupwise_into) and `c` dense.
+///
+/// # Errors
+/// If a slice is too short, or `k` is not a multiple of 32.
+pub fn gemm_u8_groupwise(
+    engine: &Engine,
+    m: usize,
+    a: &[u8],
+    (matrix, packed): (GroupwiseMatrix, &[u8]),
+    c: &mut [f32],
+    epilogue: &GroupwiseEpilogue,
+) -> Result<(), Error> {
+    let GroupwiseMatrix { k, n, .. } = matrix;
+    at_least("a", a.len(), size("a", &[m, k])?)?;
+    at_least("c", c.len(), size("c", &[m, n])?)?;
+    let bytes = matrix.len().ok_or(Error::Size { what: "packed weights" })?;
+    at_least("packed weights", packed.len(), bytes)?;
+    at_least("sums", epilogue.sums.len(), n)?;
+    epilogue.rows.check(m)?;
+    if let Some(bias) = epilogue.bias {
+        at_least("bias", bias.len(), n)?;
+    }
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let gemm = GroupwiseGemm { a, packed, c: c.as_mut_ptr(), matrix, epilogue: epilogue.args() };
+    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (MAX_MR, 2));
+    engine.pool.run(partition.tasks(), |task| {
+        engine.dispatch.run_int8(GroupwiseTask { gemm: &gemm, block: partition.block(task) });
+    });
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct GroupwiseGemm<'a> {
+    a: &'a [u8],
+    packed: &'a [u8],
+    c: *mut f32,
+    matrix: GroupwiseMatrix,
+    epilogue: QuantEpilogueArgs,
+}
+
+// SAFETY: tasks write disjoint parts of `c`, which `gemm_u8_groupwise` borrows exclusively.
+unsafe impl Sync for GroupwiseGemm<'_> {}
+
+/// One task.
+struct GroupwiseTask<'a> {
+    gemm: &'a GroupwiseGemm<'a>,
+    block: OutputBlock,
+}
+
+impl Kernel for GroupwiseTask<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let GroupwiseMatrix { is_four_bits, has_zeros, .. } = self.gemm.matrix;
+        match (is_four_bits, has_zeros) {
+            (true, true) => self.tiles::<S, FOUR_WITH_ZEROS>(s),
+            (true, false) => self.tiles::<S, FOUR>(s),
+            (false, _) => self.tiles::<S, EIGHT>(s),
+        }
+    }
+}
+
+/// Instantiations of a tile: 4-bit weights without and with zero points, and 8-bit weights, where zero points are a
+/// run-time option because they make little difference.
+const FOUR: u8 = 0;
+const FOUR_WITH_ZEROS: u8 = 1;
+const EIGHT: u8 = 2;
+
+impl GroupwiseTask<'_> {
+    #[inline(always)]
+    fn tiles<S: Simd, const KIND: u8>(self, s: S) {
+        let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. } } = self;
+        let mut panel = panels.start;
+        while panel < panels.end {
+            let mut row = rows.start;
+            // With few rows the weights are the bottleneck: stream one panel after the other.
+            let is_pair = const { S::VECTOR_REGISTERS >= 32 } && panels.end - panel >= 2 && rows.len() >= MAX_MR;
+            if is_pair {
+                while rows.end - row >= MAX_MR {
+                    s.vectorize(GroupwiseTile::<MAX_MR, 2, KIND> { gemm, panel, row });
+                    row += MAX_MR;
+                }
+            }
+            for panel in panel..panel + if is_pair { 2 } else { 1 } {
+                let mut row = row;
+                while rows.end - row >= 4 {
+                    s.vectorize(GroupwiseTile::<4, 1, KIND> { gemm, panel, row });
+                    row += 4;
+                }
+                while row < rows.end {
+                    s.vectorize(GroupwiseTile::<1, 1, KIND> { gemm, panel, row });
+                    row += 1;
+                }
+            }
+            panel += if is_pair { 2 } else { 1 };
+        }
+    }
+}
+
+/// A microkernel of `R` rows and `P` panels.
+struct GroupwiseTile<'a, const R: usize, const P: usize, const KIND: u8> {
+    gemm: &'a GroupwiseGemm<'a>,
+    panel: usize,
+    row: usize,
+}
+
+impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_, R, P, KIND> {
+    type Out = ();
+
+    // LLVM keeps the accumulators in registers only if every access is in an unrolled loop over indices.
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let GroupwiseGemm { a, packed, matrix, .. } = *self.gemm;
+        // Makes the width a compile-time constant.
+        let matrix = GroupwiseMatrix { is_four_bits: const { KIND != EIGHT }, ..matrix };
+        let GroupwiseMatrix { n, k, .. } = matrix;
+        let groups = k / GROUP_SIZE;
+        let has_zeros = const { KIND == FOUR_WITH_ZEROS } || (const { KIND == EIGHT } && matrix.has_zeros);
+        let lowest = s.splat(if const { KIND == EIGHT } { 128.0 } else { 8.0 });
+        let stride = matrix.panel_bytes();
+        let panel = packed.as_ptr().wrapping_add(self.panel * stride);
+        let mut left = a.as_ptr().wrapping_add(self.row * k);
+        let mut zeros = packed.as_ptr().wrapping_add(n.div_ceil(LANES) * stride + self.panel * groups * LANES);
+        let ones = s.splat_i8_quads(0x0101_0101);
+        let mut totals = [[s.splat(0.0); P]; R];
+        for group in 0..groups {
+            let (scales, weights) = matrix.group(group);
+            let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
+            let mut sums = [[s.splat_i32(0); P]; R];
+            let mut bytes = [s.splat_i32(0); R];
+            for line in 0..NIBBLE_ROWS {
+                let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
+                for p in 0..P {
+                    let at = weights.wrapping_add(p * stride + line * 4 * LANES);
+                    if const { KIND == EIGHT } {
+                        // SAFETY: each group of a panel has 16 scales and four vectors of weights, or eight.
+                        low[p] = unsafe { s.load_i8_quads(at.cast()) };
+                        // SAFETY: likewise.
+                        high[p] = unsafe { s.load_i8_quads(at.wrapping_add(NIBBLE_ROWS * 4 * LANES).cast()) };
+                    } else {
+                        // SAFETY: likewise.
+                        (low[p], high[p]) = s.unpack_nibbles(unsafe { s.load_u8_quads(at) });
+                    }
+                }
+                for r in 0..R {
+                    let at = left.wrapping_add(r * k + 4 * line);
+                    // SAFETY: each row has 32 bytes for each group.
+                    let first = unsafe { at.cast::<u32>().read_unaligned() };
+                    // SAFETY: likewise.
+                    let second = unsafe { at.wrapping_add(GROUP_SIZE / 2).cast::<u32>().read_unaligned() };
+                    let first = s.splat_u8_quads(u32::from_le(first));
+                    let second = s.splat_u8_quads(u32::from_le(second));
+                    if const { R == 1 } && has_zeros {
+                        bytes[r] = s.dot_u8i8(first, ones, bytes[r]);
+                        bytes[r] = s.dot_u8i8(second, ones, bytes[r]);
+                    }
+                    for p in 0..P {
+                        sums[r][p] = s.dot_u8i8(first, low[p], sums[r][p]);
+                        sums[r][p] = s.dot_u8i8(second, high[p], sums[r][p]);
+                    }
+                }
+            }
+            if has_zeros {
+                // Sums of bytes times zero points are integers that f32 represents exactly.
+                for r in 0..R {
+                    if const { R > 1 } {
+                        // SAFETY: each row has 32 bytes for each group.
+                        let row = unsafe { left.wrapping_add(r * k).cast::<[u8; GROUP_SIZE]>().read_unaligned() };
+                        bytes[r] = s.splat_i32(row.iter().map(|byte| i32::from(*byte)).sum());
+                    }
+                }
+                for p in 0..P {
+                    // SAFETY: after all groups each has 16 zeros.
+                    let zero = unsafe { s.load_u8(zeros.wrapping_add(p * groups * LANES), LANES) };
+                    let zero = s.sub(s.i32_to_f32(zero), lowest);
+                    // SAFETY: as above.
+                    let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
+                    for r in 0..R {
+                        let sum = s.sub(s.i32_to_f32(sums[r][p]), s.mul(s.i32_to_f32(bytes[r]), zero));
+                        totals[r][p] = s.add(totals[r][p], s.mul(sum, scale));
+                    }
+                }
+                zeros = zeros.wrapping_add(LANES);
+            } else {
+                for p in 0..P {
+                    // SAFETY: as above.
+                    let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
+                    for r in 0..R {
+                        totals[r][p] = s.add(totals[r][p], s.mul(s.i32_to_f32(sums[r][p]), scale));
+                    }
+                }
+            }
+            left = left.wrapping_add(GROUP_SIZE);
+            if const { P == 1 } {
+                let lines = 1 + if const { KIND == EIGHT } { 2 * NIBBLE_ROWS } else { NIBBLE_ROWS };
+                for line in 0..lines {
+                    s.prefetch(weights.wrapping_add(PREFETCH_BYTES + line * 64).cast());
+                }
+            }
+        }
+        let mut copy = [[MaybeUninit::<Aligned>::uninit(); R]; P];
+        for r in 0..R {
+            for p in 0..P {
+                // SAFETY: there is room for a vector.
+                unsafe { s.store(copy[p][r].as_mut_ptr().cast(), totals[r][p]) };
+            }
+        }
+        let column = self.panel * LANES;
+        let apply = ApplyQuantEpilogue::<f32> {
+            epilogue: &self.gemm.epilogue,
+            sums: copy.as_ptr().cast(),
+            panels: P,
+            rows: R,
+            row: self.row,
+            column,
+            columns: (n - column).min(P * LANES),
+            out: OutPtr::Floats(self.gemm.c),
+            out_stride: n,
+        };
+        // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
+        unsafe { apply.run_on(s) };
+    }
+}
+
+/// Loads the scales of a group's columns.
+///
+/// # Safety
+/// They exist.
+#[inline(always)]
+unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
+    if matrix.has_half_scales {
+        // SAFETY: the caller guarantees 16 elements.
+        unsafe { s.load_f16(at.cast()) }
+    } else {
+        // SAFETY: likewise.
+        unsafe { s.load(at.cast()) }
+    }
+}

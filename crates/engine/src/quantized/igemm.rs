@@ -1,0 +1,311 @@
+//! Indirect int8 GEMM (u8 x i8) and its microkernel.
+//!
+//! Like the f32 driver ([`igemm`](crate::igemm)), but K is not blocked: accumulators are requantized when they leave
+//! the registers, and an i8 panel is small. Each step multiplies four bytes of each row with a 64-byte vector of
+//! weights.
+
+use core::mem::MaybeUninit;
+
+use crate::Engine;
+use crate::arch::{Aligned, Kernel, LANES, Simd};
+use crate::error::Error;
+use crate::igemm::OutputLayout;
+use crate::pack::pad_to_4;
+use crate::partition::{OutputBlock, OutputPartition};
+
+use super::MAX_QUANT_K;
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs, RegisterTile};
+use super::lhs::{U8LhsRows, max_rows_by_copies};
+
+/// Pointers for one block of rows.
+pub(super) const MAX_POINTERS: usize = 4096;
+
+/// Capacity for copies, in bytes.
+pub(super) const MAX_COPIED_BYTES: usize = 64 << 10;
+
+/// Maximum bytes of padding that a tap reads.
+pub(super) const MAX_PAD_BYTES: usize = 4096;
+
+/// Bytes of the left side in a block of rows: part of the L2 cache.
+const BLOCK_ROWS_BYTES: usize = 192 << 10;
+
+/// Rows and panels of the largest tile.
+const MAX_MR: usize = 14;
+const MAX_PANELS: usize = 2;
+
+/// Checks that a window of `taps` taps of `depth` bytes fits the indirection buffer and the accumulators.
+pub(super) fn check_window(taps: usize, depth: usize, is_padded: bool) -> Result<(), Error> {
+    let quads = pad_to_4(depth);
+    let beyond = taps > MAX_POINTERS / 16 || (is_padded && quads > MAX_PAD_BYTES);
+    if beyond || taps.saturating_mul(quads) > MAX_QUANT_K {
+        return Err(Error::Size { what: "window of an int8 convolution" });
+    }
+    Ok(())
+}
+
+/// Indirection buffer: pointers into the left side, to copies of parts of it, or to padding.
+pub(super) struct U8IndirectionBuffer {
+    pub(super) pointers: [MaybeUninit<*const u8>; MAX_POINTERS],
+    pub(super) copies: [MaybeUninit<u8>; MAX_COPIED_BYTES],
+    pub(super) pad: [MaybeUninit<u8>; MAX_PAD_BYTES],
+}
+
+/// A GEMM for each group of columns.
+#[derive(Clone, Copy)]
+pub(super) struct U8Igemm<'a, R> {
+    pub(super) lhs: &'a R,
+    pub(super) m_outer: usize,
+    pub(super) m_inner: usize,
+    /// Position of the rows in the output.
+    pub(super) layout: OutputLayout,
+    pub(super) groups: usize,
+    /// Columns of one group.
+    pub(super) columns: usize,
+    /// Packed weights of all groups.
+    pub(super) packed: &'a [i8],
+    pub(super) out: OutPtr,
+    /// Elements between pixels of the output.
+    pub(super) out_stride: usize,
+    pub(super) epilogue: QuantEpilogueArgs,
+    /// Zero point of the left side, which pads it.
+    pub(super) zero: u8,
+}
+
+// SAFETY: tasks write disjoint parts of `out`, which the caller borrows exclusively; the rest is shared reads.
+unsafe impl<R: Sync> Sync for U8Igemm<'_, R> {}
+
+impl<R: U8LhsRows> U8Igemm<'_, R> {
+    /// Computes the GEMM on all threads.
+    ///
+    /// # Safety
+    /// `packed` has `groups` packed matrices of `taps * depth` rows and `columns` columns; `out` and the operands of
+    /// the epilogue cover all output positions, which nobody else accesses meanwhile; `lhs` fulfils the contract of its
+    /// trait.
+    pub(super) unsafe fn run(&self, engine: &Engine) {
+        if self.m_outer == 0 || self.m_inner == 0 || self.groups == 0 || self.columns == 0 {
+            return;
+        }
+        let quads = self.lhs.taps() * self.lhs.depth() / 4;
+        let whole = OutputPartition::per_group(self.groups, [self.m_outer, self.m_inner], self.columns);
+        let partition = whole.for_threads(engine, self.columns, quads, engine.dispatch.tile());
+        engine.pool.run(partition.tasks(), |task| {
+            engine.dispatch.run_int8(U8IgemmTask { igemm: self, block: partition.block(task) });
+        });
+    }
+}
+
+/// One task.
+struct U8IgemmTask<'a, R> {
+    igemm: &'a U8Igemm<'a, R>,
+    block: OutputBlock,
+}
+
+impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let Self { igemm, block: OutputBlock { group, m_outer, m_inner, panels } } = self;
+        let mut pointers = U8IndirectionBuffer {
+            pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
+            copies: [const { MaybeUninit::uninit() }; MAX_COPIED_BYTES],
+            pad: [const { MaybeUninit::uninit() }; MAX_PAD_BYTES],
+        };
+        let (taps, depth) = (igemm.lhs.taps(), igemm.lhs.depth());
+        pointers.pad[..depth.clamp(1, MAX_PAD_BYTES)].fill(MaybeUninit::new(igemm.zero));
+        let by_cache = (BLOCK_ROWS_BYTES / (taps * depth).max(1)).max(S::INT8_MR);
+        let limit = by_cache.min(MAX_POINTERS / taps.max(1)).min(max_rows_by_copies(igemm.lhs.copies())).max(1);
+        let limit = if limit > S::INT8_MR { limit / S::INT8_MR * S::INT8_MR } else { limit };
+        let chunk = m_inner.len().div_ceil(m_inner.len().div_ceil(limit)).next_multiple_of(S::INT8_MR).min(limit);
+        let panel_bytes = taps * depth * LANES;
+        let group_panels = igemm.columns.div_ceil(LANES);
+        for outer in m_outer {
+            let pixel = igemm.layout.pixel(outer, 0);
+            let epilogue = igemm.epilogue.at_pixel(pixel, igemm.layout.step);
+            let out = igemm.out.at(pixel * igemm.out_stride);
+            let out_stride = igemm.out_stride * igemm.layout.step;
+            for first in m_inner.clone().step_by(chunk) {
+                let count = (m_inner.end - first).min(chunk);
+                igemm.lhs.fill_pointers(group, outer * igemm.m_inner + first, count, &mut pointers);
+                for panel in panels.clone().step_by(S::NR_PANELS) {
+                    let together = (panels.end - panel).min(S::NR_PANELS);
+                    let group_column = panel * LANES;
+                    let weights = igemm.packed.as_ptr().wrapping_add((group * group_panels + panel) * panel_bytes);
+                    // Each tile prefetches a part of the next panels.
+                    let is_last = panel + together >= panels.end;
+                    let tiles = (count / S::INT8_MR).max(1);
+                    let (ahead, ahead_step) = if is_last {
+                        (weights, 0)
+                    } else {
+                        (weights.wrapping_add(together * panel_bytes), (4 * LANES).div_ceil(tiles))
+                    };
+                    let tile = U8TileStack {
+                        ahead,
+                        ahead_step,
+                        epilogue: &epilogue,
+                        out,
+                        out_stride,
+                        pointers: pointers.pointers.as_ptr().cast(),
+                        pointer_stride: count,
+                        taps,
+                        quads: depth / 4,
+                        weights,
+                        weights_stride: panel_bytes,
+                        row: first,
+                        column: group * igemm.columns + group_column,
+                        columns: (igemm.columns - group_column).min(together * LANES),
+                    };
+                    if const { S::NR_PANELS == 2 } && together == 2 {
+                        tile.all_rows::<S, 2>(s, count);
+                    } else {
+                        tile.all_rows::<S, 1>(s, count);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A stack of tiles. Independent of how rows are found, so that it is instantiated once.
+#[derive(Clone, Copy)]
+struct U8TileStack<'a> {
+    epilogue: &'a QuantEpilogueArgs,
+    out: OutPtr,
+    out_stride: usize,
+    /// Pointers to the rows' elements, `[taps][pointer_stride]`, starting with the tile's first row.
+    pointers: *const *const u8,
+    pointer_stride: usize,
+    taps: usize,
+    /// Steps of four k per tap.
+    quads: usize,
+    /// First panel, and the bytes between panels.
+    weights: *const i8,
+    weights_stride: usize,
+    /// Prefetch address of the first step and the bytes to that of the next step; the same offset applies to a second
+    /// panel.
+    ahead: *const i8,
+    ahead_step: usize,
+    /// First row, counted from the start of the outer row, and first column in the output.
+    row: usize,
+    column: usize,
+    columns: usize,
+}
+
+impl U8TileStack<'_> {
+    /// Computes `count` rows, in the highest tiles that fit.
+    #[inline(always)]
+    fn all_rows<S: Simd, const P: usize>(mut self, s: S, count: usize) {
+        // Rows are covered by the heights below, down to 1; the full height must be one of them.
+        const {
+            assert!(
+                matches!(S::INT8_MR, 14 | 12 | 7 | 6 | 4 | 3 | 2 | 1)
+                    && S::INT8_MR <= MAX_MR
+                    && S::NR_PANELS <= MAX_PANELS,
+                "a register tile without a microkernel"
+            );
+        }
+        let mut left = count;
+        macro_rules! by_height {
+            ($($rows:literal)*) => {$(
+                // Few heights per instruction set, as each is an instantiation.
+                if const { $rows == S::INT8_MR || $rows == S::INT8_MR / 2 || $rows == 1 || ($rows == 4 && S::INT8_MR > 4) } {
+                    while left >= $rows {
+                        s.vectorize(U8Microkernel::<$rows, P>(self));
+                        left -= $rows;
+                        self.row += $rows;
+                        self.ahead = self.ahead.wrapping_add(self.taps * self.quads * self.ahead_step);
+                        self.pointers = self.pointers.wrapping_add($rows);
+                    }
+                }
+            )*};
+        }
+        by_height!(14 12 7 6 4 3 2 1);
+    }
+}
+
+/// A microkernel of `N` rows and `P` panels.
+struct U8Microkernel<'a, const N: usize, const P: usize>(U8TileStack<'a>);
+
+impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
+    type Out = ();
+
+    // LLVM keeps the accumulators in registers only if every access is in an unrolled loop over indices.
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let tile = self.0;
+        let epilogue = tile.epilogue;
+        let mut sums = [[s.splat_i32(0); P]; N];
+        for p in 0..P {
+            let n = (tile.columns - p * LANES).min(LANES);
+            // SAFETY: there is an offset for each column.
+            let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(tile.column + p * LANES), n) };
+            for r in 0..N {
+                // SAFETY: there is a zero for each row.
+                sums[r][p] = unsafe { epilogue.start(s, offset, tile.row + r) };
+            }
+        }
+        let (mut weights, mut ahead) = (tile.weights, tile.ahead);
+        for tap in 0..tile.taps {
+            let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
+            let mut left = [core::ptr::null::<u8>(); N];
+            for r in 0..N {
+                // SAFETY: there is a pointer for each row and tap.
+                left[r] = unsafe { *pointers.wrapping_add(r) };
+            }
+            for quad in 0..tile.quads {
+                let mut right = [s.splat_i8_quads(0); P];
+                for p in 0..P {
+                    // SAFETY: each panel has 64 weights for each four of K.
+                    right[p] = unsafe { s.load_i8_quads(weights.wrapping_add(p * tile.weights_stride)) };
+                }
+                if const { N == S::INT8_MR } {
+                    for p in 0..P {
+                        s.prefetch(ahead.wrapping_add(p * tile.weights_stride).cast());
+                    }
+                    ahead = ahead.wrapping_add(tile.ahead_step);
+                }
+                for r in 0..N {
+                    // SAFETY: each pointer is to four bytes for each step.
+                    let bytes = unsafe { left[r].wrapping_add(quad * 4).cast::<u32>().read_unaligned() };
+                    let x = s.splat_u8_quads(u32::from_le(bytes));
+                    for p in 0..P {
+                        sums[r][p] = s.dot_u8i8(x, right[p], sums[r][p]);
+                    }
+                }
+                weights = weights.wrapping_add(4 * LANES);
+            }
+        }
+        if const { N == S::INT8_MR && S::VECTOR_REGISTERS >= 32 } && tile.columns == P * LANES {
+            let U8TileStack { row, column, out_stride, .. } = tile;
+            let registers = RegisterTile { sums: &sums, row, column, out_stride };
+            // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
+            if unsafe { registers.run_on(s, epilogue, tile.out) } {
+                return;
+            }
+        }
+        let mut copy = [MaybeUninit::<Aligned>::uninit(); MAX_MR * MAX_PANELS];
+        for r in 0..N {
+            for p in 0..P {
+                // SAFETY: there is room for the largest tile.
+                unsafe { s.store_i32(copy.as_mut_ptr().wrapping_add(p * N + r).cast(), sums[r][p]) };
+            }
+        }
+        let finish = ApplyQuantEpilogue::<i32> {
+            epilogue,
+            sums: copy.as_ptr().cast(),
+            panels: P,
+            rows: N,
+            row: tile.row,
+            column: tile.column,
+            columns: tile.columns,
+            out: tile.out,
+            out_stride: tile.out_stride,
+        };
+        // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
+        unsafe { finish.run_on(s) };
+    }
+}
