@@ -66,20 +66,23 @@ pub fn one(name: &str) -> Result<()> {
 }
 
 /// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
-/// workspace, as packages by themselves may have other features and would be compiled again; `only` names test files.
-fn tests(only: &[&str]) -> Command {
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"]);
-    for name in only {
-        test.args(["--test", name]);
-    }
+/// workspace, as packages by themselves may have other features and would be compiled again.
+fn tests() -> Command {
+    command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"])
+}
+
+/// Tests of modules of the crates' `tests/it` that are ignored otherwise: they need what their stage has made.
+fn ignored(modules: &[&str]) -> Command {
+    let mut test = tests();
+    test.args(["--test", "it", "--", "--ignored"]).args(modules.iter().map(|module| format!("{module}::")));
     test
 }
 
 /// Unit tests, operator cases, corpus, and a few of the mutations; and all interleavings of the thread pool's protocol.
 fn rust() -> Result<()> {
-    run(tests(&[]).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
+    run(tests().env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
     if exists("node") {
-        run(tests(&["graph_page"]).args(["--", "--ignored"]))?;
+        run(&mut ignored(&["graph_page"]))?;
     } else {
         println!("NOT RUN: the layout of the graph's page, which needs Node.js");
     }
@@ -94,7 +97,8 @@ const FEW_MUTATIONS: &str = "2000";
 /// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and
 /// payloads through their readers.
 fn hostile() -> Result<()> {
-    run(tests(&["hostile", "hostile_lift", "hostile_cpu"]).args(["--", "--nocapture"]))
+    run(tests().args(["--test", "hostile", "--test", "hostile_lift", "--", "--nocapture"]))?;
+    run(tests().args(["--test", "it", "--", "--nocapture", "hostile_cpu::"]))
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
@@ -108,7 +112,7 @@ fn embedded() -> Result<()> {
     let path = root().join("target/firmware.txt");
     std::fs::create_dir_all(root().join("target"))?;
     std::fs::write(&path, printed)?;
-    run(tests(&["firmware"]).args(["--", "--ignored"]).env("FIRMWARE_OUTPUT", &path))
+    run(ignored(&["firmware"]).env("FIRMWARE_OUTPUT", &path))
 }
 
 /// What Python generated and the repository keeps is up to date. The wheel: built, installed where neither torch nor
@@ -156,7 +160,7 @@ fn few_architectures() -> Result<()> {
     if let Some(name) = FEW_ARCHITECTURES.iter().find(|name| !made(name)) {
         bail!("{name} was not exported: target/zoo/refused says why");
     }
-    run(tests(&["zoo"]).args(["--", "--ignored"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
+    run(ignored(&["zoo"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
 }
 
 /// All architectures of the zoo, a few at a time, as they are large together. With UPDATE_DOCS, their section of
@@ -170,9 +174,7 @@ fn zoo() -> Result<()> {
     for part in names.chunks(AT_A_TIME) {
         let only = part.join(",");
         run(&mut command(venv_python(), &["tools/models/generate.py", "target/zoo", "--zoo", "--only", &only]))?;
-        let mut test = tests(&["zoo"]);
-        test.args(["--", "--ignored", "--nocapture", "architectures"]).env("RUSHLIGHT_ONLY", &only);
-        if run(&mut test).is_err() {
+        if run(ignored(&["zoo"]).arg("--nocapture").env("RUSHLIGHT_ONLY", &only)).is_err() {
             failed.push(only);
         }
         for name in part {
@@ -182,7 +184,7 @@ fn zoo() -> Result<()> {
             }
         }
     }
-    run(tests(&["zoo"]).args(["--", "page"]))?;
+    run(tests().args(["--test", "it", "--", "zoo::"]))?;
     if !failed.is_empty() {
         bail!("defects among {}: target/zoo-results says which", failed.join("; "));
     }
@@ -200,8 +202,7 @@ fn models() -> Result<()> {
     }
     let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
     run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    let mut models = tests(&["models", "compile", "lift", "memory_plans", "xnnpack"]);
-    run(models.args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
+    run(ignored(&["compile", "lift", "memory_plans", "models", "xnnpack"]).env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
@@ -224,7 +225,7 @@ const NOT_EMULATED: &[&str] = &[
 /// The Rust tests again, for aarch64: in an emulator where this machine is another one. Tests that start a program read the
 /// variable of the emulator too.
 fn aarch64() -> Result<()> {
-    let mut test = tests(&[]);
+    let mut test = tests();
     test.args(["--exclude", "xtask", "--target", "aarch64-unknown-linux-gnu", "--"])
         .env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS);
     if cfg!(not(target_arch = "aarch64")) {

@@ -215,7 +215,7 @@ fn processes_share_a_folder() {
     let folder = folder("processes");
     let start = || {
         let mut child = Command::new(std::env::current_exe().expect("this test"));
-        child.args(["--exact", "processes_share_a_folder"]).env(VARIABLE, &folder).spawn().expect("a process")
+        child.args(["--exact", "cache::processes_share_a_folder"]).env(VARIABLE, &folder).spawn().expect("a process")
     };
     let children = [start(), start()];
     for mut child in children {

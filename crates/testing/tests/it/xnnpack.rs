@@ -23,7 +23,7 @@ answered for the same input. The error is the largest difference, relative to th
 float16 XNNPACK rounds at every step and Rushlight only at the end, so that most of the difference is XNNPACK's own error,
 which stands beside it: its difference from float32. Where that is all of the result, PyTorch's stands in for it.
 
-This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test xnnpack -- --ignored`.
+This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it xnnpack -- --ignored`.
 
 | model | delegate calls | nodes on the CPU back end | others | error | allowed | XNNPACK's own |
 |---|---|---|---|---|---|---|

@@ -45,11 +45,11 @@ fn expected(program: &[u8]) -> Vec<u8> {
     result(&mut load(program, Path::new("")))
 }
 
-/// This test again, in a process that `shell` starts with its arguments and the folder.
+/// A test of this file again, in a process that `shell` starts with its arguments and the folder.
 fn child(test: &str, folder: &Path, shell: &str) -> Command {
     let mut child = Command::new("sh");
     let this = std::env::current_exe().expect("this test");
-    child.args(["-c", &format!("{shell} exec \"$0\" --exact {test} --nocapture")]).arg(this);
+    child.args(["-c", &format!("{shell} exec \"$0\" --exact cache_hostile::{test} --nocapture")]).arg(this);
     child.env(VARIABLE, folder).stdout(Stdio::null()).stderr(Stdio::null());
     child
 }

@@ -39,7 +39,7 @@ assert.deepEqual(place([0, 0, 50], [1, 1, 1], [10, 10, 10]), [-14, 14, 50]);
 #[test]
 #[ignore = "needs Node.js"]
 fn the_layout_keeps_boxes_apart_and_lines_downwards() {
-    let script = format!("{}\n{CHECKS}", include_str!("../src/graph/layout.js"));
+    let script = format!("{}\n{CHECKS}", include_str!("../../src/graph/layout.js"));
     let mut node = Command::new("node").arg("-").stdin(Stdio::piped()).spawn().expect("Node.js is installed");
     node.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("Node.js reads its script");
     assert!(node.wait().expect("Node.js ends").success());

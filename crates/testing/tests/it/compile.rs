@@ -31,7 +31,7 @@ Planned bytes are those of the decomposed form, beside ExecuTorch's own compiler
 by both or by neither). The last column is what no plan of ours can do without: the largest sum of the bytes in use at a
 time, in the order in which the instructions run.
 
-This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test compile -- --ignored`.
+This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test it compile -- --ignored`.
 
 | model | exported | decomposed | planned bytes | ExecuTorch plans | in use at most |
 |---|---|---|--:|--:|--:|

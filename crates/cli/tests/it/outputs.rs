@@ -1,8 +1,6 @@
 //! Where outputs go: never over an input, through links, into what is no regular file, with the modes that files had.
 #![cfg(unix)]
 
-mod command;
-
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -10,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use command::{CORPUS, EXAMPLE, at, fails, folder, run, succeeds};
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, succeeds};
 
 /// A copy of the classifier in a folder.
 fn model(folder: &Path) -> String {

@@ -1,5 +1,4 @@
 //! Starting the program that is tested, and what its tests have in common.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! `--memory-limit` and `--time-limit`: what a stranger's file may take at most.
 
-mod command;
-
-use command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
 
 #[test]
 fn limits_hold_wherever_a_program_is_loaded_or_run() {

@@ -1,12 +1,10 @@
 //! What the command prints: errors of standard output, the numbers, and that JSON says what was asked for.
 
-mod command;
-
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use command::{CORPUS, EXAMPLE, at, fails, folder, run, rushlight, succeeds};
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, rushlight, succeeds};
 use serde_json::Value as Json;
 
 fn json<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Json {

@@ -1,9 +1,9 @@
 //! `--cache` and `RUSHLIGHT_CACHE`: lowered programs are kept and taken, and the commands say so.
 
-mod command;
-
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::command;
 
 /// A program that is large enough to be kept, because of bytes behind it that nobody reads.
 fn program(folder: &Path) -> PathBuf {
@@ -29,10 +29,7 @@ fn rushlight(arguments: &[&str], variable: Option<&Path>) -> String {
 
 #[test]
 fn commands_say_what_the_cache_did() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
-    // It may be there from an earlier run.
-    drop(fs::remove_dir_all(&folder));
-    fs::create_dir_all(&folder).expect("a folder");
+    let folder = command::folder("cache");
     let model = program(&folder);
     let (model, kept) = (model.to_str().expect("a name"), folder.join("kept"));
     let run = ["run", model, "--lower", "cpu", "--profile"];

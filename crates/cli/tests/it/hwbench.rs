@@ -1,12 +1,12 @@
 //! `rushlight hwbench`, and the machine's limits in the profile: that figures are there, named right and in order. How
 //! large they are is this machine's business.
 
-mod command;
-
 use std::process::Output;
 
 use rushlight::engine::Isa;
 use serde_json::Value as Json;
+
+use crate::command;
 
 fn rushlight(arguments: &[&str]) -> Output {
     let mut command = command::rushlight();

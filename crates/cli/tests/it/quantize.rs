@@ -1,31 +1,8 @@
 //! `rushlight quantize`: inputs from arrays and pictures, reports in three forms, and errors.
 
-mod command;
-
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Output;
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m");
-
-fn rushlight(arguments: &[&str]) -> Output {
-    command::rushlight().args(arguments).output().expect("the command")
-}
-
-fn succeeds(arguments: &[&str]) -> String {
-    let output = rushlight(arguments);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    text
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // It may be there from an earlier run.
-    drop(fs::remove_dir_all(&folder));
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
-}
+use crate::command::{EXAMPLE, folder, run, succeeds};
 
 #[test]
 fn digits_are_quantized_and_reported() {
@@ -63,7 +40,7 @@ fn errors_say_what_to_give() {
     let output = folder.join("digits.pte");
     let quantize = ["quantize", &model, "-o", output.to_str().expect("a name")];
     let fails = |more: &[&str], code: i32, what: &str| {
-        let result = rushlight(&[&quantize[..], more].concat());
+        let result = run(&[&quantize[..], more].concat());
         let text = String::from_utf8_lossy(&result.stderr).into_owned();
         assert_eq!(result.status.code(), Some(code), "{text}");
         assert!(text.contains(what), "{text}");

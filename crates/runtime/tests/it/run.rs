@@ -20,9 +20,9 @@ const NONE: OpSet = OpSet { name: "NONE", groups: &[] };
 
 #[repr(align(64))]
 struct Aligned<T: ?Sized>(T);
-static ADD: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../tests/corpus/1.5.1/add.pte"));
+static ADD: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../../tests/corpus/1.5.1/add.pte"));
 
-static UNPLANNED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../tests/corpus/1.5.1/unplanned.pte"));
+static UNPLANNED: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../../tests/corpus/1.5.1/unplanned.pte"));
 
 #[derive(Default)]
 struct Names(Vec<&'static str>);

@@ -1,10 +1,8 @@
 //! Exit codes and errors of all subcommands, for what users get wrong.
 
-mod command;
-
 use std::fs;
 
-use command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
 
 /// Two methods of one name are refused, whatever they are made of.
 #[test]
