@@ -2,7 +2,6 @@
 
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 
@@ -10,10 +9,9 @@ use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
 use crate::setup::{self, venv_python};
 use crate::size;
+use crate::steps::{Step, Steps};
 
-type Stage = (&'static str, fn() -> Result<()>);
-
-const STAGES: &[Stage] = &[
+const STAGES: &[Step] = &[
     ("check", check::all),
     ("rust", rust),
     ("embedded", embedded),
@@ -25,44 +23,18 @@ const STAGES: &[Stage] = &[
 ];
 
 /// Stages that take hours, which only run when they are named.
-const LONG_STAGES: &[Stage] = &[("zoo", zoo)];
+const LONG_STAGES: &[Step] = &[("zoo", zoo)];
 
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    let mut report = Vec::new();
-    let mut failed = 0;
-    for (name, stage) in STAGES {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let result = stage();
-        let seconds = start.elapsed().as_secs();
-        match result {
-            Ok(()) => report.push(format!("{name:<10} passed   {seconds:>5} s")),
-            Err(error) => {
-                failed += 1;
-                report.push(format!("{name:<10} FAILED   {seconds:>5} s   {error:#}"));
-            }
-        }
-    }
-    println!("\n{}", report.join("\n"));
-    println!("{} passed, {failed} failed", STAGES.len() - failed);
-    if failed > 0 {
-        bail!("{failed} of {} stages failed", STAGES.len());
-    }
-    Ok(())
+    Steps::run("test", STAGES)
 }
 
 pub fn one(name: &str) -> Result<()> {
-    let stages = || STAGES.iter().chain(LONG_STAGES);
-    match stages().find(|(stage, _)| *stage == name) {
-        Some((_, stage)) => stage(),
-        None => {
-            let names: Vec<&str> = stages().map(|(name, _)| *name).collect();
-            bail!("unknown stage `{name}`: {}", names.join(", "))
-        }
-    }
+    let stages: Vec<Step> = STAGES.iter().chain(LONG_STAGES).copied().collect();
+    Steps::one("test", &stages, name)
 }
 
 /// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole

@@ -9,6 +9,7 @@
 //! Results do not depend on the number of threads, bit for bit: work is split over outputs, never over sums. Between
 //! instruction sets they differ by rounding, because scalar code has no fused multiply-add.
 #![cfg_attr(not(feature = "std"), no_std)]
+#![allow(clippy::self_named_module_files, reason = "its modules are being moved to `mod.rs`")]
 
 extern crate alloc;
 

@@ -1,4 +1,5 @@
 //! What is done to a product's results while they are in registers or in the first-level cache.
+#![allow(unsafe_code)]
 
 use crate::arch::math;
 use crate::arch::{Arithmetic, Job, LANES, Several, Simd};

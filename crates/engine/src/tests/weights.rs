@@ -1,5 +1,6 @@
 //! Weights of fewer than 32 bits: products with them are those with the same numbers as floats, bit for bit, or with both sides rounded
 //! to bf16 where pairs of them are multiplied.
+#![allow(unsafe_code)]
 
 use super::*;
 use crate::arch::{Job, Simd};

@@ -1,22 +1,35 @@
-//! Checks that need no test run.
+//! Crates depend on crates of lower levels only, on pinned versions, under licences that are allowed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::command::{cargo, command, output, run};
+use crate::command::{command, output, root};
 
-pub fn all() -> Result<()> {
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    run(command("cargo", &["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+/// Fails if a crate has no level, depends on one of its own or a higher level, does not pin what it depends on, or depends on
+/// what has another licence; or if a manifest belongs to no workspace.
+pub fn check() -> Result<()> {
+    let mut members = BTreeSet::new();
     for manifest in MANIFESTS {
         let arguments = ["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest];
         let metadata = output(&mut command("cargo", &arguments))?;
         let metadata: Value = serde_json::from_str(&metadata).with_context(|| format!("metadata of {manifest}"))?;
+        members.extend(workspace_packages(&metadata).filter_map(|p| p["manifest_path"].as_str().map(str::to_owned)));
         dependency_direction(&metadata).with_context(|| (*manifest).to_owned())?;
         licences(&metadata).with_context(|| (*manifest).to_owned())?;
     }
-    println!("all checks passed");
+    let listed = output(&mut command("git", &["ls-files", "--", "*Cargo.toml"]))?;
+    let there = listed.lines().filter(|manifest| root().join(manifest).exists());
+    // The root's is a workspace and no crate.
+    let is_known =
+        |manifest: &&str| *manifest == "Cargo.toml" || members.contains(&*root().join(manifest).to_string_lossy());
+    let forgotten: Vec<&str> = there.filter(|manifest| !is_known(manifest)).collect();
+    if !forgotten.is_empty() {
+        bail!("these belong to no workspace that is checked: {}", forgotten.join(", "));
+    }
     Ok(())
 }
 
@@ -34,22 +47,27 @@ const MANIFESTS: &[&str] = &[
 const LEVELS: &[(&str, u32)] = &[
     ("rushlight-format", 0),
     ("rushlight-engine", 0),
+    ("rushlight-cpu-payload", 1),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),
+    ("rushlight-graph", 2),
     ("rushlight-cpu", 2),
+    ("rushlight-cpu-run", 2),
     ("rushlight-compiler", 3),
-    ("rushlight", 4),
-    ("rushlight-devtools", 5),
-    ("rushlight-cli", 6),
-    ("rushlight-python", 6),
-    ("rushlight-testing", 7),
-    ("rushlight-benches", 8),
-    ("rushlight-example-backend", 7),
-    ("rushlight-example-cortex-m", 7),
-    ("rushlight-example-wasm", 7),
-    ("rushlight-fuzz", 8),
-    ("rushlight-loom", 7),
-    ("xtask", 7),
+    ("rushlight-quantize", 4),
+    ("rushlight-cpu-compile", 4),
+    ("rushlight", 5),
+    ("rushlight-devtools", 6),
+    ("rushlight-cli", 7),
+    ("rushlight-python", 7),
+    ("rushlight-testing", 8),
+    ("rushlight-benches", 9),
+    ("rushlight-example-backend", 8),
+    ("rushlight-example-cortex-m", 8),
+    ("rushlight-example-wasm", 8),
+    ("rushlight-fuzz", 9),
+    ("rushlight-loom", 8),
+    ("xtask", 8),
 ];
 
 fn dependency_direction(metadata: &Value) -> Result<()> {
@@ -61,6 +79,11 @@ fn dependency_direction(metadata: &Value) -> Result<()> {
             wrong.push(format!("{name} has no level in xtask/src/check.rs"));
             continue;
         };
+        if let Some(said) = level_in_head(package)
+            && said != own
+        {
+            wrong.push(format!("{name} has level {own}, and its root says level {said}"));
+        }
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let on = dependency["name"].as_str().unwrap_or_default();
             let is_development = dependency["kind"] == "dev";
@@ -77,6 +100,13 @@ fn dependency_direction(metadata: &Value) -> Result<()> {
         }
     }
     if wrong.is_empty() { Ok(()) } else { bail!("dependencies:\n{}", wrong.join("\n")) }
+}
+
+/// The level that a crate's root says in its first line.
+fn level_in_head(package: &Value) -> Option<u32> {
+    let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
+    let text = ["src/lib.rs", "src/main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())?;
+    text.strip_prefix("//! Level ")?.split_once('.')?.0.parse().ok()
 }
 
 /// Licences that a dependency may have; with several to choose from, one of them is enough.
