@@ -32,6 +32,46 @@ pub fn all() -> Result<()> {
     Steps::run("test", STAGES)
 }
 
+/// What one runs before each commit: nothing is downloaded, and no test runs for long.
+const QUICK: &[Step] = &[
+    ("format", check::format),
+    ("fences", check::fences),
+    ("clippy", check::clippy),
+    ("build", quick_build),
+    ("unit", quick_unit),
+    ("suites", quick_suites),
+];
+
+pub fn quick() -> Result<()> {
+    Steps::run("quick", QUICK)
+}
+
+/// `cargo test` in the profile `dev`, which compiles in a fraction of the time that `checked` takes: the libraries and
+/// programs, and the integration tests that are one binary a crate.
+fn quick_tests(targets: &[&str]) -> Command {
+    command("cargo", &[&["test", "--quiet", "--workspace"], targets].concat())
+}
+
+fn quick_build() -> Result<()> {
+    run(quick_tests(&["--lib", "--bins", "--test", "it"]).arg("--no-run"))
+}
+
+/// Modules of unit tests that compute for a minute where nothing is optimised. `cargo xtask test rust` runs them.
+const SLOW_UNITS: &[&str] = &["tests::weights::"];
+
+fn quick_unit() -> Result<()> {
+    let mut test = quick_tests(&["--lib", "--bins"]);
+    run(test.arg("--").args(SLOW_UNITS.iter().flat_map(|name| ["--skip", name])))
+}
+
+/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it.
+const QUICK_SUITES: &[&str] =
+    &["operators::", "inference::", "lowered::", "composites::", "corpus::", "text::", "emit::"];
+
+fn quick_suites() -> Result<()> {
+    run(quick_tests(&["--test", "it"]).arg("--").args(QUICK_SUITES))
+}
+
 pub fn one(name: &str) -> Result<()> {
     let stages: Vec<Step> = STAGES.iter().chain(LONG_STAGES).copied().collect();
     Steps::one("test", &stages, name)

@@ -1,5 +1,6 @@
 //! Checks that need no test run.
 
+pub mod api;
 mod circles;
 mod levels;
 mod unsafe_code;
@@ -9,7 +10,8 @@ use anyhow::Result;
 use crate::command::{cargo, command, run};
 use crate::steps::{Step, Steps};
 
-const CHECKS: &[Step] = &[("format", format), ("fences", fences), ("clippy", clippy), ("docs", docs)];
+const CHECKS: &[Step] =
+    &[("format", format), ("fences", fences), ("clippy", clippy), ("docs", docs), ("api", api::check)];
 
 /// All checks.
 pub fn all() -> Result<()> {
