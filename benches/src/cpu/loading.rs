@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rushlight::format::cpu::{CPU_BACKEND, CpuProgram};
 use rushlight::{Module, Precision};
+use rushlight_format::cpu::{CPU_BACKEND, CpuProgram};
 
 use super::engines::{Engine, Engines, OURS, PEERS};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};

@@ -11,7 +11,7 @@ use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::graph::{Constant, Literal, TensorType};
 use rushlight::compiler::partition::Entry;
 use rushlight::compiler::{Bytes, ConstantResult};
-use rushlight::format::pte::{InstructionModel, PlanModel};
+use rushlight_format::pte::{InstructionModel, PlanModel};
 use rushlight::{CompiledProgram, Compiler, Input, Quantization, TensorView, Value};
 use rushlight_devtools::describe;
 

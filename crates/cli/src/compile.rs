@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::graph::Literal;
-use rushlight::compiler::partition::Report;
-use rushlight::compiler::{Compiled, ConstantResult};
 use rushlight::{Compiler, Precision, open_exported};
+use rushlight_compiler::emit::ExternalWeights;
+use rushlight_compiler::graph::Literal;
+use rushlight_compiler::partition::Report;
+use rushlight_compiler::{Compiled, ConstantResult};
 use rushlight_devtools::describe;
 use serde_json::json;
 

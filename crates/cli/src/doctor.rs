@@ -74,7 +74,7 @@ fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> 
                 output::print(&format!("  {}: {} is missing; the method cannot be loaded", meta.name, op.name));
             }
         }
-        for backend in meta.backends.iter().filter(|id| !lowered && *id != rushlight::format::cpu::CPU_BACKEND) {
+        for backend in meta.backends.iter().filter(|id| !lowered && *id != rushlight_format::cpu::CPU_BACKEND) {
             findings += 1;
             output::print(&format!(
                 "  {}: a part is compiled for {backend}, which is not in this build; the method cannot be loaded. \

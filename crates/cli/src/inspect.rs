@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::compiler::front::pte::lift;
-use rushlight::compiler::graph::text::Detail;
-use rushlight::compiler::{Bytes, CompileOptions, Stage, advance, import_pt2};
-use rushlight::format::Program;
 use rushlight::{Error, MethodMeta, ValueInfo, open_shared};
+use rushlight_compiler::front::pte::lift;
+use rushlight_compiler::graph::text::Detail;
+use rushlight_compiler::{Bytes, CompileOptions, Stage, advance, import_pt2};
 use rushlight_devtools::describe;
 use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
+use rushlight_format::Program;
 use serde_json::json;
 
 use crate::arguments::{Model, output_file};

@@ -84,12 +84,9 @@ pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "compile")]
-pub use rushlight_compiler as compiler;
-#[cfg(feature = "compile")]
 pub use rushlight_compiler::back::cpu::Precision;
 #[cfg(feature = "cpu")]
-pub use rushlight_engine as engine;
-pub use rushlight_format as format;
+pub use rushlight_engine::{Isa, hwbench::Limits};
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]
 pub use rushlight_runtime::Arena;
@@ -100,6 +97,20 @@ pub use rushlight_runtime::{
 pub use source::LoadMode;
 #[cfg(feature = "std")]
 pub use tensor::{Tensor, Value};
+
+/// What backends and passes of one's own are written against, and what [`Compiler`] does not cover.
+#[cfg(feature = "compile")]
+pub mod compiler {
+    pub use rushlight_compiler::{
+        Bytes, CompileOptions, Compiled, ConstantResult, Error, ErrorKind, compile, compile_pt2, compile_pte,
+        debug_map, graph, partition, passes,
+    };
+
+    /// Options of the program's file.
+    pub mod emit {
+        pub use rushlight_compiler::emit::{EmitOptions, ExternalWeights};
+    }
+}
 
 /// The result of the facade's functions.
 #[cfg(feature = "std")]

@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use cap::Cap;
-use rushlight::format::pte::{Plan, TensorStorage, Value};
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, OutputBuffer, StableBytes};
 use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+use rushlight_format::pte::{Plan, TensorStorage, Value};
 use rushlight_testing::mutations::{Random, corpus, mutate};
 
 #[global_allocator]

@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use rushlight::engine::Isa;
+use rushlight_engine::Isa;
 use serde_json::Value as Json;
 
 use crate::command;

@@ -1,9 +1,9 @@
 //! A wrong pass is found at the node where it went wrong.
 
-use rushlight::compiler::graph::{Action, Arg, Graph, Model, Origin, SourceFrame, TensorType, Type};
-use rushlight::compiler::passes::Pass;
-use rushlight::compiler::{CompileOptions, Compiled, Error, compile, debug_map};
 use rushlight::{Module, ScalarType, TensorView};
+use rushlight_compiler::graph::{Action, Arg, Graph, Model, Origin, SourceFrame, TensorType, Type};
+use rushlight_compiler::passes::Pass;
+use rushlight_compiler::{CompileOptions, Compiled, Error, compile, debug_map};
 use rushlight_devtools::compare::{Comparison, trace};
 
 /// Five operators in a row, each from a line of its own.

@@ -50,7 +50,7 @@ fn debug_is_a_sentence() {
 #[test]
 fn the_reason_why_a_part_is_not_translated_is_told() {
     use rushlight::Lower;
-    use rushlight::format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
+    use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
 
     let program = |backend: &str| {
         let mut plan = PlanModel::new("forward");

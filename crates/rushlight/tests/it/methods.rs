@@ -3,8 +3,8 @@
 
 use rushlight::compiler::graph::Literal;
 use rushlight::compiler::{Bytes, CompileOptions, ConstantResult, compile_pt2};
-use rushlight::format::pte::{PlanModel, ProgramModel};
 use rushlight::{Code, Compiler, Module};
+use rushlight_format::pte::{PlanModel, ProgramModel};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
 

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rushlight::compiler::ConstantResult;
-use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::graph::{Constant, Literal, TensorType};
-use rushlight::compiler::memory::{lower_bound, recover};
 use rushlight::{Code, Compiler, Lower, Module, Quantization, Scheme, Value};
+use rushlight_compiler::ConstantResult;
+use rushlight_compiler::emit::ExternalWeights;
+use rushlight_compiler::graph::{Constant, Literal, TensorType};
+use rushlight_compiler::memory::{lower_bound, recover};
 use rushlight_format::pte::Program;
 use rushlight_testing::page::put_head;
 use rushlight_testing::recorded::{self, Recording};

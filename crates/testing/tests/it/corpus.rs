@@ -20,7 +20,7 @@ fn recordings() -> Vec<PathBuf> {
 /// Whether operators may take square roots, for which `libm` has assembly that Miri does not run.
 fn has_roots(recording: &Recording) -> bool {
     let Ok(bytes) = std::fs::read(recording.program()) else { return true };
-    let Ok(program) = rushlight::format::Program::parse(&bytes) else { return true };
+    let Ok(program) = rushlight_format::Program::parse(&bytes) else { return true };
     let mut operators =
         program.methods().flat_map(|plan| (0..plan.num_operators()).filter_map(move |i| plan.operator(i)));
     operators.any(|operator| operator.name.contains("norm") || operator.name.contains("sqrt"))

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rushlight::compiler::{Bytes, CompileOptions, compile_pte};
 use rushlight::{Code, Compiler, Error, Input, Lower, Module, ScalarType, TensorView};
+use rushlight_compiler::{Bytes, CompileOptions, compile_pte};
 use serde_json::Value as Json;
 
 fn folder() -> PathBuf {
@@ -126,7 +126,7 @@ fn errors_say_which_sizes_there_may_be() {
 
 /// A program of ExecuTorch's kind: `a + b`, whose sizes have upper bounds alone.
 fn bounded_sum(a: &[i32], b: &[i32], sum: &[i32]) -> Vec<u8> {
-    use rushlight::format::pte::{PlanModel, ProgramModel, TensorModel, ValueModel};
+    use rushlight_format::pte::{PlanModel, ProgramModel, TensorModel, ValueModel};
 
     let mut plan = PlanModel::new("forward");
     let mut planned = |sizes: &[i32]| plan.planned(TensorModel::new(ScalarType::Float, sizes).dynamic());
