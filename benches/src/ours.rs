@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rushlight::format::pte::Value;
 use rushlight::kernels::ALL;
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, Output, dense_strides};
 use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
 use rushlight_devtools::npy;
+use rushlight_format::pte::Value;
 use rushlight_testing::cases::TensorData;
 
 use crate::interleaved::{Stage, median, timed};

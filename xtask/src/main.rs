@@ -8,6 +8,8 @@ mod fuzz;
 mod sanitize;
 mod setup;
 mod size;
+mod source;
+mod steps;
 mod test;
 
 use anyhow::{Result, bail};
@@ -16,7 +18,10 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
-  check          formatting, clippy, docs, the direction of dependencies, licences
+  check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
+                 api: the public API is what docs/api says
+  api            writes docs/api
+  test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
                  zoo, which takes hours, only by its name
   sanitize [what]
@@ -37,7 +42,10 @@ fn main() -> Result<()> {
         ["setup"] => setup::all(),
         ["setup", what] => setup::one(what),
         ["check"] => check::all(),
+        ["check", what] => check::one(what),
+        ["api"] => check::api::write(),
         ["test"] => test::all(),
+        ["test", "quick"] => test::quick(),
         ["test", stage] => test::one(stage),
         ["bench", ref what @ ..] => bench::measure(what),
         ["sanitize"] => sanitize::all(),

@@ -29,7 +29,7 @@ pub fn one(what: &str) -> Result<()> {
 fn runtime() -> Result<()> {
     output(&mut command("cargo", &["+nightly", "miri", "--version"]))
         .context("Miri is needed: rustup toolchain install nightly --component miri,rust-src")?;
-    for test in [&["-p", "rushlight-runtime"][..], &["-p", "rushlight-testing", "--test", "corpus"]] {
+    for test in [&["-p", "rushlight-runtime"][..], &["-p", "rushlight-testing", "--test", "it", "corpus::"]] {
         // The corpus is read from files, and the module's pool lives until the process ends.
         let mut miri = command("cargo", &["+nightly", "miri", "test"]);
         run(miri.args(test).env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"))?;

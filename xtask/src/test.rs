@@ -2,7 +2,6 @@
 
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 
@@ -10,10 +9,9 @@ use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
 use crate::setup::{self, venv_python};
 use crate::size;
+use crate::steps::{Step, Steps};
 
-type Stage = (&'static str, fn() -> Result<()>);
-
-const STAGES: &[Stage] = &[
+const STAGES: &[Step] = &[
     ("check", check::all),
     ("rust", rust),
     ("embedded", embedded),
@@ -25,61 +23,78 @@ const STAGES: &[Stage] = &[
 ];
 
 /// Stages that take hours, which only run when they are named.
-const LONG_STAGES: &[Stage] = &[("zoo", zoo)];
+const LONG_STAGES: &[Step] = &[("zoo", zoo)];
 
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    let mut report = Vec::new();
-    let mut failed = 0;
-    for (name, stage) in STAGES {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let result = stage();
-        let seconds = start.elapsed().as_secs();
-        match result {
-            Ok(()) => report.push(format!("{name:<10} passed   {seconds:>5} s")),
-            Err(error) => {
-                failed += 1;
-                report.push(format!("{name:<10} FAILED   {seconds:>5} s   {error:#}"));
-            }
-        }
-    }
-    println!("\n{}", report.join("\n"));
-    println!("{} passed, {failed} failed", STAGES.len() - failed);
-    if failed > 0 {
-        bail!("{failed} of {} stages failed", STAGES.len());
-    }
-    Ok(())
+    Steps::run("test", STAGES)
+}
+
+/// What one runs before each commit: nothing is downloaded, and no test runs for long.
+const QUICK: &[Step] = &[
+    ("format", check::format),
+    ("fences", check::fences),
+    ("clippy", check::clippy),
+    ("build", quick_build),
+    ("unit", quick_unit),
+    ("suites", quick_suites),
+];
+
+pub fn quick() -> Result<()> {
+    Steps::run("quick", QUICK)
+}
+
+/// `cargo test` in the profile `dev`, which compiles in a fraction of the time that `checked` takes: the libraries and
+/// programs, and the integration tests that are one binary a crate.
+fn quick_tests(targets: &[&str]) -> Command {
+    command("cargo", &[&["test", "--quiet", "--workspace"], targets].concat())
+}
+
+fn quick_build() -> Result<()> {
+    run(quick_tests(&["--lib", "--bins", "--test", "it"]).arg("--no-run"))
+}
+
+/// Modules of unit tests that compute for a minute where nothing is optimised. `cargo xtask test rust` runs them.
+const SLOW_UNITS: &[&str] = &["tests::weights::"];
+
+fn quick_unit() -> Result<()> {
+    let mut test = quick_tests(&["--lib", "--bins"]);
+    run(test.arg("--").args(SLOW_UNITS.iter().flat_map(|name| ["--skip", name])))
+}
+
+/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it.
+const QUICK_SUITES: &[&str] =
+    &["operators::", "inference::", "lowered::", "composites::", "corpus::", "text::", "emit::"];
+
+fn quick_suites() -> Result<()> {
+    run(quick_tests(&["--test", "it"]).arg("--").args(QUICK_SUITES))
 }
 
 pub fn one(name: &str) -> Result<()> {
-    let stages = || STAGES.iter().chain(LONG_STAGES);
-    match stages().find(|(stage, _)| *stage == name) {
-        Some((_, stage)) => stage(),
-        None => {
-            let names: Vec<&str> = stages().map(|(name, _)| *name).collect();
-            bail!("unknown stage `{name}`: {}", names.join(", "))
-        }
-    }
+    let stages: Vec<Step> = STAGES.iter().chain(LONG_STAGES).copied().collect();
+    Steps::one("test", &stages, name)
 }
 
 /// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
-/// workspace, as packages by themselves may have other features and would be compiled again; `only` names test files.
-fn tests(only: &[&str]) -> Command {
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"]);
-    for name in only {
-        test.args(["--test", name]);
-    }
+/// workspace, as packages by themselves may have other features and would be compiled again.
+fn tests() -> Command {
+    command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"])
+}
+
+/// Tests of modules of the crates' `tests/it` that are ignored otherwise: they need what their stage has made.
+fn ignored(modules: &[&str]) -> Command {
+    let mut test = tests();
+    test.args(["--test", "it", "--", "--ignored"]).args(modules.iter().map(|module| format!("{module}::")));
     test
 }
 
 /// Unit tests, operator cases, corpus, and a few of the mutations; and all interleavings of the thread pool's protocol.
 fn rust() -> Result<()> {
-    run(tests(&[]).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
+    run(tests().env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
     if exists("node") {
-        run(tests(&["graph_page"]).args(["--", "--ignored"]))?;
+        run(&mut ignored(&["graph_page"]))?;
     } else {
         println!("NOT RUN: the layout of the graph's page, which needs Node.js");
     }
@@ -94,7 +109,8 @@ const FEW_MUTATIONS: &str = "2000";
 /// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and
 /// payloads through their readers.
 fn hostile() -> Result<()> {
-    run(tests(&["hostile", "hostile_lift", "hostile_cpu"]).args(["--", "--nocapture"]))
+    run(tests().args(["--test", "hostile", "--test", "hostile_lift", "--", "--nocapture"]))?;
+    run(tests().args(["--test", "it", "--", "--nocapture", "hostile_cpu::"]))
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
@@ -108,7 +124,7 @@ fn embedded() -> Result<()> {
     let path = root().join("target/firmware.txt");
     std::fs::create_dir_all(root().join("target"))?;
     std::fs::write(&path, printed)?;
-    run(tests(&["firmware"]).args(["--", "--ignored"]).env("FIRMWARE_OUTPUT", &path))
+    run(ignored(&["firmware"]).env("FIRMWARE_OUTPUT", &path))
 }
 
 /// What Python generated and the repository keeps is up to date. The wheel: built, installed where neither torch nor
@@ -156,7 +172,7 @@ fn few_architectures() -> Result<()> {
     if let Some(name) = FEW_ARCHITECTURES.iter().find(|name| !made(name)) {
         bail!("{name} was not exported: target/zoo/refused says why");
     }
-    run(tests(&["zoo"]).args(["--", "--ignored"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
+    run(ignored(&["zoo"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
 }
 
 /// All architectures of the zoo, a few at a time, as they are large together. With UPDATE_DOCS, their section of
@@ -170,9 +186,7 @@ fn zoo() -> Result<()> {
     for part in names.chunks(AT_A_TIME) {
         let only = part.join(",");
         run(&mut command(venv_python(), &["tools/models/generate.py", "target/zoo", "--zoo", "--only", &only]))?;
-        let mut test = tests(&["zoo"]);
-        test.args(["--", "--ignored", "--nocapture", "architectures"]).env("RUSHLIGHT_ONLY", &only);
-        if run(&mut test).is_err() {
+        if run(ignored(&["zoo"]).arg("--nocapture").env("RUSHLIGHT_ONLY", &only)).is_err() {
             failed.push(only);
         }
         for name in part {
@@ -182,7 +196,7 @@ fn zoo() -> Result<()> {
             }
         }
     }
-    run(tests(&["zoo"]).args(["--", "page"]))?;
+    run(tests().args(["--test", "it", "--", "zoo::"]))?;
     if !failed.is_empty() {
         bail!("defects among {}: target/zoo-results says which", failed.join("; "));
     }
@@ -200,8 +214,7 @@ fn models() -> Result<()> {
     }
     let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
     run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    let mut models = tests(&["models", "compile", "lift", "memory_plans", "xnnpack"]);
-    run(models.args(["--", "--ignored"]).env("RUSHLIGHT_SAVE", &compiled))?;
+    run(ignored(&["compile", "lift", "memory_plans", "models", "xnnpack"]).env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
@@ -224,7 +237,7 @@ const NOT_EMULATED: &[&str] = &[
 /// The Rust tests again, for aarch64: in an emulator where this machine is another one. Tests that start a program read the
 /// variable of the emulator too.
 fn aarch64() -> Result<()> {
-    let mut test = tests(&[]);
+    let mut test = tests();
     test.args(["--exclude", "xtask", "--target", "aarch64-unknown-linux-gnu", "--"])
         .env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS);
     if cfg!(not(target_arch = "aarch64")) {

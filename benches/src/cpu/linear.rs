@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use rushlight::Precision;
-use rushlight::engine::Engine as Cpu;
-use rushlight::engine::hwbench::{Limits, byte_op_rate};
+use rushlight_engine::Engine as Cpu;
+use rushlight_engine::hwbench::{Limits, byte_op_rate};
 
 use super::engines::{EXECUTORCH_FOUR_BITS, Engine, Engines, LLAMA_CPP, OURS_FOUR_BITS};
 use super::sides::{ROUNDS, Sides};

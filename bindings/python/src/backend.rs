@@ -7,9 +7,9 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyComplex, PyDict, PyList, PyTuple};
+use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
 use rushlight::graph::text::Detail;
 use rushlight::graph::{Arg, Constant, Def, Expr, Graph, Input, Layout, NodeId, Type, ValueId};
-use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
 use rushlight::graph::{Bytes, Error, ErrorKind};
 
 use crate::array::own;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
-use rushlight::compiler::emit::ExternalWeights;
-use rushlight::graph::{Constant, Literal, TensorType};
-use rushlight::compiler::partition::Entry;
 use rushlight::compiler::ConstantResult;
+use rushlight::compiler::emit::ExternalWeights;
+use rushlight::compiler::partition::Entry;
 use rushlight::graph::Bytes;
-use rushlight::format::pte::{InstructionModel, PlanModel};
+use rushlight::graph::{Constant, Literal, TensorType};
 use rushlight::{CompiledProgram, Compiler, Input, Quantization, TensorView, Value};
 use rushlight_devtools::describe;
+use rushlight_format::pte::{InstructionModel, PlanModel};
 
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};

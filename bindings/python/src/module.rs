@@ -7,8 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use rushlight::format::bundled::{BundledProgram, BundledValue};
 use rushlight::{Input, MethodInstance, MethodMeta, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
+use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
 use crate::compiler::node;

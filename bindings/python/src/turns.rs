@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rushlight::engine::fork_generation;
+use rushlight_engine::fork_generation;
 
 /// How long a thread waits for its turn before it looks for signals, such as that of Ctrl-C.
 const SIGNALS: Duration = Duration::from_millis(50);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::engine::MAX_THREADS;
 use rushlight::{LoadMode, Lower, Module, ModuleBuilder, Steps};
+use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
 

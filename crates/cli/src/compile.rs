@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::partition::Report;
-use rushlight::compiler::{Compiled, ConstantResult};
-use rushlight::graph::Literal;
 use rushlight::{Compiler, Precision, open_exported};
+use rushlight_compiler::emit::ExternalWeights;
+use rushlight_compiler::partition::Report;
+use rushlight_compiler::{Compiled, ConstantResult};
 use rushlight_devtools::describe;
+use rushlight_graph::Literal;
 use serde_json::json;
 
 use crate::arguments::{named, output_file};

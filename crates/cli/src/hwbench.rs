@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use rushlight::engine::hwbench::{
+use rushlight_devtools::steps::{add_share, limits_json};
+use rushlight_engine::hwbench::{
     Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
 };
-use rushlight::engine::{self, Engine, Isa};
-use rushlight_devtools::steps::{add_share, limits_json};
+use rushlight_engine::{self as engine, Engine, Isa};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::threads;

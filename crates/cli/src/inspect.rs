@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::compiler::front::pte::lift;
-use rushlight::compiler::{CompileOptions, Stage, advance, import_pt2};
-use rushlight::format::Program;
-use rushlight::graph::Bytes;
-use rushlight::graph::text::Detail;
 use rushlight::{Error, MethodMeta, ValueInfo, open_shared};
+use rushlight_compiler::front::pte::lift;
+use rushlight_compiler::{CompileOptions, Stage, advance, import_pt2};
 use rushlight_devtools::describe;
 use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
+use rushlight_format::Program;
+use rushlight_graph::Bytes;
+use rushlight_graph::text::Detail;
 use serde_json::json;
 
 use crate::arguments::{Model, output_file};

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
-use rushlight::compiler::partition::Report;
-use rushlight::engine::hwbench::{Bound, Limits};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{InputFiles, ScalarType, Tensor, Value};
+use rushlight_compiler::partition::Report;
 use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::bytes;
+use rushlight_engine::hwbench::{Bound, Limits};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use rushlight::engine::hwbench::Limits;
 use rushlight::{Module, Steps};
 use rushlight_devtools::breakdown::{Breakdown, InstructionTime, map_of, place};
 use rushlight_devtools::profile::Profiler;
 use rushlight_devtools::steps::{self, StepRow};
 use rushlight_devtools::trace;
+use rushlight_engine::hwbench::Limits;
 
 use crate::arguments::{count, output_file};
 use crate::failure::Failure;

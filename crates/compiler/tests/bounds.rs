@@ -1,5 +1,7 @@
 //! Models that ask for more than a compiler should do for their size: each compiles or is refused, in seconds and in
 //! memory that does not depend on the numbers in it.
+//!
+//! A binary of its own: its allocator limits the whole process.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Deterministic mutations of the `.pt2` samples, read to the last field. No panic, no hang, no memory beyond what the
 //! file justifies. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//!
+//! A binary of its own: its allocator limits the process while a file is tried.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

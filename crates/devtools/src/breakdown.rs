@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use rushlight::Module;
-use rushlight::compiler::debug_map;
-use rushlight::compiler::emit::{InstructionOrigin, MethodMap};
+use rushlight_compiler::debug_map;
+use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 use serde_json::{Value as Json, json};
 
 use crate::profile::{Profiler, Timing};

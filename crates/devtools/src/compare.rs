@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use rushlight::compiler::debug_map;
-use rushlight::compiler::emit::{InstructionOrigin, MethodMap};
 use rushlight::runtime::{EventTracer, Tensor as TensorRef, TensorView};
 use rushlight::{Compiler, Error, Input, Lower, Module, ModuleBuilder, Tensor};
+use rushlight_compiler::debug_map;
+use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 
 use crate::numbers::doubles;
 

@@ -1,9 +1,9 @@
 //! A program's description as JSON: what `rushlight inspect --json` and the reports of `rushlight compile`
 //! and `rushlight quantize` write.
 
-use rushlight::compiler::partition::{Entry, Report};
-use rushlight::format::Program;
 use rushlight::{MethodMeta, QuantizationReport, SizeRange, TensorInfo, ValueInfo};
+use rushlight_compiler::partition::{Entry, Report};
+use rushlight_format::Program;
 use serde_json::{Value as Json, json};
 
 /// Methods, inputs, outputs, operators, delegates, memory plan and segments of a program.

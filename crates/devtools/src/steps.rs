@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use rushlight::engine::hwbench::{Limits, per_second};
 use rushlight::{Module, StepTime};
+use rushlight_engine::hwbench::{Limits, per_second};
 use serde_json::{Value as Json, json};
 
 /// The time of a fused step.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rushlight::engine::hwbench::per_second;
 use rushlight::{StepRun, StepTime};
+use rushlight_engine::hwbench::per_second;
 use serde_json::{Value as Json, json};
 
 use crate::profile::Span;

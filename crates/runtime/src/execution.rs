@@ -1,4 +1,5 @@
 //! Running a loaded method: binding inputs, the instruction loop, reading outputs.
+#![allow(unsafe_code)]
 
 use core::cell::Cell;
 use core::ptr::NonNull;

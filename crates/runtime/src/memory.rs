@@ -1,6 +1,7 @@
 //! Memory that callers give: bump allocation at load, temporary memory during execution.
 //!
 //! Together with the tensor accessors this is the only place of the crate with `unsafe`.
+#![allow(unsafe_code)]
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -544,6 +545,7 @@ impl<'m> Memory<'m> {
     }
 
     /// Uses planned buffers that other methods use too, for memory that they share or take turns in.
+    #[must_use]
     pub fn with_shared(mut self, arenas: &'m SharedArenas<'m>) -> Self {
         self.shared = Some(SharedRef::Borrowed(arenas));
         self
@@ -608,6 +610,7 @@ impl Memory<'_> {
     }
 
     /// As [`with_shared`](Self::with_shared), with shared ownership of the arenas.
+    #[must_use]
     pub fn with_shared_arenas(mut self, arenas: alloc::sync::Arc<SharedArenas<'static>>) -> Self {
         self.shared = Some(SharedRef::Owned(arenas));
         self

@@ -1,4 +1,5 @@
 //! Tensors: the state that a method keeps for each, and the borrowed views that operators get.
+#![allow(unsafe_code)]
 
 use core::cell::Cell;
 use core::marker::PhantomData;

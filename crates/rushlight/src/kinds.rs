@@ -74,7 +74,7 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
             named("model.ptd")
         ),
         FileKind::Bundled => {
-            "give the program in it, which `BundledProgram::parse(bytes)?.program()` of `rushlight::format` is".to_owned()
+            "give the program in it, which `BundledProgram::parse(bytes)?.program()` of the crate `rushlight-format` is".to_owned()
         }
         FileKind::Npy | FileKind::Npz | FileKind::Image => {
             format!("an input is given beside the model: `rushlight run model.pte --input {}`", named("x.npy"))

@@ -1,4 +1,4 @@
-//! Level 4. Rushlight's facade: the crate that users depend on.
+//! Level 5. Rushlight's facade: the crate that users depend on.
 //!
 //! With the feature `std` (the default) a [`Module`] loads a `.pte` file and runs its methods:
 //!
@@ -84,12 +84,9 @@ pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "compile")]
-pub use rushlight_compiler as compiler;
-#[cfg(feature = "compile")]
 pub use rushlight_cpu_compile::Precision;
 #[cfg(feature = "cpu")]
-pub use rushlight_engine as engine;
-pub use rushlight_format as format;
+pub use rushlight_engine::{Isa, hwbench::Limits};
 #[cfg(feature = "compile")]
 pub use rushlight_graph as graph;
 pub use rushlight_kernels as kernels;
@@ -102,6 +99,19 @@ pub use rushlight_runtime::{
 pub use source::LoadMode;
 #[cfg(feature = "std")]
 pub use tensor::{Tensor, Value};
+
+/// What backends and passes of one's own are written against, and what [`Compiler`] does not cover.
+#[cfg(feature = "compile")]
+pub mod compiler {
+    pub use rushlight_compiler::{
+        CompileOptions, Compiled, ConstantResult, compile, compile_pt2, compile_pte, debug_map, partition, passes,
+    };
+
+    /// Options of the program's file.
+    pub mod emit {
+        pub use rushlight_compiler::emit::{EmitOptions, ExternalWeights};
+    }
+}
 
 /// The result of the facade's functions.
 #[cfg(feature = "std")]

@@ -1,4 +1,5 @@
 //! Where the bytes of a program come from.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::Read;

@@ -178,7 +178,7 @@ impl Recording {
         }
         if self.json["bundled"] == true {
             let bytes = fs::read(self.program()).map_err(|e| e.to_string())?;
-            let bundled = rushlight::format::bundled::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
+            let bundled = rushlight_format::bundled::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
             return builder.load_bytes(bundled.program()).map_err(|e| e.to_string());
         }
         builder.load(self.program()).map_err(|e| e.to_string())

@@ -1,13 +1,15 @@
 //! Deterministic mutations of the corpus, taken through parse, load and execute. No panic, no hang, no memory beyond
 //! what the file and its declared buffers justify. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//!
+//! A binary of its own: its allocator limits the process while a file is tried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use cap::Cap;
-use rushlight::format::pte::{Plan, TensorStorage, Value};
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, OutputBuffer, StableBytes};
 use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
+use rushlight_format::pte::{Plan, TensorStorage, Value};
 use rushlight_testing::mutations::{Random, corpus, mutate};
 
 #[global_allocator]

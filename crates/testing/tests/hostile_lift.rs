@@ -1,5 +1,7 @@
 //! Deterministic mutations of the corpus, taken through parse, lift and compile. No panic, no hang, no memory beyond a
 //! fixed limit. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//!
+//! A binary of its own: its allocator limits the process while a file is tried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

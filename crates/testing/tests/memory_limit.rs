@@ -4,12 +4,12 @@
 use std::sync::{Mutex, MutexGuard};
 
 use cap::Cap;
-use rushlight::format::ScalarType;
-use rushlight::format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
 use rushlight::{Code, Input, Lower, Module, ModuleBuilder, TensorView, Value};
 use rushlight_cpu_payload::{
     Buffer, CPU_BACKEND, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Tensor, Unary,
 };
+use rushlight_format::ScalarType;
+use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
@@ -135,7 +135,7 @@ fn linear() -> Vec<u8> {
     let weights: Vec<u8> = (0..128 * 128).flat_map(|i| (i as f32 / 1000.0).to_le_bytes()).collect();
     let index = program.constant(weights);
     let mut plan = PlanModel::new("forward");
-    let constant = floats(&[128, 128]).stored(rushlight::format::pte::StorageModel::Constant { index });
+    let constant = floats(&[128, 128]).stored(rushlight_format::pte::StorageModel::Constant { index });
     let w = plan.push(ValueModel::Tensor(constant));
     let x = plan.planned(floats(&[4, 128]));
     let x = plan.input(ValueModel::Tensor(x));

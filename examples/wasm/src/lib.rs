@@ -6,6 +6,7 @@
 //! $ cargo build -p rushlight-example-wasm --target wasm32-unknown-unknown
 //! $ node tools/wasm.mjs target/wasm32-unknown-unknown/debug/rushlight_example_wasm.wasm tests/corpus/1.5.1/mlp.json
 //! ```
+#![allow(unsafe_code)]
 
 use std::cell::RefCell;
 use std::time::Duration;

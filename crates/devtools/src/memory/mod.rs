@@ -5,8 +5,8 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use rushlight::format::pte::{Instruction, Plan, Value};
 use rushlight_compiler::memory::{LiveBytes, Recovered, plan, recover};
+use rushlight_format::pte::{Instruction, Plan, Value};
 
 pub use html::html;
 pub use text::text;
@@ -132,8 +132,8 @@ fn step(method: &Plan<'_>, instruction: &Instruction<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rushlight::format::pte::{PlanModel, ProgramModel, StorageModel, TensorModel};
-    use rushlight::format::{Program, ScalarType};
+    use rushlight_format::pte::{PlanModel, ProgramModel, StorageModel, TensorModel};
+    use rushlight_format::{Program, ScalarType};
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! The epilogue of a GEMM or convolution: bias, residual and activation, applied while the results are in registers or
 //! in the L1 cache.
+#![allow(unsafe_code)]
 
 use crate::arch::math;
 use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd};

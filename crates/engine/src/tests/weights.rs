@@ -1,5 +1,6 @@
 //! Narrow weights: results are those of the dequantized f32 weights, bit for bit, or with both sides rounded to bf16
 //! where bf16 dot products are used.
+#![allow(unsafe_code)]
 
 use super::*;
 use crate::arch::{Kernel, Simd};

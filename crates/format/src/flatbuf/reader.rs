@@ -547,7 +547,7 @@ impl TableList {
     pub const EMPTY: Self = Self { start: 0, len: 0 };
 
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn len(self) -> usize {
         self.len as usize
     }
 

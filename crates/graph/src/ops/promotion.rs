@@ -55,7 +55,7 @@ pub fn category(dtype: ScalarType) -> u8 {
 
 /// The dtype that holds both of two: c10's `promoteTypes`.
 pub fn wider(a: ScalarType, b: ScalarType) -> ScalarType {
-    use ScalarType::*;
+    use ScalarType::{Byte, Char, ComplexDouble, ComplexFloat, ComplexHalf, Double, Float, Half, Short};
     if a == b {
         return a;
     }

@@ -1,0 +1,11 @@
+//! The `rushlight` command, started as users start it. One binary, which links once; each file is a module.
+
+mod cache;
+mod command;
+mod errors;
+mod hwbench;
+mod limits;
+mod op_paths;
+mod outputs;
+mod quantize;
+mod stdout;

@@ -1,0 +1,65 @@
+//! `rushlight quantize`: inputs from arrays and pictures, reports in three forms, and errors.
+
+use std::fs;
+
+use crate::command::{EXAMPLE, folder, run, succeeds};
+
+#[test]
+fn digits_are_quantized_and_reported() {
+    let folder = folder("quantize");
+    let path = |name: &str| folder.join(name).to_str().expect("a name").to_owned();
+    let (model, arrays) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/images/images.npz"));
+    let pictures = format!("{EXAMPLE}/images");
+    let quantize = ["quantize", &model, "-o", &path("digits.pte"), "--calibrate"];
+    let text = succeeds(&[&quantize[..], &[&arrays, "--report", "-"]].concat());
+    assert!(text.contains("3 of 3 layers quantized, 10 inputs seen"), "{text}");
+    assert!(
+        succeeds(&["run", &path("digits.pte"), "--input", &format!("{pictures}/7.png"), "--top", "1"]).contains('7')
+    );
+    succeeds(&[&quantize[..], &[&pictures, "--report", &path("report.json")]].concat());
+    let report = fs::read_to_string(path("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((report["samples"].as_u64(), report["layers_in_integers"].as_u64()), (Some(10), Some(3)), "{report}");
+    assert!(report["layers"][0]["snr"].as_f64().is_some_and(|ratio| ratio > 20.0), "{report}");
+    succeeds(&[&quantize[..], &[&arrays, "--keep", "conv1", "--report", &path("report.html")]].concat());
+    let page = fs::read_to_string(path("report.html")).expect("a page");
+    assert!(page.starts_with("<!doctype html>") && page.contains("`conv1` is to be kept"), "{page}");
+    let json = succeeds(&[&quantize[..], &[&arrays, "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["quantization"]["scheme"].as_str(), Some("int8"));
+    let json = succeeds(&["quantize", &model, "-o", &path("digits.pte"), "--scheme", "8da4w", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let named = ["scheme", "observer", "rounding"].map(|what| json["quantization"][what].as_str());
+    assert_eq!(named, [Some("8da4w"), Some("histogram"), Some("mse")], "as they are given");
+}
+
+#[test]
+fn errors_say_what_to_give() {
+    let folder = folder("quantize-errors");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let output = folder.join("digits.pte");
+    let quantize = ["quantize", &model, "-o", output.to_str().expect("a name")];
+    let fails = |more: &[&str], code: i32, what: &str| {
+        let result = run(&[&quantize[..], more].concat());
+        let text = String::from_utf8_lossy(&result.stderr).into_owned();
+        assert_eq!(result.status.code(), Some(code), "{text}");
+        assert!(text.contains(what), "{text}");
+    };
+    fails(&[], 6, "inputs of a calibration");
+    fails(&["--scheme", "int3"], 2, "int8-dynamic");
+    fails(&["--calibrate", "no-such-file.npz"], 3, "no-such-file.npz");
+    fails(&["--calibrate", &model], 6, "expected a .npz");
+    fails(&["--calibrate", folder.to_str().expect("a name")], 6, "has no images");
+    fails(&["--scheme", "8da4w", "--keep", "classifier"], 1, "nothing in this model");
+    fails(&["--scheme", "8da4w", "--keep", "clasifier*"], 6, "a name such as `classifier`");
+    fails(&["--scheme", "int8-dynamic", "--embeddings", "5"], 1, "4 or 8");
+    fails(&["--scheme", "int8-dynamic", "--min-snr", "30"], 6, "leave out the least signal-to-noise");
+    let mut array = b"\x93NUMPY\x01\x00\x46\x00".to_vec();
+    array.extend(format!("{:<69}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }").bytes());
+    array.extend([0; 4 * 56]);
+    array.extend([f32::NAN.to_le_bytes(); 8].concat());
+    let nan = folder.join("nan.npy");
+    fs::write(&nan, array).expect("an array");
+    fails(&["--calibrate", nan.to_str().expect("a name")], 6, "NaN");
+    assert!(!output.exists());
+}

@@ -1,0 +1,194 @@
+//! What the command prints: errors of standard output, the numbers, and that JSON says what was asked for.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, rushlight, succeeds};
+use serde_json::Value as Json;
+
+fn json<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Json {
+    serde_json::from_str(&succeeds(arguments)).expect("JSON")
+}
+
+/// The classifier, compiled with its debug map to a file in a folder.
+fn compiled(folder: &Path) -> String {
+    let program = at(folder, "digits.pte");
+    succeeds(&["compile", &format!("{EXAMPLE}/digits.pt2"), "-o", &program]);
+    program
+}
+
+/// One call of each subcommand that prints.
+fn calls(folder: &Path) -> Vec<Vec<String>> {
+    let (model, program, output) = (format!("{EXAMPLE}/digits.pt2"), compiled(folder), &*at(folder, "x.pte"));
+    let calls: [&[&str]; 18] = [
+        &["compile", &model, "-o", output],
+        &["compile", &model, "-o", output, "--json"],
+        &["compile", &model, "-o", output, "--report", "-"],
+        &["quantize", &model, "--scheme", "int8-dynamic", "-o", output],
+        &["compare", &model, &program],
+        &["run", &program],
+        &["run", &program, "--json"],
+        &["bench", &program, "-n", "1"],
+        &["inspect", &program],
+        &["inspect", &model],
+        &["ops"],
+        &["ops", &program],
+        &["validate", &program],
+        &["size", &program],
+        &["doctor"],
+        &["demo"],
+        &["completions", "bash"],
+        &["--help"],
+    ];
+    calls.map(|call| call.iter().map(ToString::to_string).collect()).to_vec()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_is_an_error() {
+    let folder = folder("full-device");
+    for call in calls(&folder) {
+        let full = fs::File::options().write(true).open("/dev/full").expect("the device");
+        let output = rushlight().args(&call).stdout(full).stderr(Stdio::piped()).output().expect("the command");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{call:?}: {error}");
+        assert!(error.contains("cannot write to standard output"), "{call:?}: {error}");
+    }
+}
+
+/// A reader that has gone away, as `head` does, changes neither the exit code nor what is printed elsewhere.
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = folder("gone-reader");
+    let mut calls: Vec<_> = calls(&folder).into_iter().map(|call| (call, 0)).collect();
+    calls.push((vec!["ops".into(), format!("{CORPUS}/1.5.1/no-such.pte")], 3));
+    for (call, code) in calls {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = rushlight().args(&call).stdout(writer).stderr(Stdio::piped()).output().expect("the command");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{call:?}: {error}");
+        assert!(code != 0 || error.is_empty(), "{call:?}: {error}");
+    }
+}
+
+/// Where errors cannot be printed, the exit code still tells them.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_standard_error_keeps_the_exit_code() {
+    let missing = format!("{CORPUS}/1.5.1/no-such.pte");
+    for arguments in [&["ops", &*missing][..], &["run", &missing], &["--no-such-option"], &["inspect"]] {
+        let seen = run(arguments);
+        let full = fs::File::options().write(true).open("/dev/full").expect("the device");
+        let unseen = rushlight().args(arguments).stdout(Stdio::null()).stderr(full).status().expect("the command");
+        assert_eq!((unseen.code(), seen.stderr.is_empty()), (seen.status.code(), false), "{arguments:?}");
+    }
+}
+
+/// A program that is written to standard output is all that is there: what is said of it goes to standard error.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_on_standard_output_is_alone_there() {
+    let folder = folder("program-on-stdout");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let calls: [&[&str]; 2] = [&["compile", &model], &["quantize", &model, "--scheme", "int8-dynamic"]];
+    for call in calls {
+        let program = at(&folder, "program.pte");
+        succeeds(&[call, &["-o", &program]].concat());
+        let piped = run(&[call, &["-o", "/dev/stdout"]].concat());
+        let said = String::from_utf8_lossy(&piped.stderr);
+        assert!(piped.status.success() && said.contains("/dev/stdout"), "{call:?}: {said}");
+        assert!(piped.stdout == fs::read(program).expect("the program"), "{call:?}: something else is in the program");
+        for result in [&["--json"][..], &["--report", "-"]] {
+            fails(&[call, &["-o", "/dev/stdout"], result].concat(), 2, &["where the program is written"]);
+        }
+    }
+}
+
+/// A `.npy` file of `f32`.
+fn array(path: &str, shape: &str, values: &[f32]) {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.bytes());
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn small_and_large_numbers_are_printed_as_they_are() {
+    let folder = folder("numbers");
+    let program = format!("{CORPUS}/1.5.1/add.pte");
+    let meta = json(&["inspect", &program, "--json"]);
+    let inputs = meta["methods"][0]["inputs"].as_array().expect("inputs").len();
+    let shape: Vec<usize> = serde_json::from_value(meta["methods"][0]["inputs"][0]["sizes"].clone()).expect("a shape");
+    let count: usize = shape.iter().product();
+    let shape = format!("({},)", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    let values = [1e-10, -2.5e-7, 0.0, 0.125, 1e30, f32::NAN, f32::NEG_INFINITY, 3.0];
+    let values: Vec<f32> = values.iter().copied().cycle().take(count).collect();
+    let (x, zero) = (at(&folder, "x.npy"), at(&folder, "zero.npy"));
+    array(&x, &shape, &values);
+    array(&zero, &shape, &vec![0.0; count]);
+    let mut call = vec!["run", &program, "-i", &x];
+    call.extend((1..inputs).flat_map(|_| ["-i", &*zero]));
+    let text = succeeds(&call);
+    let shown = ["1e-10", "-2.5e-7", "0", "0.125", "1e30", "NaN", "-inf", "3"];
+    for (value, _) in shown.iter().zip(&values) {
+        assert!(text.contains(&format!("{value},")) || text.contains(&format!("{value}]")), "{value}: {text}");
+    }
+    let largest = succeeds(&[&call[..], &["--top", "8"]].concat());
+    assert!(largest.contains(" 1e30") && (count < 8 || largest.contains(" 1e-10")), "{largest}");
+}
+
+/// Options that say how much is shown do so in JSON too.
+#[test]
+fn json_shows_what_is_asked_for() {
+    let folder = folder("json");
+    let (model, program) = (format!("{EXAMPLE}/digits.pt2"), compiled(&folder));
+    let image = format!("{EXAMPLE}/images/7.png");
+    let output = &json(&["run", &program, "-i", &image, "--top", "3", "--limit", "2", "--json"])["outputs"][0];
+    let top = output["top"].as_array().expect("the largest elements");
+    assert_eq!((top.len(), top[0]["index"].as_u64()), (3, Some(7)), "{output}");
+    assert!(top.is_sorted_by(|a, b| a["value"].as_f64() >= b["value"].as_f64()), "{output}");
+    assert_eq!(output["elements"].as_array().map(Vec::len), Some(2), "{output}");
+
+    let arrays = at(&folder, "arrays");
+    let saved = json(&["run", &program, "-i", &image, "-o", &arrays, "--json"]);
+    assert_eq!(saved["outputs"][0]["file"].as_str(), Some(&*format!("{arrays}/output_0.npy")), "{saved}");
+
+    let profile = ["run", &program, "--lower", "off", "--profile", "--json"];
+    let all = json(&profile)["profile"]["instructions"].as_array().expect("instructions").len();
+    assert!(all > 2, "{all}");
+    let some = json(&[&profile[..], &["--slowest", "2"]].concat());
+    assert_eq!(some["profile"]["instructions"].as_array().map(Vec::len), Some(2), "{some}");
+
+    let compare = ["compare", &model, &program, "--json"];
+    let all = json(&compare)["results"].as_array().expect("results").len();
+    assert!(all > 2, "{all}");
+    let some = json(&[&compare[..], &["--worst", "2"]].concat());
+    assert_eq!(some["results"].as_array().map(Vec::len), Some(2), "{some}");
+    assert_eq!(some["first_difference"], Json::Null, "{some}");
+}
+
+/// `compare` fails where numbers part, and says no more than it saw.
+#[test]
+fn compare_says_what_it_saw_and_fails_where_numbers_part() {
+    let folder = folder("compare");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let exact = compiled(&folder);
+    let rounded = at(&folder, "bf16.pte");
+    succeeds(&["compile", &model, "--backend", "cpu", "--precision", "bf16", "-o", &rounded]);
+    assert!(succeeds(&["compare", &model, &exact]).contains("no result differs"));
+    succeeds(&["compare", &model, &exact, "--fail-below", "60"]);
+    fails(&["compare", &model, &rounded], 7, &["a result differs by more than 1e-4 of its scale"]);
+    fails(&["compare", &model, &rounded, "--fail-below", "90"], 7, &["is below 90 dB"]);
+    let text = succeeds(&["compare", &model, &rounded, "--fail-below", "10"]);
+    // The CPU back end shows what it returns, and nothing of what it computes on the way.
+    assert!(text.contains("the numbers part after the inputs and not after"), "{text}");
+    let json = run(&["compare", &model, &rounded, "--json"]);
+    assert_eq!(json.status.code(), Some(7));
+    let json: Json = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["first_difference"]["unseen_before"], json["only_in_reference"], "{json}");
+}

@@ -1,0 +1,12 @@
+//! The facade on files: loading, lowering, caching, quantizing and limits. One binary, which links once; each
+//! file is a module.
+
+mod bad_files;
+mod cache;
+mod cache_hostile;
+mod external_weights;
+mod lowering;
+mod methods;
+mod outputs;
+mod quantize;
+mod time_limit;

@@ -1,0 +1,21 @@
+//! The suites: every operator case and every recorded program, by every way in which it can run. One binary, which links
+//! once; each file is a module.
+//!
+//! `allocation`, `endurance`, `memory_limit`, `hostile` and `hostile_lift` are binaries of their own: their allocators count
+//! or limit what the whole process allocates.
+
+mod compile;
+mod composites;
+mod corpus;
+mod delegated;
+mod firmware;
+mod hostile_cpu;
+mod inference;
+mod large;
+mod lift;
+mod lowered;
+mod models;
+mod operators;
+mod shapes;
+mod xnnpack;
+mod zoo;

@@ -1,0 +1,98 @@
+//! Well-known models that ExecuTorch lowered for its XNNPACK delegate, compiled for the CPU back end and lowered at load,
+//! against what XNNPACK itself answered.
+//!
+//! Ignored by default, since the models are made by `tools/models/xnnpack.py`: `cargo xtask test models` does it. The folder
+//! is `target/xnnpack-models`, or the one that RUSHLIGHT_XNNPACK_MODELS names; RUSHLIGHT_ONLY takes names to run.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rushlight::{Lower, Module};
+use rushlight_compiler::partition::Fate;
+use rushlight_compiler::{CompileOptions, compile_pte};
+use rushlight_cpu_compile::Cpu;
+use rushlight_graph::Bytes;
+use rushlight_testing::recorded::{self, Recording};
+
+/// The beginning of `docs/xnnpack-models.md`, which a run with UPDATE_DOCS writes.
+const PAGE: &str = "\
+# Models that ExecuTorch lowered for XNNPACK
+
+Made by `tools/models/xnnpack.py` with random weights and ExecuTorch's own partitioner, in two types and some in int8. Each program is
+compiled for the CPU back end, and loaded with lowering; both are run and compared with what ExecuTorch's XNNPACK delegate
+answered for the same input. The error is the largest difference, relative to the largest element of the output. In
+float16 XNNPACK rounds at every step and Rushlight only at the end, so that most of the difference is XNNPACK's own error,
+which stands beside it: its difference from float32. Where that is all of the result, PyTorch's stands in for it.
+
+This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it xnnpack -- --ignored`.
+
+| model | delegate calls | nodes on the CPU back end | others | error | allowed | XNNPACK's own |
+|---|---|---|---|---|---|---|
+";
+
+/// The largest error of a program compiled ahead of time, and of one lowered at load; and who takes how many nodes.
+fn check(recording: &Recording) -> Result<(f64, [usize; 2]), String> {
+    let file = Bytes::from(std::fs::read(recording.program()).map_err(|error| error.to_string())?);
+    let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
+    let compiled = compile_pte(&file, &[], &options).map_err(|error| format!("compile: {error}"))?;
+    let entries = &compiled.report.entries;
+    let taken = entries.iter().filter(|entry| matches!(entry.fate, Fate::Taken { .. })).count();
+    let others = entries.len() - taken;
+    for entry in entries.iter().filter(|entry| !matches!(entry.fate, Fate::Taken { .. })) {
+        println!("    {}: {:?}", entry.op, entry.fate);
+    }
+    let program = compiled.program.to_bytes().map_err(|error| error.to_string())?;
+    let mut ahead = Module::builder().load_bytes(&program).map_err(|error| format!("load: {error}"))?;
+    let start = Instant::now();
+    let first = recording.run_within(&mut ahead).map_err(|error| format!("compiled: {error}"))?;
+    let first_run = start.elapsed();
+    drop((ahead, program));
+    let start = Instant::now();
+    let mut lowered = Module::builder()
+        .lower(Lower::Auto)
+        .load(recording.program())
+        .map_err(|error| format!("lower at load: {error}"))?;
+    lowered.load_method("forward").map_err(|error| format!("load of the method: {error}"))?;
+    let load = start.elapsed();
+    lowered.report().map_err(|error| format!("not lowered at load: {error}"))?;
+    let second = recording.run_within(&mut lowered).map_err(|error| format!("lowered at load: {error}"))?;
+    println!(
+        "{}: {taken} nodes taken, {others} left; first run {:.0} ms, load with lowering {:.0} ms; error {:.1e}",
+        recording.name,
+        first_run.as_secs_f64() * 1e3,
+        load.as_secs_f64() * 1e3,
+        first.max(second)
+    );
+    Ok((first.max(second), [taken, others]))
+}
+
+#[test]
+#[ignore = "needs the models that tools/models/xnnpack.py makes"]
+fn models_that_were_lowered_for_xnnpack_give_its_results() {
+    let recordings = recorded::wanted("RUSHLIGHT_XNNPACK_MODELS", "xnnpack-models");
+    let mut page = String::from(PAGE);
+    let mut failures = Vec::new();
+    for recording in &recordings {
+        match check(recording) {
+            Ok((error, [taken, others])) => {
+                page += &format!(
+                    "| {} | {} | {taken} | {others} | {error:.1e} | {:.1e} | {:.1e} |\n",
+                    recording.name,
+                    recording.number("delegate_calls").unwrap_or_default(),
+                    recording.tolerance().unwrap_or_default(),
+                    recording.number("xnnpack_error").unwrap_or_default(),
+                );
+            }
+            Err(failure) => {
+                println!("{}: {failure}", recording.name);
+                failures.push(format!("{}: {}", recording.name, failure.replace('\n', " | ")));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} failed:\n{}", failures.len(), recordings.len(), failures.join("\n"));
+    assert!(!recordings.is_empty(), "no model was made");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/xnnpack-models.md");
+        std::fs::write(path, &page).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! The public API of the library crates, item by item: `docs/api` keeps what a change of it must show.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use public_api::Builder;
+use serde_json::Value;
+
+use crate::command::{command, output, root, run};
+
+/// The crates that are listed, with their default features.
+const LISTED: &[&str] = &["rushlight", "rushlight-runtime", "rushlight-format"];
+
+/// Writes the listings.
+pub fn write() -> Result<()> {
+    for name in LISTED {
+        let path = path(name);
+        fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        fs::write(&path, listing(name)?)?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Fails if a listing is not what the crate has.
+pub fn check() -> Result<()> {
+    let mut wrong = Vec::new();
+    for name in LISTED {
+        let (is, was) = (listing(name)?, fs::read_to_string(path(name)).unwrap_or_default());
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let (new, old) = (lines(&is), lines(&was));
+        wrong.extend(old.iter().filter(|line| !new.contains(line)).map(|line| format!("- {line}")));
+        wrong.extend(new.iter().filter(|line| !old.contains(line)).map(|line| format!("+ {line}")));
+        if is != was && wrong.is_empty() {
+            wrong.push(format!("{name}: the order of items"));
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "the public API has changed; if that is meant, run `cargo xtask api` and commit docs/api:\n{}",
+        wrong.join("\n")
+    )
+}
+
+fn path(name: &str) -> PathBuf {
+    root().join("docs/api").join(name).with_extension("txt")
+}
+
+/// All public items of a crate, a line each.
+fn listing(name: &str) -> Result<String> {
+    let arguments =
+        ["rustdoc", "--quiet", "-p", name, "--lib", "--", "-Z", "unstable-options", "--output-format", "json"];
+    run(command("cargo", &arguments).env("RUSTDOC", root().join("tools/rustdoc-json")))?;
+    let metadata = output(&mut command("cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
+    let json = PathBuf::from(target).join("doc").join(name.replace('-', "_")).with_extension("json");
+    let api = Builder::from_rustdoc_json(json)
+        .omit_blanket_impls(true)
+        .omit_auto_trait_impls(true)
+        .omit_auto_derived_impls(true)
+        .sorted(true)
+        .build()
+        .with_context(|| format!("the public API of {name}"))?;
+    Ok(format!("{api}"))
+}

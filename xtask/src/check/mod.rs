@@ -1,0 +1,43 @@
+//! Checks that need no test run.
+
+pub mod api;
+mod circles;
+mod levels;
+mod unsafe_code;
+
+use anyhow::Result;
+
+use crate::command::{cargo, command, run};
+use crate::steps::{Step, Steps};
+
+const CHECKS: &[Step] =
+    &[("format", format), ("fences", fences), ("clippy", clippy), ("docs", docs), ("api", api::check)];
+
+/// All checks.
+pub fn all() -> Result<()> {
+    Steps::run("check", CHECKS)
+}
+
+/// One check, by its name.
+pub fn one(name: &str) -> Result<()> {
+    Steps::one("check", CHECKS, name)
+}
+
+pub fn format() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])
+}
+
+/// What needs no compiler: levels, licences, the list of unsafe code, circles.
+pub fn fences() -> Result<()> {
+    levels::check()?;
+    unsafe_code::check()?;
+    circles::check()
+}
+
+pub fn clippy() -> Result<()> {
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+fn docs() -> Result<()> {
+    run(command("cargo", &["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))
+}

@@ -1,0 +1,68 @@
+//! Steps of a chore, whose times are printed.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+/// A step and its name.
+pub type Step = (&'static str, fn() -> Result<()>);
+
+/// Runs steps one after the other, those after one that failed too.
+#[derive(Debug, Default)]
+pub struct Steps {
+    report: Vec<String>,
+    failed: usize,
+}
+
+impl Steps {
+    /// Runs all steps of a chore and prints the time of each. Fails if one did.
+    pub fn run(chore: &str, steps: &[Step]) -> Result<()> {
+        let mut this = Self::default();
+        let start = Instant::now();
+        for (name, step) in steps {
+            this.step(name, *step);
+        }
+        this.finish(chore, start)
+    }
+
+    /// Runs the step of that name.
+    pub fn one(chore: &str, steps: &[Step], name: &str) -> Result<()> {
+        match steps.iter().find(|(known, _)| *known == name) {
+            Some((_, step)) => {
+                let start = Instant::now();
+                let result = step();
+                println!("{chore} {name}: {:.1} s", start.elapsed().as_secs_f64());
+                result
+            }
+            None => {
+                let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+                bail!("{chore} has no `{name}`: {}", names.join(", "))
+            }
+        }
+    }
+
+    fn step(&mut self, name: &str, step: fn() -> Result<()>) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let result = step();
+        let seconds = start.elapsed().as_secs_f64();
+        self.report.push(match result {
+            Ok(()) => format!("{name:<10} passed {seconds:>8.1} s"),
+            Err(error) => {
+                self.failed += 1;
+                format!("{name:<10} FAILED {seconds:>8.1} s   {error:#}")
+            }
+        });
+    }
+
+    fn finish(self, chore: &str, start: Instant) -> Result<()> {
+        let Self { report, failed } = self;
+        println!("\n{}", report.join("\n"));
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{chore}: {} passed, {failed} failed, {seconds:.1} s", report.len() - failed);
+        if failed > 0 {
+            bail!("{failed} of {} failed", report.len());
+        }
+        Ok(())
+    }
+}
