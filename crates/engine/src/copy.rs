@@ -9,8 +9,9 @@ use crate::elementwise::{MAX_DIMS, reach};
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 
-/// A strided copy: for every index `i` below `sizes`, `y[y_offset + sum(i * y_strides)] = x[x_offset + sum(i *
-/// x_strides)]`. Transposes, slices, concatenations and expansions are of this form.
+/// A strided copy: for every index `i` below `sizes`,
+/// `y[y_offset + sum(i * y_strides)] = x[x_offset + sum(i * x_strides)]`. Transposes, slices, concatenations and
+/// expansions are of this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy<'a> {
     pub sizes: &'a [usize],

@@ -80,12 +80,12 @@ mod tests;
 mod weights;
 
 pub use attention::{
-    Attention, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
+    Attention, AttentionInputs, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
     attention_supports_bf16_output,
 };
 pub use conv::{
-    Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
-    conv3d, depthwise2d,
+    Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
+    conv2d_winograd_scratch, conv3d, depthwise2d,
 };
 pub use convert::{Half, narrow, widen};
 pub use copy::{Copy, CopyElement, copy, fill};
@@ -96,7 +96,7 @@ pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
 pub use gather::{Indices, Table, gather};
 pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
-pub use igemm::{supports_bf16_input, supports_bf16_output, supports_bf16_residual};
+pub use igemm::{gemm_supports_bf16_input, gemm_supports_bf16_output, gemm_supports_bf16_residual};
 pub use isa::Isa;
 pub use normalize::{Normalization, normalize};
 #[cfg(feature = "std")]

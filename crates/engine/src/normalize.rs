@@ -13,8 +13,8 @@ pub struct Normalization {
     pub rows: usize,
     pub columns: usize,
     pub eps: f32,
-    /// Layer norm, `(x - mean) / sqrt(variance + eps)` with the biased variance, instead of RMS norm, `x /
-    /// sqrt(mean(x^2) + eps)`.
+    /// Layer norm, `(x - mean) / sqrt(variance + eps)` with the biased variance, instead of RMS norm,
+    /// `x / sqrt(mean(x^2) + eps)`.
     pub centered: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Packing of weights: the memory layouts that are the contract between a compiler and the engine.
 //!
-//! A `[k, n]` matrix is packed into panels of 16 columns, `[ceil(n / 16)][padded_rows(k)][16]`. `padded_rows(k)` rounds `k` up to an
-//! even number, because bf16 dot products consume pairs of rows; padding rows and columns are zero. All instruction
-//! sets read the same layout. The functions here are portable scalar code and run on any machine.
+//! A `[k, n]` matrix is packed into panels of 16 columns, `[ceil(n / 16)][padded_rows(k)][16]`. `padded_rows(k)` rounds
+//! `k` up to an even number, because bf16 dot products consume pairs of rows; padding rows and columns are zero. All
+//! instruction sets read the same layout. The functions here are portable scalar code and run on any machine.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -179,8 +179,8 @@ fn grouped_len(groups: usize, taps: usize, in_c: usize, out_c: usize) -> Option<
     matrix_f32_len(taps.checked_mul(in_c / groups)?, out_c / groups)?.checked_mul(groups)
 }
 
-/// Appends one packed matrix per group, with rows in the order (tap, input channel of the group) and elements `get(o,
-/// i, tap)`.
+/// Appends one packed matrix per group, with rows in the order (tap, input channel of the group) and elements
+/// `get(o, i, tap)`.
 fn extend_grouped(
     packed: &mut Vec<f32>,
     groups: usize,
@@ -215,8 +215,8 @@ pub fn depthwise2d_f32(channels: usize, kernel: [usize; 2], get: impl Fn(usize, 
 
 /// Rounds packed matrices to a 16-bit format.
 ///
-/// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs, `[n / 16][k
-/// / 2][16][2]`, the operand layout of bf16 dot products.
+/// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs,
+/// `[n / 16][k / 2][16][2]`, the operand layout of bf16 dot products.
 ///
 /// # Panics
 /// If the lengths differ or are not those of packed matrices.
@@ -226,8 +226,8 @@ pub fn narrow(half: Half, packed: &[f32], to: &mut [u16]) {
     match half {
         Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
         Half::Bf16 => {
-            for (to, lines) in to.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
-                for (at, &x) in lines.iter().enumerate() {
+            for (to, rows) in to.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
+                for (at, &x) in rows.iter().enumerate() {
                     to[at % PANEL * 2 + at / PANEL] = to_bf16(x);
                 }
             }
@@ -317,9 +317,9 @@ pub fn quantized_len(matrix: &QuantizedMatrix) -> Option<usize> {
     panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(QUANTIZED_HEADER)
 }
 
-/// Packs the quantized matrix with integers `get(k, n)` and the (scale, zero point) of each group, `parameters(k /
-/// group, n)`, for [`Weights::Quantized`](crate::Weights::Quantized), into memory of [`quantized_len`] bytes, all of
-/// which are written.
+/// Packs the quantized matrix with integers `get(k, n)` and the (scale, zero point) of each group,
+/// `parameters(k / group, n)`, for [`Weights::Quantized`](crate::Weights::Quantized), into memory of [`quantized_len`]
+/// bytes, all of which are written.
 ///
 /// A header of 16 bytes: the number of bits, whether there are zero points, two reserved bytes, the rows of a group and
 /// the columns as little-endian `u32`, four reserved bytes. Then `[ceil(n / 16)][ceil(rows / group)]` groups: 16 scales
@@ -494,8 +494,8 @@ impl GroupwiseMatrix {
 /// `[ceil(n / 16)][k / 32]` groups: 16 scales as little-endian `f32`, then the weights. 8-bit weights are `[8][16][4]`
 /// bytes, `[j][n][i]` being row `4 j + i` of the group. 4-bit weights are `[4][16][4]` bytes with that row in the low
 /// nibble and row `16 + 4 j + i` in the high one, with a bias of 8. f16 scales of two groups precede the weights of
-/// both; an odd last group leaves half of them unused. After all groups follow the zero points, `[ceil(n / 16)][k /
-/// 32][16]` bytes with a bias of 8 or 128.
+/// both; an odd last group leaves half of them unused. After all groups follow the zero points,
+/// `[ceil(n / 16)][k / 32][16]` bytes with a bias of 8 or 128.
 ///
 /// # Panics
 /// If `packed` has another length.
@@ -545,7 +545,7 @@ pub(crate) struct ConvLayout {
     /// Elements of a tap.
     pub(crate) depth: usize,
     /// A tap is a row of the kernel instead of a pixel: used when there are too few channels for steps of four.
-    pub(crate) by_lines: bool,
+    pub(crate) by_kernel_rows: bool,
 }
 
 impl ConvLayout {
@@ -553,13 +553,13 @@ impl ConvLayout {
     pub(crate) fn of(conv: &Conv3d) -> Option<Self> {
         let [kernel_d, kernel_h, kernel_w] = conv.kernel;
         let channels = conv.in_c / conv.groups.max(1);
-        let lines = kernel_d.checked_mul(kernel_h)?;
+        let kernel_rows = kernel_d.checked_mul(kernel_h)?;
         let is_dense = conv.groups == 1 && conv.in_stride == conv.in_c && conv.dilation[2] == 1;
-        let by_lines = is_dense && kernel_w > 1 && channels < 8 && !channels.is_multiple_of(4);
-        Some(if by_lines {
-            Self { taps: lines, depth: kernel_w.checked_mul(channels)?, by_lines }
+        let by_kernel_rows = is_dense && kernel_w > 1 && channels < 8 && !channels.is_multiple_of(4);
+        Some(if by_kernel_rows {
+            Self { taps: kernel_rows, depth: kernel_w.checked_mul(channels)?, by_kernel_rows }
         } else {
-            Self { taps: lines.checked_mul(kernel_w)?, depth: channels, by_lines }
+            Self { taps: kernel_rows.checked_mul(kernel_w)?, depth: channels, by_kernel_rows }
         })
     }
 
@@ -593,7 +593,7 @@ pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usiz
     for (group, packed) in packed.chunks_exact_mut(each).enumerate() {
         taps_i8_into(packed, layout.taps, layout.depth, columns, |tap, at, column| {
             let column = group * columns + column;
-            if layout.by_lines {
+            if layout.by_kernel_rows {
                 get(column, at % channels, tap, at / channels)
             } else {
                 get(column, at, tap / kernel_w, tap % kernel_w)
@@ -669,9 +669,9 @@ pub fn depthwise2d_i8_len(conv: &Conv2d) -> Option<usize> {
     matrix_i8_len(kernel_h.checked_next_multiple_of(4)?.checked_mul(kernel_w)?, conv.in_c)
 }
 
-/// Packs the weights of an int8 depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` with elements `get(c, h,
-/// w)`, into memory of [`depthwise2d_i8_len`] bytes, all of which are written: `[ceil(c / 16)][kernel_w][ceil(kernel_h
-/// / 4)][16][4]`, zero-padded.
+/// Packs the weights of an int8 depthwise convolution, of shape `[c, 1, kernel_h, kernel_w]` with elements
+/// `get(c, h, w)`, into memory of [`depthwise2d_i8_len`] bytes, all of which are written:
+/// `[ceil(c / 16)][kernel_w][ceil(kernel_h / 4)][16][4]`, zero-padded.
 ///
 /// # Panics
 /// If `packed` is too short.

@@ -79,7 +79,7 @@ fn all<T: Element>(engine: &Engine, pool: &Pool2d, x: &[T], y: &mut [T]) {
     let y = SharedOutput::new(y);
     let min_rows = MIN_TASK_ELEMENTS.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
     engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
-        // SAFETY: ranges of lines are disjoint.
+        // SAFETY: ranges of rows are disjoint.
         let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
         engine.dispatch.run_for::<T, _>(PoolRows { pool, x, y, first: out_rows.start });
     });

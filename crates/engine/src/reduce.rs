@@ -48,7 +48,7 @@ pub fn reduce<'x>(
                 // SAFETY: ranges of rows are disjoint.
                 let y = unsafe { y.slice(rows.clone()) };
                 engine.dispatch.run(ReduceRows { fold, reduced, x: &x[rows.start * reduced..rows.end * reduced], y });
-            })
+            });
         }
         FloatSlice::Bf16(_) if inner == 1 => return Err(Error::Type { what: "x" }),
         FloatSlice::F32(x) => columns(engine, fold, [outer, reduced, inner], x, y),

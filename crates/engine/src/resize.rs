@@ -131,7 +131,7 @@ impl Resize {
         let out_row = self.out_w * self.channels;
         let y = SharedOutput::new(y);
         engine.parallel_for(self.batch * self.out_h, min_items.div_ceil(out_row), |out_rows| {
-            // SAFETY: ranges of lines are disjoint.
+            // SAFETY: ranges of rows are disjoint.
             let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
             engine.dispatch.run(ResizeRows { resize: self, x, y, first: out_rows.start, blend });
         });

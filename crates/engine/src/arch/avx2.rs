@@ -50,8 +50,8 @@ fn enter_vnni<J: Kernel>(simd: Avx2<true>, job: J) -> J::Out {
 macro_rules! both_registers {
     ($low:expr, $high:expr) => {
         [
-            // SAFETY: an `Avx2` exists only where the processor has AVX2, FMA and F16C, which is all that this needs; callers of
-            // loads vouch for the memory.
+            // SAFETY: an `Avx2` exists only where the processor has AVX2, FMA and F16C, which is all that this needs;
+            // callers of loads guarantee the memory.
             unsafe { $low },
             // SAFETY: likewise.
             unsafe { $high },

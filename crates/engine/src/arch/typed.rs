@@ -1,7 +1,7 @@
 //! Vectors of other element types: newtypes over the f32 vector of an instruction set.
 //!
-//! A register holds any of them. The types keep their interpretations apart at no cost, so that an accumulator of the int8
-//! GEMM, for example, cannot be added as f32 before [`Simd::i32_to_f32`] has converted it.
+//! A register holds any of them. The types keep their interpretations apart at no cost, so that an accumulator of the
+//! int8 GEMM, for example, cannot be added as f32 before [`Simd::i32_to_f32`] has converted it.
 
 use super::Simd;
 

@@ -14,8 +14,8 @@ use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
 /// Shape of `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
 /// Each head of `q` and `y` has `rows` queries, each head of `k` and `v` has `keys` keys; queries and keys have `depth`
-/// elements, values and outputs `value_depth`. With grouped-query attention, the `heads` of `q` share `kv_heads` heads of
-/// `k` and `v`: head h reads head `h / (heads / kv_heads)` of them.
+/// elements, values and outputs `value_depth`. With grouped-query attention, the `heads` of `q` share `kv_heads` heads
+/// of `k` and `v`: head h reads head `h / (heads / kv_heads)` of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     pub batch: usize,
@@ -71,22 +71,36 @@ pub fn attention_supports_bf16_output(keys: usize) -> bool {
     keys <= MAX_BLOCK_KEYS
 }
 
+/// Operands of [`attention`].
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionInputs<'a> {
+    pub q: FloatSlice<'a>,
+    pub k: FloatSlice<'a>,
+    pub v: FloatSlice<'a>,
+    /// Added to the scaled scores; present if [`Attention::mask`] has strides for it.
+    pub mask: Option<&'a [f32]>,
+}
+
+impl<'a> AttentionInputs<'a> {
+    /// Operands without a mask.
+    pub fn new(q: impl Into<FloatSlice<'a>>, k: impl Into<FloatSlice<'a>>, v: impl Into<FloatSlice<'a>>) -> Self {
+        Self { q: q.into(), k: k.into(), v: v.into(), mask: None }
+    }
+}
+
 /// Computes attention. A query whose scores are all -inf, or that sees no key, gives zeros.
 ///
 /// # Errors
 /// If a slice is too short, `heads` is not a multiple of `kv_heads`, rows of the output overlap, or an operand is bf16
 /// where [`attention_supports_bf16_input`] and [`attention_supports_bf16_output`] do not allow it.
-pub fn attention<'a>(
+pub fn attention<'y>(
     engine: &Engine,
     attention: &Attention,
-    q: impl Into<FloatSlice<'a>>,
-    k: impl Into<FloatSlice<'a>>,
-    v: impl Into<FloatSlice<'a>>,
-    mask: Option<&[f32]>,
-    y: impl Into<FloatSliceMut<'a>>,
+    inputs: AttentionInputs<'_>,
+    y: impl Into<FloatSliceMut<'y>>,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
-    let (q, k, v, y) = (q.into(), k.into(), v.into(), y.into());
+    let (AttentionInputs { q, k, v, mask }, y) = (inputs, y.into());
     if !attention.check(engine, [q, k, v], mask, &y, scratch)? {
         return Ok(());
     }
@@ -96,10 +110,10 @@ pub fn attention<'a>(
     };
     match (q, k, v) {
         (FloatSlice::F32(q), FloatSlice::F32(k), FloatSlice::F32(v)) => {
-            run(engine, attention, [q, k, v], mask, y, scratch)
+            run(engine, attention, [q, k, v], mask, y, scratch);
         }
         (FloatSlice::Bf16(q), FloatSlice::Bf16(k), FloatSlice::Bf16(v)) => {
-            run(engine, attention, [q, k, v], mask, y, scratch)
+            run(engine, attention, [q, k, v], mask, y, scratch);
         }
         _ => return Err(Error::Type { what: "q, k and v" }),
     }

@@ -178,8 +178,8 @@ impl<'a, T: Element> AttentionOperands<'a, T> {
     #[inline(always)]
     fn result<U>(&self, y: &SharedOutput<'a, U>, head: usize, row: usize) -> &'a mut [U] {
         let at = self.at(self.attention.y, head, row);
-        // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds one
-        // such slice at a time.
+        // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds
+        // one such slice at a time.
         unsafe { y.slice(at..at + self.attention.value_depth) }
     }
 
@@ -206,21 +206,21 @@ struct KeyBlock<'a, T> {
     epilogue: &'a EpilogueArgs,
 }
 
-/// Rows of a panel that hold `numbers` elements of K: one row holds a pair of bf16.
-const fn lines<T: Element>(numbers: usize) -> usize {
-    if T::IS_BF16 { numbers.div_ceil(2) } else { numbers }
+/// Rows of a panel that hold `elements` elements of K: one row holds a pair of bf16.
+const fn rows_of<T: Element>(elements: usize) -> usize {
+    if T::IS_BF16 { elements.div_ceil(2) } else { elements }
 }
 
 impl<T: Element> KeyBlock<'_, T> {
     #[inline(always)]
     fn pack<S: Simd>(&mut self, s: S) {
         let &Attention { depth, value_depth, k, .. } = self.inputs.attention;
-        let lines_of_key = lines::<T>(depth);
+        let rows_of_keys = rows_of::<T>(depth);
         // Keys are transposed in units of 32 bits, if their row stride is a whole number of these.
-        let numbers = if T::IS_BF16 { 2 } else { 1 };
-        let is_whole = k.row.is_multiple_of(numbers);
+        let per_row = if T::IS_BF16 { 2 } else { 1 };
+        let is_whole = k.row.is_multiple_of(per_row);
         if depth > 0 {
-            let panels = self.keys.chunks_exact_mut(lines_of_key * LANES).take(self.count.div_ceil(LANES));
+            let panels = self.keys.chunks_exact_mut(rows_of_keys * LANES).take(self.count.div_ceil(LANES));
             for (panel, to) in panels.enumerate() {
                 if (panel + 1) * LANES > self.count {
                     to.fill(0.0);
@@ -228,33 +228,33 @@ impl<T: Element> KeyBlock<'_, T> {
                 for half in [0, 8] {
                     let first = panel * LANES + half;
                     let keys = self.count.saturating_sub(first).min(8);
-                    let whole = if keys == 8 && is_whole { lines_of_key / 8 * 8 } else { 0 };
-                    for line in (0..whole).step_by(8) {
-                        let from = self.inputs.key(self.first + first)[line * numbers..].as_ptr().cast::<f32>();
-                        let to = to[line * LANES + half..].as_mut_ptr();
+                    let whole = if keys == 8 && is_whole { rows_of_keys / 8 * 8 } else { 0 };
+                    for panel_row in (0..whole).step_by(8) {
+                        let from = self.inputs.key(self.first + first)[panel_row * per_row..].as_ptr().cast::<f32>();
+                        let to = to[panel_row * LANES + half..].as_mut_ptr();
                         // SAFETY: there are 8 more keys of 8 more such elements, and 8 rows of 16 in the panel.
-                        unsafe { s.transpose8(from, k.row / numbers, to, LANES) };
+                        unsafe { s.transpose8(from, k.row / per_row, to, LANES) };
                     }
                     for lane in 0..keys {
                         let key = self.inputs.key(self.first + first + lane);
-                        for line in whole..lines_of_key {
-                            to[line * LANES + half + lane] = T::bits(&key[line * numbers..][..numbers]);
+                        for panel_row in whole..rows_of_keys {
+                            to[panel_row * LANES + half + lane] = T::bits(&key[panel_row * per_row..][..per_row]);
                         }
                     }
                 }
             }
         }
-        let lines_of_values = lines::<T>(self.count);
-        for line in 0..lines_of_values {
-            let first = self.inputs.value(self.first + line * numbers);
-            let second = if T::IS_BF16 && line * numbers + 1 < self.count {
-                Some(self.inputs.value(self.first + line * numbers + 1))
+        let rows_of_values = rows_of::<T>(self.count);
+        for panel_row in 0..rows_of_values {
+            let first = self.inputs.value(self.first + panel_row * per_row);
+            let second = if T::IS_BF16 && panel_row * per_row + 1 < self.count {
+                Some(self.inputs.value(self.first + panel_row * per_row + 1))
             } else {
                 None
             };
             for column in (0..value_depth).step_by(LANES) {
                 let n = (value_depth - column).min(LANES);
-                let to = &mut self.values[(column / LANES * lines_of_values + line) * LANES..][..LANES];
+                let to = &mut self.values[(column / LANES * rows_of_values + panel_row) * LANES..][..LANES];
                 // SAFETY: a value has enough elements from there on.
                 let v = unsafe { T::load(s, first[column..].as_ptr(), n) };
                 if T::IS_BF16 {
@@ -369,11 +369,21 @@ impl<T: Element> KeyBlock<'_, T> {
         for (i, pointer) in pointers.iter_mut().enumerate().take(rows) {
             *pointer = self.inputs.query(head, row + i).as_ptr().cast();
         }
-        let (stride, out) = (self.stride, ElementPtrMut::f32(self.scores.as_mut_ptr()));
-        let product = BlockGemm { left: &pointers, rows, k: depth, right: self.keys.as_ptr(), epilogue: self.epilogue };
-        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and the scores have as many columns as
-        // a block has keys.
-        unsafe { product.run::<T, S>(s, lines::<T>(depth) * LANES, columns, out, stride, true) };
+        let gemm = BlockGemm {
+            left: &pointers,
+            rows,
+            k: depth,
+            right: self.keys.as_ptr(),
+            panel_stride: rows_of::<T>(depth) * LANES,
+            columns,
+            out: ElementPtrMut::f32(self.scores.as_mut_ptr()),
+            out_stride: self.stride,
+            is_first: true,
+            epilogue: self.epilogue,
+        };
+        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and the scores have as many
+        // columns as a block has keys.
+        unsafe { gemm.run::<T, S>(s) };
     }
 
     /// Accumulates `y += scores v`.
@@ -384,29 +394,35 @@ impl<T: Element> KeyBlock<'_, T> {
             *pointer = self.scores[i * self.stride..].as_ptr();
         }
         let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
-        let whole = lines::<T>(self.count) * LANES;
-        let mut product = BlockGemm {
+        let whole = rows_of::<T>(self.count) * LANES;
+        let gemm = BlockGemm {
             left: &pointers,
             rows: sums.len(),
             k: keys,
             right: self.values.as_ptr(),
+            panel_stride: whole,
+            columns: value_depth,
+            out: ElementPtrMut::f32(core::ptr::null_mut()),
+            out_stride: strides.row,
+            is_first: self.first == 0,
             epilogue: self.epilogue,
         };
         match self.inputs.y {
             AttentionOutput::Floats(y) => {
                 let out = ElementPtrMut::f32(y.at(self.inputs.at(strides, head, row)));
-                // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are this
-                // task's.
-                unsafe { product.run::<T, S>(s, whole, value_depth, out, strides.row, self.first == 0) };
+                // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are
+                // this task's.
+                unsafe { BlockGemm { out, ..gemm }.run::<T, S>(s) };
             }
             AttentionOutput::Bf16(y) => {
                 let mut floats = [[0.0f32; 2 * LANES]; MAX_TILE_ROWS];
                 for first in (0..value_depth).step_by(2 * LANES) {
                     let columns = (value_depth - first).min(2 * LANES);
-                    product.right = self.values.as_ptr().wrapping_add(first / LANES * whole);
+                    let right = self.values.as_ptr().wrapping_add(first / LANES * whole);
                     let out = ElementPtrMut::f32(floats.as_mut_ptr().cast());
+                    let gemm = BlockGemm { right, columns, out, out_stride: 2 * LANES, is_first: true, ..gemm };
                     // SAFETY: likewise, and there are enough floats.
-                    unsafe { product.run::<T, S>(s, whole, columns, out, 2 * LANES, true) };
+                    unsafe { gemm.run::<T, S>(s) };
                     for (i, (floats, sum)) in floats.iter().zip(sums).enumerate() {
                         let to = &mut self.inputs.result(&y, head, row + i)[first..][..columns];
                         if *sum == 0.0 {
@@ -425,47 +441,46 @@ impl<T: Element> KeyBlock<'_, T> {
     }
 }
 
-/// A tile of rows times panels.
+/// A GEMM of one tile of rows: queries times keys, or probabilities times values.
 struct BlockGemm<'a> {
     left: &'a [*const f32; MAX_TILE_ROWS],
     rows: usize,
     /// Elements of a row, in units of `T`.
     k: usize,
+    /// The first panel, and the floats between panels.
     right: *const f32,
+    panel_stride: usize,
+    columns: usize,
+    out: ElementPtrMut,
+    out_stride: usize,
+    /// Overwrites the output instead of accumulating on it.
+    is_first: bool,
     epilogue: &'a EpilogueArgs,
 }
 
 impl BlockGemm<'_> {
-    /// Computes the tiles; panels begin `panel` floats apart. Accumulates on `out` unless `is_first`.
+    /// Computes it.
     ///
     /// # Safety
     /// There are pointers to `k` elements for each row, and as many rows in each panel of 16 columns; nobody else
     /// accesses the output's columns.
     #[inline(always)]
-    unsafe fn run<T: Element, S: Simd>(
-        &self,
-        s: S,
-        panel: usize,
-        columns: usize,
-        out: ElementPtrMut,
-        out_stride: usize,
-        is_first: bool,
-    ) {
-        let &Self { left, rows, k, right, epilogue } = self;
-        let (pointers, panel_stride) = (left.as_ptr(), panel);
+    unsafe fn run<T: Element, S: Simd>(&self, s: S) {
+        let &Self { left, rows, k, right, panel_stride, .. } = self;
+        let pointers = left.as_ptr();
         if const { T::IS_BF16 } {
             let operands = Bf16Operands {
                 pointers: pointers.cast(),
                 pointer_stride: rows,
                 taps: 1,
-                pairs: lines::<T>(k),
+                pairs: rows_of::<T>(k),
                 has_single: false,
                 panel: right.cast(),
                 panel_stride: 2 * panel_stride,
                 prefetch: Prefetch::NONE,
             };
             // SAFETY: the caller guarantees all of it.
-            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
+            unsafe { self.all_panels(s, operands) };
         } else {
             let operands = F32Operands {
                 pointers,
@@ -477,45 +492,37 @@ impl BlockGemm<'_> {
                 prefetch: Prefetch::NONE,
             };
             // SAFETY: likewise.
-            unsafe { gemm_by_panels(s, operands, rows, columns, out, out_stride, is_first, epilogue) };
+            unsafe { self.all_panels(s, operands) };
         }
     }
-}
 
-/// Computes all of `columns`, given the operands of the first panel.
-///
-/// # Safety
-/// As for [`TileStack::run_on`].
-#[inline(always)]
-unsafe fn gemm_by_panels<S: Simd, F: TileOperands>(
-    s: S,
-    operands: F,
-    rows: usize,
-    columns: usize,
-    out: ElementPtrMut,
-    out_stride: usize,
-    is_first: bool,
-    epilogue: &EpilogueArgs,
-) {
-    for first in (0..columns).step_by(S::NR_PANELS * LANES) {
-        let columns = (columns - first).min(S::NR_PANELS * LANES);
-        let tile = TileStack {
-            operands: operands.beside(first / LANES),
-            rows,
-            repeat: 1,
-            panels: columns.div_ceil(LANES),
-            columns,
-            out: out.add(s, first),
-            out_stride,
-            bias: core::ptr::null(),
-            residual: ElementPtr::NULL,
-            residual_stride: 0,
-            is_first,
-            is_last: true,
-            epilogue,
-        };
-        // SAFETY: the caller guarantees it.
-        unsafe { tile.run_on(s) };
+    /// Computes all columns, given the operands of the first panel.
+    ///
+    /// # Safety
+    /// As for [`TileStack::run_on`].
+    #[inline(always)]
+    unsafe fn all_panels<S: Simd, F: TileOperands>(&self, s: S, operands: F) {
+        let &Self { rows, columns, out, out_stride, is_first, epilogue, .. } = self;
+        for first in (0..columns).step_by(S::NR_PANELS * LANES) {
+            let columns = (columns - first).min(S::NR_PANELS * LANES);
+            let tile = TileStack {
+                operands: operands.beside(first / LANES),
+                rows,
+                repeat: 1,
+                panels: columns.div_ceil(LANES),
+                columns,
+                out: out.add(s, first),
+                out_stride,
+                bias: core::ptr::null(),
+                residual: ElementPtr::NULL,
+                residual_stride: 0,
+                is_first,
+                is_last: true,
+                epilogue,
+            };
+            // SAFETY: the caller guarantees it.
+            unsafe { tile.run_on(s) };
+        }
     }
 }
 
@@ -567,8 +574,8 @@ impl<T: Element> Exponentials<'_, T> {
             }
             let exponentials = exp_shifted(Interleaved::<S, N>(s), exponentials, self.shift);
             for i in 0..N {
-                // SAFETY: elements are no larger than floats, of which there are as many; those that are overwritten have
-                // been read.
+                // SAFETY: elements are no larger than floats, of which there are as many; those that are overwritten
+                // have been read.
                 unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, exponentials[i]) };
                 sums[i] = s.add(sums[i], exponentials[i]);
             }

@@ -20,8 +20,8 @@ const MIN_TASK_FLOPS: usize = 50_000;
 /// Minimum channels of a task that does not have all: shorter runs of each pixel are read slowly.
 const MIN_TASK_CHANNELS: usize = 64;
 
-/// Computes `out = epilogue(conv2d(input))` where `groups`, `in_c` and `out_c` are equal, with weights `[kernel_h *
-/// kernel_w][c]` from [`pack::depthwise2d_f32`](crate::pack::depthwise2d_f32).
+/// Computes `out = epilogue(conv2d(input))` where `groups`, `in_c` and `out_c` are equal, with weights
+/// `[kernel_h * kernel_w][c]` from [`pack::depthwise2d_f32`](crate::pack::depthwise2d_f32).
 ///
 /// # Errors
 /// If a slice is too short, a size is zero or too large, the convolution is not depthwise, only one of input and output
@@ -49,7 +49,7 @@ pub fn depthwise2d<'a>(
     }
     match (input, &mut out) {
         (FloatSlice::F32(input), FloatSliceMut::F32(out)) => {
-            all(engine, conv, input, weights, out.as_mut_ptr(), epilogue)
+            all(engine, conv, input, weights, out.as_mut_ptr(), epilogue);
         }
         (FloatSlice::Bf16(input), FloatSliceMut::Bf16(out)) => {
             engine.check_bf16_support(true)?;
@@ -108,7 +108,7 @@ struct Depthwise<'a, T> {
     is_in_l2: bool,
 }
 
-// SAFETY: tasks write disjoint lines and channels of `out`, which `depthwise2d` borrows exclusively.
+// SAFETY: tasks write disjoint rows and channels of `out`, which `depthwise2d` borrows exclusively.
 unsafe impl<T: Sync> Sync for Depthwise<'_, T> {}
 
 impl<T: Element> Depthwise<'_, T> {

@@ -27,7 +27,7 @@ pub fn conv2d<'a>(
 ///
 /// # Errors
 /// If a slice is too short, a size is zero or too large, or an operand is bf16 where
-/// [`supports_bf16_input`](crate::supports_bf16_input) and [`supports_bf16_output`](crate::supports_bf16_output) do not
+/// [`gemm_supports_bf16_input`](crate::gemm_supports_bf16_input) and [`gemm_supports_bf16_output`](crate::gemm_supports_bf16_output) do not
 /// allow it or the weights have another type.
 pub fn conv3d<'a>(
     engine: &Engine,

@@ -15,9 +15,9 @@ impl KernelRows<'_> {
     /// Returns true if the window qualifies and profits. Rows that overlap padding are copied, so there must not be
     /// much of it.
     pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
-        let lines = KernelRows(window);
-        lines.are_contiguous(groups)
-            && (lines.depth() * lines.taps() <= MAX_COPIES / 16 || lines.are_inside() && lines.depth() <= MAX_DEPTH)
+        let rows = KernelRows(window);
+        rows.are_contiguous(groups)
+            && (rows.depth() * rows.taps() <= MAX_COPIES / 16 || rows.are_inside() && rows.depth() <= MAX_DEPTH)
     }
 
     fn are_contiguous(&self, groups: usize) -> bool {
@@ -103,13 +103,13 @@ impl Bf16KernelRows<'_> {
 
     /// Returns true if the window qualifies.
     pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
-        let strips = Bf16KernelRows(KernelRows(window));
-        let (taps, depth) = (strips.taps(), strips.depth());
-        strips.0.are_contiguous(groups)
+        let rows = Bf16KernelRows(KernelRows(window));
+        let (taps, depth) = (rows.taps(), rows.depth());
+        rows.0.are_contiguous(groups)
             && taps <= MAX_TAPS
             && depth <= MAX_DEPTH
             && taps * depth.div_ceil(2) <= MAX_REPACKED_PAIRS
-            && strips.max_rows() >= Self::MIN_ROWS
+            && rows.max_rows() >= Self::MIN_ROWS
     }
 }
 

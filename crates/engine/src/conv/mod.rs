@@ -12,4 +12,4 @@ pub use depthwise::depthwise2d;
 pub use direct::{conv2d, conv3d};
 pub use shape::{Conv2d, Conv3d};
 pub use transposed::{ConvTranspose2d, conv_transpose2d};
-pub use winograd::{Winograd, conv2d_winograd, conv2d_winograd_scratch};
+pub use winograd::{Winograd, WinogradWeights, conv2d_winograd, conv2d_winograd_scratch};

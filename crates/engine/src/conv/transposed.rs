@@ -158,8 +158,8 @@ impl Phase {
 /// The phases along one axis, each computed without enumerating the others.
 ///
 /// Input position i contributes to output position o through tap k if `i * stride + k * dilation = o + padding`. The
-/// taps of a phase are those with `k * dilation = first + padding` modulo the stride: one of every `stride /
-/// gcd(stride, dilation)` neighbours, or none.
+/// taps of a phase are those with `k * dilation = first + padding` modulo the stride: one of every
+/// `stride / gcd(stride, dilation)` neighbours, or none.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     kernel: usize,

@@ -63,11 +63,11 @@ impl Winograd {
             let (tiles_h, tiles_w) = form.tiles(conv);
             let points = (form.size() + 2).pow(2);
             let tiles = (conv.batch * tiles_h * tiles_w) as f64;
-            let products = tiles * (points * conv.in_c) as f64 * conv.out_c as f64;
+            let gemm_out = tiles * (points * conv.in_c) as f64 * conv.out_c as f64;
             // Transforms in units of multiplications, and the weights, which have to be read.
             let transforms = tiles * (points * (conv.in_c + conv.out_c)) as f64 * 16.0;
             let weights = (points * conv.in_c * conv.out_c) as f64 * WEIGHT_COST;
-            products + transforms + weights
+            gemm_out + transforms + weights
         };
         let filter = (9 * conv.in_c) as f64 * conv.out_c as f64;
         let direct = (conv.batch * conv.out_h() * conv.out_w()) as f64 * filter + filter * WEIGHT_COST;
@@ -199,17 +199,22 @@ fn block_tiles(engine: &Engine, form: Winograd, conv: &Conv2d) -> Option<usize> 
     Some(tiles.div_ceil(tiles.div_ceil(limit).max(1)))
 }
 
-/// Like [`conv2d`](crate::conv2d) for shapes that [`Winograd::supports`], with weights packed by
-/// [`pack::winograd_f32`](crate::pack::winograd_f32).
+/// Weights transformed and packed by [`pack::winograd_f32`](crate::pack::winograd_f32).
+#[derive(Debug, Clone, Copy)]
+pub struct WinogradWeights<'a> {
+    pub form: Winograd,
+    pub packed: &'a [f32],
+}
+
+/// Like [`conv2d`](crate::conv2d) for shapes that [`Winograd::supports`].
 ///
 /// # Errors
 /// If a slice is too short, a size is zero or too large, or [`Winograd::supports`] returns false.
 pub fn conv2d_winograd(
     engine: &Engine,
-    form: Winograd,
     conv: &Conv2d,
     input: &[f32],
-    packed: &[f32],
+    weights: WinogradWeights<'_>,
     out: &mut [f32],
     epilogue: &Epilogue,
     scratch: &mut [f32],
@@ -218,8 +223,9 @@ pub fn conv2d_winograd(
     if !Winograd::supports(conv) {
         return Err(Error::Size { what: "shape of a Winograd convolution" });
     }
-    let weights = crate::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
-    at_least("packed weights", packed.len(), weights)?;
+    let WinogradWeights { form, packed } = weights;
+    let weights_len = crate::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
+    at_least("packed weights", packed.len(), weights_len)?;
     epilogue.check(pixels, conv.out_c)?;
     let scratch_len = conv2d_winograd_scratch(engine, form, conv).ok_or(Error::Size { what: "scratch" })?;
     at_least("scratch", scratch.len(), scratch_len)?;
@@ -227,7 +233,7 @@ pub fn conv2d_winograd(
         return Ok(());
     }
     let block = block_tiles(engine, form, conv).unwrap_or(0);
-    let (transformed, products) = scratch.split_at_mut(block * form.points() * conv.in_c);
+    let (transformed, gemm_out) = scratch.split_at_mut(block * form.points() * conv.in_c);
     let (tiles_h, tiles_w) = form.tiles(conv);
     let task = WinogradCall {
         conv,
@@ -237,7 +243,7 @@ pub fn conv2d_winograd(
         out_w: conv.out_w(),
         input: input.as_ptr(),
         transformed: transformed.as_mut_ptr(),
-        products: products.as_mut_ptr(),
+        gemm_out: gemm_out.as_mut_ptr(),
         out: out.as_mut_ptr(),
         epilogue: epilogue.args(),
     };
@@ -268,7 +274,7 @@ fn run<F: Transform>(engine: &Engine, form: F, task: &WinogradCall<'_>, block: u
             groups: points,
             columns: conv.out_c,
             packed: packed.into(),
-            out: ElementPtrMut::f32(task.products),
+            out: ElementPtrMut::f32(task.gemm_out),
             out_stride: points * conv.out_c,
             layout: OutputLayout::DENSE,
             epilogue: Epilogue::default().args(),
@@ -292,7 +298,7 @@ struct WinogradCall<'a> {
     /// `[tile][point][in_c]`
     transformed: *mut f32,
     /// `[tile][point][out_c]`
-    products: *mut f32,
+    gemm_out: *mut f32,
     out: *mut f32,
     epilogue: EpilogueArgs,
 }
@@ -303,7 +309,7 @@ unsafe impl Sync for WinogradCall<'_> {}
 impl WinogradCall<'_> {
     /// Returns image, row and column of a tile.
     #[inline(always)]
-    fn place(&self, tile: usize) -> (usize, usize, usize) {
+    fn position(&self, tile: usize) -> (usize, usize, usize) {
         (tile / self.tiles_w / self.tiles_h, tile / self.tiles_w % self.tiles_h, tile % self.tiles_w)
     }
 }
@@ -315,7 +321,7 @@ struct TransformedTiles {
     channels: usize,
 }
 
-// SAFETY: only read while products are computed.
+// SAFETY: only read while the GEMM runs.
 unsafe impl Sync for TransformedTiles {}
 
 impl LhsRows for TransformedTiles {
@@ -366,7 +372,7 @@ impl<F: Transform> Kernel for InputTransform<'_, F> {
         let (task, conv) = (self.task, self.task.conv);
         let width = F::SIZE + 2;
         for tile in self.tiles {
-            let (image, tile_y, tile_x) = task.place(self.first + tile);
+            let (image, tile_y, tile_x) = task.position(self.first + tile);
             let inside = |tile: usize, size: usize, padding: usize| {
                 let start = tile * F::SIZE;
                 padding.saturating_sub(start).min(width)..(size + padding).saturating_sub(start).min(width)
@@ -450,7 +456,7 @@ impl<F: Transform> InputTile<'_, F> {
                 let row = F::input(s, half[y]);
                 for x in 0..width {
                     let to = to.wrapping_add((y * width + x) * conv.in_c + channel);
-                    // SAFETY: the scratch memory has a place for each tile, point and channel.
+                    // SAFETY: the scratch memory has room for each tile, point and channel.
                     unsafe { s.store(to, row[x]) };
                 }
             }
@@ -477,11 +483,11 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
         let (is_fused, has_residual) = (epilogue.is_fused, !epilogue.residual.is_null());
         let width = F::SIZE + 2;
         for tile in self.tiles {
-            let (image, tile_y, tile_x) = task.place(self.first + tile);
+            let (image, tile_y, tile_x) = task.position(self.first + tile);
             let (y, x) = (tile_y * F::SIZE, tile_x * F::SIZE);
             let pixel = (image * task.out_h + y) * task.out_w + x;
             let (rows, columns) = (F::SIZE.min(task.out_h - y), F::SIZE.min(task.out_w - x));
-            let from = task.products.wrapping_add(tile * width * width * conv.out_c);
+            let from = task.gemm_out.wrapping_add(tile * width * width * conv.out_c);
             let out = task.out.wrapping_add(pixel * conv.out_stride);
             let residual = epilogue.residual.add(s, pixel * epilogue.residual_stride);
             let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * epilogue.residual_stride);
@@ -496,7 +502,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                     let mut column = [bias; 6];
                     for y in 0..width {
                         let from = from.wrapping_add((y * width + x) * conv.out_c + channel);
-                        // SAFETY: the scratch memory has a place for each tile, point and channel.
+                        // SAFETY: the scratch memory has room for each tile, point and channel.
                         column[y] = unsafe { s.load(from) };
                     }
                     let column = F::output(s, column);

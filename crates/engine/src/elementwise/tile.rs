@@ -142,8 +142,8 @@ impl ElementwiseRun<'_> {
             Target::Floats(y) if is_last => y.at(tile.first),
             _ => register,
         };
-        // SAFETY: registers, cached and expanded tiles have 512 floats, of which the tile's have been written; slices were
-        // checked to hold all elements; tiles of the result are disjoint.
+        // SAFETY: registers, cached and expanded tiles have 512 floats, of which the tile's have been written; slices
+        // were checked to hold all elements; tiles of the result are disjoint.
         unsafe { function.run_on(s, inputs, to, tile.elements) };
         match self.y {
             Target::Bytes(y, quantizer) if is_last => {

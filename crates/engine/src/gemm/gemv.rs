@@ -185,7 +185,7 @@ impl<const R: usize> Kernel for QuantizedPanelKernel<'_, R> {
                 }
             }
             if pairs < group.to {
-                // SAFETY: likewise; the line behind the last is there, too.
+                // SAFETY: likewise; the row behind the last exists, too.
                 let [last, _] = unsafe { whole.load_pair(s, pairs) };
                 for r in 0..R {
                     // SAFETY: each row has k floats.

@@ -2,8 +2,9 @@
 
 use super::{Bench, Case, Timing, Variant, test_values};
 use crate::{
-    Activation, Attention, Conv2d, Epilogue, Error, Gemm, Half, Strides, Weights, Winograd, attention,
-    attention_scratch, conv2d, conv2d_winograd, conv2d_winograd_scratch, depthwise2d, gemm, pack,
+    Activation, Attention, AttentionInputs, Conv2d, Epilogue, Error, Gemm, Half, Strides, Weights, Winograd,
+    WinogradWeights, attention, attention_scratch, conv2d, conv2d_winograd, conv2d_winograd_scratch, depthwise2d, gemm,
+    pack,
 };
 
 const RELU: Epilogue = Epilogue { bias: None, residual: None, residual_first: false, activation: Activation::RELU };
@@ -180,7 +181,8 @@ fn convolution<F: FnMut(Timing)>(
             let run = move |engine: &_| {
                 let floats = conv2d_winograd_scratch(engine, form, &conv).ok_or(Error::Size { what: "scratch" })?;
                 scratch.resize(floats, 0.0);
-                conv2d_winograd(engine, form, &conv, &input, &packed, &mut out, &RELU, &mut scratch)
+                let weights = WinogradWeights { form, packed: &packed };
+                conv2d_winograd(engine, &conv, &input, weights, &mut out, &RELU, &mut scratch)
             };
             variants.push(Variant { name, chosen: choice == Some(form), run: Box::new(run) });
         }
@@ -241,7 +243,8 @@ fn attend<F: FnMut(Timing)>(
         let mut scratch = Vec::new();
         vec![Variant::only(move |engine| {
             scratch.resize(attention_scratch(engine, &a), 0.0);
-            attention(engine, &a, &q, &k, &v, mask.as_deref(), &mut y, &mut scratch)
+            let inputs = AttentionInputs { q: (&q).into(), k: (&k).into(), v: (&v).into(), mask: mask.as_deref() };
+            attention(engine, &a, inputs, &mut y, &mut scratch)
         })]
     })
 }

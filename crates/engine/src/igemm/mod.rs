@@ -37,8 +37,8 @@ pub(crate) trait LhsRows: Sync {
         usize::MAX
     }
 
-    /// True if the elements are bf16. [`fill_pointers`](Self::fill_pointers) then writes pointers to them, and K is not blocked. If the
-    /// depth is odd, all taps together must have at most [`MAX_REPACKED_PAIRS`] pairs.
+    /// True if the elements are bf16. [`fill_pointers`](Self::fill_pointers) then writes pointers to them, and K is not
+    /// blocked. If the depth is odd, all taps together must have at most [`MAX_REPACKED_PAIRS`] pairs.
     const IS_BF16: bool = false;
 
     /// Writes the pointers for rows `first..first + count` and taps `tap..tap + taps`, from element `offset` of each
@@ -96,18 +96,18 @@ pub(crate) const MAX_REPACKED_PAIRS: usize = 192;
 pub(crate) static ZEROS: [f32; MAX_DEPTH] = [0.0; MAX_DEPTH];
 
 /// Returns true if a GEMM with `taps` taps of `depth` elements accepts bf16 input: elements are multiplied in pairs.
-pub fn supports_bf16_input(taps: usize, depth: usize) -> bool {
+pub fn gemm_supports_bf16_input(taps: usize, depth: usize) -> bool {
     // Padding is read through the zero buffer, which bounds the depth.
     depth.is_multiple_of(2) && taps <= MAX_TAPS && (taps == 1 || depth <= 2 * MAX_DEPTH)
 }
 
 /// Returns true if a GEMM of this shape can write bf16 output: K is not blocked, so no partial sums are stored.
-pub fn supports_bf16_output(taps: usize, depth: usize, from_bf16: bool) -> bool {
-    from_bf16 && supports_bf16_input(taps, depth) || KBlocking::new(taps, depth).is_one()
+pub fn gemm_supports_bf16_output(taps: usize, depth: usize, from_bf16: bool) -> bool {
+    from_bf16 && gemm_supports_bf16_input(taps, depth) || KBlocking::new(taps, depth).is_one()
 }
 
 /// Returns true if a GEMM of this shape accepts a bf16 residual: all blocks of K consist of pairs.
-pub fn supports_bf16_residual(taps: usize, depth: usize) -> bool {
+pub fn gemm_supports_bf16_residual(taps: usize, depth: usize) -> bool {
     KBlocking::new(taps, depth).are_pairs()
 }
 
@@ -131,20 +131,20 @@ pub(crate) fn check_bf16(
     if !matches!(packed, Weights::Half(Half::Bf16, _)) {
         return Err(Error::Type { what: "packed weights" });
     }
-    if input.is_bf16() && !supports_bf16_input(taps, depth) {
+    if input.is_bf16() && !gemm_supports_bf16_input(taps, depth) {
         return Err(Error::Type { what: "input" });
     }
-    if out.is_bf16() && !supports_bf16_output(taps, depth, input.is_bf16()) {
+    if out.is_bf16() && !gemm_supports_bf16_output(taps, depth, input.is_bf16()) {
         return Err(Error::Type { what: "output" });
     }
-    if residual && !supports_bf16_residual(taps, depth) {
+    if residual && !gemm_supports_bf16_residual(taps, depth) {
         return Err(Error::Type { what: "residual" });
     }
     Ok(())
 }
 
 /// Position of each row in the output, in pixels of `out_stride` elements. Inner rows are `step` pixels apart; outer
-/// rows are `line` pixels apart within an image, and images `image_stride`.
+/// rows are `outer_stride` apart within an image, and images `image_stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputLayout {
     pub(crate) first: usize,
@@ -410,8 +410,8 @@ impl MacroKernel {
                     is_last: self.is_last,
                     epilogue,
                 };
-                // SAFETY: `Igemm::run` requires the positions in all tensors; `fill_pointers` has written a pointer for each tap
-                // and row; tasks are disjoint.
+                // SAFETY: `Igemm::run` requires the positions in all tensors; `fill_pointers` has written a pointer for
+                // each tap and row; tasks are disjoint.
                 unsafe { tile.run_on(s) };
                 row += rows * repeat;
             }

@@ -136,8 +136,8 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
                         unsafe { s.narrow_to_bf16(from.wrapping_add(k), LANES, to.wrapping_add(k)) };
                     }
                     if rest > 0 {
-                        // SAFETY: likewise, and for what is written beyond the last row. What lies beyond an odd number is
-                        // zero.
+                        // SAFETY: likewise, and for what is written beyond the last row. What lies beyond an odd number
+                        // is zero.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(whole), rest, to.wrapping_add(whole)) };
                     }
                     to = to.wrapping_add(block.depth);

@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of forks between this process and the one that first called this. Objects of another generation may refer
-/// to threads that this process does not have, and to locks that they hold.
+/// Returns the number of forks between this process and the one that first called this. Objects of another generation
+/// may refer to threads that this process does not have, and to locks that they hold.
 ///
 /// Costs one load after the first call. On systems without `fork` it is always 0.
 pub fn fork_generation() -> usize {
@@ -33,8 +33,8 @@ fn watch() {
     }
 
     if !IS_WATCHED.load(Ordering::Relaxed) && !IS_WATCHED.swap(true, Ordering::Relaxed) {
-        // SAFETY: a function of POSIX, with its signature; the handler lives as long as the process and only adds to an atomic
-        // number. Where there is no memory for it, forks are not seen, as before this call.
+        // SAFETY: a function of POSIX, with its signature; the handler lives as long as the process and only adds to an
+        // atomic number. Where there is no memory for it, forks are not seen, as before this call.
         unsafe { pthread_atfork(None, None, Some(forked)) };
     }
 }

@@ -35,8 +35,8 @@ impl Gate {
     pub(super) fn open(&self) {
         let number = self.0.load(Ordering::Relaxed) & !(NUMBER - 1);
         self.0.store(number.wrapping_add(NUMBER) | OPEN, Ordering::Release);
-        // Together with the fence of `Sleep::announce`: a helper that announced its sleep before this point is seen by the
-        // caller afterwards, and one that announces it later sees the gate open.
+        // Together with the fence of `Sleep::announce`: a helper that announced its sleep before this point is seen by
+        // the caller afterwards, and one that announces it later sees the gate open.
         fence(Ordering::SeqCst);
     }
 

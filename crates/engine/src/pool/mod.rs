@@ -284,8 +284,8 @@ mod threaded {
                     if task >= end {
                         break;
                     }
-                    // SAFETY: this thread is the one that made the job or is inside its gate; `run_with_slot` returns, and
-                    // the closure dies, only after the gate is closed and empty.
+                    // SAFETY: this thread is the one that made the job or is inside its gate; `run_with_slot` returns,
+                    // and the closure dies, only after the gate is closed and empty.
                     unsafe { (job.call)(job.closure, slot, task) };
                 }
             }

@@ -64,9 +64,9 @@ pub fn depthwise2d_u8(
     let chunk = out_w.div_ceil(out_w.div_ceil(limit));
     let (epilogue, out) = (epilogue.args(&out), out.start());
     let depthwise = DepthwiseU8 { conv, zero, input, weights, epilogue, out, out_h, out_w, reach, chunk };
-    let line = out_w * conv.in_c * kernel_h * kernel_w;
-    engine.parallel_for(conv.batch * out_h, MIN_TASK_OPS.div_ceil(line), |lines| {
-        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, lines });
+    let work = out_w * conv.in_c * kernel_h * kernel_w;
+    engine.parallel_for(conv.batch * out_h, MIN_TASK_OPS.div_ceil(work), |out_rows| {
+        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows });
     });
     Ok(())
 }
@@ -86,13 +86,13 @@ struct DepthwiseU8<'a> {
     chunk: usize,
 }
 
-// SAFETY: tasks write disjoint lines of `out`, which `depthwise2d_u8` borrows exclusively.
+// SAFETY: tasks write disjoint rows of `out`, which `depthwise2d_u8` borrows exclusively.
 unsafe impl Sync for DepthwiseU8<'_> {}
 
 /// One task: a range of output rows.
 struct DepthwiseU8Task<'a> {
     depthwise: &'a DepthwiseU8<'a>,
-    lines: Range<usize>,
+    out_rows: Range<usize>,
 }
 
 impl Kernel for DepthwiseU8Task<'_> {
@@ -105,10 +105,10 @@ impl Kernel for DepthwiseU8Task<'_> {
         let [kernel_h, kernel_w] = conv.kernel;
         let pad = [depthwise.zero; LANES];
         let groups = kernel_h.div_ceil(4);
-        for line in self.lines {
-            let (image, y) = (line / depthwise.out_h, line % depthwise.out_h);
-            let mut input_rows = InputRows { lines: [const { MaybeUninit::uninit() }; MAX_KERNEL_ROWS], pad };
-            for (tap, input_rows) in input_rows.lines.iter_mut().enumerate().take(kernel_h) {
+        for out_row in self.out_rows {
+            let (image, y) = (out_row / depthwise.out_h, out_row % depthwise.out_h);
+            let mut input_rows = InputRows { starts: [const { MaybeUninit::uninit() }; MAX_KERNEL_ROWS], pad };
+            for (tap, input_rows) in input_rows.starts.iter_mut().enumerate().take(kernel_h) {
                 let y = (y * conv.stride[0] + tap * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
                 let pixel = (image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
                 let at = depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride));
@@ -120,7 +120,7 @@ impl Kernel for DepthwiseU8Task<'_> {
                     depthwise,
                     input_rows: &input_rows,
                     weights: depthwise.weights.as_ptr().wrapping_add(first),
-                    line,
+                    out_row,
                     channel,
                     lanes: (conv.in_c - channel).min(LANES),
                 };
@@ -133,7 +133,7 @@ impl Kernel for DepthwiseU8Task<'_> {
 /// The input rows under one output row.
 struct InputRows {
     /// Start of each row, or `None` for padding.
-    lines: [MaybeUninit<Option<*const u8>>; MAX_KERNEL_ROWS],
+    starts: [MaybeUninit<Option<*const u8>>; MAX_KERNEL_ROWS],
     /// Contents of padding rows.
     pad: [u8; LANES],
 }
@@ -144,7 +144,7 @@ struct ChannelRow<'a> {
     input_rows: &'a InputRows,
     /// `[kernel_w][ceil(kernel_h / 4)][16][4]`
     weights: *const i8,
-    line: usize,
+    out_row: usize,
     channel: usize,
     lanes: usize,
 }
@@ -178,12 +178,12 @@ impl Kernel for ChannelRow<'_> {
             }
             for group in 0..kernel_h.div_ceil(4) {
                 let quads = &mut quads[..(pixels - 1) * step + reach];
-                let lines = RowQuads { row: &self, group, first, quads };
+                let row_quads = RowQuads { row: &self, group, first, quads };
                 match kernel_h - 4 * group {
-                    1 => lines.quads::<S, 1>(s),
-                    2 => lines.quads::<S, 2>(s),
-                    3 => lines.quads::<S, 3>(s),
-                    _ => lines.quads::<S, 4>(s),
+                    1 => row_quads.quads::<S, 1>(s),
+                    2 => row_quads.quads::<S, 2>(s),
+                    3 => row_quads.quads::<S, 3>(s),
+                    _ => row_quads.quads::<S, 4>(s),
                 }
                 let sums = &mut sums[..pixels];
                 match step {
@@ -236,8 +236,8 @@ impl RowQuads<'_> {
         let pad = row.input_rows.pad.as_ptr();
         let (mut at, mut strides) = ([pad; L], [0; L]);
         for i in 0..L {
-            // SAFETY: all lines of the window were written.
-            if let Some(start) = unsafe { row.input_rows.lines[4 * group + i].assume_init() } {
+            // SAFETY: all rows of the window were written.
+            if let Some(start) = unsafe { row.input_rows.starts[4 * group + i].assume_init() } {
                 let column = first.wrapping_add(before);
                 at[i] = start.wrapping_add(column.wrapping_mul(in_stride).wrapping_add(row.channel));
                 strides[i] = in_stride;
@@ -298,7 +298,7 @@ impl SmallKernel<'_> {
             [3, 3] if is_wide => self.tiles::<S, 7, 3, true>(s, offset, sums),
             [5, 5] if is_wide => self.tiles::<S, 7, 5, true>(s, offset, sums),
             [3, 3] if const { S::VECTOR_REGISTERS >= 8 } && self.pixels >= 4 => {
-                self.tiles::<S, 4, 3, false>(s, offset, sums)
+                self.tiles::<S, 4, 3, false>(s, offset, sums);
             }
             _ => return false,
         }
@@ -318,11 +318,11 @@ impl SmallKernel<'_> {
         let DepthwiseU8 { conv, out_w, ref epilogue, out, .. } = *row.depthwise;
         // Padding rows are read with a stride of 0.
         let pad = row.input_rows.pad.as_ptr();
-        let (mut lines, mut strides) = ([pad; K], [0; K]);
+        let (mut starts, mut strides) = ([pad; K], [0; K]);
         for i in 0..K {
-            // SAFETY: all lines of the window were written.
-            if let Some(start) = unsafe { row.input_rows.lines[i].assume_init() } {
-                lines[i] = start.wrapping_add(row.channel);
+            // SAFETY: all rows of the window were written.
+            if let Some(start) = unsafe { row.input_rows.starts[i].assume_init() } {
+                starts[i] = start.wrapping_add(row.channel);
                 strides[i] = conv.in_stride;
             }
         }
@@ -339,15 +339,15 @@ impl SmallKernel<'_> {
         for x in (0..self.pixels).step_by(N) {
             let x = x.min(self.pixels - N);
             let first = self.first.wrapping_add(x);
-            let mut from = lines;
+            let mut from = starts;
             for i in 0..K {
                 from[i] = from[i].wrapping_add(first.wrapping_mul(strides[i]));
             }
             let tile = self.tile::<S, N, K, WHOLE>(s, offset, &weights, first, from, strides);
-            let first_row = row.line * out_w + self.start + x;
+            let first_row = row.out_row * out_w + self.start + x;
             let registers =
                 RegisterTile { sums: &tile, row: first_row, column: row.channel, out_stride: conv.out_stride };
-            // SAFETY: all sizes were checked, and tasks have their own lines.
+            // SAFETY: all sizes were checked, and tasks have their own rows.
             if const { WHOLE && K == 3 } && unsafe { registers.run_on(s, epilogue, out) } {
                 continue;
             }
@@ -380,12 +380,12 @@ impl SmallKernel<'_> {
         for column in 0..N - 1 + K {
             let is_inside = first.wrapping_add(column) < in_w;
             for group in 0..const { K.div_ceil(4) } {
-                let lines = if K - 4 * group < 4 { K - 4 * group } else { 4 };
+                let height = if K - 4 * group < 4 { K - 4 * group } else { 4 };
                 let mut quad = s.splat_u8_quads(0);
                 // No closures: they are not always inlined into the `target_feature` function.
-                for i in 0..lines {
-                    let line = 4 * group + lines - 1 - i;
-                    let from = core::hint::select_unpredictable(is_inside, from[line], pad);
+                for i in 0..height {
+                    let tap = 4 * group + height - 1 - i;
+                    let from = core::hint::select_unpredictable(is_inside, from[tap], pad);
                     // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
                     let bytes = unsafe { s.load_u8(from, lanes) };
                     quad = if i == 0 { bytes.as_u8_quads() } else { s.push_u8(quad, bytes) };
@@ -413,13 +413,13 @@ impl ChannelRow<'_> {
             sums: sums.as_ptr().cast(),
             panels: 1,
             rows: pixels,
-            row: self.line * self.depthwise.out_w + x,
+            row: self.out_row * self.depthwise.out_w + x,
             column: self.channel,
             columns: self.lanes,
             out: self.depthwise.out,
             out_stride: self.depthwise.conv.out_stride,
         };
-        // SAFETY: all sizes were checked, and tasks have their own lines.
+        // SAFETY: all sizes were checked, and tasks have their own rows.
         unsafe { finish.run_on(s) };
     }
 

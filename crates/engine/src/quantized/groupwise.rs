@@ -166,10 +166,10 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
             let mut sums = [[s.splat_i32(0); P]; R];
             let mut bytes = [s.splat_i32(0); R];
-            for line in 0..NIBBLE_ROWS {
+            for vector in 0..NIBBLE_ROWS {
                 let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
                 for p in 0..P {
-                    let at = weights.wrapping_add(p * stride + line * 4 * LANES);
+                    let at = weights.wrapping_add(p * stride + vector * 4 * LANES);
                     if const { KIND == EIGHT } {
                         // SAFETY: each group of a panel has 16 scales and four vectors of weights, or eight.
                         low[p] = unsafe { s.load_i8_quads(at.cast()) };
@@ -181,7 +181,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     }
                 }
                 for r in 0..R {
-                    let at = left.wrapping_add(r * k + 4 * line);
+                    let at = left.wrapping_add(r * k + 4 * vector);
                     // SAFETY: each row has 32 bytes for each group.
                     let first = unsafe { at.cast::<u32>().read_unaligned() };
                     // SAFETY: likewise.
@@ -230,9 +230,9 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             }
             left = left.wrapping_add(GROUP_SIZE);
             if const { P == 1 } {
-                let lines = 1 + if const { KIND == EIGHT } { 2 * NIBBLE_ROWS } else { NIBBLE_ROWS };
-                for line in 0..lines {
-                    s.prefetch(weights.wrapping_add(PREFETCH_BYTES + line * 64).cast());
+                let vectors = 1 + if const { KIND == EIGHT } { 2 * NIBBLE_ROWS } else { NIBBLE_ROWS };
+                for vector in 0..vectors {
+                    s.prefetch(weights.wrapping_add(PREFETCH_BYTES + vector * 64).cast());
                 }
             }
         }

@@ -118,7 +118,7 @@ pub fn conv2d_u8(
         return Ok(());
     }
     let window = conv.window(input);
-    if layout.by_lines {
+    if layout.by_kernel_rows {
         // SAFETY: the sizes were checked above.
         unsafe { igemm(conv, &U8KernelRows(window), zero, pixels, packed, &mut out, epilogue).run(engine) };
     } else {

@@ -30,7 +30,7 @@ pub fn max_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], y: &mut [u8]) -> 
     let y = SharedOutput::new(y);
     let min_rows = MIN_TASK_BYTES.div_ceil(out_row.saturating_mul(pool.kernel[0]).saturating_mul(pool.kernel[1]));
     engine.parallel_for(pool.batch * pool.out_h, min_rows, |out_rows| {
-        // SAFETY: ranges of lines are disjoint.
+        // SAFETY: ranges of rows are disjoint.
         let y = unsafe { y.slice(out_rows.start * out_row..out_rows.end * out_row) };
         engine.dispatch.run(MaxPoolRows { pool, x, y, first: out_rows.start });
     });
@@ -210,7 +210,7 @@ impl Means {
         match (self.y, self.to) {
             // SAFETY: the caller guarantees the elements.
             (OutPtr::Bytes(y), Some(quantizer)) => unsafe {
-                s.store_as_u8(y.wrapping_add(at), n, quantizer.round(s, v))
+                s.store_as_u8(y.wrapping_add(at), n, quantizer.round(s, v));
             },
             // SAFETY: likewise.
             (OutPtr::Floats(y), _) => unsafe { s.store_partial(y.wrapping_add(at), n, v) },
@@ -288,7 +288,7 @@ impl Kernel for MeanPoolRow<'_> {
                     |x| add(&mut sums, &x[..n]),
                 );
                 let at = (self.out_row * pool.out_w + out_x) * pool.channels + first;
-                // SAFETY: `avg_pool2d_u8` has checked the length, and each task has its own lines.
+                // SAFETY: `avg_pool2d_u8` has checked the length, and each task has its own rows.
                 unsafe { self.means.write(s, sums, rows.count * columns.count, divisor, at, n) };
             }
         }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::convert::{from_bf16, to_bf16};
 use crate::{
-    Attention, Error, FloatSlice, FloatSliceMut, Strides, attention, attention_scratch, attention_supports_bf16_output,
+    Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, Strides, attention, attention_scratch,
+    attention_supports_bf16_output,
 };
 
 struct Tensors {
@@ -132,7 +133,8 @@ fn agrees_with_f64() {
                 let mut y = vec![f32::NAN; tensors.y];
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
                 let Tensors { q, k, v, mask, .. } = &tensors;
-                attention(engine, &a, q, k, v, mask.as_deref(), &mut y, &mut scratch).unwrap();
+                let inputs = AttentionInputs { q: q.into(), k: k.into(), v: v.into(), mask: mask.as_deref() };
+                attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
                 y
             },
         );
@@ -159,7 +161,8 @@ fn bf16_agrees_with_f64() {
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
                 let y = if to_bf16_too { FloatSliceMut::Bf16(&mut out) } else { FloatSliceMut::F32(&mut floats) };
                 let [q, k, v] = sides;
-                let done = attention(engine, &a, q, k, v, tensors.mask.as_deref(), y, &mut scratch);
+                let inputs = AttentionInputs { q, k, v, mask: tensors.mask.as_deref() };
+                let done = attention(engine, &a, inputs, y, &mut scratch);
                 if to_bf16_too && !attention_supports_bf16_output(a.keys) {
                     assert_eq!(done, Err(Error::Type { what: "y" }));
                     return None;
@@ -188,7 +191,7 @@ fn refuses_bf16_in_part_or_of_odd_depth() {
     for engine in engines() {
         let refused = |a: &Attention, [q, k, v]: [FloatSlice<'_>; 3]| {
             let mut scratch = vec![0.0; attention_scratch(&engine, a)];
-            attention(&engine, a, q, k, v, None, &mut [0.0; 64], &mut scratch).unwrap_err()
+            attention(&engine, a, AttentionInputs::new(q, k, v), &mut [0.0; 64], &mut scratch).unwrap_err()
         };
         let mut a = plain(1, 1, 4, 4, 4);
         let dense = |depth| Strides { batch: 0, head: 0, row: depth };
@@ -213,13 +216,14 @@ fn no_keys_give_zeros_and_nan_spreads() {
         a.y.row = 4;
         let mut y = [1.0; 8];
         let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
-        attention(&engine, &a, &[0.0; 4], &[], &[], None, &mut y, &mut scratch).unwrap();
+        attention(&engine, &a, AttentionInputs::new(&[0.0; 4], &[], &[]), &mut y, &mut scratch).unwrap();
         assert_eq!(y, [0.0; 8]);
         let mut a = plain(1, 1, 1, 3, 1);
         let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
         let mut y = [0.0];
         (a.k.row, a.v.row) = (1, 1);
-        attention(&engine, &a, &[f32::NAN], &[1.0; 3], &[1.0; 3], None, &mut y, &mut scratch).unwrap();
+        let inputs = AttentionInputs::new(&[f32::NAN], &[1.0; 3], &[1.0; 3]);
+        attention(&engine, &a, inputs, &mut y, &mut scratch).unwrap();
         assert!(y[0].is_nan(), "{engine:?}");
     }
 }
@@ -234,7 +238,8 @@ fn refuses_short_slices() {
     let (q, k) = ([0.0; 30], [0.0; 40]);
     let mut run = |a: &Attention, q: &[f32], k: &[f32], mask: Option<&[f32]>, y: usize, scratch_less: usize| {
         let len = scratch.len() - scratch_less;
-        attention(&engine, a, q, k, &[0.0; 40], mask, &mut vec![0.0; y], &mut scratch[..len])
+        let inputs = AttentionInputs { q: (&q).into(), k: (&k).into(), v: (&[0.0; 40]).into(), mask };
+        attention(&engine, a, inputs, &mut vec![0.0; y], &mut scratch[..len])
     };
     let mismatch = |what, expected, got| Err(Error::Mismatch { what, expected, got });
     assert_eq!(run(&a, &q, &k, None, 30, 0), Ok(()));

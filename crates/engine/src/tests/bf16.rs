@@ -3,8 +3,8 @@
 use super::*;
 use crate::convert::{from_bf16, to_bf16};
 use crate::{
-    Conv2d, Error, FloatSlice, FloatSliceMut, Gemm, Half, Weights, conv2d, depthwise2d, gemm, pack,
-    supports_bf16_input, supports_bf16_output, supports_bf16_residual,
+    Conv2d, Error, FloatSlice, FloatSliceMut, Gemm, Half, Weights, conv2d, depthwise2d, gemm, gemm_supports_bf16_input,
+    gemm_supports_bf16_output, gemm_supports_bf16_residual, pack,
 };
 
 /// Relative error bound of bf16 rounding, for values above 1.
@@ -41,9 +41,9 @@ impl Sides {
 
     /// Returns true if a GEMM with these taps and depth supports the combination.
     fn are_taken(self, taps: usize, depth: usize, has_residual: bool) -> bool {
-        (!self.input || supports_bf16_input(taps, depth))
-            && (!self.out || supports_bf16_output(taps, depth, self.input))
-            && (!self.residual || !has_residual || supports_bf16_residual(taps, depth))
+        (!self.input || gemm_supports_bf16_input(taps, depth))
+            && (!self.out || gemm_supports_bf16_output(taps, depth, self.input))
+            && (!self.residual || !has_residual || gemm_supports_bf16_residual(taps, depth))
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    Conv2d, Conv3d, ConvTranspose2d, Winograd, conv_transpose2d, conv2d, conv2d_winograd, conv2d_winograd_scratch,
-    conv3d, depthwise2d, pack,
+    Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
+    conv2d_winograd_scratch, conv3d, depthwise2d, pack,
 };
 
 /// Reference convolution in f64; weights are OIHW.
@@ -312,7 +312,8 @@ fn winograd_agrees_with_f64() {
         check(&conv, &mut rng, &engines, slack, |engine, input, weights, out, epilogue| {
             let packed = pack::winograd_f32(form, &conv, |o, i, h, w| weights[((o * conv.in_c + i) * 3 + h) * 3 + w]);
             let mut scratch = vec![f32::NAN; conv2d_winograd_scratch(engine, form, &conv).unwrap()];
-            conv2d_winograd(engine, form, &conv, input, &packed, out, epilogue, &mut scratch).unwrap();
+            let weights = WinogradWeights { form, packed: &packed };
+            conv2d_winograd(engine, &conv, input, weights, out, epilogue, &mut scratch).unwrap();
         });
     }
 }
@@ -335,7 +336,8 @@ fn error_of_a_network(layers: usize, channels: usize, form: Option<Winograd>) ->
             Some(form) => {
                 let packed = pack::winograd_f32(form, &conv, get);
                 let mut scratch = vec![0.0; conv2d_winograd_scratch(&engine, form, &conv).unwrap()];
-                conv2d_winograd(&engine, form, &conv, &got, &packed, &mut out, &relu, &mut scratch).unwrap();
+                let weights = WinogradWeights { form, packed: &packed };
+                conv2d_winograd(&engine, &conv, &got, weights, &mut out, &relu, &mut scratch).unwrap();
             }
         }
         got = out;

@@ -155,7 +155,7 @@ impl<S: Simd> IntegerRows<S> {
             return [s.sub(low, self.zeros), s.sub(high, self.zeros)];
         }
         let first = self.bytes.wrapping_add(row * LANES);
-        // SAFETY: the caller guarantees the lines, which have 16 bytes each.
+        // SAFETY: the caller guarantees the rows, which have 16 bytes each.
         let one = s.i32_to_f32(unsafe { s.load_u8(first, LANES) });
         // SAFETY: as above.
         let other = s.i32_to_f32(unsafe { s.load_u8(first.wrapping_add(LANES), LANES) });

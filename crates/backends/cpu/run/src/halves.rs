@@ -12,8 +12,8 @@ use rushlight_cpu_payload::{
     Attention, Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId,
 };
 use rushlight_engine::{
-    MIN_GEMM_ROWS, attention_supports_bf16_input, attention_supports_bf16_output, supports_bf16_input,
-    supports_bf16_output, supports_bf16_residual,
+    MIN_GEMM_ROWS, attention_supports_bf16_input, attention_supports_bf16_output, gemm_supports_bf16_input,
+    gemm_supports_bf16_output, gemm_supports_bf16_residual,
 };
 use rushlight_format::ScalarType;
 
@@ -132,16 +132,16 @@ impl<'p> Choice<'p> {
         if self.has_few_rows(y) {
             changed |= self.refuse(x) | self.refuse(y);
         }
-        if !depth.is_some_and(|depth| supports_bf16_input(taps, depth)) {
+        if !depth.is_some_and(|depth| gemm_supports_bf16_input(taps, depth)) {
             changed |= self.refuse(x);
         }
         let from_bf16 = self.may(x);
-        if !depth.is_some_and(|depth| supports_bf16_output(taps, depth, from_bf16)) {
+        if !depth.is_some_and(|depth| gemm_supports_bf16_output(taps, depth, from_bf16)) {
             changed |= self.refuse(y);
         }
         if let Some(residual) = tail.residual {
             changed |= self.read(residual);
-            if !depth.is_some_and(|depth| supports_bf16_residual(taps, depth)) {
+            if !depth.is_some_and(|depth| gemm_supports_bf16_residual(taps, depth)) {
                 changed |= self.refuse(residual);
             }
         }

@@ -3,10 +3,10 @@
 use rushlight_cpu_payload::{self as payload, MAX_OPERANDS, Size, Step, TensorId};
 use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_engine::{
-    AveragePool, Conv2d, Conv3d, ConvTranspose2d, CopyElement, Data, DataMut, DynamicQuantization, Engine, Epilogue,
-    FloatSlice, FloatSliceMut, Gemm, GroupwiseEpilogue, Instruction, Matmul, Normalization, Pool2d, QuantEpilogue,
-    QuantOut, QuantResidual, Residual, ResizeMode, RowQparams, SoftmaxTable, Source, Strides, Table, Winograd,
-    ZeroPointRule,
+    AttentionInputs, AveragePool, Conv2d, Conv3d, ConvTranspose2d, CopyElement, Data, DataMut, DynamicQuantization,
+    Engine, Epilogue, FloatSlice, FloatSliceMut, Gemm, GroupwiseEpilogue, Instruction, Matmul, Normalization, Pool2d,
+    QuantEpilogue, QuantOut, QuantResidual, Residual, ResizeMode, RowQparams, SoftmaxTable, Source, Strides, Table,
+    Winograd, WinogradWeights, ZeroPointRule,
 };
 use rushlight_runtime::{Error, MAX_RANK, Result};
 
@@ -398,7 +398,8 @@ fn attention(step: &payload::Attention, engine: &Engine, site: &mut Site<'_, '_,
         mask,
     };
     let (q, k, v) = (reader.numbers(step.q)?, reader.numbers(step.k)?, reader.numbers(step.v)?);
-    done(rushlight_engine::attention(engine, &attention, q, k, v, reader.optional(step.mask)?, y, scratch))
+    let inputs = AttentionInputs { q, k, v, mask: reader.optional(step.mask)? };
+    done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
 }
 
 fn resize(step: &payload::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
@@ -439,7 +440,8 @@ fn convolution(step: &payload::Convolution, engine: &Engine, site: &mut Site<'_,
                 payload::Winograd::F2 => Winograd::F2,
                 payload::Winograd::F4 => Winograd::F4,
             };
-            rushlight_engine::conv2d_winograd(engine, form, &conv, x, reader.floats(step.w)?, y, &tail, scratch)
+            let weights = WinogradWeights { form, packed: reader.floats(step.w)? };
+            rushlight_engine::conv2d_winograd(engine, &conv, x, weights, y, &tail, scratch)
         }
         None if step.depthwise => {
             let (x, w) = (reader.numbers(step.x)?, reader.floats(step.w)?);

@@ -1,0 +1,158 @@
+//! Runtime dispatch: the instruction set that was chosen, and the entry into code compiled for it.
+
+#[cfg(target_arch = "aarch64")]
+use super::neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::wasm;
+use super::{Kernel, Simd, scalar};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512, sse2};
+use crate::Isa;
+
+/// An instruction set that this machine supports, chosen at run time.
+#[derive(Clone, Copy)]
+pub(crate) enum Dispatch {
+    Scalar(scalar::Scalar),
+    /// The register tile of AVX-512 in portable code, so that its control flow is tested on every machine.
+    #[cfg(test)]
+    WideScalar(scalar::WideScalar),
+    #[cfg(target_arch = "x86_64")]
+    Sse2(sse2::Sse2),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512<{ avx512::PLAIN }>),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon<{ neon::PLAIN }>),
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128(wasm::Wasm<false>),
+    #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+    RelaxedSimd(wasm::Wasm<true>),
+}
+
+impl Dispatch {
+    pub(crate) fn of(isa: Isa) -> Option<Dispatch> {
+        match isa {
+            Isa::Scalar => Some(Dispatch::Scalar(scalar::Scalar::new())),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse2 => sse2::Sse2::new().map(Dispatch::Sse2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::new().map(Dispatch::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => avx2::Avx2::with_vnni().map(Dispatch::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::new().map(Dispatch::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => avx512::Avx512::with_vnni().map(Dispatch::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => avx512::Avx512::with_bf16().map(Dispatch::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::new().map(Dispatch::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => neon::Neon::with_dotprod().map(Dispatch::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => neon::Neon::with_i8mm().map(Dispatch::Neon),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => Some(Dispatch::Simd128(wasm::Wasm::<false>::new())),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Isa::RelaxedSimd => Some(Dispatch::RelaxedSimd(wasm::Wasm::<true>::new())),
+            #[allow(unreachable_patterns)]
+            _ => None,
+        }
+    }
+
+    pub(crate) fn best() -> Dispatch {
+        let found = Isa::ALL.iter().rev().find_map(|&isa| Dispatch::of(isa));
+        found.unwrap_or(Dispatch::Scalar(scalar::Scalar::new()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wide_scalar() -> Dispatch {
+        Dispatch::WideScalar(scalar::WideScalar::new())
+    }
+
+    pub(crate) fn isa(self) -> Isa {
+        match self {
+            Dispatch::Scalar(_) => Isa::Scalar,
+            #[cfg(test)]
+            Dispatch::WideScalar(_) => Isa::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Sse2(_) => Isa::Sse2,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(simd) if simd.has_int8_dot() => Isa::AvxVnni,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(_) => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) if simd.with_bf16().is_some() => Isa::Avx512Bf16,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) if simd.has_int8_dot() => Isa::Avx512Vnni,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(_) => Isa::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) if simd.has_i8mm() => Isa::NeonI8mm,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) if simd.has_int8_dot() => Isa::NeonDot,
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(_) => Isa::Neon,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Dispatch::Simd128(_) => Isa::Simd128,
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Dispatch::RelaxedSimd(_) => Isa::RelaxedSimd,
+        }
+    }
+
+    /// Runs a kernel in code compiled for this instruction set.
+    #[inline]
+    pub(crate) fn run<J: Kernel>(self, job: J) -> J::Out {
+        match self {
+            Dispatch::Scalar(simd) => simd.vectorize(job),
+            #[cfg(test)]
+            Dispatch::WideScalar(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Sse2(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx2(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) => simd.vectorize(job),
+            #[cfg(target_arch = "aarch64")]
+            Dispatch::Neon(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Dispatch::Simd128(simd) => simd.vectorize(job),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Dispatch::RelaxedSimd(simd) => simd.vectorize(job),
+        }
+    }
+
+    /// Like [`run`](Self::run), with a native [`dot_u8i8`](Simd::dot_u8i8) if the processor has one.
+    #[inline]
+    pub(crate) fn run_int8<J: Kernel>(self, job: J) -> J::Out {
+        struct WithInt8Dot<J>(J);
+        impl<J: Kernel> Kernel for WithInt8Dot<J> {
+            type Out = J::Out;
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) -> J::Out {
+                s.vectorize_int8(self.0)
+            }
+        }
+        self.run(WithInt8Dot(job))
+    }
+
+    /// Rows (MR) and panels (NR / 16) of the largest f32 register tile.
+    pub(crate) fn tile(self) -> (usize, usize) {
+        struct Shape;
+        impl Kernel for Shape {
+            type Out = (usize, usize);
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> (usize, usize) {
+                (S::MR, S::NR_PANELS)
+            }
+        }
+        self.run(Shape)
+    }
+}
+
+impl core::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.isa().fmt(f)
+    }
+}
