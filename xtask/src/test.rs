@@ -64,9 +64,9 @@ fn quick_unit() -> Result<()> {
     run(test.arg("--").args(SLOW_UNITS.iter().flat_map(|name| ["--skip", name])))
 }
 
-/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it.
-const QUICK_SUITES: &[&str] =
-    &["operators::", "inference::", "lowered::", "composites::", "corpus::", "text::", "emit::"];
+/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it. Not
+/// `lowered`, which compiles a program for each case: minutes, where the compiler is not optimised.
+const QUICK_SUITES: &[&str] = &["operators::", "inference::", "composites::", "corpus::", "text::", "emit::"];
 
 fn quick_suites() -> Result<()> {
     run(quick_tests(&["--test", "it"]).arg("--").args(QUICK_SUITES))
