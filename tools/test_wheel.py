@@ -1,6 +1,7 @@
 """Builds the Python wheel and tests it: in a clean environment without torch and numpy, then beside both.
 
-    python tools/test_wheel.py     with the Python of .venv, which `cargo xtask setup python` makes
+    python tools/test_wheel.py            with the Python of .venv, which `cargo xtask setup python` makes
+    python tools/test_wheel.py --build    only builds it
 """
 
 import pathlib
@@ -52,5 +53,7 @@ def test_beside_torch(wheel):
 
 if __name__ == "__main__":
     built = build()
+    if "--build" in sys.argv[1:]:
+        sys.exit()
     test_in_clean_environment(built)
     test_beside_torch(built)

@@ -29,7 +29,21 @@ pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    Steps::run("test", STAGES)
+    let stages: Vec<Step> = STAGES
+        .iter()
+        .map(|stage| if stage.0 == "embedded" { ("embedded", embedded_beside_wheel as _) } else { *stage })
+        .collect();
+    Steps::run("test", &stages)
+}
+
+/// The first stage after the tests that measure the machine. The wheel is optimised as a whole, by one thread for minutes, so
+/// that it is built beside the stages before `python`, which finds it or tries again and says why that failed.
+fn embedded_beside_wheel() -> Result<()> {
+    thread::spawn(|| {
+        setup::one("python")?;
+        output(&mut command(venv_python(), &["tools/test_wheel.py", "--build"]))
+    });
+    embedded()
 }
 
 /// What one runs before each commit: nothing is downloaded, and no test runs for long.
@@ -64,9 +78,9 @@ fn quick_unit() -> Result<()> {
     run(test.arg("--").args(SLOW_UNITS.iter().flat_map(|name| ["--skip", name])))
 }
 
-/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it.
-const QUICK_SUITES: &[&str] =
-    &["operators::", "inference::", "lowered::", "composites::", "corpus::", "text::", "emit::"];
+/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it. Not
+/// `lowered`, which compiles a program for each case: minutes, where the compiler is not optimised.
+const QUICK_SUITES: &[&str] = &["operators::", "inference::", "composites::", "corpus::", "text::", "emit::"];
 
 fn quick_suites() -> Result<()> {
     run(quick_tests(&["--test", "it"]).arg("--").args(QUICK_SUITES))
