@@ -53,30 +53,44 @@ pub fn memory_plan(model: &Model, options: &EmitOptions) -> Result<String, Error
     Ok(text)
 }
 
-/// Names of values: those of the graph's inputs, of states, and of the results of nodes.
+/// Names of values: those of states, and in the graph of inputs, outputs and the results of calls.
 fn names(plan: &PlanModel<'_>, map: &MethodMap, graph: Option<&Graph>) -> HashMap<u32, String> {
     let mut names = HashMap::new();
-    if let Some(graph) = graph {
-        for (value, input) in plan.inputs.iter().zip(&graph.inputs) {
-            if let Input::Value(id) = input {
-                names.insert(*value, format!("%{}", graph.values[*id].name));
-            }
-        }
-    }
     for (index, value) in plan.values.iter().enumerate() {
         if let ValueModel::Tensor(TensorModel { fully_qualified_name: Some(name), .. }) = value {
             names.insert(index as u32, format!("${name}"));
         }
     }
+    let mut add = |value: u32, name: &str| {
+        names.entry(value).or_insert_with(|| format!("%{name}"));
+    };
     for (instruction, origin) in plan.instructions.iter().zip(&map.instructions) {
         let (InstructionModel::Kernel { args, .. } | InstructionModel::Delegate { args, .. }, Some(origin)) =
             (instruction, origin)
         else {
             continue;
         };
-        let from = args.len().saturating_sub(origin.results.len());
-        for (value, name) in args[from..].iter().zip(&origin.results) {
-            names.entry(*value).or_insert_with(|| format!("%{name}"));
+        // Several instructions of control flow have one node, whose results are not theirs.
+        if !origin.op.contains("::") && matches!(instruction, InstructionModel::Kernel { .. }) {
+            continue;
+        }
+        let results = match args.last().and_then(|last| plan.values.get(*last as usize)) {
+            Some(ValueModel::TensorList(results)) => results,
+            _ => args,
+        };
+        let from = results.len().saturating_sub(origin.results.len());
+        results[from..].iter().zip(&origin.results).for_each(|(value, name)| add(*value, name));
+    }
+    if let Some(graph) = graph {
+        for (value, input) in plan.inputs.iter().zip(&graph.inputs) {
+            if let Input::Value(id) = input {
+                add(*value, &graph.values[*id].name);
+            }
+        }
+        for (value, output) in plan.outputs.iter().zip(&graph.outputs) {
+            if let Some(id) = output.as_value() {
+                add(*value, &graph.values[id].name);
+            }
         }
     }
     names
@@ -178,14 +192,14 @@ fn tensor_text(tensor: &TensorModel) -> String {
     let row_major = dim_order.iter().enumerate().all(|(at, dim)| at == usize::from(*dim));
     let order = if row_major { String::new() } else { format!(" order {dim_order:?}") };
     let place = match storage {
-        StorageModel::Constant { index } => format!("constant {index}"),
-        StorageModel::Planned { memory_id, offset } => format!("arena {memory_id} at {offset}"),
+        StorageModel::Constant { index } => format!("in constant {index}"),
+        StorageModel::Planned { memory_id, offset } => format!("in arena {memory_id} at {offset}"),
         StorageModel::PlannedInit { memory_id, offset, index } => {
-            format!("arena {memory_id} at {offset}, initially data {index}")
+            format!("in arena {memory_id} at {offset}, initially data {index}")
         }
         StorageModel::Unplanned => "not planned".into(),
         StorageModel::External => format!("external {:?}", tensor.fully_qualified_name.as_deref().unwrap_or_default()),
         StorageModel::ExternalPlanned { memory_id, offset } => format!("external, arena {memory_id} at {offset}"),
     };
-    format!("{}{sizes:?}{order}{upper} in {place}", dtype_name(*scalar_type))
+    format!("{}{sizes:?}{order}{upper} {place}", dtype_name(*scalar_type))
 }

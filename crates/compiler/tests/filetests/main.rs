@@ -32,12 +32,14 @@ mod diff;
 mod file;
 mod listing;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use rushlight_compiler::passes;
 use rushlight_graph::text::{Contents, Detail};
 use rushlight_graph::{ConstantData, Model};
 
@@ -101,6 +103,19 @@ fn files() {
         failures.join("\n\n"),
         paths.len()
     );
+}
+
+#[test]
+fn every_pass_has_a_file_and_a_name_of_its_own() {
+    let texts: Vec<String> = graphs(&root()).iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let files: Vec<File<'_>> = texts.iter().map(|text| File::parse(text).unwrap()).collect();
+    let mut names = HashSet::new();
+    for pass in passes::all() {
+        let name = pass.name();
+        assert!(names.insert(name.to_owned()), "two passes are called `{name}`");
+        let has_file = files.iter().any(|file| file.steps.iter().any(|step| step.name == name));
+        assert!(has_file, "no file of tests/filetests runs `{name}`");
+    }
 }
 
 /// Runs a file and compares what it gives with what it expects, or writes that there.
