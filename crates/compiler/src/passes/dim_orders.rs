@@ -436,8 +436,8 @@ mod tests {
             for _ in 0..12 {
                 let x = images[below(images.len())];
                 let pool = vec![x.into(), Arg::from([3, 3]), Arg::from([1, 1]), Arg::from([1, 1])];
-                images.push(match below(9) {
-                    0 => m.calls("aten::neg", vec![x.into()])[0],
+                images.push(match below(10) {
+                    0 => m.calls(["aten::neg", "aten::relu"][below(2)], vec![x.into()])[0],
                     1 => m.calls("aten::hardtanh", vec![x.into(), Arg::Float(-8.0), Arg::Float(7.5)])[0],
                     2 => m.calls("aten::max_pool2d_with_indices", pool)[0],
                     // Which takes row-major images only.
@@ -452,6 +452,7 @@ mod tests {
                         let args = vec![x.into(), Arg::from([6, 5]), Arg::Bool(true), Arg::None];
                         m.calls("aten::upsample_bilinear2d.vec", args)[0]
                     }
+                    7 => m.calls("aten::mul.Scalar", vec![x.into(), Arg::Float(0.5)])[0],
                     _ => {
                         let y = images[below(images.len())];
                         m.calls("aten::add.Tensor", vec![x.into(), y.into()])[0]

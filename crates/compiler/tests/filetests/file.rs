@@ -55,3 +55,24 @@ impl Step {
         Ok(Self { name, options: options.collect::<Result<_, _>>()? })
     }
 }
+
+#[test]
+fn files_without_a_purpose_or_one_command_are_refused() {
+    let text = "# Shows it.\n# run: fold-constants small=8 allowance=0, dead-code\n\nmethod m { return }\n\n---\n\nx\n";
+    let file = File::parse(text).unwrap();
+    let names: Vec<_> = file.steps.iter().map(|step| (step.name.as_str(), step.options.len())).collect();
+    assert_eq!(names, [("fold-constants", 2), ("dead-code", 0)]);
+    assert_eq!(file.expected, "x\n");
+    assert_eq!(file.with_expected("x\n"), text);
+    let without = File::parse("# Shows it.\n# run: dead-code\nmethod m { return }\n").unwrap();
+    assert_eq!(without.expected, "");
+    for text in [
+        "# run: dead-code\n",
+        "# Shows it.\n",
+        "# Shows it.\n# run: a\n# run: b\n",
+        "# Shows it.\n# run: a,\n",
+        "# Shows it.\n# run: a b\n",
+    ] {
+        assert!(File::parse(text).is_err(), "{text}");
+    }
+}

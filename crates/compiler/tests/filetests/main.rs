@@ -127,7 +127,10 @@ fn test(path: &Path, bless: bool) -> Result<(), String> {
         return Ok(());
     }
     if bless {
-        fs::write(path, file.with_expected(&got)).unwrap();
+        // In one step, as other tests read the files at the same time.
+        let written = path.with_extension("new");
+        fs::write(&written, file.with_expected(&got)).unwrap();
+        fs::rename(&written, path).unwrap();
         return Ok(());
     }
     Err(format!("- expected, + came\n{}", diff::lines(file.expected, &got)))
@@ -139,6 +142,9 @@ fn output(file: &File<'_>) -> Result<String, String> {
     model.verify().map_err(|error| format!("the model: {error}"))?;
     let mut outcome = Outcome::Model;
     for step in &file.steps {
+        if matches!(outcome, Outcome::Text(_)) {
+            return Err(format!("`{}` stands behind a step that gives a listing, which must be the last", step.name));
+        }
         outcome = match command::run(step, &mut model) {
             Ok(outcome) => outcome,
             Err(Failure::Usage(failure)) => return Err(format!("`{}`: {failure}", step.name)),
