@@ -354,8 +354,7 @@ mod tests {
 
     use super::*;
     use crate::passes::EliminateDeadCode;
-    use rushlight_graph::Symbol;
-    use rushlight_graph::testing::{Method, float};
+    use rushlight_graph::testing::Method;
 
     fn constant(m: &mut Method, sizes: &[i64]) -> ValueId {
         let count = sizes.iter().product::<i64>();
@@ -382,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn views_of_constants_copy_nothing() {
+    fn views_of_constants_share_their_bytes() {
         let mut m = Method::new();
         let c = constant(&mut m, &[3, 4]);
         let t = m.calls("aten::permute_copy", vec![c.into(), Arg::from([1, 0])])[0];
@@ -391,17 +390,8 @@ mod tests {
         let wide = m.calls("aten::expand_copy", vec![row.into(), Arg::from([2, 3])])[0];
         m.graph().outputs = [t, row, parts[1], wide].map(Arg::Value).to_vec();
         assert!(fold(&mut m).is_empty());
-        let outputs = [0, 1, 2, 3].map(|index| output(&mut m, index));
-        assert!(outputs.iter().all(|output| matches!(output.data, ConstantData::Strided { .. })));
-        assert_eq!(numbers(&outputs[0])[..4], [0.0, 4.0, 8.0, 1.0]);
-        assert_eq!(numbers(&outputs[1]), [3.0, 7.0, 11.0]);
-        assert_eq!(numbers(&outputs[2])[..4], [1.0, 2.0, 3.0, 5.0]);
-        assert_eq!(numbers(&outputs[3]), [3.0, 7.0, 11.0, 3.0, 7.0, 11.0]);
-        let name = m.model.constants.iter().next().map(|(_, constant)| constant.name.clone());
-        assert!(
-            outputs.iter().all(|output| Some(&output.name) == name.as_ref()),
-            "a view has the name of its constant"
-        );
+        let is_view = |index| matches!(output(&mut m, index).data, ConstantData::Strided { .. });
+        assert!([0, 1, 2, 3].into_iter().all(is_view));
     }
 
     #[test]
@@ -417,50 +407,5 @@ mod tests {
             assert_eq!(matches!(output.data, ConstantData::Computed(_)), lazy);
             assert_eq!(numbers(&output)[..3], [0.0, -2.0, -4.0]);
         }
-    }
-
-    #[test]
-    fn what_takes_too_long_stays() {
-        let mut m = Method::new();
-        let zeros = |sizes: &[i64]| Constant {
-            name: "c".into(),
-            ty: TensorType::of(ScalarType::Float, sizes),
-            data: ConstantData::Zeros,
-        };
-        let id = m.model.constants.push(zeros(&[4096, 4096]));
-        let Model { methods, constants, .. } = &mut m.model;
-        let wide = methods["forward"].constant(id, constants);
-        let product = m.calls("aten::mm", vec![wide.into(), wide.into()])[0];
-        // Each reads the last one several times, and all of them compute it again.
-        let mut value = wide;
-        for _ in 0..5 {
-            let negative = m.calls("aten::neg", vec![value.into()])[0];
-            let rounded = m.calls("aten::floor", vec![value.into()])[0];
-            let positive = m.calls("aten::abs", vec![value.into()])[0];
-            let sum = m.calls("aten::add.Tensor", vec![negative.into(), rounded.into()])[0];
-            value = m.calls("aten::sub.Tensor", vec![sum.into(), positive.into()])[0];
-        }
-        m.graph().outputs = [product, value].map(Arg::Value).to_vec();
-        let left = fold(&mut m);
-        assert!(left.contains(&"aten::mm".to_owned()), "{left:?}");
-        assert!(left.contains(&"aten::sub.Tensor".to_owned()), "{left:?}");
-    }
-
-    #[test]
-    fn what_is_not_constant_or_would_grow_stays() {
-        let mut m = Method::new();
-        let x = m.graph().input("x", float(&[4, 4]));
-        let c = constant(&mut m, &[4, 4]);
-        let symbol = Symbol { name: "s0".into(), min: 1, max: None };
-        let size: Expr = m.graph().symbols.push(symbol).into();
-        let y = m.graph().input("y", Type::Tensor(TensorType::new(ScalarType::Float, vec![size.clone()])));
-        let sum = m.calls("aten::add.Tensor", vec![x.into(), c.into()])[0];
-        let random = m.calls("aten::bernoulli", vec![c.into()])[0];
-        let grown = m.calls("aten::repeat", vec![c.into(), Arg::from([100, 100])])[0];
-        let full = m.calls("aten::full", vec![vec![size].into(), Arg::from(1)])[0];
-        let small = m.calls("aten::full", vec![Arg::from([2]), Arg::Float(1.5)])[0];
-        m.graph().outputs = [sum, random, grown, full, small, y].map(Arg::Value).to_vec();
-        assert_eq!(fold(&mut m), ["aten::add.Tensor", "aten::bernoulli", "aten::repeat", "aten::full"]);
-        assert_eq!(numbers(&output(&mut m, 4)), [1.5, 1.5]);
     }
 }

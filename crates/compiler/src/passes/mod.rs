@@ -28,3 +28,30 @@ pub use raise_attention::RaiseAttention;
 pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
 pub use symbolic::LowerSymbolicSizes;
+
+use rushlight_graph::Pass;
+
+/// Every pass, with default options. A pass that is not here cannot be named in the tests of `tests/filetests`.
+pub fn all() -> Vec<Box<dyn Pass>> {
+    vec![
+        Box::new(AssignDimOrders),
+        Box::new(CheckOperators),
+        Box::new(EliminateDeadCode),
+        Box::new(FoldBatchNorms),
+        Box::new(FoldConstants::default()),
+        Box::new(FreezeStates),
+        Box::new(Functionalise),
+        Box::new(LowerComposites::default()),
+        Box::new(LowerSymbolicSizes),
+        Box::new(MergeCommonSubexpressions),
+        Box::new(MergeConstants),
+        Box::new(RaiseAttention),
+        Box::new(RaiseLinear),
+        Box::new(ReorderNodes),
+    ]
+}
+
+/// The pass whose [`Pass::name`] this is, with default options.
+pub fn named(name: &str) -> Option<Box<dyn Pass>> {
+    all().into_iter().find(|pass| pass.name() == name)
+}

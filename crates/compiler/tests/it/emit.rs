@@ -6,7 +6,6 @@ use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::interpret::{Datum, TensorData, run};
 use rushlight_compiler::passes::LowerSymbolicSizes;
 use rushlight_format::ScalarType;
-use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::{
     Arg, Block, BlockId, Builder, Constant, ConstantData, Expr, Graph, Id, Model, Op, Origin, State, Symbol, Target,
@@ -106,18 +105,6 @@ fn a_view_of_changing_size() {
     assert_eq!(results[0], [floats(&[6], &[1.0; 6]), Datum::Int(1)]);
     assert_eq!(results[1], [floats(&[18], &[2.0; 18]), Datum::Int(4)]);
     assert_eq!(results[2], [floats(&[10], &[3.0; 10]), Datum::Int(2)]);
-}
-
-#[test]
-fn a_size_without_a_bound_is_an_error() {
-    let model = model(|model, _| {
-        let symbol = graph(model).symbols.push(Symbol { name: "s0".into(), min: 1, max: None });
-        let x = graph(model).input("x", Type::Tensor(TensorType::new(ScalarType::Float, vec![symbol.into()])));
-        let result = call(model, "aten::relu", vec![x.into()]);
-        graph(model).outputs = vec![result.into()];
-    });
-    let error: Error = emit(&model, &EmitOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("without an upper bound: s0"), "{error}");
 }
 
 #[test]
@@ -267,11 +254,6 @@ fn cache(first: impl FnOnce(&mut Model, ValueId)) -> Model {
     })
 }
 
-fn operators(model: &Model) -> Vec<String> {
-    let emitted = emit(model, &EmitOptions::default()).unwrap();
-    emitted.program.methods[0].operators.iter().map(|operator| operator.name.clone()).collect()
-}
-
 fn put_row(at: i64, row: [f32; 2]) -> Vec<Datum> {
     let bytes = at.to_le_bytes().to_vec();
     let at = Datum::Tensor(TensorData { dtype: ScalarType::Long, sizes: vec![1], bytes });
@@ -281,7 +263,6 @@ fn put_row(at: i64, row: [f32; 2]) -> Vec<Datum> {
 #[test]
 fn rows_of_state_are_written_in_place() {
     let mut model = cache(|_, _| {});
-    assert_eq!(operators(&model), ["aten::index_put_", "aten::add"]);
     let results = outputs(&mut model, &[put_row(1, [9.0, 9.0]), put_row(-1, [5.0, 5.0])]);
     let expected = [[0.0, 2.0, 18.0, 18.0, 8.0, 10.0, 12.0, 14.0], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 10.0, 10.0]];
     assert_eq!(results, expected.map(|expected| vec![floats(&[4, 2], &expected)]));
@@ -294,7 +275,6 @@ fn state_that_is_needed_as_it_was_is_written_at_the_end() {
         let old = body(model).one("aten::view_copy", vec![cache.into(), vec![Expr::Int(8)].into()]).unwrap();
         graph(model).outputs.push(old.into());
     });
-    assert_eq!(operators(&model), ["aten::index_put", "aten::add", "aten::clone", "aten::copy_"]);
     let results = outputs(&mut model, &[put_row(0, [9.0, 9.0])]);
     assert_eq!(results[0][0], floats(&[8], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
 }
