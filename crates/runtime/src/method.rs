@@ -194,6 +194,21 @@ impl<'m> Method<'m> {
             .any(|index| delegates.get_mut(index).is_some_and(|delegate| delegate.handle.get().state(0).is_some()))
     }
 
+    /// The name of a buffer that the method keeps between calls in its own memory, not in a delegate's state, if there is one.
+    pub fn planned_state(&self) -> Option<&str> {
+        use rushlight_format::pte::{TensorStorage, Value as Declared};
+        self.loaded.0.plan.values().find_map(|value| match value {
+            Declared::Tensor(spec) => match spec.storage {
+                TensorStorage::PlannedInit { .. } | TensorStorage::ExternalPlanned { .. } => {
+                    Some(spec.fully_qualified_name.unwrap_or("a buffer"))
+                }
+                TensorStorage::Planned { .. } => spec.fully_qualified_name,
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// Changes an option of a back end, for all of its delegates in this method. Fails, with the options that exist, if there
     /// is none of this name, if its type is another, or if it can be set only at load.
     pub fn set_option(&mut self, option: &BackendOption<'_>) -> Result<()> {

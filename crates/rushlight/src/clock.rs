@@ -29,6 +29,11 @@ fn now() -> Option<Instant> {
     HAS_CLOCK.then(Instant::now)
 }
 
+/// The time `limit` from now; `None` without a clock, and for limits beyond what it counts.
+pub(crate) fn deadline(limit: Duration) -> Option<Instant> {
+    now().and_then(|now| now.checked_add(limit))
+}
+
 /// Passes events on and stops the execution after a limit.
 pub(crate) struct Timed<'t, T: ?Sized> {
     tracer: &'t mut T,
@@ -40,7 +45,12 @@ pub(crate) struct Timed<'t, T: ?Sized> {
 impl<'t, T: EventTracer + ?Sized> Timed<'t, T> {
     /// Wraps a tracer with a deadline `limit` from now.
     pub fn new(tracer: &'t mut T, limit: Duration) -> Self {
-        Self { tracer, limit, deadline: now().and_then(|now| now.checked_add(limit)) }
+        Self::until(tracer, limit, deadline(limit))
+    }
+
+    /// Wraps a tracer with a deadline that was `limit` away when the call began.
+    pub fn until(tracer: &'t mut T, limit: Duration, deadline: Option<Instant>) -> Self {
+        Self { tracer, limit, deadline }
     }
 }
 

@@ -1,15 +1,16 @@
 //! A loaded method with what is needed to run it in one call: copies of outputs, memory for unplanned ones, inputs in
 //! the order that the program expects.
 
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "lower")]
 use rushlight_compiler::{debug_map, emit::MethodMap};
 use rushlight_cpu_payload::CpuProgram;
 use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
-    DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Program, Registry, Role, ScalarType,
-    Tensor as TensorRef, TensorView, TensorViewMut, dense_strides,
+    self as runtime, DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Outputs, Program,
+    Registry, Role, ScalarType, States, Tensor as TensorRef, TensorView, TensorViewMut, dense_strides,
 };
 
 use crate::clock::Timed;
@@ -28,6 +29,12 @@ pub struct MethodInstance {
     /// The outputs that need memory from the caller: position, element type, sizes at the upper bound.
     unplanned: Vec<(usize, ScalarType, Vec<usize>)>,
     time_limit: Option<Duration>,
+    /// True if delegates keep states, which are lent to each call.
+    pub(crate) has_lent_states: bool,
+    /// Copies of inputs that the submitted call reads.
+    copies: Vec<Option<Ordered>>,
+    /// Memory for the outputs of the submitted call that the program did not plan.
+    memory: Vec<(usize, Tensor)>,
 }
 
 /// What users see of a program, whatever runs in its place.
@@ -152,7 +159,18 @@ impl MethodInstance {
             ValueInfo::Tensor(info) if method.output_needs_memory(i) => Some((i, info.dtype, info.sizes.clone())),
             _ => None,
         });
-        Self { unplanned: unplanned.collect(), method, shown, program, registry, time_limit }
+        let unplanned = unplanned.collect();
+        Self {
+            unplanned,
+            method,
+            shown,
+            program,
+            registry,
+            time_limit,
+            has_lent_states: false,
+            copies: Vec::new(),
+            memory: Vec::new(),
+        }
     }
 
     /// Runs the method and copies its outputs.
@@ -169,9 +187,19 @@ impl MethodInstance {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
+        self.run_with(None, inputs, tracer)
+    }
+
+    /// Runs the method with the states of a session, or with its own.
+    pub(crate) fn run_with(
+        &mut self,
+        states: Option<&mut States>,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Error> {
         let result = match self.time_limit {
-            None => self.call(inputs, tracer),
-            Some(limit) => self.call(inputs, &mut Timed::new(tracer, limit)),
+            None => self.call(states, inputs, tracer),
+            Some(limit) => self.call(states, inputs, &mut Timed::new(tracer, limit)),
         };
         result.map_err(|failure| match failure {
             Failure::Facade(error) => error,
@@ -182,8 +210,59 @@ impl MethodInstance {
         })
     }
 
-    fn call(&mut self, inputs: &[Input<'_>], tracer: &mut (impl EventTracer + ?Sized)) -> Result<Vec<Value>, Failure> {
-        if self.accepts(inputs) { self.execute(inputs, tracer) } else { self.execute_copies(inputs, tracer) }
+    fn call(
+        &mut self,
+        states: Option<&mut States>,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Failure> {
+        if self.accepts(inputs) {
+            self.execute(states, inputs, tracer)
+        } else {
+            self.execute_copies(states, inputs, tracer)
+        }
+    }
+
+    /// Submits a call: it goes on while it is polled. See [`Module::submit`](crate::Module::submit).
+    pub fn submit<'r>(&'r mut self, inputs: &'r [Input<'r>]) -> Result<Submission<'r>, Error> {
+        self.submit_with(None, inputs)
+    }
+
+    pub(crate) fn submit_with<'r>(
+        &'r mut self,
+        states: Option<&'r mut States>,
+        inputs: &'r [Input<'r>],
+    ) -> Result<Submission<'r>, Error> {
+        let is_copied = !self.accepts(inputs);
+        self.copies.clear();
+        if is_copied {
+            self.copies = copies(&self.method, inputs)?;
+        }
+        self.memory = zeros(&self.unplanned)?;
+        let name = self.method.name().to_owned();
+        let Self { method, shown, program, registry, time_limit, copies, memory, .. } = self;
+        let context = Context { shown, program, registry, inputs, name };
+        let mut buffers = buffers(memory);
+        let borrowed;
+        let given = if is_copied {
+            borrowed = borrowed_inputs(method, inputs, copies).map_err(|failure| context.explain(failure))?;
+            &borrowed[..]
+        } else {
+            inputs
+        };
+        let deadline = time_limit.map(|limit| (limit, crate::clock::deadline(limit)));
+        let execution = match states {
+            Some(states) => method.start_in(states, given, &mut buffers),
+            None => method.start(given, &mut buffers),
+        };
+        let submitted = execution.and_then(|execution| match deadline {
+            None => execution.submit(),
+            Some((limit, deadline)) => execution.submit_traced(&mut Timed::until(&mut (), limit, deadline)),
+        });
+        match submitted {
+            Ok(submission) => Ok(Submission { submission, deadline, context }),
+            Err(error) => Err(context.explain(error.into())),
+        }
     }
 
     /// Whether the method reads these inputs where they are, without a copy.
@@ -217,69 +296,165 @@ impl MethodInstance {
 
     fn execute(
         &mut self,
+        states: Option<&mut States>,
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Failure> {
-        let mut memory = Vec::with_capacity(self.unplanned.len());
-        for (index, dtype, sizes) in &self.unplanned {
-            memory.push((*index, Tensor::zeros(*dtype, sizes)?));
-        }
-        let mut buffers: Vec<OutputBuffer<'_>> =
-            memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect();
-        let outputs = self.method.execute_traced(inputs, &mut buffers, tracer)?;
-        let mut values = Vec::with_capacity(outputs.len());
-        for index in 0..outputs.len() {
-            values.push(match outputs.get(index)? {
-                Output::Tensor(tensor) => Value::Tensor(copy(tensor)?),
-                Output::Int(v) => Value::Int(v),
-                Output::Double(v) => Value::Double(v),
-                Output::Bool(v) => Value::Bool(v),
-                Output::String(v) => Value::String(v.to_owned()),
-                Output::None => Value::None,
-            });
-        }
-        Ok(values)
+        let mut memory = zeros(&self.unplanned)?;
+        let mut buffers = buffers(&mut memory);
+        let outputs = match states {
+            None => self.method.execute_traced(inputs, &mut buffers, tracer)?,
+            Some(states) => self.method.start_in(states, inputs, &mut buffers)?.finish_traced(tracer)?,
+        };
+        values(&outputs)
     }
 
     /// Executes with copies of the inputs that do not fit as they are.
     fn execute_copies(
         &mut self,
+        states: Option<&mut States>,
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Failure> {
-        let mut copies = Vec::with_capacity(inputs.len());
-        for (i, input) in inputs.iter().enumerate() {
-            copies.push(match input {
-                Input::Tensor(view) if !self.method.accepts(i, view) => {
-                    Some(Ordered::copy_of(view, self.method.input_dim_order(i).unwrap_or_default())?)
+        let mut copies = copies(&self.method, inputs)?;
+        let borrowed = borrowed_inputs(&self.method, inputs, &mut copies)?;
+        self.execute(states, &borrowed, tracer)
+    }
+}
+
+/// Memory for outputs that the program did not plan.
+fn zeros(unplanned: &[(usize, ScalarType, Vec<usize>)]) -> Result<Vec<(usize, Tensor)>, Error> {
+    let mut memory = Vec::with_capacity(unplanned.len());
+    for (index, dtype, sizes) in unplanned {
+        memory.push((*index, Tensor::zeros(*dtype, sizes)?));
+    }
+    Ok(memory)
+}
+
+fn buffers(memory: &mut [(usize, Tensor)]) -> Vec<OutputBuffer<'_>> {
+    memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect()
+}
+
+/// Copies of the outputs.
+fn values(outputs: &Outputs<'_, '_>) -> Result<Vec<Value>, Failure> {
+    let mut values = Vec::with_capacity(outputs.len());
+    for index in 0..outputs.len() {
+        values.push(match outputs.get(index)? {
+            Output::Tensor(tensor) => Value::Tensor(copy(tensor)?),
+            Output::Int(v) => Value::Int(v),
+            Output::Double(v) => Value::Double(v),
+            Output::Bool(v) => Value::Bool(v),
+            Output::String(v) => Value::String(v.to_owned()),
+            Output::None => Value::None,
+        });
+    }
+    Ok(values)
+}
+
+/// Copies of the inputs that the method does not take as they are.
+fn copies(method: &Method<'_>, inputs: &[Input<'_>]) -> Result<Vec<Option<Ordered>>, Error> {
+    let mut copies = Vec::with_capacity(inputs.len());
+    for (i, input) in inputs.iter().enumerate() {
+        copies.push(match input {
+            Input::Tensor(view) if !method.accepts(i, view) => {
+                Some(Ordered::copy_of(view, method.input_dim_order(i).unwrap_or_default())?)
+            }
+            _ => None,
+        });
+    }
+    Ok(copies)
+}
+
+/// The inputs, or their copies where there are some.
+fn borrowed_inputs<'i>(
+    method: &Method<'_>,
+    inputs: &'i [Input<'_>],
+    copies: &'i mut [Option<Ordered>],
+) -> Result<Vec<Input<'i>>, Failure> {
+    let mut borrowed = Vec::with_capacity(inputs.len());
+    for (i, (input, copy)) in inputs.iter().zip(copies).enumerate() {
+        let is_written = method.writes_input(i);
+        borrowed.push(match (input, copy) {
+            (_, Some(copy)) => {
+                if is_written {
+                    Input::TensorMut(copy.view_mut()?)
+                } else {
+                    Input::Tensor(copy.view()?)
                 }
-                _ => None,
-            });
+            }
+            (Input::Tensor(view), None) => Input::Tensor(*view),
+            (Input::Int(v), None) => Input::Int(*v),
+            (Input::Double(v), None) => Input::Double(*v),
+            (Input::Bool(v), None) => Input::Bool(*v),
+            (Input::String(v), None) => Input::String(v),
+            (Input::None, None) => Input::None,
+            (Input::TensorMut(_), None) => {
+                let text = "a mutable tensor cannot be given beside inputs that have to be copied";
+                return Err(Error::invalid(text).into());
+            }
+        });
+    }
+    Ok(borrowed)
+}
+
+/// What explains the errors of a call.
+struct Context<'r> {
+    shown: &'r Shown,
+    program: &'r Program<'static>,
+    registry: &'r Registry<'static>,
+    inputs: &'r [Input<'r>],
+    name: String,
+}
+
+impl Context<'_> {
+    fn explain(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Facade(error) => error,
+            Failure::Runtime(error) => {
+                let explain = |plan: &Plan<'_>| explain_inputs(&error, plan, self.registry, self.inputs);
+                self.shown.explain_with(&error, self.program, &self.name, explain)
+            }
         }
-        let mut borrowed = Vec::with_capacity(inputs.len());
-        for (i, (input, copy)) in inputs.iter().zip(&mut copies).enumerate() {
-            let is_written = self.method.writes_input(i);
-            borrowed.push(match (input, copy) {
-                (_, Some(copy)) => {
-                    if is_written {
-                        Input::TensorMut(copy.view_mut()?)
-                    } else {
-                        Input::Tensor(copy.view()?)
-                    }
-                }
-                (Input::Tensor(view), None) => Input::Tensor(*view),
-                (Input::Int(v), None) => Input::Int(*v),
-                (Input::Double(v), None) => Input::Double(*v),
-                (Input::Bool(v), None) => Input::Bool(*v),
-                (Input::String(v), None) => Input::String(v),
-                (Input::None, None) => Input::None,
-                (Input::TensorMut(_), None) => {
-                    let text = "a mutable tensor cannot be given beside inputs that have to be copied";
-                    return Err(Error::invalid(text).into());
-                }
-            });
-        }
-        self.execute(&borrowed, tracer)
+    }
+}
+
+/// A call that was submitted. Dropping it cancels what is not complete.
+pub struct Submission<'r> {
+    submission: runtime::Submission<'r, 'static>,
+    deadline: Option<(Duration, Option<Instant>)>,
+    context: Context<'r>,
+}
+
+impl Submission<'_> {
+    /// Goes on as far as possible without waiting. Ready when the outputs can be had.
+    pub fn poll(&mut self) -> Result<Poll<()>, Error> {
+        self.poll_traced(&mut ())
+    }
+
+    /// As [`poll`](Self::poll), and reports what happens to `tracer`, which may stop the call.
+    pub fn poll_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>, Error> {
+        let result = match self.deadline {
+            None => self.submission.poll_traced(tracer),
+            Some((limit, deadline)) => self.submission.poll_traced(&mut Timed::until(tracer, limit, deadline)),
+        };
+        result.map_err(|error| self.context.explain(error.into()))
+    }
+
+    /// Waits until the call is complete, and copies its outputs. Where a device does not let the host wait, poll first.
+    pub fn complete(self) -> Result<Vec<Value>, Error> {
+        let Self { submission, deadline, context } = self;
+        let outputs = match deadline {
+            None => submission.complete(),
+            Some((limit, deadline)) => submission.complete_traced(&mut Timed::until(&mut (), limit, deadline)),
+        };
+        let values = outputs.map_err(Failure::from).and_then(|outputs| values(&outputs));
+        values.map_err(|failure| context.explain(failure))
+    }
+}
+
+impl core::fmt::Debug for Submission<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Submission").field(&self.submission).finish()
     }
 }
 

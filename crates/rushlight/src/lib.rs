@@ -51,8 +51,12 @@ mod lower;
 mod meta;
 #[cfg(feature = "std")]
 mod module;
+#[cfg(feature = "std")]
+mod options;
 #[cfg(all(feature = "compile", feature = "cpu"))]
 mod quantize;
+#[cfg(feature = "std")]
+mod session;
 #[cfg(feature = "std")]
 mod source;
 #[cfg(feature = "std")]
@@ -72,7 +76,7 @@ pub use error::{Error, MissingOperator};
 pub use exported::exported_inputs;
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
-pub use instance::MethodInstance;
+pub use instance::{MethodInstance, Submission};
 #[cfg(feature = "lower")]
 pub use lower::{Cache, CacheUse, Lower};
 #[cfg(feature = "std")]
@@ -95,6 +99,8 @@ pub use rushlight_runtime::Arena;
 pub use rushlight_runtime::{
     self as runtime, Code, Input, Method, Op, OpSet, Program, Registry, Scalar, ScalarType, TensorView, TensorViewMut,
 };
+#[cfg(feature = "std")]
+pub use session::Session;
 #[cfg(feature = "std")]
 pub use source::LoadMode;
 #[cfg(feature = "std")]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, Value as ProgramValue};
 use rushlight_runtime::{
-    Backend, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet, Program, Registry,
-    SharedArenas, StableBytes,
+    Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
+    OptionValue, Program, Registry, SharedArenas, StableBytes, States,
 };
 
 use crate::clock::HAS_CLOCK;
@@ -19,6 +19,7 @@ use crate::kinds::{self, Wanted};
 #[cfg(feature = "lower")]
 use crate::lower::{self, Cache, CacheUse, Lower, Lowered};
 use crate::meta::{MethodMeta, ValueInfo};
+use crate::options::{self, BackendOptions};
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
 
@@ -34,6 +35,10 @@ pub struct Module {
     options: Options,
     methods: BTreeMap<String, MethodInstance>,
     arenas: Option<Arc<SharedArenas<'static>>>,
+    /// The states of delegates in calls without a session.
+    states: States,
+    /// What sessions know the module by.
+    identity: Arc<()>,
     #[cfg(feature = "lower")]
     lowering: Lowering,
 }
@@ -59,6 +64,7 @@ struct Options {
     external_names: Vec<String>,
     registry: &'static [&'static OpSet],
     backends: Vec<Arc<dyn Backend + Send>>,
+    backend_options: BackendOptions,
     share_memory: bool,
     memory_limit: Option<usize>,
     time_limit: Option<Duration>,
@@ -77,6 +83,7 @@ pub struct ModuleBuilder {
     external_data: Vec<Source>,
     registry: Vec<&'static OpSet>,
     backends: Vec<Arc<dyn Backend + Send>>,
+    backend_options: BackendOptions,
     share_memory: bool,
     memory_limit: Option<usize>,
     time_limit: Option<Duration>,
@@ -152,6 +159,14 @@ impl ModuleBuilder {
     #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend + Send>) -> Self {
         self.backends.push(backend);
+        self
+    }
+
+    /// An option of one of the [backends](Self::backend), by name. Loading fails, with the options that exist, if the backend
+    /// has none of this name or type. [`Module::set_option`] changes options later.
+    #[must_use]
+    pub fn option<'v>(mut self, backend: &str, name: &str, value: impl Into<OptionValue<'v>>) -> Self {
+        self.backend_options.set(backend, name, value.into());
         self
     }
 
@@ -272,6 +287,9 @@ impl ModuleBuilder {
             external_data.push(map);
             external_names.push(site);
         }
+        for option in self.backend_options.get() {
+            options::check(&option, self.backends.iter().map(|backend| &**backend as &dyn Backend))?;
+        }
         let registry = interned(&self.registry, rushlight_kernels::ALL);
         let options = Options {
             #[cfg(feature = "cpu")]
@@ -281,15 +299,19 @@ impl ModuleBuilder {
             external_names,
             registry,
             backends: self.backends,
+            backend_options: self.backend_options,
             share_memory: self.share_memory,
             memory_limit: self.memory_limit,
             time_limit: self.time_limit,
         };
+        let states = no_states(options.memory_limit);
         Ok(Module {
             program,
             options,
             methods: BTreeMap::new(),
             arenas: None,
+            states,
+            identity: Arc::default(),
             #[cfg(feature = "lower")]
             lowering: Lowering {
                 lower: self.lower,
@@ -440,10 +462,32 @@ impl Module {
         }
     }
 
+    /// Changes an option of a backend for all methods, loaded or not. Fails, with the options that exist, if the backend has none
+    /// of this name or type, and for an option that can be set only at load, once a method is loaded that uses the backend.
+    pub fn set_option<'v>(
+        &mut self,
+        backend: &str,
+        name: &str,
+        value: impl Into<OptionValue<'v>>,
+    ) -> Result<(), Error> {
+        let option = BackendOption { backend, key: name, value: value.into() };
+        options::check(&option, self.options.backends.iter().map(|backend| &**backend as &dyn Backend))?;
+        for instance in self.methods.values_mut() {
+            match instance.method().set_option(&option) {
+                // The method has no part that the backend runs.
+                Err(error) if matches!(error.detail, Detail::Fault(Fault::NoOptionBackend, ..)) => {}
+                result => result.map_err(|error| options::explain(&error, &option))?,
+            }
+        }
+        self.options.backend_options.set(backend, name, option.value);
+        Ok(())
+    }
+
     /// Resets the decision about lowering, unless a loaded method depends on it.
     fn reconsider(&mut self) {
         if self.methods.is_empty() {
             self.arenas = None;
+            self.states = no_states(self.options.memory_limit);
             #[cfg(feature = "lower")]
             {
                 self.lowering.outcome = None;
@@ -484,29 +528,65 @@ impl Module {
         self.loaded(method).map(|_| ())
     }
 
-    /// Frees a method. Its state is lost; it is loaded again when it is next used.
+    /// Frees a method. Its state is lost; it is loaded again when it is next used. States of delegates, which methods share,
+    /// are lost with the last method.
     pub fn unload_method(&mut self, method: &str) {
         self.methods.remove(method);
+        if self.methods.is_empty() {
+            self.states = no_states(self.options.memory_limit);
+        }
+    }
+
+    /// States of a session, before any are made.
+    pub(crate) fn no_states(&self) -> States {
+        no_states(self.options.memory_limit)
+    }
+
+    pub(crate) fn identity(&self) -> Arc<()> {
+        self.identity.clone()
     }
 
     pub(crate) fn loaded(&mut self, name: &str) -> Result<&mut MethodInstance, Error> {
         // Looked up twice, because the borrow checker cannot see that the first borrow ends on a miss.
         if !self.methods.contains_key(name) {
-            let loaded = self.instantiate(name)?;
+            let loaded = self.instantiate_with(name, false)?;
             self.methods.insert(name.to_owned(), loaded);
         }
         self.methods.get_mut(name).ok_or_else(|| Error::new(Code::Internal, "the method was just loaded"))
     }
 
+    /// A loaded method, and the module's states if its delegates have some. They are made for the first call without a session.
+    pub(crate) fn loaded_with_states(
+        &mut self,
+        name: &str,
+    ) -> Result<(&mut MethodInstance, Option<&mut States>), Error> {
+        if !self.methods.contains_key(name) {
+            self.loaded(name)?;
+        }
+        let Self { methods, states, .. } = self;
+        let missing = || Error::new(Code::Internal, "the method was just loaded");
+        let instance = methods.get_mut(name).ok_or_else(missing)?;
+        if !instance.has_lent_states {
+            return Ok((instance, None));
+        }
+        instance.method().add_states(states)?;
+        Ok((instance, Some(states)))
+    }
+
     /// Loads a method with memory and state of its own, apart from the module's. With
     /// [`share_memory`](ModuleBuilder::share_memory) it uses the module's planned buffers.
     pub fn instantiate(&mut self, name: &str) -> Result<MethodInstance, Error> {
+        self.instantiate_with(name, true)
+    }
+
+    /// Loads a method, with states of its own for its delegates or without.
+    fn instantiate_with(&mut self, name: &str, has_states: bool) -> Result<MethodInstance, Error> {
         let meta = self.meta(name)?;
         #[cfg(feature = "lower")]
         if let Ok(lowered) = self.lowered() {
             let (program, weights) = (lowered.program.clone(), lowered.weights.clone());
             let (is_from_cache, memory) = (lowered.is_from_cache(), lowered.memory);
-            match self.instance(&program, &meta, memory, &weights) {
+            match self.instance(&program, &meta, has_states, memory, &weights) {
                 Ok(instance) => return Ok(instance),
                 // The state that methods share would become two.
                 Err(error) if self.options.share_memory && !self.methods.is_empty() => return Err(error),
@@ -515,7 +595,7 @@ impl Module {
                     self.arenas = None;
                     let again = Lowered::again(&self.program, &self.lowering.source, self.setting(), error);
                     *self.lowered() = again.map(Box::new);
-                    return self.instantiate(name);
+                    return self.instantiate_with(name, has_states);
                 }
                 Err(error) => {
                     self.arenas = None;
@@ -529,6 +609,7 @@ impl Module {
         let loaded = self.instance(
             &program,
             &meta,
+            has_states,
             0,
             #[cfg(feature = "cpu")]
             &Arc::default(),
@@ -616,6 +697,7 @@ impl Module {
         &mut self,
         program: &Program<'static>,
         meta: &MethodMeta,
+        has_states: bool,
         taken: usize,
         #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu_run::Weights>,
     ) -> Result<MethodInstance, Error> {
@@ -645,7 +727,14 @@ impl Module {
             backends.push(&cpu);
         }
         let registry = self.registry();
-        let options = LoadOptions { backends: &backends, external_data: &external, ..LoadOptions::new(registry) };
+        let backend_options: Vec<BackendOption<'_>> = self.options.backend_options.get().collect();
+        let options = LoadOptions {
+            backends: &backends,
+            backend_options: &backend_options,
+            external_data: &external,
+            without_states: !has_states,
+            ..LoadOptions::new(registry)
+        };
         let shown = Shown {
             program: self.program.clone(),
             external: self.options.external_data.clone(),
@@ -653,14 +742,17 @@ impl Module {
             map: self.lowered_map(name).cloned(),
         };
         let method = Method::load(program, name, memory, &options);
-        let method = method.map_err(|error| {
+        let mut method = method.map_err(|error| {
             let explained = shown.explain(&error, program, name, &registry);
             match error.detail {
                 Detail::Fault(Fault::NoExternalData, ..) => self.without_data(explained, program, name),
                 _ => explained,
             }
         })?;
-        Ok(MethodInstance::new(shown, program.clone(), method, meta, registry, self.options.time_limit))
+        let has_lent_states = !has_states && method.has_delegate_states();
+        let mut instance = MethodInstance::new(shown, program.clone(), method, meta, registry, self.options.time_limit);
+        instance.has_lent_states = has_lent_states;
+        Ok(instance)
     }
 
     fn shared_arenas(&mut self, program: &Program<'static>) -> Result<Arc<SharedArenas<'static>>, Error> {
@@ -706,10 +798,12 @@ impl Module {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
-        self.loaded(method)?.run_traced(inputs, tracer)
+        let (instance, states) = self.loaded_with_states(method)?;
+        instance.run_with(states, inputs, tracer)
     }
 
-    /// A loaded method, to execute without the facade: unplanned outputs, single steps, state.
+    /// A loaded method, to execute without the facade: unplanned outputs, single steps, state. States of delegates are the
+    /// module's; a method that has some is executed with others ([`Method::start_in`]).
     pub fn method(&mut self, name: &str) -> Result<&mut Method<'static>, Error> {
         Ok(self.loaded(name)?.method())
     }
@@ -718,6 +812,11 @@ impl Module {
     pub fn attribute(&mut self, method: &str, name: &str) -> Result<Tensor, Error> {
         self.loaded(method)?.attribute(name)
     }
+}
+
+/// States that take at most as much memory as one method may.
+fn no_states(memory_limit: Option<usize>) -> States {
+    States::with_limit(memory_limit.unwrap_or(usize::MAX))
 }
 
 /// Upper bound of the memory of a call's outputs: the caller's copies, and buffers for outputs that the program has not

@@ -2,8 +2,12 @@
 //! tensors of one shape, and runs a whole chain of them element by element, without intermediate tensors.
 //!
 //! [`Chain`] is the half that compiles; [`ChainRuntime`] is the half that runs what it made. They agree on a [`Payload`].
+//! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
+//! does something else, and keeps running sums. It shows everything that a back end can have beyond host slices.
 #![forbid(unsafe_code)]
 
+mod device;
+mod device_runtime;
 mod payload;
 mod runtime;
 
@@ -14,7 +18,9 @@ use rushlight::compiler::partition::{Backend, Offer, Part, Payload as Compiled};
 use rushlight::graph::{Arg, Def, Graph, Input, NodeId, TensorType, ValueId};
 use rushlight::graph::{Error, ErrorKind};
 
-pub use payload::{Payload, Step};
+pub use device::Device;
+pub use device_runtime::DeviceRuntime;
+pub use payload::{Payload, Step, Sum};
 pub use runtime::ChainRuntime;
 
 /// The name that both halves go by.

@@ -3,7 +3,7 @@
 use rushlight::Code;
 use rushlight::runtime::{Backend, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Result};
 
-use crate::payload::{Payload, Step};
+use crate::payload::Payload;
 
 /// The half that runs what [`Chain`](crate::Chain) compiled.
 #[derive(Debug)]
@@ -26,7 +26,10 @@ impl Backend for ChainRuntime {
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
         let damaged = || Error::new(Code::DelegateInvalidCompatibility, Detail::Text("a damaged payload"));
         let payload = Payload::parse(context.payload).ok_or_else(damaged)?;
-        let registers = payload.inputs as usize + payload.constants.len() + payload.steps.len();
+        if !payload.sums.is_empty() {
+            return Err(Error::new(Code::NotSupported, Detail::Text("running sums are the device's")));
+        }
+        let registers = payload.registers();
         // What execution needs is allocated here.
         Ok(DelegateHandle::Boxed(Box::new(Running { payload, registers: vec![0.0; registers] })))
     }
@@ -44,25 +47,12 @@ impl Delegate for Running {
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
         let Self { payload, registers } = self;
-        let inputs = payload.inputs as usize;
         let wrong = || Error::new(Code::DelegateInvalidHandle, Detail::Text("a tensor of another size"));
         for (index, result) in payload.outputs.iter().enumerate() {
             let mut output = context.output(index)?;
             for (element, slot) in output.as_mut_slice::<f32>()?.iter_mut().enumerate() {
-                for index in 0..inputs {
-                    registers[index] = *context.input(index)?.as_slice::<f32>()?.get(element).ok_or_else(wrong)?;
-                }
-                for (index, constant) in payload.constants.iter().enumerate() {
-                    registers[inputs + index] = *constant.get(element).ok_or_else(wrong)?;
-                }
-                let first = inputs + payload.constants.len();
-                for (index, step) in payload.steps.iter().enumerate() {
-                    registers[first + index] = match *step {
-                        Step::Add(a, b) => registers[a as usize] + registers[b as usize],
-                        Step::Mul(a, b) => registers[a as usize] * registers[b as usize],
-                        Step::Relu(a) => registers[a as usize].max(0.0),
-                    };
-                }
+                let input = |index| context.input(index).ok()?.as_slice::<f32>().ok()?.get(element).copied();
+                payload.evaluate(element, registers, input, |_, _| None).ok_or_else(wrong)?;
                 *slot = registers[*result as usize];
             }
         }

@@ -12,6 +12,14 @@ pub struct BackendOption<'a> {
     pub value: OptionValue<'a>,
 }
 
+impl BackendOption<'_> {
+    /// Finds the option among those that its back end declares. Fails, with all that exist, if it is not one of them, or if
+    /// the value has another type.
+    pub fn check(&self, declared: &'static [OptionSpec]) -> Result<&'static OptionSpec> {
+        find(declared, self.key, self.value)
+    }
+}
+
 /// Value of a [`BackendOption`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionValue<'a> {

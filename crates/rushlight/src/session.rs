@@ -1,0 +1,139 @@
+//! Sessions: state of their own over shared weights.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use rushlight_runtime::{Code, EventTracer, Input, States};
+
+use crate::error::Error;
+use crate::instance::Submission;
+use crate::module::Module;
+use crate::tensor::Value;
+
+/// What one user of a [`Module`] has for himself: the states of its delegates, such as a KV cache. Code and weights stay in the
+/// module, and any number of sessions takes turns with it.
+///
+/// [`Module::session`] makes one. It can outlive calls, move between threads, and be dropped at any time.
+#[derive(Debug)]
+pub struct Session {
+    states: States,
+    module: Arc<()>,
+}
+
+impl Session {
+    /// Sets all states to what they were at the beginning.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        Ok(self.states.clear()?)
+    }
+
+    /// Forgets everything after the first `len` positions, where the back ends can.
+    pub fn rewind(&mut self, len: usize) -> Result<(), Error> {
+        Ok(self.states.rewind(len)?)
+    }
+
+    /// Makes a session that goes on from the same states on its own.
+    pub fn fork(&self) -> Result<Self, Error> {
+        Ok(Self { states: self.states.fork()?, module: self.module.clone() })
+    }
+
+    /// Returns the states as bytes. It is pending while a device reads them back: call it again then.
+    pub fn save(&mut self) -> Result<Poll<Vec<u8>>, Error> {
+        Ok(self.states.save()?)
+    }
+
+    /// Sets the states to what a session of the same program saved.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.states
+            .restore(bytes)
+            .map_err(|error| Error::from(error).help("save and restore with the same program and the same back ends"))
+    }
+
+    /// Bytes that the states take.
+    pub fn size(&self) -> usize {
+        self.states.size()
+    }
+
+    pub(crate) fn new(states: States, module: Arc<()>) -> Self {
+        Self { states, module }
+    }
+
+    /// The states, for a module of this identity.
+    pub(crate) fn states(&mut self, module: &Arc<()>) -> Result<&mut States, Error> {
+        if Arc::ptr_eq(&self.module, module) {
+            return Ok(&mut self.states);
+        }
+        Err(Error::new(Code::InvalidArgument, "the session is of another module")
+            .help("make it with this module's `session`"))
+    }
+}
+
+impl Module {
+    /// Makes a session. All methods are loaded for it, and their delegates make the states.
+    ///
+    /// # Errors
+    /// A method keeps state in its own memory (`NotSupported`), as the reference operators do: only
+    /// [`instantiate`](Self::instantiate) makes a copy of that.
+    pub fn session(&mut self) -> Result<Session, Error> {
+        let names: Vec<String> = self.method_names().map(ToOwned::to_owned).collect();
+        let mut states = self.no_states();
+        for name in names {
+            let method = self.method(&name)?;
+            if let Some(buffer) = method.planned_state() {
+                let message = format!("`{name}` keeps `{buffer}` in memory of the method, which sessions cannot have");
+                return Err(Error::new(Code::NotSupported, message).help(
+                    "run it with a back end that keeps the state, or make a copy of the method with `instantiate`",
+                ));
+            }
+            method.add_states(&mut states)?;
+        }
+        Ok(Session::new(states, self.identity()))
+    }
+
+    /// As [`run`](Self::run), with the states of a session.
+    pub fn run_in(&mut self, session: &mut Session, method: &str, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
+        self.run_in_traced(session, method, inputs, &mut ())
+    }
+
+    /// As [`run_in`](Self::run_in), and reports what happens to `tracer`.
+    pub fn run_in_traced(
+        &mut self,
+        session: &mut Session,
+        method: &str,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+    ) -> Result<Vec<Value>, Error> {
+        let states = session.states(&self.identity())?;
+        self.loaded(method)?.run_with(Some(states), inputs, tracer)
+    }
+
+    /// Submits a call of a method: it goes on while it is polled, and the host may do anything else meanwhile. Methods whose
+    /// delegates do not need to wait complete at once.
+    ///
+    /// ```no_run
+    /// # fn main() -> rushlight::Result<()> {
+    /// # let mut module = rushlight::Module::load("model.pte")?;
+    /// # let inputs = [];
+    /// let mut submission = module.submit("forward", &inputs)?;
+    /// while submission.poll()?.is_pending() {
+    ///     // Draw a frame, or return to the browser's event loop.
+    /// }
+    /// let outputs = submission.complete()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn submit<'r>(&'r mut self, method: &str, inputs: &'r [Input<'r>]) -> Result<Submission<'r>, Error> {
+        let (instance, states) = self.loaded_with_states(method)?;
+        instance.submit_with(states, inputs)
+    }
+
+    /// As [`submit`](Self::submit), with the states of a session.
+    pub fn submit_in<'r>(
+        &'r mut self,
+        session: &'r mut Session,
+        method: &str,
+        inputs: &'r [Input<'r>],
+    ) -> Result<Submission<'r>, Error> {
+        let states = session.states(&self.identity())?;
+        self.loaded(method)?.submit_with(Some(states), inputs)
+    }
+}
