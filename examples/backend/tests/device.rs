@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rushlight::compiler::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::compiler::{CompileOptions, compile};
-use rushlight::format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
+use rushlight::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, EventTracer, MemoryKind};
 use rushlight::{Code, Input, Module, ModuleBuilder, ScalarType, TensorView};
 use rushlight_example_backend::{Chain, ChainRuntime, Device, DeviceRuntime, NAME, Payload, Step, Sum};
+use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
 
 /// Calls of operators, one after the other, each with the result of the one before and `x`.
 fn chain(operators: &[&str]) -> Model {
