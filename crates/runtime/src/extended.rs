@@ -246,16 +246,17 @@ impl<'r, 'm> Execution<'r, 'm> {
         }
     }
 
-    /// Abandons what is pending. The execution cannot go on then.
+    /// Abandons what is pending. Instructions that run nevertheless see what is in the host's memory.
     fn abandon(&mut self) {
+        self.phase = Phase::Fresh;
         let Loaded { extended, delegates, .. } = &mut *self.loaded;
         if let Some(extended) = extended {
             extended.abandon(delegates);
         }
     }
 
-    /// Goes on with an extended step.
-    fn poll_extended(&mut self, index: usize, step: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
+    /// Goes on with the extended step `at`, which is instruction `index`.
+    fn poll_extended(&mut self, index: usize, at: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
         let Loaded { extended, delegates, values, taken, .. } = &mut *self.loaded;
         let (values, taken) = (*values, *taken);
         let Some(extended) = extended.as_deref_mut() else { return Err(Fault::Changed.into()) };
@@ -264,8 +265,7 @@ impl<'r, 'm> Execution<'r, 'm> {
             self.phase = Phase::Inputs;
         }
         let Extended { steps, placed, states, in_flight } = extended;
-        let id = step;
-        let Some(step) = steps.get_mut(id as usize) else { return Err(Fault::Changed.into()) };
+        let Some(step) = steps.get_mut(at as usize) else { return Err(Fault::Changed.into()) };
         if self.phase == Phase::Inputs {
             for &read in &step.reads {
                 if let Some(placed) = placed.get_mut(read as usize) {
@@ -273,11 +273,11 @@ impl<'r, 'm> Execution<'r, 'm> {
                 }
             }
         }
-        let Step::Delegate { delegate: index_of_delegate, arguments } = step.plain else {
+        let Step::Delegate { delegate: callee, arguments } = step.plain else {
             let plain = step.plain;
-            return self.run_on_host(index, id, plain, tracer);
+            return self.run_on_host(index, at, plain, tracer);
         };
-        let Some(delegate) = delegates.get_mut(index_of_delegate) else { return Err(Fault::UnknownDelegate.into()) };
+        let Some(delegate) = delegates.get_mut(callee) else { return Err(Fault::UnknownDelegate.into()) };
         let first_output = arguments.len().saturating_sub(delegate.outputs);
         let event = Event::Delegate { instruction: index, id: delegate.id };
         if self.phase == Phase::Inputs {
@@ -304,7 +304,7 @@ impl<'r, 'm> Execution<'r, 'm> {
             if let Some(device) = handle.device() {
                 if self.phase == Phase::Inputs {
                     device.submit(&mut call)?;
-                    *in_flight = Some(index_of_delegate);
+                    *in_flight = Some(callee);
                     self.phase = Phase::Submitted;
                     // Its own, so that outputs can be taken again.
                     call.context = DelegateContext::new(values, arguments, delegate.outputs, taken);

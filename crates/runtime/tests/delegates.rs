@@ -13,8 +13,8 @@ use rushlight_runtime::format::pte::{
 use rushlight_runtime::{
     Backend, BackendOption, Call, Code, Delegate, DelegateContext, DelegateEvent, DelegateHandle, DelegateTracer,
     Detail, DeviceBuffer, DeviceDelegate, DeviceId, Error, Event, EventTracer, Fault, HeapBlock, InitContext, Input,
-    Interrupt, KernelContext, LoadOptions, Memory, MemoryKind, Method, Op, OpSet, OptionSpec, OptionValue, Program,
-    Registry, Result, ScalarType, State, StateInfo, States, Stop, TensorView,
+    Interrupt, KernelContext, LoadOptions, Memory, MemoryKind, Method, Op, OpSet, OptionSpec, OptionValue,
+    OutputBuffer, Program, Registry, Result, ScalarType, State, StateInfo, States, Stop, TensorView,
 };
 
 const ID: &str = "Simulated";
@@ -280,7 +280,15 @@ fn double(cx: &KernelContext<'_>) -> Result<()> {
     Ok(())
 }
 
-const SET: OpSet = OpSet { name: "TEST", groups: &[&[&[Op::new("test::double.out", 2, double)]]] };
+/// True if the first element is at least 7.
+fn done(cx: &KernelContext<'_>) -> Result<()> {
+    let x = cx.tensor(0)?.as_slice::<f32>()?[0];
+    cx.out(1)?.bytes_mut()[0] = u8::from(x >= 7.0);
+    Ok(())
+}
+
+const SET: OpSet =
+    OpSet { name: "TEST", groups: &[&[&[Op::new("test::done.out", 2, done), Op::new("test::double.out", 2, double)]]] };
 
 /// What a method does, one after the other, each with the result of the one before.
 enum Do {
@@ -477,6 +485,54 @@ fn constants_are_copied_once() -> Result<()> {
         let outputs = method.execute_traced(&[], &mut [], &mut tracer)?;
         assert_eq!(outputs.tensor(0)?.as_slice::<f32>()?, [2.0, 3.0, 4.0, 5.0]);
         assert_eq!(tracer.copies, copies);
+    }
+    Ok(())
+}
+
+#[test]
+fn loops_and_unplanned_tensors_work() -> Result<()> {
+    // `x = x + 1 + 1` until it is at least 7. The input is written: its memory is current after every step.
+    let mut plan = PlanModel::new("forward");
+    let tensor = || TensorModel::new(ScalarType::Float, &[ELEMENTS as i32]);
+    let (x, y) = (plan.planned(tensor()), plan.planned(tensor()));
+    let (x, y) = (plan.input(ValueModel::Tensor(x)), plan.push(ValueModel::Tensor(y)));
+    let condition = plan.planned(TensorModel::new(ScalarType::Bool, &[1]));
+    let condition = plan.push(ValueModel::Tensor(condition));
+    plan.delegates.push(DelegateModel { id: ID.into(), data: b"0".as_slice().into(), compile_specs: vec![] });
+    plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![x, y] });
+    plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![y, x] });
+    plan.call("test::done", "out", &[x, condition]);
+    plan.instructions.push(InstructionModel::JumpFalse { cond: condition, destination: 0 });
+    plan.outputs.push(x);
+    let block = file(vec![plan]);
+    let mut method = load(&block, "forward", &Simulated { latency: 1, ..Simulated::default() })?;
+    for _ in 0..2 {
+        let mut tracer = Copies::default();
+        let outputs = method.execute_traced(&input(), &mut [], &mut tracer)?;
+        assert_eq!(outputs.tensor(0)?.as_slice::<f32>()?, [7.0, 8.0, 9.0, 10.0]);
+        assert_eq!(tracer.copies, [(0, '>'), (1, '<')].repeat(3));
+    }
+
+    let mut plan = PlanModel::new("forward");
+    let middle = plan.planned(tensor().dynamic());
+    let middle = plan.push(ValueModel::Tensor(middle));
+    let unplanned = || ValueModel::Tensor(tensor().dynamic().stored(StorageModel::Unplanned));
+    let (x, y) = (plan.input(unplanned()), plan.output(unplanned()));
+    plan.delegates.push(DelegateModel { id: ID.into(), data: b"0".as_slice().into(), compile_specs: vec![] });
+    plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![x, middle] });
+    plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![middle, y] });
+    let block = file(vec![plan]);
+    let mut method = load(&block, "forward", &Simulated { latency: 1, ..Simulated::default() })?;
+    // Fewer elements than the buffers hold.
+    for elements in [ELEMENTS, 3, 0, ELEMENTS] {
+        let mut memory = HeapBlock::new(4 * ELEMENTS)?;
+        let sizes = [elements];
+        let inputs = [TensorView::of(&sizes, &X[..elements])?.into()];
+        let mut buffers = [OutputBuffer { index: 0, data: memory.bytes_mut() }];
+        let mut submission = method.start(&inputs, &mut buffers)?.submit()?;
+        while submission.poll()?.is_pending() {}
+        let outputs = submission.complete()?;
+        assert_eq!(outputs.tensor(0)?.as_slice::<f32>()?, &[3.0, 4.0, 5.0, 6.0][..elements]);
     }
     Ok(())
 }

@@ -10,7 +10,9 @@ use rushlight::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, EventTracer, MemoryKind};
 use rushlight::{Code, Input, Module, ModuleBuilder, ScalarType, TensorView};
 use rushlight_example_backend::{Chain, ChainRuntime, Device, DeviceRuntime, NAME, Payload, Step, Sum};
-use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel, ValueModel};
+use rushlight_format::pte::{
+    DelegateModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
+};
 
 /// Calls of operators, one after the other, each with the result of the one before and `x`.
 fn chain(operators: &[&str]) -> Model {
@@ -332,4 +334,20 @@ fn damaged_payloads_and_states_beyond_the_limit_are_errors() {
     let host = builder().backend(Arc::new(ChainRuntime::new(NAME)));
     let error = host.load_bytes(&sums()).unwrap().load_method("prefill").unwrap_err();
     assert!(error.to_string().contains("running sums are the device's"), "{error}");
+}
+
+#[test]
+fn sessions_cannot_have_state_of_the_method_itself() {
+    let mut program = ProgramModel::new();
+    let index = program.initial_value(vec![0; 16]);
+    let mut plan = PlanModel::new("forward");
+    let mut buffer = plan.planned(TensorModel::new(ScalarType::Float, &[4]));
+    let StorageModel::Planned { memory_id, offset } = buffer.storage else { panic!("it was planned") };
+    buffer.storage = StorageModel::PlannedInit { memory_id, offset, index };
+    buffer.fully_qualified_name = Some("cache".into());
+    plan.output(ValueModel::Tensor(buffer));
+    program.methods.push(plan);
+    let mut module = builder().load_bytes(&program.to_bytes().unwrap()).unwrap();
+    let error = module.session().unwrap_err();
+    assert_eq!((error.code(), error.message().contains("`cache`")), (Code::NotSupported, true), "{error}");
 }
