@@ -1,5 +1,7 @@
 //! Building and rewriting graphs.
 
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -261,7 +263,7 @@ fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>)
 }
 
 /// Replaces values in what the method gives.
-pub fn substitute_outputs(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>) {
+pub fn substitute_outputs<S: BuildHasher>(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId, S>) {
     substitute(&mut graph.outputs, replaced);
     for update in &mut graph.updates {
         update.value = replaced.get(&update.value).copied().unwrap_or(update.value);
@@ -269,7 +271,7 @@ pub fn substitute_outputs(graph: &mut Graph, replaced: &FxHashMap<ValueId, Value
 }
 
 /// Replaces values in arguments.
-pub fn substitute(args: &mut [Arg], replaced: &FxHashMap<ValueId, ValueId>) {
+pub fn substitute<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<ValueId, ValueId, S>) {
     for arg in args {
         arg.map_values(&mut |value| replaced.get(&value).copied().unwrap_or(value));
     }

@@ -1,4 +1,10 @@
 //! Methods for the tests of passes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::new_without_default,
+    reason = "only tests call it, which fail by panics"
+)]
 
 use rushlight_format::ScalarType;
 

@@ -50,8 +50,8 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
 /// `Unsupported`, with the first such node.
 pub(super) fn check(part: &Part) -> Result<(), Error> {
     let graph = part.graph()?;
-    let nodes = graph.blocks[graph.body].nodes.iter();
-    let refused = nodes.filter_map(|node| Some((*node, offer::reason_to_leave(graph, *node)?))).next();
+    let mut nodes = graph.blocks[graph.body].nodes.iter();
+    let refused = nodes.find_map(|node| Some((*node, offer::reason_to_leave(graph, *node)?)));
     refused.map_or(Ok(()), |(node, reason)| Err(graph.locate(Error::unsupported(reason), node)))
 }
 
