@@ -148,6 +148,9 @@ pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
     match (module.report(), result) {
         (Err(reason), _) => differs("loading what was lowered", reason),
         (Ok(_), Err(what)) => Lowered::Differs(what),
+        (Ok(report), Ok(())) if report.entries.iter().any(|entry| entry.is_returned) => {
+            Lowered::Differs(format!("a node was claimed and not compiled:\n{report}"))
+        }
         (Ok(_), Ok(())) => Lowered::Passed,
     }
 }

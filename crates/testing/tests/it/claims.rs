@@ -1,0 +1,116 @@
+//! Back ends spoil nothing of each other's: what one is shown and what it refuses depends on no other, and what is claimed
+//! is compiled.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rushlight_compiler::front::pte::lift;
+use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload, Report};
+use rushlight_compiler::{CompileOptions, compile, import_pt2};
+use rushlight_cpu_compile::Cpu;
+use rushlight_graph::text::Detail;
+use rushlight_graph::{Bytes, Error, Model};
+
+/// Refuses everything, and keeps the text of what it was shown.
+#[derive(Debug, Default)]
+struct Refusing {
+    shown: Arc<Mutex<Vec<String>>>,
+}
+
+impl Backend for Refusing {
+    fn name(&self) -> &'static str {
+        "Refusing"
+    }
+
+    fn claim(&self, canonical: &Canonical<'_>, _: &mut Claims) -> Result<(), Error> {
+        let mut model = Model {
+            constants: canonical.model.constants.clone(),
+            states: canonical.model.states.clone(),
+            schemas: canonical.model.schemas.clone(),
+            ..Model::default()
+        };
+        model.add_method(canonical.method, canonical.graph.clone());
+        self.shown.lock().unwrap().push(model.to_text(Detail::Review)?.0);
+        Ok(())
+    }
+
+    fn compile(&self, _: &Part) -> Result<Payload, Error> {
+        Err(Error::invalid("it is given no part"))
+    }
+}
+
+/// All exported programs of the corpus, and its `.pte` programs of one generation, lifted.
+fn models() -> Vec<(String, Model)> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
+    let files = |folder: &str, ending: &str| -> Vec<PathBuf> {
+        let files = std::fs::read_dir(corpus.join(folder)).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == ending)).collect()
+    };
+    let mut models = Vec::new();
+    for path in files("pt2", "pt2") {
+        let bytes = Bytes::from(std::fs::read(&path).unwrap());
+        // One is of a version whose programs are not read.
+        if let Ok(model) = import_pt2(&[("forward", bytes)], Default::default()) {
+            models.push((path.display().to_string(), model));
+        }
+    }
+    for folder in ["1.5.1", "1.5.1-xnnpack"] {
+        for path in files(folder, "pte") {
+            if let Ok(model) = lift(&Bytes::from(std::fs::read(&path).unwrap()), &[]) {
+                models.push((path.display().to_string(), model));
+            }
+        }
+    }
+    assert!(models.len() >= 30, "{}", models.len());
+    models
+}
+
+fn compiled(model: &Model, backends: Vec<Box<dyn Backend>>) -> (Vec<u8>, Report) {
+    let options = CompileOptions { backends, ..CompileOptions::default() };
+    let compiled = compile(model.clone(), &options).unwrap();
+    (compiled.program.to_bytes().unwrap(), compiled.report)
+}
+
+#[test]
+fn a_back_end_that_refuses_everything_changes_no_byte() {
+    for (name, model) in models() {
+        let cpu = || Box::new(Cpu::default()) as Box<dyn Backend>;
+        let refusing = || Box::new(Refusing::default()) as Box<dyn Backend>;
+        let (alone, _) = compiled(&model, vec![cpu()]);
+        assert!(alone == compiled(&model, vec![refusing(), cpu()]).0, "{name}: before the CPU's");
+        assert!(alone == compiled(&model, vec![cpu(), refusing()]).0, "{name}: behind the CPU's");
+    }
+}
+
+#[test]
+fn every_back_end_is_shown_the_canonical_form() {
+    for (name, model) in models() {
+        let shown = |others_before: bool, others_behind: bool| {
+            let spy = Refusing::default();
+            let shown = spy.shown.clone();
+            let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(spy)];
+            if others_before {
+                backends.insert(0, Box::new(Cpu::default()));
+            }
+            if others_behind {
+                backends.push(Box::new(Cpu::default()));
+            }
+            compiled(&model, backends);
+            let shown = shown.lock().unwrap().clone();
+            assert_eq!(shown.len(), model.methods.len());
+            shown
+        };
+        let alone = shown(false, false);
+        assert_eq!(alone, shown(true, false), "{name}: behind the CPU's");
+        assert_eq!(alone, shown(false, true), "{name}: before the CPU's");
+    }
+}
+
+#[test]
+fn every_node_that_is_claimed_is_compiled() {
+    for (name, model) in models() {
+        let (_, report) = compiled(&model, vec![Box::new(Cpu::default())]);
+        let returned: Vec<_> = report.entries.iter().filter(|entry| entry.is_returned).collect();
+        assert!(returned.is_empty(), "{name}: {returned:?}");
+    }
+}
