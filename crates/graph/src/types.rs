@@ -25,7 +25,7 @@ pub struct TensorType {
     pub shape: Vec<Expr>,
     /// The dimensions from the outermost in memory to the innermost. Operators take and give contiguous tensors
     /// (`0, 1, 2, …`); only inputs, outputs and the operators that convert between orders have others, until
-    /// [`AssignDimOrders`](rushlight_compiler::passes::AssignDimOrders) at the end.
+    /// the pass `AssignDimOrders` at the end.
     pub dim_order: Vec<u8>,
     /// How integers stand for real numbers, if they do.
     pub quantization: Option<Arc<Quantization>>,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::front::pte::lift;
 use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload, Report};
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
@@ -50,7 +51,7 @@ fn models() -> Vec<(String, Model)> {
     for path in files("pt2", "pt2") {
         let bytes = Bytes::from(std::fs::read(&path).unwrap());
         // One is of a version whose programs are not read.
-        if let Ok(model) = import_pt2(&[("forward", bytes)], Default::default()) {
+        if let Ok(model) = import_pt2(&[("forward", bytes)], ImportOptions::default()) {
             models.push((path.display().to_string(), model));
         }
     }
