@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use rushlight::{Compiler, Lower, Module};
+use rushlight_cpu_payload::HEADER;
 use rushlight_testing::mutations::{Random, mutate};
 use rushlight_testing::zeros::Zeros;
 
@@ -19,7 +20,7 @@ fn programs() -> Vec<(PathBuf, Vec<u8>, usize)> {
         let compiler = Compiler::new().method("forward", &path).backend_named("cpu").expect("it comes with Rushlight");
         let Ok(program) = compiler.compile() else { continue };
         let bytes = program.to_bytes().expect("small programs can be written");
-        let payload = bytes.windows(4).position(|window| window == b"RLC6");
+        let payload = bytes.windows(4).position(|window| window == HEADER);
         programs.extend(payload.map(|payload| (path, bytes, payload)));
     }
     programs.sort();

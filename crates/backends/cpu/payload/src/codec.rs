@@ -18,9 +18,11 @@ const MAGIC: [u8; 3] = *b"RLC";
 /// Stored as a character, so that the first versions are digits.
 const FIRST_VERSION: u8 = b'0';
 
+/// The bytes that each payload of this version begins with.
+pub const HEADER: [u8; 4] = [MAGIC[0], MAGIC[1], MAGIC[2], FIRST_VERSION + VERSION];
+
 pub(super) fn write(program: &CpuProgram) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.push(FIRST_VERSION + VERSION);
+    let mut out = HEADER.to_vec();
     program.put(&mut out);
     out
 }

@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 
 use rushlight_format::ScalarType;
 
+pub use codec::HEADER;
 pub use error::{Counted, List, Nonzero, PayloadError, PayloadFault, PayloadSite};
 pub use step::{
     Activation, Attention, Binary, Choice, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner, Instruction,
