@@ -25,7 +25,7 @@ import sys
 import warnings
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parent.parent / "crates" / "compiler" / "src" / "graph" / "schemas.txt"
+TABLE = Path(__file__).resolve().parent.parent / "crates" / "graph" / "src" / "schemas.txt"
 
 # Namespaces, with what a name in them must match and must not.
 NAMESPACES = {

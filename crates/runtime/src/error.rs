@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use rushlight_format::{FormatError, ScalarType, Sentence};
+#[cfg(feature = "alloc")]
+use rushlight_format::Sentence;
+use rushlight_format::{FormatError, ScalarType};
 
 use crate::delegate::OptionSpec;
 use crate::fault::{Fault, Kind, Numbers};
@@ -97,6 +99,7 @@ pub enum Detail {
     /// The bytes are not a well-formed file.
     Format(FormatError),
     /// The bytes are not a well-formed payload of a back end. `place` says what is wrong, such as step 3, if that is known.
+    #[cfg(feature = "alloc")]
     Payload { place: Option<(&'static str, usize)>, message: Sentence },
     /// A size, or several together, that a kernel does not support: zero, beyond memory, or beyond its limits.
     UnsupportedSize { what: &'static str },
@@ -254,14 +257,20 @@ impl fmt::Display for Detail {
             Self::Count { what, expected, got } => write!(f, "{what}: expected {expected}, got {got}"),
             Self::Stopped { stop, step, steps } => write!(f, "{stop} before step {step} of {steps}"),
             Self::Format(error) => error.fmt(f),
+            #[cfg(feature = "alloc")]
             Self::Payload { place: Some((what, index)), message } => write!(f, "{what} {index}: {message}"),
+            #[cfg(feature = "alloc")]
             Self::Payload { place: None, message } => message.fmt(f),
             Self::UnsupportedSize { what } => write!(f, "{what}: the size is not supported"),
             Self::UnsupportedDtype { what } => write!(f, "{what}: the element type is not supported"),
             Self::Work { operations, limit } => {
                 write!(f, "{operations} operations on tensors whose elements allow {limit}")
             }
+            #[cfg(not(feature = "alloc"))]
+            Self::UnknownOption { .. } | Self::OptionType { .. } => f.write_str("an option that there is not"),
+            #[cfg(feature = "alloc")]
             Self::UnknownOption { known: [] } => f.write_str("the back end has no options"),
+            #[cfg(feature = "alloc")]
             Self::UnknownOption { known } => {
                 f.write_str("the back end has no such option, only ")?;
                 known
@@ -269,6 +278,7 @@ impl fmt::Display for Detail {
                     .enumerate()
                     .try_for_each(|(i, option)| write!(f, "{}`{}`", if i == 0 { "" } else { ", " }, option.name))
             }
+            #[cfg(feature = "alloc")]
             Self::OptionType { option } => write!(f, "option `{}`: expected {}", option.name, option.type_name()),
         }
     }

@@ -8,27 +8,27 @@ use crate::error::{Code, Detail, Error, Role};
 
 /// Lists the faults: name, code, and the sentence or, where it names numbers, its format.
 macro_rules! faults {
-    ($($name:ident: $code:ident, $text:literal $(, $number:ident)*;)*) => {
+    ($($(#[$condition:meta])? $name:ident: $code:ident, $text:literal $(, $number:ident)*;)*) => {
         /// Something wrong with a program, with the memory that it is given, or with its inputs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u8)]
         pub enum Fault {
-            $(#[doc = $text] $name,)*
+            $($(#[$condition])? #[doc = $text] $name,)*
         }
 
         impl Fault {
             /// The error code for this fault.
             pub const fn code(self) -> Code {
                 match self {
-                    $(Self::$name => Code::$code,)*
+                    $($(#[$condition])? Self::$name => Code::$code,)*
                 }
             }
 
             /// Writes the sentence, with the numbers that it names.
             pub(crate) fn describe(self, numbers: &Numbers, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
-                    $(Self::$name => write!(f, $text $(, $number = numbers.$number)*),)*
+                    $($(#[$condition])? Self::$name => write!(f, $text $(, $number = numbers.$number)*),)*
                 }
             }
         }
@@ -99,15 +99,25 @@ faults! {
     NoExecute: NotImplemented, "the delegate can neither be executed nor submitted";
     NoOptionBackend: NotFound, "the option is for a back end that is not registered, or that the method does not use";
     FixedOption: NotSupported, "the option can be set only when a method is loaded";
+    #[cfg(feature = "alloc")]
     NoState: InvalidState, "a state of the delegate is missing: add the method's states to the session first";
+    #[cfg(feature = "alloc")]
     StateType: DelegateInvalidHandle, "a state is not of the type that the delegate expects";
+    #[cfg(feature = "alloc")]
     StateHook: NotImplemented, "the back end cannot do this with its state";
+    #[cfg(feature = "alloc")]
     TooManyStates: InvalidProgram, "a delegate declares more than {a} states", a;
+    #[cfg(feature = "alloc")]
     SavedState: InvalidExternalData, "the saved state is damaged, or of another program";
+    #[cfg(feature = "alloc")]
     NoBuffers: DelegateMemoryAllocationFailed, "the delegate names device memory and allocates none";
+    #[cfg(feature = "alloc")]
     ShortBuffer: DelegateMemoryAllocationFailed, "buffer of the device: {a} bytes are needed, {b} were allocated", a, b;
+    #[cfg(feature = "alloc")]
     NoBuffer: DelegateInvalidHandle, "the argument is not in device memory";
+    #[cfg(feature = "alloc")]
     BufferType: DelegateInvalidHandle, "the buffer is not of the type that the delegate expects";
+    #[cfg(feature = "alloc")]
     Abandoned: InvalidState, "the execution has failed before";
 
     TensorBytes: InvalidArgument, "bytes of the tensor: expected {a}, got {b}", a, b;

@@ -8,7 +8,9 @@ use rushlight_format::shapes::Shapes;
 use crate::alias;
 use crate::context::KernelContext;
 use crate::data::{DataMap, NamedData};
-use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext, OptionSpec, options};
+#[cfg(feature = "alloc")]
+use crate::delegate::options;
+use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext, OptionSpec};
 use crate::error::{Result, Role};
 #[cfg(feature = "alloc")]
 use crate::extended::{Extended, Parts, extend};
@@ -24,6 +26,7 @@ use crate::value::{ABSENT, Value, Values, tensor};
 pub struct LoadOptions<'a, 'p> {
     pub registry: Registry<'a>,
     pub backends: &'a [&'a dyn Backend],
+    /// Values of options of the back ends. Without the feature `alloc`, unknown names and other types are not refused.
     pub backend_options: &'a [BackendOption<'a>],
     /// Files with constants that the program does not hold.
     pub external_data: &'a [&'a DataMap<'p>],
@@ -190,6 +193,8 @@ fn load_plan<'m>(
     // programs stay below their own size.
     bump.set_budget(named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024));
 
+    // On bare metal, where callers know what they give and code is scarce, options are not checked.
+    #[cfg(feature = "alloc")]
     check_options(options, report)?;
     let inputs = indices(bump, &mut plan.inputs().iter())?;
     let outputs = indices(bump, &mut plan.outputs().iter())?;
@@ -239,6 +244,7 @@ fn load_plan<'m>(
 }
 
 /// Checks that the options are for back ends that are there and that have them.
+#[cfg(feature = "alloc")]
 #[inline(never)]
 fn check_options(options: &LoadOptions<'_, '_>, report: &mut Report) -> Checked<()> {
     for option in options.backend_options {

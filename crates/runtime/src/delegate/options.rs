@@ -47,6 +47,7 @@ impl<'a> From<&'a str> for OptionValue<'a> {
 }
 
 impl OptionValue<'_> {
+    #[cfg(feature = "alloc")]
     fn type_name(self) -> &'static str {
         match self {
             Self::Bool(_) => "a bool",
@@ -81,6 +82,7 @@ impl OptionSpec {
         self
     }
 
+    #[cfg(feature = "alloc")]
     pub(crate) fn type_name(&self) -> &'static str {
         self.default.type_name()
     }
