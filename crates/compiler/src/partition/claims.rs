@@ -43,8 +43,8 @@ impl<'a> Canonical<'a> {
 pub enum Claim {
     /// The back end computes it, in a precision that the types of the results do not say, if that is so.
     Take { precision: Option<String> },
-    /// Each part of the back end that uses the node gets a copy of it. It is computed from constants alone, such as weights
-    /// that are dequantized, and stays for others that use it.
+    /// Each part of the back end that uses the node gets a copy of it, and it stays for others that use it: weights that are
+    /// dequantized, or a node inside of a pattern that others use as well.
     Copy,
     /// The back end does not compute it, with the reason, for the report.
     Refuse(String),
@@ -113,27 +113,30 @@ impl Taken {
 }
 
 /// True if a node is computed from constants alone, and always gives the same.
-pub(super) fn is_constant(graph: &Graph, node: NodeId) -> bool {
+fn is_constant(graph: &Graph, node: NodeId) -> bool {
     /// Weights are dequantized, reshaped and transposed, no more.
-    const MAX_DEPTH: u32 = 16;
+    const MAX_NODES: usize = 16;
 
-    fn is_constant_to(graph: &Graph, node: NodeId, depth: u32) -> bool {
+    let mut nodes = vec![node];
+    let mut seen = 0;
+    while let Some(node) = nodes.get(seen).copied() {
+        seen += 1;
         let node = &graph.nodes[node];
         let Op::Call(schema) = &node.op else { return false };
-        let mut all = !schema.flags.random && depth > 0;
+        let mut all = !schema.flags.random && seen <= MAX_NODES;
         for arg in &node.args {
-            arg.for_each_value(&mut |value| {
-                all = all
-                    && match graph.values[value].def {
-                        Def::Constant(_) => true,
-                        Def::Result(node, _) => is_constant_to(graph, node, depth - 1),
-                        _ => false,
-                    };
+            arg.for_each_value(&mut |value| match graph.values[value].def {
+                Def::Constant(_) => {}
+                Def::Result(maker, _) if nodes.contains(&maker) => {}
+                Def::Result(maker, _) => nodes.push(maker),
+                _ => all = false,
             });
         }
-        all
+        if !all {
+            return false;
+        }
     }
-    is_constant_to(graph, node, MAX_DEPTH)
+    true
 }
 
 /// The nodes of which only copies are used, with the back end that copies them.

@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
+use rustc_hash::FxHashSet;
+
 use super::claims::Taken;
 
 /// Returns the level of each node of a block. `takers` has the back end that claimed each node; what its parts copy does not
@@ -29,14 +31,8 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], 
                 level = level.max(other + u32::from(other_taker != taker));
             }
         };
-        graph.for_each_use_by(*node, &mut |value| {
-            let is_copied = |by: usize| match graph.values[value].def {
-                Def::Result(node, _) => taken.is_copied(node, by),
-                _ => false,
-            };
-            if !taker.is_some_and(is_copied) {
-                follow(made_by.get(&value));
-            }
+        for_each_input(graph, *node, *taker, taken, &mut FxHashSet::default(), &mut |value| {
+            follow(made_by.get(&value));
         });
         graph.for_each_symbol_by(*node, &mut |symbol| follow(sizes_by.get(&symbol)));
         levels.push(level);
@@ -50,6 +46,30 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], 
         }
     }
     levels
+}
+
+/// Visits what a node uses; of what its part copies, what that uses.
+fn for_each_input(
+    graph: &Graph,
+    node: NodeId,
+    taker: Option<usize>,
+    taken: &Taken,
+    seen: &mut FxHashSet<NodeId>,
+    visit: &mut dyn FnMut(ValueId),
+) {
+    if !seen.insert(node) {
+        return;
+    }
+    let mut inputs = Vec::new();
+    graph.for_each_use_by(node, &mut |value| inputs.push(value));
+    for value in inputs {
+        match (graph.values[value].def, taker) {
+            (Def::Result(maker, _), Some(by)) if taken.is_copied(maker, by) => {
+                for_each_input(graph, maker, taker, taken, seen, visit);
+            }
+            _ => visit(value),
+        }
+    }
 }
 
 fn for_each_symbol(ty: &Type, visit: &mut impl FnMut(SymbolId)) {

@@ -152,11 +152,15 @@ fn partition_method(
         for node in nodes {
             match claims.remove(node) {
                 Some(Claim::Take { precision }) => taken.take(node, index, precision),
-                Some(Claim::Copy) if claims::is_constant(graph, node) => taken.copy(node, index),
+                Some(Claim::Copy) => {
+                    taken.copy(node, index);
+                    let reason = "the parts that use it compute it again".to_owned();
+                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
+                }
                 Some(Claim::Refuse(reason)) => {
                     refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
                 }
-                Some(Claim::Copy) | None => {
+                None => {
                     let reason = "the back end said nothing of it".to_owned();
                     refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
                 }

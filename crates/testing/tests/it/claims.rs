@@ -9,7 +9,7 @@ use rushlight_compiler::front::pte::lift;
 use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload, Report};
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::Cpu;
-use rushlight_graph::text::Detail;
+use rushlight_graph::text::{Contents, Detail};
 use rushlight_graph::{Bytes, Error, Model};
 
 /// Refuses everything, and keeps the text of what it was shown.
@@ -116,4 +116,27 @@ fn every_node_that_is_claimed_is_compiled() {
         let returned: Vec<_> = report.entries.iter().filter(|entry| entry.is_returned).collect();
         assert!(returned.is_empty(), "{name}: {returned:?}");
     }
+}
+
+#[test]
+fn what_others_use_of_a_pattern_is_computed_again_in_the_part() {
+    let text = r#"
+method "forward" {
+  input %x : f32[4]
+  %integers = quantized_decomposed::quantize_per_tensor(%x, 0.01, 0, -32768, 32767, i16) : i16[4]
+  %numbers = quantized_decomposed::dequantize_per_tensor(%integers, 0.01, 0, -32768, 32767, i16, none) : f32[4]
+  %result = aten::relu(%numbers) : f32[4]
+  return %result, %integers
+}
+"#;
+    let model = Model::parse(text, &Contents::default()).unwrap();
+    model.verify().unwrap();
+    let (_, report) = compiled(&model, vec![Box::new(Cpu::default())]);
+    let owners: Vec<_> = report.entries.iter().map(|entry| (entry.op.as_str(), entry.taker())).collect();
+    let expected = [
+        ("quantized_decomposed::quantize_per_tensor", "portable"),
+        ("quantized_decomposed::dequantize_per_tensor", "RushlightCpu"),
+        ("aten::relu", "RushlightCpu"),
+    ];
+    assert_eq!(owners, expected);
 }

@@ -5,14 +5,18 @@
 //! it was made of; the part that comes of the claims is legalized again when it is compiled, and gives the same nodes.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
-use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId};
-use rustc_hash::FxHashMap;
+use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{legalize, offer, precision};
 
 /// What became of a canonical node when it was legalized.
 #[derive(Default)]
 struct Legal {
+    /// True if the node is still there as it was.
+    is_unchanged: bool,
+    /// The values that the nodes that it became use.
+    uses: FxHashSet<ValueId>,
     /// Why one of the nodes that it became is not computed, if that is so.
     refusal: Option<String>,
     precision: Option<String>,
@@ -29,9 +33,18 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
     // Users come after what they use.
     for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
+        // A pattern that a claimed node ends may lead past a node that others use, such as integers of 16 bits.
+        let is_passed_by = |user: &Option<NodeId>| {
+            user.is_some_and(|user| {
+                let uses = legal.get(&user).map(|legal| &legal.uses);
+                let results = &canonical.graph.nodes[node].results;
+                taken.get(&user) == Some(&true) && !results.iter().any(|it| uses.is_some_and(|uses| uses.contains(it)))
+            })
+        };
         let claim = match legal.get(&node) {
+            Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if users_of(node).any(is_passed_by) => Claim::Copy,
             Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.clone()),
-            Some(Legal { refusal: None, precision }) => Claim::Take { precision: precision.clone() },
+            Some(Legal { refusal: None, precision, .. }) => Claim::Take { precision: precision.clone() },
             None if canonical.is_constant(node) => Claim::Copy,
             None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => {
                 Claim::take()
@@ -97,6 +110,10 @@ fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<
                 continue;
             }
             let known = legal.entry(*source).or_default();
+            known.is_unchanged |= node == source;
+            graph.for_each_use_by(*node, &mut |value| {
+                known.uses.insert(value);
+            });
             match offer::reason_to_leave(graph, *node) {
                 Some(reason) => known.refusal = known.refusal.take().or(Some(reason)),
                 None => known.precision = known.precision.take().or_else(|| precision::precision(graph, &model, *node)),
