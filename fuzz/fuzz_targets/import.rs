@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::front::pt2::ImportOptions;
-use rushlight_compiler::{Bytes, import_pt2};
+use rushlight_compiler::import_pt2;
 use rushlight_fuzz::archive::{self, Entry};
 use rushlight_fuzz::run::compile_and_run;
+use rushlight_graph::Bytes;
 
 /// The entries of the samples beside their programs; the first of a name counts.
 static OTHERS: LazyLock<Vec<Entry>> = LazyLock::new(|| {

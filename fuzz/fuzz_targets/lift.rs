@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::{Bytes, CompileOptions, compile};
+use rushlight_compiler::{CompileOptions, compile};
+use rushlight_graph::Bytes;
 
 fuzz_target!(|file: &[u8]| {
     let Ok(model) = lift(&Bytes::from(file.to_vec()), &[]) else { return };

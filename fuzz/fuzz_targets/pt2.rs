@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_graph::Bytes;
 use rushlight_compiler::front::pt2::expr::SymExpr;
 use rushlight_compiler::front::pt2::schema::SymInt;
 use rushlight_compiler::front::pt2::{Archive, Error, ExportedProgram, Weight, Weights};
+use rushlight_graph::Bytes;
 
 fn read_program(program: &ExportedProgram<'_>) {
     let _ = (program.in_spec(), program.out_spec());

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_graph::Bytes;
 use rushlight_compiler::front::pte::lift;
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
 use rushlight_format::xnnpack::Payload;
 use rushlight_fuzz::run::compile_and_run;
+use rushlight_graph::Bytes;
 
 /// Sizes of the call's arguments; payloads that declare larger ones are only lifted.
 const SIZE: u32 = 64;

@@ -1,9 +1,9 @@
 //! Takes programs through what follows reading them, under limits.
 
 use rushlight::{Lower, Module, ModuleBuilder};
+use rushlight_compiler::{CompileOptions, compile};
 use rushlight_cpu_compile::Cpu;
 use rushlight_graph::Model;
-use rushlight_compiler::{CompileOptions, compile};
 use rushlight_testing::zeros::Zeros;
 
 /// Memory limit of a method with its delegates, in bytes.
