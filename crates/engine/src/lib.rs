@@ -41,7 +41,6 @@
 //! `std` (default): threads and run-time detection of instruction sets. Without it the crate is `no_std` with `alloc`,
 //! runs on the calling thread, and uses the instruction sets of the compilation target.
 #![cfg_attr(not(feature = "std"), no_std)]
-#![allow(clippy::self_named_module_files, reason = "its modules are being moved to `mod.rs`")]
 
 extern crate alloc;
 

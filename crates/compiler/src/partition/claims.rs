@@ -1,4 +1,4 @@
-//! What back ends are shown, and what they claim of it.
+//! The canonical form that back ends are shown, and their claims on its nodes.
 
 use rushlight_graph::{Def, Graph, Model, NodeId, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -38,7 +38,7 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// What a back end says of a node.
+/// The decision of a back end on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The back end computes it, in a precision that the types of the results do not say, if that is so.

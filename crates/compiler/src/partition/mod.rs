@@ -47,7 +47,7 @@ pub trait Backend: fmt::Debug + Send {
     /// quantized groups, are claimed together.
     ///
     /// # Errors
-    /// What the back end finds; it ends the compilation.
+    /// An error of the back end, which ends the compilation.
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
         for node in canonical.nodes() {
             claims.set(
@@ -75,7 +75,7 @@ pub trait Backend: fmt::Debug + Send {
     fn compile(&self, part: &Part) -> Result<Payload, Error>;
 }
 
-/// What a back end says of a single node.
+/// The decision of a back end on a node by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
     Take,
@@ -119,7 +119,7 @@ pub struct Payload {
 /// Shows each method to the back ends, the first in the list first, and replaces what they claim by delegates.
 ///
 /// # Errors
-/// What a back end says while it claims nodes or compiles a part.
+/// Errors of back ends while they claim nodes or compile parts.
 pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Report, Error> {
     let mut report = Report::default();
     let names: Vec<String> = model.methods.keys().cloned().collect();
@@ -180,7 +180,7 @@ fn partition_method(
     Ok(())
 }
 
-/// What was decided of the nodes of a method, and where it is reported.
+/// The claims and refusals of a method's nodes, and the report that they go to.
 struct Decided<'d> {
     taken: &'d Taken,
     /// By node, the back ends that refused it, with their reasons.

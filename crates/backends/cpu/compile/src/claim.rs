@@ -1,8 +1,8 @@
 //! Which nodes of the canonical form the back end claims.
 //!
-//! What the back end computes is decided on legalized nodes: an attention that is spelled out is one node there, and weights
-//! that are dequantized are constants. So a copy of the method is legalized, each node of which knows the canonical node that
-//! it was made of; the part that comes of the claims is legalized again when it is compiled, and gives the same nodes.
+//! Support is decided on legalized nodes: a decomposed attention is one node there, and dequantized weights are constants.
+//! So a copy of the method is legalized, in which the origin of each node is the canonical node that it replaces. The part
+//! made of the claims is legalized again when it is compiled, and gives the same nodes.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
 use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{legalize, offer, precision};
 
-/// What became of a canonical node when it was legalized.
+/// The legalized nodes that replace one canonical node.
 #[derive(Default)]
 struct Legal {
     /// True if the node is still there as it was.
@@ -98,7 +98,7 @@ fn copy_to_legalize(canonical: &Canonical<'_>) -> (Model, FxHashMap<OriginId, No
     (model, sources)
 }
 
-/// What became of each canonical node of which anything is left.
+/// Legalizes the copy. Returns the replacement of each canonical node that was not removed.
 fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<FxHashMap<NodeId, Legal>, Error> {
     legalize::legalize(&mut model)?;
     let mut legal: FxHashMap<NodeId, Legal> = FxHashMap::default();

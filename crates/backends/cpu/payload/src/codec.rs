@@ -12,7 +12,7 @@ use super::{
     VERSION, Winograd,
 };
 
-/// What each payload begins with, before its version.
+/// The magic number of payloads, before the version.
 const MAGIC: [u8; 3] = *b"RLC";
 
 /// Stored as a character, so that the first versions are digits.

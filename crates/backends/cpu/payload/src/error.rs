@@ -1,4 +1,4 @@
-//! What can be wrong with a payload, and where.
+//! Errors of payloads: the defect and its place.
 
 use core::fmt;
 
