@@ -54,12 +54,12 @@ mod elementwise;
 mod epilogue;
 mod error;
 mod finite_range;
+mod float16;
 mod gather;
 mod gemm;
 #[cfg(feature = "std")]
 pub mod hwbench;
 mod igemm;
-mod isa;
 mod normalize;
 pub mod pack;
 mod parallel;
@@ -78,6 +78,7 @@ mod softmax;
 mod tests;
 mod weights;
 
+pub use arch::Isa;
 pub use attention::{
     Attention, AttentionInputs, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
     attention_supports_bf16_output,
@@ -86,17 +87,17 @@ pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
     conv2d_winograd_scratch, conv3d, depthwise2d,
 };
-pub use convert::{Half, narrow, widen};
+pub use convert::{narrow, widen};
 pub use copy::{Copy, CopyElement, copy, fill};
 pub use element::{FloatSlice, FloatSliceMut};
 pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use epilogue::{Activation, Epilogue, Residual};
 pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
+pub use float16::Half;
 pub use gather::{Indices, Table, gather};
 pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
 pub use igemm::{gemm_supports_bf16_input, gemm_supports_bf16_output, gemm_supports_bf16_residual};
-pub use isa::Isa;
 pub use normalize::{Normalization, normalize};
 #[cfg(feature = "std")]
 pub use parallel_map::{on_threads_of, parallel_map};

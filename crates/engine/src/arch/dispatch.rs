@@ -1,5 +1,6 @@
 //! Runtime dispatch: the instruction set that was chosen, and the entry into code compiled for it.
 
+use super::isa::Isa;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -7,7 +8,6 @@ use super::wasm;
 use super::{Kernel, Simd, scalar};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, sse2};
-use crate::Isa;
 
 /// An instruction set that this machine supports, chosen at run time.
 #[derive(Clone, Copy)]

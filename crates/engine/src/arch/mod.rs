@@ -13,6 +13,7 @@ mod avx2;
 mod avx512;
 mod dispatch;
 mod interleaved;
+mod isa;
 pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -25,9 +26,10 @@ mod wasm;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod x128;
 
-use crate::convert::{from_bf16, from_f16, to_bf16};
+use crate::float16::{from_bf16, from_f16, to_bf16};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use interleaved::{Interleaved, VectorFn};
+pub use isa::Isa;
 pub(crate) use typed::{Bf16Pairs, I8Quads, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.

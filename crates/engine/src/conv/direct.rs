@@ -39,7 +39,7 @@ pub fn conv3d<'a>(
 ) -> Result<(), Error> {
     let (input, packed, mut out) = (input.into(), packed.into(), out.into());
     let pixels = conv.check(input.len(), out.len())?;
-    let weights = crate::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
+    let weights = super::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
     epilogue.check_any(engine, pixels, conv.out_c)?;
     check_bf16(engine, [conv.kernel.iter().product(), conv.in_c / conv.groups], input, packed, &out, epilogue)?;

@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use super::window::ConvWindow;
-use crate::convert::to_bf16;
+use crate::float16::to_bf16;
 use crate::igemm::{
     IndirectionBuffer, LhsRows, MAX_BF16_COPIES, MAX_COPIES, MAX_DEPTH, MAX_REPACKED_PAIRS, MAX_TAPS, ZEROS,
 };

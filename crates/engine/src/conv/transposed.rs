@@ -263,7 +263,7 @@ pub fn conv_transpose2d<'w>(
 ) -> Result<(), Error> {
     let mut packed = packed.into();
     let pixels = conv.check(input.len(), out.len())?;
-    let weights = crate::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
+    let weights = super::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;
     epilogue.check(pixels, conv.out_c)?;
     if pixels == 0 || conv.out_c == 0 {

@@ -224,7 +224,7 @@ pub fn conv2d_winograd(
         return Err(Error::Size { what: "shape of a Winograd convolution" });
     }
     let WinogradWeights { form, packed } = weights;
-    let weights_len = crate::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
+    let weights_len = super::pack::winograd_f32_len(form, conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights_len)?;
     epilogue.check(pixels, conv.out_c)?;
     let scratch_len = conv2d_winograd_scratch(engine, form, conv).ok_or(Error::Size { what: "scratch" })?;

@@ -4,7 +4,7 @@
 use super::{Binary, Unary};
 use crate::Activation;
 use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd, VectorFn, math};
-use crate::convert::{from_bf16, from_f16, to_bf16, to_f16};
+use crate::float16::{from_bf16, from_f16, to_bf16, to_f16};
 
 /// An operand of a loop: consecutive vectors, or a constant vector.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@ use super::loops::{LoopInput, LoopOp};
 use super::{Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, TilePlan};
 use crate::Affine;
 use crate::arch::{Kernel, LANES, Simd};
-use crate::convert::from_bf16;
 use crate::element::{Element, run_for_element};
+use crate::float16::from_bf16;
 use crate::parallel::SharedOutput;
 use crate::quantized::U8Quantizer;
 

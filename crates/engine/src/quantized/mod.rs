@@ -27,9 +27,10 @@ pub use resize::resize_u8;
 pub use softmax::{SoftmaxTable, softmax_u8};
 pub use transposed::conv_transpose2d_u8;
 
+use crate::conv::pack::ConvLayout;
 use crate::error::{Error, at_least, size, span};
 use crate::igemm::OutputLayout;
-use crate::pack::{ConvLayout, pad_to_4};
+use crate::pack::pad_to_4;
 use crate::{Conv2d, Conv3d, Engine, Gemm};
 
 use igemm::{U8Igemm, check_window};

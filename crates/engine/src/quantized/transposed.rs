@@ -39,7 +39,7 @@ pub fn conv_transpose2d_u8(
     let mut packed = packed;
     for (phase, offsets) in conv.phase_pairs().zip(epilogue.offsets.chunks_exact(conv.out_c)) {
         let PhaseGemm { window, layout } = conv.rows_of(phase, input);
-        let (own, rest) = packed.split_at(crate::pack::phase_i8_len(conv, window.taps()).unwrap_or(0));
+        let (own, rest) = packed.split_at(crate::conv::pack::phase_i8_len(conv, window.taps()).unwrap_or(0));
         packed = rest;
         let [_, out_rows, m_inner] = window.out_size;
         let igemm = U8Igemm {

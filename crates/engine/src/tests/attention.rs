@@ -1,5 +1,5 @@
 use super::*;
-use crate::convert::{from_bf16, to_bf16};
+use crate::float16::{from_bf16, to_bf16};
 use crate::{
     Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, Strides, attention, attention_scratch,
     attention_supports_bf16_output,
