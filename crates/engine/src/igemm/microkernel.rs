@@ -271,18 +271,20 @@ impl<F: TileOperands> TileStack<'_, F> {
             exceeds_tile(self.rows, self.panels);
         }
         if self.is_last && !self.epilogue.is_fused && !self.out.is_bf16() {
-            let finish = ApplyEpilogue {
-                epilogue: self.epilogue,
+            let apply = ApplyEpilogue::<f32> {
+                args: &self.epilogue.with_residual(self.residual, self.residual_stride),
                 sums: self.out.as_f32(),
-                stride: self.out_stride,
-                rounded: None,
-                residual: self.residual,
-                residual_stride: self.residual_stride,
+                row_stride: self.out_stride,
+                panel_stride: LANES,
                 rows: self.rows * self.repeat,
                 columns: self.columns,
+                row: 0,
+                column: 0,
+                out: self.out,
+                out_stride: self.out_stride,
             };
             // SAFETY: the caller guarantees the output and the residual.
-            unsafe { finish.run_on(s) };
+            unsafe { apply.run_on(s) };
         }
     }
 }
@@ -367,18 +369,20 @@ impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
             for (floats, sums) in floats.as_flattened_mut().iter_mut().zip(copy.as_flattened()) {
                 s.store_slice(floats, *sums);
             }
-            let finish = ApplyEpilogue {
-                epilogue: tile.epilogue,
-                sums: floats.as_mut_ptr().cast(),
-                stride: P * LANES,
-                rounded: Some((tile.out.as_bf16(), tile.out_stride)),
-                residual: tile.residual,
-                residual_stride: tile.residual_stride,
+            let apply = ApplyEpilogue::<f32> {
+                args: &tile.epilogue.with_residual(tile.residual, tile.residual_stride),
+                sums: floats.as_ptr().cast(),
+                row_stride: P * LANES,
+                panel_stride: LANES,
                 rows: R,
                 columns: tile.columns,
+                row: 0,
+                column: 0,
+                out: tile.out,
+                out_stride: tile.out_stride,
             };
             // SAFETY: the tile has enough sums; `run_on` requires the output and the residual of the tile.
-            return unsafe { finish.run_on(s) };
+            return unsafe { apply.run_on(s) };
         }
         let is_fused = tile.is_last && tile.epilogue.is_fused;
         let has_residual = is_fused && !tile.epilogue.residual.is_null();
