@@ -1,6 +1,6 @@
 //! CPU kernels for neural networks, over plain slices and for every instruction set.
 //!
-//! What there is: [`gemm()`] with packed f32, f16, bf16 and quantized weights and a fused [`Epilogue`] (bias, residual,
+//! Kernels: [`gemm()`] with packed f32, f16, bf16 and quantized weights and a fused [`Epilogue`] (bias, residual,
 //! activation), batched [`matmul`], convolutions ([`conv2d`], [`conv3d`], [`depthwise2d`], [`conv_transpose2d`],
 //! [`conv2d_winograd`]), [`attention()`], fused [`elementwise()`] programs, [`softmax()`], [`normalize()`], [`pool2d`],
 //! [`resize()`], [`reduce()`], [`gather()`] and strided [`copy()`], and int8 versions of most of them (names that end in
@@ -10,7 +10,7 @@
 //! the sizes of its slices, and neither allocates nor locks; the caller provides scratch memory. Images are channels-last
 //! (NHWC). Weights are packed ahead of time by [`pack`], in a layout that all instruction sets share.
 //!
-//! Results do not depend on the number of threads, bit for bit: the output is partitioned, never a sum. Int8 results are
+//! Results do not depend on the number of threads, bit for bit: tasks are blocks of the output, and each sum is computed by one of them. Int8 results are
 //! the same on every instruction set; f32 results differ by rounding, because not all have fused multiply-add.
 //!
 //! The crate knows nothing of graphs, tensors or files.
@@ -54,12 +54,12 @@ mod elementwise;
 mod epilogue;
 mod error;
 mod finite_range;
+mod float16;
 mod gather;
 mod gemm;
 #[cfg(feature = "std")]
 pub mod hwbench;
 mod igemm;
-mod isa;
 mod normalize;
 pub mod pack;
 mod parallel;
@@ -78,6 +78,7 @@ mod softmax;
 mod tests;
 mod weights;
 
+pub use arch::Isa;
 pub use attention::{
     Attention, AttentionInputs, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
     attention_supports_bf16_output,
@@ -86,17 +87,17 @@ pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
     conv2d_winograd_scratch, conv3d, depthwise2d,
 };
-pub use convert::{Half, narrow, widen};
+pub use convert::{narrow, widen};
 pub use copy::{Copy, CopyElement, copy, fill};
 pub use element::{FloatSlice, FloatSliceMut};
 pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use epilogue::{Activation, Epilogue, Residual};
 pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
+pub use float16::Half;
 pub use gather::{Indices, Table, gather};
 pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
 pub use igemm::{gemm_supports_bf16_input, gemm_supports_bf16_output, gemm_supports_bf16_residual};
-pub use isa::Isa;
 pub use normalize::{Normalization, normalize};
 #[cfg(feature = "std")]
 pub use parallel_map::{on_threads_of, parallel_map};
@@ -126,7 +127,7 @@ pub struct Engine {
 
 impl Engine {
     #[cfg(test)]
-    pub(crate) fn with_level(dispatch: Dispatch, threads: usize) -> Self {
+    pub(crate) fn with_dispatch(dispatch: Dispatch, threads: usize) -> Self {
         Self { dispatch, pool: Pool::new(threads) }
     }
 
@@ -145,10 +146,12 @@ impl Engine {
         Ok(Self { dispatch, pool: Pool::new(threads) })
     }
 
+    /// Instruction set of the kernels.
     pub fn isa(&self) -> Isa {
         self.dispatch.isa()
     }
 
+    /// The thread pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }

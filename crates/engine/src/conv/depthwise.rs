@@ -1,14 +1,15 @@
 //! Depthwise convolution.
 //!
-//! An output row is computed a few pixels at a time with their accumulators in registers, through as many channels as
-//! lets the input rows shared with the next output row stay in L1. Windows at the border skip the columns outside.
+//! An output row is computed a few pixels at a time, with their accumulators in registers. Channels are processed in
+//! chunks small enough that the input rows, which the next output row shares, stay in L1. Windows at the border skip the
+//! columns outside.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
 
 use super::Conv2d;
 use crate::arch::{Kernel, LANES, Simd};
-use crate::element::Element;
+use crate::element::{Element, ElementPtrMut};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::error::{Error, at_least, size};
 use crate::parallel::chunk_range;
@@ -172,19 +173,21 @@ impl<T: Element> DepthwiseTask<'_, T> {
             OutputRow { block: self, image, row, y, taps_y }.run(s);
             if const { !T::IS_BF16 } && !self.depthwise.is_fused {
                 let epilogue = &self.depthwise.epilogue;
-                let at = row * out_w;
-                let finish = ApplyEpilogue {
-                    epilogue,
-                    sums: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
-                    stride: conv.out_stride,
-                    rounded: None,
-                    residual: epilogue.residual.add(s, at * epilogue.residual_stride + self.channels.start),
-                    residual_stride: epilogue.residual_stride,
+                let out: *mut f32 = self.depthwise.out.cast();
+                let apply = ApplyEpilogue::<f32> {
+                    args: epilogue,
+                    sums: out.wrapping_add(row * out_w * conv.out_stride + self.channels.start),
+                    row_stride: conv.out_stride,
+                    panel_stride: LANES,
                     rows: out_w,
                     columns: self.channels.len(),
+                    row: row * out_w,
+                    column: self.channels.start,
+                    out: ElementPtrMut::f32(out),
+                    out_stride: conv.out_stride,
                 };
                 // SAFETY: the sizes of the output and the residual were checked, and only this task accesses this part.
-                unsafe { finish.run_on(s) };
+                unsafe { apply.run_on(s) };
             }
         }
     }
@@ -356,7 +359,7 @@ impl<T: Element> OutputRow<'_, T> {
         let depthwise = self.block.depthwise;
         let sum = if depthwise.is_fused { depthwise.epilogue.fused_activation(s, sum) } else { sum };
         let to = self.out(x).wrapping_add(channel);
-        // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
+        // SAFETY: the output's size was checked, and only this task accesses this row and these channels.
         unsafe { T::store(s, to, n, sum) };
     }
 }
@@ -483,7 +486,7 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
             }
             let out = pixels.out.wrapping_add(channel);
             for t in 0..W {
-                // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
+                // SAFETY: the output's size was checked, and only this task accesses this row and these channels.
                 unsafe { T::store(s, out.wrapping_add(t * pixels.out_step), LANES, sums[t]) };
             }
         }

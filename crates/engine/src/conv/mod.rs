@@ -3,6 +3,7 @@
 mod depthwise;
 mod direct;
 mod kernel_rows;
+pub(crate) mod pack;
 mod shape;
 pub(crate) mod transposed;
 pub(crate) mod window;

@@ -4,7 +4,7 @@
 use super::{Binary, Unary};
 use crate::Activation;
 use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd, VectorFn, math};
-use crate::convert::{from_bf16, from_f16, to_bf16, to_f16};
+use crate::float16::{from_bf16, from_f16, to_bf16, to_f16};
 
 /// An operand of a loop: consecutive vectors, or a constant vector.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ impl VectorLoop {
 }
 
 impl VectorLoop {
-    /// Stores a unary function of the first operand, with interleaved vectors where that pays.
+    /// Stores a unary function of the first operand, with interleaved vectors if the instruction set profits.
     #[inline(always)]
     fn interleaved<S: Simd>(self, s: S, function: impl VectorFn) {
         let rest = match const { S::INTERLEAVE } {
@@ -121,7 +121,7 @@ impl VectorLoop {
         }
     }
 
-    /// Processes blocks of `N` interleaved vectors; returns what is left.
+    /// Processes blocks of `N` interleaved vectors; returns the remaining elements.
     #[inline(always)]
     fn blocks_of<S: Simd, const N: usize>(mut self, s: S, function: impl VectorFn) -> Self {
         let input = &mut self.inputs[0];

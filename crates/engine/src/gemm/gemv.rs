@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use super::{Gemm, Matrix};
 use crate::arch::{Kernel, LANES, Simd};
+use crate::element::ElementPtrMut;
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::pack::padded_rows;
 use crate::parallel::chunk_range;
@@ -72,6 +73,7 @@ impl Kernel for GemvTask<'_> {
 }
 
 impl Gemv<'_> {
+    /// Multiplies panels of f32 or 16-bit weights.
     #[inline(always)]
     fn panels<S: Simd>(&self, s: S, panels: Range<usize>, packed: impl PanelRows) {
         for panel in panels {
@@ -82,9 +84,8 @@ impl Gemv<'_> {
             }
         }
     }
-}
 
-impl Gemv<'_> {
+    /// Multiplies panels of quantized weights.
     #[inline(always)]
     fn groups<S: Simd>(&self, s: S, panels: Range<usize>, integers: QuantizedWeights<'_>) {
         for panel in panels {
@@ -125,18 +126,20 @@ impl Gemv<'_> {
             return;
         }
         let (column, end) = (panels.start * LANES, gemm.n.min(panels.end * LANES));
-        let finish = ApplyEpilogue {
-            epilogue,
+        let apply = ApplyEpilogue::<f32> {
+            args: epilogue,
             sums: c.wrapping_add(column),
-            stride: gemm.c_stride,
-            rounded: None,
-            residual: epilogue.residual.add(s, column),
-            residual_stride: epilogue.residual_stride,
+            row_stride: gemm.c_stride,
+            panel_stride: LANES,
             rows: gemm.m,
             columns: end - column,
+            row: 0,
+            column,
+            out: ElementPtrMut::f32(*c),
+            out_stride: gemm.c_stride,
         };
         // SAFETY: as above.
-        unsafe { finish.run_on(s) };
+        unsafe { apply.run_on(s) };
     }
 
     /// Initial accumulator of a panel: its bias.

@@ -6,13 +6,13 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Kernel, LANES, Simd};
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, ApplyEpilogue};
 use crate::error::{Error, at_least, size};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::partition::{OutputBlock, OutputPartition};
 
 use super::RowQparams;
-use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
+use super::epilogue::{GroupwiseSum, QuantEpilogueArgs};
 
 /// Epilogue of [`gemm_u8_groupwise`]: dequantization of the left side, bias, activation.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +66,7 @@ pub fn gemm_u8_groupwise(
     Ok(())
 }
 
+/// Operands of all tasks.
 #[derive(Clone, Copy)]
 struct GroupwiseGemm<'a> {
     a: &'a [u8],
@@ -244,15 +245,16 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             }
         }
         let column = self.panel * LANES;
-        let apply = ApplyQuantEpilogue::<f32> {
-            epilogue: &self.gemm.epilogue,
+        let apply = ApplyEpilogue::<GroupwiseSum> {
+            args: &self.gemm.epilogue,
             sums: copy.as_ptr().cast(),
-            panels: P,
+            row_stride: LANES,
+            panel_stride: R * LANES,
             rows: R,
             row: self.row,
             column,
             columns: (n - column).min(P * LANES),
-            out: OutPtr::Floats(self.gemm.c),
+            out: self.gemm.c,
             out_stride: n,
         };
         // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
@@ -263,7 +265,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
 /// Loads the scales of a group's columns.
 ///
 /// # Safety
-/// They exist.
+/// 16 scales are readable at `at`.
 #[inline(always)]
 unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
     if matrix.has_half_scales {

@@ -51,7 +51,7 @@ impl Isa {
 
     /// Returns the strongest instruction set that this machine supports.
     pub fn detect() -> Isa {
-        crate::arch::Dispatch::best().isa()
+        super::Dispatch::best().isa()
     }
 
     /// Returns all instruction sets that this machine supports.
@@ -59,8 +59,9 @@ impl Isa {
         Self::ALL.iter().copied().filter(|isa| isa.is_available())
     }
 
+    /// Returns true if this machine supports the instruction set.
     pub fn is_available(self) -> bool {
-        crate::arch::Dispatch::of(self).is_some()
+        super::Dispatch::of(self).is_some()
     }
 
     /// Parses a [`name`](Self::name), ignoring case.

@@ -1,0 +1,93 @@
+//! Packing of f32 matrices into panels, and their rounding to 16-bit formats.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::float16::{Half, to_bf16, to_f16};
+
+/// Columns of a panel.
+pub const PANEL: usize = crate::arch::LANES;
+
+/// Rows of a panel: `k` rounded up to an even number.
+pub(crate) const fn padded_rows(k: usize) -> usize {
+    k.saturating_add(k % 2)
+}
+
+/// Returns the size of a packed `[k, n]` matrix in floats; `None` if it overflows `usize`.
+pub const fn matrix_f32_len(k: usize, n: usize) -> Option<usize> {
+    match (n.div_ceil(PANEL).checked_mul(PANEL), k.checked_add(k % 2)) {
+        (Some(columns), Some(rows)) => columns.checked_mul(rows),
+        _ => None,
+    }
+}
+
+/// Packs the `[k, n]` matrix with elements `get(k, n)`.
+///
+/// For `y = x W^T` as in `aten::linear`, with `W` row-major of shape `[n, k]`: `get = |k, n| w[n * K + k]`.
+///
+/// # Panics
+/// If the packed matrix does not fit in memory.
+pub fn matrix_f32(k: usize, n: usize, get: impl Fn(usize, usize) -> f32) -> Vec<f32> {
+    let mut packed = vec![0.0; matrix_f32_len(k, n).expect("a matrix fits in memory")];
+    matrix_f32_into(&mut packed, k, n, get);
+    packed
+}
+
+/// Like [`matrix_f32`], into memory of [`matrix_f32_len`] floats, all of which are written.
+///
+/// # Panics
+/// If `packed` is too short.
+pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usize, usize) -> f32) {
+    if k == 0 {
+        return;
+    }
+    for (panel, rows) in packed.chunks_exact_mut(padded_rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+        let (rows, last) = rows.split_at_mut(k * PANEL);
+        last.fill(0.0);
+        for (row, lanes) in rows.chunks_exact_mut(PANEL).enumerate() {
+            for (lane, value) in lanes.iter_mut().enumerate() {
+                let column = panel * PANEL + lane;
+                *value = if column < n { get(row, column) } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Rounds packed matrices to a 16-bit format.
+///
+/// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs,
+/// `[n / 16][k / 2][16][2]`, the operand layout of bf16 dot products.
+///
+/// # Panics
+/// If the lengths differ or are not those of packed matrices.
+pub fn narrow(half: Half, packed: &[f32], to: &mut [u16]) {
+    assert_eq!(packed.len(), to.len(), "equal lengths");
+    assert!(packed.len().is_multiple_of(2 * PANEL), "an even number of rows");
+    match half {
+        Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
+        Half::Bf16 => {
+            for (to, rows) in to.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
+                for (at, &x) in rows.iter().enumerate() {
+                    to[at % PANEL * 2 + at / PANEL] = to_bf16(x);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pads_the_last_panel() {
+        let packed = matrix_f32(2, 17, |k, n| (100 * k + n) as f32);
+        assert_eq!(packed.len(), 2 * 2 * 16);
+        assert_eq!(packed[0], 0.0);
+        assert_eq!(packed[16], 100.0);
+        assert_eq!(packed[32], 16.0);
+        assert_eq!(packed[33], 0.0);
+        assert_eq!(packed[48], 116.0);
+        assert_eq!(matrix_f32_len(usize::MAX, 16), None);
+    }
+}
