@@ -6,10 +6,33 @@ use indexmap::IndexSet;
 use rushlight_format::Program;
 use serde::{Deserialize, Serialize};
 
-use crate::emit::{InstructionOrigin, MethodMap};
-
 /// The key of the map among a program's named data. Runtimes ignore it.
 pub const DEBUG_MAP_KEY: &str = "rushlight.debug_map";
+
+/// The origin of each instruction of a method.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MethodMap {
+    pub method: String,
+    /// `None` for an instruction without an origin of its own.
+    pub instructions: Vec<Option<InstructionOrigin>>,
+}
+
+/// The node that an instruction comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InstructionOrigin {
+    /// Full name of the operator in the graph.
+    pub op: String,
+    /// The node of the exported program.
+    pub node: String,
+    /// The module that it was called in.
+    pub module: String,
+    /// `file:line in function: code`, if known.
+    pub source: Option<String>,
+    /// Names of the results in the graph.
+    pub results: Vec<String>,
+    /// For the call of a delegate: the nodes that its backend compiled.
+    pub nodes: Vec<InstructionOrigin>,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Stored {

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use rushlight_format::pte::ProgramModel;
 
-use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
+use crate::debug_map::MethodMap;
+use crate::emit::{EmitOptions, Emitted, ExternalData, emit};
 #[cfg(feature = "pt2")]
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};

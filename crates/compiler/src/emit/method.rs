@@ -13,7 +13,8 @@ use rushlight_graph::{
 
 use super::pools::{Pools, sizes};
 use super::storage::{ARENA, SHARED_ARENA, SharedStates, Slot, SlotInfo, Slots};
-use super::{EmitOptions, InstructionOrigin, MethodMap, lifetimes};
+use super::{EmitOptions, lifetimes};
+use crate::debug_map::{InstructionOrigin, MethodMap};
 
 /// A method being written.
 pub(super) struct Method<'m> {

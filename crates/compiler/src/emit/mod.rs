@@ -16,10 +16,12 @@ mod storage;
 
 use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
 
-use crate::debug_map;
 use rushlight_graph::Error;
 use rushlight_graph::{Literal, Model};
 
+use crate::debug_map;
+
+pub use crate::debug_map::{InstructionOrigin, MethodMap};
 pub use external::{ExternalData, ExternalWeights};
 
 use external::External;
@@ -68,31 +70,6 @@ pub struct Emitted {
     pub external: Vec<ExternalData>,
     /// For each method, in the order of the program, what its instructions come from.
     pub debug: Vec<MethodMap>,
-}
-
-/// What the instructions of a method come from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MethodMap {
-    pub method: String,
-    /// For each instruction the node, and the values of the program that hold the node's results.
-    pub instructions: Vec<Option<InstructionOrigin>>,
-}
-
-/// What an instruction comes from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct InstructionOrigin {
-    /// Full name of the operator in the graph.
-    pub op: String,
-    /// The node of the exported program.
-    pub node: String,
-    /// The module that it was called in.
-    pub module: String,
-    /// `file:line in function: code`, if known.
-    pub source: Option<String>,
-    /// Names of the results in the graph.
-    pub results: Vec<String>,
-    /// For the call of a delegate: the nodes that its backend compiled.
-    pub nodes: Vec<InstructionOrigin>,
 }
 
 /// Writes a model whose graphs are lowered as far as the runtime's operators.

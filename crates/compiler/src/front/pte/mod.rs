@@ -32,8 +32,8 @@ use rushlight_format::bundled::BundledProgram;
 use rushlight_format::ptd::FlatTensor;
 use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 
+use crate::debug_map::MethodMap;
 use crate::debug_map::{self, DEBUG_MAP_KEY};
-use crate::emit::MethodMap;
 use crate::front::part;
 use rushlight_graph::Bytes;
 use rushlight_graph::{Error, ErrorKind};
