@@ -28,22 +28,22 @@ use external::External;
 use method::Method;
 use pools::Pools;
 
-/// How a program is written.
+/// Options of the emitter.
 #[derive(Clone, Debug)]
 pub struct EmitOptions {
-    /// Whether inputs have a place in the arena; otherwise the caller's memory is read.
+    /// True if inputs have a place in the arena; otherwise the caller's memory is read.
     pub plan_inputs: bool,
-    /// Whether outputs have a place in the arena; otherwise the caller gives memory for them.
+    /// True if outputs have a place in the arena; otherwise the caller gives memory for them.
     pub plan_outputs: bool,
     /// Each planned tensor starts at a multiple of this.
     pub alignment: u64,
-    /// Whether each instruction carries the Python stack that it comes from.
+    /// True if each instruction carries the Python stack that it comes from.
     pub stack_traces: bool,
-    /// Whether the program says what its instructions come from, for the tools that look at it.
+    /// True if the program has a debug map: the origin of each instruction, for profilers and other tools.
     pub debug_map: bool,
-    /// Whether every result is kept to the end, for looking at it.
+    /// True if every result stays in memory to the end, for comparisons.
     pub keep_results: bool,
-    /// Which constants are not in the program but in `.ptd` files, which the runtime is given besides.
+    /// Constants that go to `.ptd` files, which are loaded beside the program.
     pub external_weights: Option<ExternalWeights>,
 }
 

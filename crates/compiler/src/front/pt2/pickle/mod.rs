@@ -19,7 +19,7 @@ pub use fault::PickleFault;
 
 pub(super) const PICKLE: &str = "data.pkl";
 
-/// What a pickle holds.
+/// A value of a pickle.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     None,
@@ -62,7 +62,7 @@ pub struct Object {
 }
 
 impl Subclass {
-    /// What `torch.ops.export.access_subclass_inner_tensor` reads.
+    /// Finds an attribute, as `torch.ops.export.access_subclass_inner_tensor` does.
     pub fn attribute(&self, name: &str) -> Option<&Value> {
         self.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
     }
