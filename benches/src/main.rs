@@ -7,6 +7,7 @@ mod calls;
 mod compile;
 mod cpu;
 mod document;
+mod environment;
 mod interleaved;
 mod model;
 mod operators;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::document::Document;
+use crate::environment::variable;
 
 const USAGE: &str = "\
 usage: rushlight-benches <what> [filter]     started by cargo xtask bench
@@ -78,12 +80,4 @@ fn main() -> Result<()> {
 
 fn worker() -> Result<PathBuf> {
     variable("EXECUTORCH_WORKER")
-}
-
-/// A path that `cargo xtask bench` gives.
-fn variable(name: &str) -> Result<PathBuf> {
-    match std::env::var_os(name) {
-        Some(path) => Ok(Path::new(&path).to_owned()),
-        None => bail!("{name} is not set\n\n{USAGE}"),
-    }
 }

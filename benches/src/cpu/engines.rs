@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use rushlight::{Compiler, Precision};
 
 use crate::agreement;
+use crate::environment::variable;
 use crate::peer::{Opened, Peer};
 use crate::process::on_cores;
-use crate::variable;
 
 /// The largest error of a result over its largest value, against eager PyTorch.
 const FLOAT32_ERROR: f64 = 1e-4;

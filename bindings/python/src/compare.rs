@@ -10,7 +10,8 @@ use crate::array::Argument;
 use crate::callback;
 use crate::compiler::Exported;
 use crate::error;
-use crate::module::{Source, builder, bytes_of};
+use crate::module::builder;
+use crate::source::{Source, bytes_of};
 
 /// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
 /// order of computation, and how many the reference has alone.

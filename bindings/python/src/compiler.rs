@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::partition::Entry;
 use rushlight::graph::Bytes;
 use rushlight::graph::{Constant, Literal, TensorType};
 use rushlight::{CompiledProgram, Compiler, Input, Quantization, TensorView, Value};
@@ -19,7 +18,8 @@ use rushlight_format::pte::{InstructionModel, PlanModel};
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
 use crate::error;
-use crate::module::Source;
+use crate::report::entry_to_python;
+use crate::source::Source;
 
 /// What a `.pte` file will hold.
 #[pyclass(frozen, module = "rushlight")]
@@ -204,7 +204,7 @@ impl Compiled {
 
     /// For each node that backends were offered a dictionary of who took it.
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.inner.compiled().report.entries.iter().map(|entry| node(py, entry)).collect()
+        self.inner.compiled().report.entries.iter().map(|entry| entry_to_python(py, entry)).collect()
     }
 }
 
@@ -228,20 +228,6 @@ fn method<'py>(py: Python<'py>, plan: &PlanModel<'_>) -> PyResult<Bound<'py, PyD
     dict.set_item("instructions", plan.instructions.len())?;
     dict.set_item("planned_bytes", plan.buffer_sizes.iter().fold(0u64, |sum, &size| sum.saturating_add(size)))?;
     dict.set_item("operators", operators)?;
-    Ok(dict)
-}
-
-/// Who took a node, as a dictionary.
-pub fn node<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("method", &entry.method)?;
-    dict.set_item("node", &entry.node)?;
-    dict.set_item("op", &entry.op)?;
-    dict.set_item("module", &entry.module)?;
-    dict.set_item("source", &entry.source)?;
-    dict.set_item("backend", entry.taker())?;
-    dict.set_item("precision", &entry.precision)?;
-    dict.set_item("reasons", entry.reasons().to_vec().into_py_dict(py)?)?;
     Ok(dict)
 }
 

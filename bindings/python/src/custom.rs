@@ -94,12 +94,6 @@ fn out_variant(name: &str) -> PyResult<String> {
     })
 }
 
-/// The name that `register_op` takes for an operator that a program lacks.
-pub fn functional_name(out_variant: &str) -> &str {
-    let overloaded = out_variant.strip_suffix("_out").filter(|name| name.contains('.'));
-    overloaded.or_else(|| out_variant.strip_suffix(".out")).unwrap_or(out_variant)
-}
-
 fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()> {
     attached(|py| {
         let slot = locked(&REGISTERED).get(SLOT).map(|slot| (slot.op.arity, slot.function.clone_ref(py)));

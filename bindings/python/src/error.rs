@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::custom::functional_name;
 use crate::ffi;
 
 static ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -33,4 +32,10 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
 /// Maps a result of the library.
 pub fn map<T>(py: Python<'_>, result: Result<T, rushlight::Error>) -> PyResult<T> {
     result.map_err(|error| to_python(py, &error))
+}
+
+/// The name that `register_op` takes for an operator that a program lacks.
+fn functional_name(out_variant: &str) -> &str {
+    let overloaded = out_variant.strip_suffix("_out").filter(|name| name.contains('.'));
+    overloaded.or_else(|| out_variant.strip_suffix(".out")).unwrap_or(out_variant)
 }

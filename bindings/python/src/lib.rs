@@ -12,6 +12,8 @@ mod ffi;
 mod interpreter;
 mod module;
 mod refusal;
+mod report;
+mod source;
 mod tensor;
 mod torch;
 mod turns;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use rushlight::{Input, MethodInstance, MethodMeta, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rushlight::{Input, MethodInstance, MethodMeta, TensorInfo, TensorView, Value, ValueInfo};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
-use crate::compiler::node;
-use crate::ffi::Array;
+use crate::report::entry_to_python;
+use crate::source::{Source, bytes_of};
 use crate::tensor::{Tensor, dtype_name};
 use crate::turns::Turns;
 use crate::{callback, custom, delegate, error};
@@ -157,7 +157,9 @@ impl Module {
             (report, module.cache_use().map(ToString::to_string))
         })?;
         match report {
-            Ok(entries) => Ok((entries.iter().map(|entry| node(py, entry)).collect::<PyResult<_>>()?, None, cache)),
+            Ok(entries) => {
+                Ok((entries.iter().map(|entry| entry_to_python(py, entry)).collect::<PyResult<_>>()?, None, cache))
+            }
             Err(reason) => Ok((Vec::new(), Some(reason), cache)),
         }
     }
@@ -277,39 +279,6 @@ impl Bundle {
         }
         Ok(list)
     }
-}
-
-/// Where a program comes from.
-pub enum Source<'py> {
-    Path(PathBuf),
-    Bytes(Bound<'py, PyAny>),
-}
-
-impl<'py> Source<'py> {
-    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        if object.cast::<PyString>().is_ok() || object.hasattr("__fspath__")? {
-            return Ok(Self::Path(object.extract()?));
-        }
-        Ok(Self::Bytes(object.clone()))
-    }
-}
-
-/// The bytes of an object with a flat buffer.
-pub struct Bytes(Array);
-
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        self.0.view().map_or(&[], |view| view.bytes())
-    }
-}
-
-pub fn bytes_of(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let place = "expected a path, bytes, or another object with a buffer";
-    let array = Array::from_buffer(object).map_err(|reason| reason.at(py, place, object))?;
-    if error::map(py, array.view())?.dtype() != ScalarType::Byte {
-        return Err(PyTypeError::new_err("expected a buffer of bytes"));
-    }
-    Ok(Bytes(array))
 }
 
 fn meta_to_python<'py>(py: Python<'py>, meta: &MethodMeta) -> PyResult<Bound<'py, PyDict>> {

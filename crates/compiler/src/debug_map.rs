@@ -1,59 +1,87 @@
-//! What the instructions of a program come from, kept in the program for the tools that look at it.
+//! The debug map: the origin of each instruction, stored in the program for profilers and other tools.
 //!
-//! The map is JSON: each string once, and rows of indices into them, as lines of source and modules repeat for many nodes.
+//! It is JSON: each string once, and rows of indices into them, as lines of source and modules repeat for many nodes.
 
 use indexmap::IndexSet;
 use rushlight_format::Program;
-use serde::{Deserialize, Serialize};
 
-use crate::emit::{InstructionOrigin, MethodMap};
+use crate::json::Json;
 
 /// The key of the map among a program's named data. Runtimes ignore it.
 pub const DEBUG_MAP_KEY: &str = "rushlight.debug_map";
 
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    strings: Vec<String>,
-    /// Method and instructions.
-    methods: Vec<(usize, Vec<Option<Row>>)>,
+/// The origin of each instruction of a method.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MethodMap {
+    pub method: String,
+    /// `None` for an instruction without an origin of its own.
+    pub instructions: Vec<Option<InstructionOrigin>>,
 }
 
-/// Operator, node, module, source, results and nodes of an [`InstructionOrigin`].
-#[derive(Serialize, Deserialize)]
-struct Row(usize, usize, usize, Option<usize>, Vec<usize>, Vec<Row>);
+/// The node that an instruction comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InstructionOrigin {
+    /// Full name of the operator in the graph.
+    pub op: String,
+    /// The node of the exported program.
+    pub node: String,
+    /// The module that it was called in.
+    pub module: String,
+    /// `file:line in function: code`, if known.
+    pub source: Option<String>,
+    /// Names of the results in the graph.
+    pub results: Vec<String>,
+    /// For the call of a delegate: the nodes that its backend compiled.
+    pub nodes: Vec<InstructionOrigin>,
+}
 
-/// The maps as they are stored. Names of files lose their folders, which are the exporting machine's.
+/// Encodes the maps. Names of files lose their folders, which are the exporting machine's.
 pub fn to_bytes(maps: &[MethodMap]) -> Vec<u8> {
     let mut strings = IndexSet::new();
     let methods = maps.iter().map(|map| {
-        let rows = map.instructions.iter().map(|origin| Some(row(&mut strings, origin.as_ref()?))).collect();
-        (strings.insert_full(map.method.as_str()).0, rows)
+        let rows = map.instructions.iter().map(|origin| origin.as_ref().map_or(Json::Null, |o| row(&mut strings, o)));
+        let rows = Json::Array(rows.collect());
+        Json::Array(vec![index(&mut strings, &map.method), rows])
     });
-    let methods = methods.collect();
-    let strings = strings.into_iter().map(ToOwned::to_owned).collect();
-    serde_json::to_vec(&Stored { strings, methods }).unwrap_or_default()
+    let methods = Json::Array(methods.collect());
+    let strings = Json::Array(strings.into_iter().map(|text| Json::String(text.into())).collect());
+    Json::Object(vec![("strings".into(), strings), ("methods".into(), methods)]).to_string().into_bytes()
 }
 
-fn row<'a>(strings: &mut IndexSet<&'a str>, origin: &'a InstructionOrigin) -> Row {
-    let mut index = |text: &'a str| strings.insert_full(text).0;
-    let (op, node, module) = (index(&origin.op), index(&origin.node), index(&origin.module));
-    let source = origin.source.as_deref().map(|source| index(without_folder(source)));
-    let results = origin.results.iter().map(|name| index(name)).collect();
-    Row(op, node, module, source, results, origin.nodes.iter().map(|node| row(strings, node)).collect())
+/// The row of an [`InstructionOrigin`]: operator, node, module, source, results and nodes.
+fn row<'a>(strings: &mut IndexSet<&'a str>, origin: &'a InstructionOrigin) -> Json {
+    let [op, node, module] = [&origin.op, &origin.node, &origin.module].map(|text| index(strings, text));
+    let source = origin.source.as_deref().map_or(Json::Null, |source| index(strings, without_folder(source)));
+    let results = origin.results.iter().map(|name| index(strings, name)).collect();
+    let nodes = origin.nodes.iter().map(|node| row(strings, node)).collect();
+    Json::Array(vec![op, node, module, source, Json::Array(results), Json::Array(nodes)])
 }
 
-/// The maps of a program, by method; nothing if it has none that can be read.
+/// The index of a string, which is added if it is new.
+fn index<'a>(strings: &mut IndexSet<&'a str>, text: &'a str) -> Json {
+    Json::Number(strings.insert_full(text).0)
+}
+
+/// The maps of a program, by method; empty if it has none that can be read.
 pub fn of_program(program: &Program<'_>) -> Vec<MethodMap> {
     let found = program.named_data().find(|(key, _)| *key == DEBUG_MAP_KEY);
     found.and_then(|(_, bytes)| from_bytes(bytes)).unwrap_or_default()
 }
 
 fn from_bytes(bytes: &[u8]) -> Option<Vec<MethodMap>> {
-    let Stored { strings, methods } = serde_json::from_slice(bytes).ok()?;
+    let Json::Object(entries) = Json::parse(bytes)? else { return None };
+    let [(_, strings), (_, methods)] = <[_; 2]>::try_from(entries)
+        .ok()
+        .filter(|[strings, methods]| strings.0 == "strings" && methods.0 == "methods")?;
+    let strings = strings.into_array()?.into_iter().map(Json::into_string).collect::<Option<_>>()?;
     let mut strings = Strings { strings, left: bytes.len().saturating_mul(MAX_GROWTH) };
-    let methods = methods.into_iter().map(|(method, rows)| {
-        let rows = rows.into_iter().map(|row| row.map_or(Some(None), |row| strings.origin(row).map(Some)));
-        Some(MethodMap { instructions: rows.collect::<Option<_>>()?, method: strings.get(method)? })
+    let methods = methods.into_array()?.into_iter().map(|method| {
+        let [name, rows] = method.into_tuple()?;
+        let rows = rows.into_array()?.into_iter().map(|row| match row {
+            Json::Null => Some(None),
+            row => strings.origin(row).map(Some),
+        });
+        Some(MethodMap { instructions: rows.collect::<Option<_>>()?, method: strings.get(&name)? })
     });
     methods.collect()
 }
@@ -68,20 +96,21 @@ struct Strings {
 }
 
 impl Strings {
-    fn get(&mut self, index: usize) -> Option<String> {
-        let text = self.strings.get(index)?;
+    fn get(&mut self, index: &Json) -> Option<String> {
+        let text = self.strings.get(index.as_number()?)?;
         self.left = self.left.checked_sub(text.len())?;
         Some(text.clone())
     }
 
-    fn origin(&mut self, Row(op, node, module, source, results, nodes): Row) -> Option<InstructionOrigin> {
+    fn origin(&mut self, row: Json) -> Option<InstructionOrigin> {
+        let [op, node, module, source, results, nodes] = row.into_tuple()?;
         Some(InstructionOrigin {
-            op: self.get(op)?,
-            node: self.get(node)?,
-            module: self.get(module)?,
-            source: source.map_or(Some(None), |source| self.get(source).map(Some))?,
-            results: results.into_iter().map(|name| self.get(name)).collect::<Option<_>>()?,
-            nodes: nodes.into_iter().map(|node| self.origin(node)).collect::<Option<_>>()?,
+            op: self.get(&op)?,
+            node: self.get(&node)?,
+            module: self.get(&module)?,
+            source: if source == Json::Null { None } else { Some(self.get(&source)?) },
+            results: results.into_array()?.iter().map(|name| self.get(name)).collect::<Option<_>>()?,
+            nodes: nodes.into_array()?.into_iter().map(|node| self.origin(node)).collect::<Option<_>>()?,
         })
     }
 }

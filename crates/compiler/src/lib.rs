@@ -11,6 +11,7 @@ pub mod debug_map;
 pub mod emit;
 pub mod front;
 pub mod interpret;
+mod json;
 pub mod memory;
 pub mod partition;
 pub mod passes;

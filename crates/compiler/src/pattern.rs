@@ -1,12 +1,12 @@
 //! Patterns of names.
 
-/// Whether a name fits a pattern, in which `*` stands for any text.
+/// True if a name matches a pattern, in which `*` matches any text.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let Some(last) = pieces.next_back() else { return rest.is_empty() };
     for piece in pieces {
-        // The first place that fits leaves the most for what follows.
+        // The first match leaves the longest rest.
         let Some(at) = rest.find(piece) else { return false };
         rest = rest.get(at + piece.len()..).unwrap_or_default();
     }

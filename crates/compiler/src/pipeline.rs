@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use rushlight_format::pte::ProgramModel;
 
-use crate::emit::{EmitOptions, Emitted, ExternalData, MethodMap, emit};
+use crate::debug_map::MethodMap;
+use crate::emit::{EmitOptions, Emitted, ExternalData, emit};
 #[cfg(feature = "pt2")]
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
@@ -19,7 +20,7 @@ use rushlight_graph::ops;
 use rushlight_graph::{Constant, Literal, Model};
 use rushlight_graph::{Error, ErrorKind};
 
-/// What to compile, and how.
+/// Options of a compilation.
 #[derive(Debug, Default)]
 pub struct CompileOptions {
     #[cfg(feature = "pt2")]
@@ -28,26 +29,26 @@ pub struct CompileOptions {
     pub emit: EmitOptions,
     /// Methods that take nothing and return constants, by name.
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
-    /// Whether every node stays that the kernels can run, rather than be folded or merged: the reference to compare with.
+    /// True if no node that the kernels can run is folded or merged: for a reference to compare with.
     pub keep_nodes: bool,
-    /// Who is offered the nodes, the first one first. What none takes runs on the runtime's operators.
+    /// Back ends in the order of priority. Nodes that none claims run on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// How far a model is on its way to a program.
+/// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// As the front end made it.
     Imported,
     /// Functional, simplified, of operators that kernels have: what backends are offered.
     Canonical,
-    /// What is written to the program.
+    /// The model that the emitter writes.
     Final,
 }
 
-/// What a method returns that only returns constants.
+/// A result of a method that only returns constants.
 #[derive(Clone, Debug)]
 pub enum ConstantResult {
     Literal(Literal),
@@ -57,13 +58,13 @@ pub enum ConstantResult {
 /// A compiled program.
 #[derive(Debug)]
 pub struct Compiled {
-    /// What [`ProgramModel::write`] turns into a file.
+    /// The program, which [`ProgramModel::write`] turns into a file.
     pub program: ProgramModel<'static>,
     /// The `.ptd` files that belong to it, if [`EmitOptions::external_weights`] asks for some.
     pub external: Vec<ExternalData>,
     /// For each method what its instructions come from.
     pub debug: Vec<MethodMap>,
-    /// What became of every node that was offered to backends.
+    /// The claimant or refusals of every node.
     pub report: Report,
 }
 
@@ -224,7 +225,7 @@ fn functional(keep: HashSet<String>) -> Vec<Box<dyn Pass>> {
     ]
 }
 
-/// What makes the graph smaller.
+/// Passes that make the graph smaller.
 fn simplifying() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(FoldBatchNorms),
@@ -245,7 +246,7 @@ fn lowering() -> Vec<Box<dyn Pass>> {
     ]
 }
 
-/// What makes memory smaller.
+/// Passes that need fewer bytes of planned memory or fewer copies.
 fn arranging() -> Vec<Box<dyn Pass>> {
     vec![Box::new(AssignDimOrders), Box::new(ReorderNodes)]
 }

@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use crate::flatbuf::Field;
-use crate::schema;
+use crate::schema::{self, Field};
 
 /// Why a file was refused: the kind of fault, and the field it was found in.
 #[derive(Clone, Copy, PartialEq, Eq)]

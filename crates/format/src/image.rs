@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::blob::Blob;
 use crate::error::{ErrorKind, Feature, FormatError};
-use crate::flatbuf::{Builder, Field, Offset};
-use crate::schema::{SEGMENT_OFFSET, SEGMENT_SIZE};
+use crate::flatbuf::{Builder, Offset};
+use crate::schema::{Field, SEGMENT_OFFSET, SEGMENT_SIZE};
 
 /// Segments start at multiples of this unless asked otherwise.
 pub const SEGMENT_ALIGNMENT: u64 = 128;

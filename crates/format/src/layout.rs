@@ -2,7 +2,8 @@
 
 use crate::ScalarType;
 use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
+use crate::schema::Field;
 
 /// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
 pub const MAX_RANK: usize = 16;

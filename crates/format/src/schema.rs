@@ -1,6 +1,26 @@
 //! The tables of the schemas that this crate reads and writes, field by field.
 
-use crate::flatbuf::Field;
+use crate::error::{ErrorKind, FormatError};
+
+/// A field of a schema: the number of its table, and its slot in the table's vtable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field(u16);
+
+impl Field {
+    /// `slot` is below 32.
+    pub const fn new(table: u16, slot: u16) -> Self {
+        Self(table << 5 | slot)
+    }
+
+    pub const fn slot(self) -> u16 {
+        self.0 & 31
+    }
+
+    /// An error of this field, found at byte `offset`.
+    pub fn error(self, kind: ErrorKind, offset: u64) -> FormatError {
+        FormatError::new(self, kind, offset)
+    }
+}
 
 /// Names fields: number of the table, its name, and for each field a constant, its slot and its name. Slot 31,
 /// which no table reaches, stands for the table itself.

@@ -1,7 +1,7 @@
 //! Data segments behind the flatbuffer of a `.pte` or `.ptd` file.
 
 use crate::error::{ErrorKind, Feature};
-use crate::flatbuf::{Field, Table, TableList};
+use crate::flatbuf::{Table, TableList};
 use crate::schema::*;
 
 /// The segments of a file. Each was checked to lie inside it.

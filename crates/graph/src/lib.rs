@@ -14,7 +14,6 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod arena;
-mod builder;
 mod bytes;
 mod constant;
 mod error;
@@ -28,6 +27,7 @@ pub mod ops;
 mod origin;
 mod pass;
 pub mod quantization;
+mod rewrite;
 pub mod schema;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -36,17 +36,17 @@ pub mod types;
 mod verify;
 
 pub use arena::{Arena, Id};
-pub use builder::{Action, Builder, bind, substitute, substitute_outputs};
 pub use bytes::Bytes;
-pub use constant::{Computed, Constant, ConstantData, row_major_strides};
+pub use constant::{Computed, Constant, ConstantData, QuantizedConstant, row_major_strides};
 pub use error::{Error, ErrorKind};
 pub use expr::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
 pub use graph::{Block, BlockId, Def, Graph, Input, NodeId, OriginId, Target, Update, Value, ValueId};
 pub use model::{ConstantId, Delegate, DelegateId, Literal, Model, PartNode, State, StateId};
 pub use node::{Arg, Layout, MemoryFormat, Node, Op};
 pub use once::once;
+pub use ops::{Builder, bind};
 pub use origin::{Origin, SourceFrame};
 pub use pass::Pass;
-pub use quantization::QuantizedConstant;
+pub use rewrite::{Action, substitute, substitute_outputs};
 pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};

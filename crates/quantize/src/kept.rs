@@ -6,16 +6,15 @@ use rushlight_compiler::pattern::{is_within, near};
 use rushlight_graph::Model;
 use rushlight_graph::{Error, ErrorKind};
 
-use super::quantizer::Settings;
 use super::sites::Sites;
 
-/// Checks that each pattern of [`Settings::keep`] matches a module of the model, as a front end imported it. Returns a warning
-/// for each that only matches modules without layers.
+/// Checks that each pattern of modules to keep in floats matches a module of the model, as a front end imported it. Returns a
+/// warning for each that only matches modules without layers.
 ///
 /// # Errors
 /// `Output` for a pattern that no name fits, with the names that are nearest to it.
-pub(super) fn check(model: &Model, settings: &Settings) -> Result<Vec<String>, Error> {
-    if settings.keep.is_empty() {
+pub(super) fn check(model: &Model, patterns: &[String]) -> Result<Vec<String>, Error> {
+    if patterns.is_empty() {
         return Ok(Vec::new());
     }
     let mut modules: BTreeSet<&str> = BTreeSet::new();
@@ -30,7 +29,7 @@ pub(super) fn check(model: &Model, settings: &Settings) -> Result<Vec<String>, E
     });
     let layers: BTreeSet<String> = layers.collect();
     let mut warnings = Vec::new();
-    for pattern in &settings.keep {
+    for pattern in patterns {
         if layers.iter().any(|name| is_within(pattern, name)) {
             continue;
         }

@@ -151,7 +151,7 @@ const GROUP: usize = 32;
 /// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
 /// What the passes, and running programs on the calibration, find.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
-    let mut warnings = super::kept::check(model, settings)?;
+    let mut warnings = super::kept::check(model, &settings.keep)?;
     prepare_layers(model, &KEPT_WHOLE)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
     let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();

@@ -6,9 +6,9 @@ use core::fmt;
 use rushlight_format::Sentence;
 use rushlight_format::{FormatError, ScalarType};
 
-use crate::delegate::OptionSpec;
 use crate::fault::{Fault, Kind, Numbers};
 use crate::interrupt::Stop;
+use crate::options::OptionSpec;
 
 /// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,8 +14,9 @@ use rushlight_format::pte::{self, Instruction, Plan, TensorStorage};
 
 use crate::alias;
 use crate::context::DelegateContext;
+use crate::delegate::device::{DeviceCopy, Place, PlacedValue};
 use crate::delegate::state::{Slot, States};
-use crate::delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceId, MemoryKind};
+use crate::delegate::{Call, CallBuffers, CallStates, MemoryKind};
 use crate::error::{Error, Result, Role};
 use crate::events::{DelegateEvents, Event, EventTracer};
 use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs, show_written};
@@ -47,36 +48,6 @@ struct ExtendedStep<'m> {
     places: Vec<Option<Place>>,
     /// The states of a delegate.
     slots: Vec<Slot>,
-}
-
-/// A buffer of a value.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    /// Position in [`Extended::placed`].
-    pub(crate) value: u32,
-    /// Position in [`PlacedValue::copies`].
-    pub(crate) copy: u32,
-}
-
-/// A tensor that some delegate has in device memory.
-pub(crate) struct PlacedValue {
-    value: u32,
-    pub(crate) copies: Vec<DeviceCopy>,
-    /// True if the host's memory holds the current data.
-    host_is_current: bool,
-    /// True if the host's memory is also reached in ways that are not followed: it is current after every step.
-    is_pinned: bool,
-    /// True if the data never changes, so that copies stay current from one execution to the next.
-    is_constant: bool,
-}
-
-/// The copy of a tensor on one device.
-pub(crate) struct DeviceCopy {
-    device: DeviceId,
-    pub(crate) buffer: Box<dyn DeviceBuffer>,
-    is_current: bool,
-    /// True while a read is pending.
-    is_reading: bool,
 }
 
 /// How far an execution is with its present step, if that is an extended one.
@@ -539,7 +510,7 @@ fn states(
     let count = if parts.without_states { 0 } else { delegates.len() as u32 };
     for index in 0..count {
         let Some(delegate) = delegates.get_mut(index) else { continue };
-        if let Err(error) = states.add_of(delegate.id, delegate.handle.get()) {
+        if let Err(error) = states.add(delegate.id, delegate.handle.get()) {
             report.error(error);
             return Err(report.at(Role::Delegate, index as usize));
         }

@@ -26,6 +26,7 @@ mod load;
 mod memory;
 mod method;
 mod op;
+mod options;
 mod program;
 mod scalar;
 mod strided;
@@ -34,9 +35,7 @@ mod value;
 
 pub use context::{DelegateContext, IntList, KernelContext, OutList, TensorList};
 pub use data::DataMap;
-pub use delegate::{
-    Backend, BackendOption, Delegate, DelegateHandle, DeviceId, InitContext, MemoryKind, OptionSpec, OptionValue,
-};
+pub use delegate::{Backend, Delegate, DelegateHandle, DeviceId, InitContext, MemoryKind};
 #[cfg(feature = "alloc")]
 pub use delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceDelegate, State, StateInfo, States};
 pub use element::{Bool8, Complex, Element};
@@ -56,6 +55,7 @@ pub use memory::{ALIGNMENT, Bump, Memory, SharedArenas};
 pub use memory::{HeapBlock, StableBytes};
 pub use method::Method;
 pub use op::{Kernel, Op, OpGroup, OpSet, Registry, TempBytes};
+pub use options::{BackendOption, OptionSpec, OptionValue};
 pub use program::Program;
 pub use rushlight_format::{self as format, ScalarType};
 pub use scalar::Scalar;

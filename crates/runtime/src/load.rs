@@ -9,14 +9,17 @@ use crate::alias;
 use crate::context::KernelContext;
 use crate::data::{DataMap, NamedData};
 #[cfg(feature = "alloc")]
-use crate::delegate::options;
-use crate::delegate::{Backend, BackendOption, DelegateHandle, InitContext, OptionSpec};
+use crate::delegate::States;
+use crate::delegate::{Backend, DelegateHandle, InitContext};
 use crate::error::{Result, Role};
 #[cfg(feature = "alloc")]
 use crate::extended::{Extended, Parts, extend};
 use crate::fault::{Checked, Fault, Report, Reported};
 use crate::memory::{ALIGNMENT, Bump, Memory, PlannedBuffer, Temp, bind_constant, bind_planned};
 use crate::op::{Op, Registry};
+#[cfg(feature = "alloc")]
+use crate::options;
+use crate::options::{BackendOption, OptionSpec};
 use crate::program::Program;
 use crate::tensor::{Access, Rebound, TensorState};
 use crate::value::{ABSENT, Value, Values, tensor};
@@ -143,6 +146,16 @@ impl<'m> Loaded<'m> {
             },
             _ => step,
         })
+    }
+
+    /// Makes the states that the delegates declare and that `states` does not have yet.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn add_states(&mut self, states: &mut States) -> Result<()> {
+        for index in 0..self.delegates.len() as u32 {
+            let Some(delegate) = self.delegates.get_mut(index) else { continue };
+            states.add(delegate.id, delegate.handle.get())?;
+        }
+        Ok(())
     }
 }
 

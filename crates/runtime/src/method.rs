@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 #[cfg(feature = "alloc")]
 use crate::delegate::States;
-use crate::delegate::{BackendOption, options};
 use crate::error::{Result, Role};
 use crate::events::EventTracer;
 use crate::execution::{Execution, Outputs};
@@ -18,6 +17,7 @@ use crate::load::{self, LoadOptions, Loaded, MemoryUse};
 #[cfg(feature = "alloc")]
 use crate::memory::{Allocation, SharedBytes};
 use crate::memory::{Confined, Memory, SharedRef};
+use crate::options::{self, BackendOption};
 use crate::program::Program;
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
@@ -183,7 +183,7 @@ impl<'m> Method<'m> {
     /// Makes the states that the method's delegates need and that `states` does not have yet, as they are at the beginning.
     #[cfg(feature = "alloc")]
     pub fn add_states(&mut self, states: &mut States) -> Result<()> {
-        states.add(&mut self.loaded.0)
+        self.loaded.0.add_states(states)
     }
 
     /// True if delegates of the method keep state.

@@ -12,7 +12,7 @@ use rushlight_cpu_compile::Precision;
 use rushlight_cpu_payload::CPU_BACKEND;
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
-use rushlight_graph::{Bytes, ErrorKind};
+use rushlight_graph::Bytes;
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, InputFiles, unwritable};
@@ -403,35 +403,4 @@ impl CompiledProgram {
 
 fn image(data: &ExternalData) -> Result<Image<'_>, Error> {
     data.data.write(SEGMENT_ALIGNMENT).map_err(unwritable)
-}
-
-impl From<rushlight_graph::Error> for Error {
-    fn from(error: rushlight_graph::Error) -> Self {
-        let code = match error.kind() {
-            ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
-            ErrorKind::Unsupported => Code::NotSupported,
-            ErrorKind::Type => Code::InvalidType,
-            ErrorKind::Output => Code::InvalidArgument,
-            ErrorKind::Backend => Code::DelegateInvalidCompatibility,
-            _ => Code::Internal,
-        };
-        let mut converted = Self::new(code, error.message());
-        let site = match (error.site(), error.source_line()) {
-            (Some(site), Some(line)) => Some(format!("{site}, from {line}")),
-            (site, line) => site.or(line).map(ToOwned::to_owned),
-        };
-        if let Some(site) = site {
-            converted = converted.site(site);
-        }
-        if let Some(expected) = error.what_was_expected() {
-            converted = converted.expected(expected.to_owned());
-        }
-        if let Some(got) = error.what_came() {
-            converted = converted.got(got.to_owned());
-        }
-        match error.hint() {
-            Some(hint) => converted.help(hint),
-            None => converted,
-        }
-    }
 }

@@ -187,3 +187,37 @@ impl From<runtime::Error> for Error {
         if error.site == runtime::Site::default() { result } else { result.site(error.site.to_string()) }
     }
 }
+
+#[cfg(feature = "compile")]
+impl From<rushlight_graph::Error> for Error {
+    fn from(error: rushlight_graph::Error) -> Self {
+        use rushlight_graph::ErrorKind;
+
+        let code = match error.kind() {
+            ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
+            ErrorKind::Unsupported => Code::NotSupported,
+            ErrorKind::Type => Code::InvalidType,
+            ErrorKind::Output => Code::InvalidArgument,
+            ErrorKind::Backend => Code::DelegateInvalidCompatibility,
+            _ => Code::Internal,
+        };
+        let mut converted = Self::new(code, error.message());
+        let site = match (error.site(), error.source_line()) {
+            (Some(site), Some(line)) => Some(format!("{site}, from {line}")),
+            (site, line) => site.or(line).map(ToOwned::to_owned),
+        };
+        if let Some(site) = site {
+            converted = converted.site(site);
+        }
+        if let Some(expected) = error.what_was_expected() {
+            converted = converted.expected(expected.to_owned());
+        }
+        if let Some(got) = error.what_came() {
+            converted = converted.got(got.to_owned());
+        }
+        match error.hint() {
+            Some(hint) => converted.help(hint),
+            None => converted,
+        }
+    }
+}

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub(crate) enum Wanted {
     Program,
     Data,
-    #[cfg(feature = "compile")]
+    #[cfg(feature = "pt2")]
     Exported,
 }
 
@@ -21,7 +21,7 @@ impl Wanted {
         match self {
             Self::Program => FileKind::Program,
             Self::Data => FileKind::Data,
-            #[cfg(feature = "compile")]
+            #[cfg(feature = "pt2")]
             Self::Exported => FileKind::Exported,
         }
     }
@@ -99,7 +99,7 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
         _ => match wanted {
             Wanted::Program => "give a .pte file, such as `rushlight compile` writes".to_owned(),
             Wanted::Data => "give the .ptd file that was written with the program".to_owned(),
-            #[cfg(feature = "compile")]
+            #[cfg(feature = "pt2")]
             Wanted::Exported => "give a .pt2 file, which torch.export.save(torch.export.export(model, inputs), \
                                  \"model.pt2\") writes"
                 .to_owned(),

@@ -12,7 +12,7 @@
 //! # }
 //! ```
 //!
-//! With the feature `compile` (also the default) a [`Compiler`] makes `.pte` files of the `.pt2` files that
+//! With the feature `pt2` (also the default) a [`Compiler`] makes `.pte` files of the `.pt2` files that
 //! `torch.export.save` writes:
 //!
 //! ```no_run
@@ -26,12 +26,14 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "compile")]
+#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "`Compiler` uses all of it, the cache a part"))]
 mod atomic;
 #[cfg(feature = "compile")]
+#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "only `Compiler` selects back ends by name"))]
 mod backends;
 #[cfg(feature = "std")]
 mod clock;
-#[cfg(feature = "compile")]
+#[cfg(feature = "pt2")]
 mod compile;
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -39,7 +41,7 @@ mod cpu;
 mod error;
 #[cfg(feature = "std")]
 mod explain;
-#[cfg(feature = "compile")]
+#[cfg(feature = "pt2")]
 mod exported;
 #[cfg(feature = "std")]
 mod instance;
@@ -53,7 +55,7 @@ mod meta;
 mod module;
 #[cfg(feature = "std")]
 mod options;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 mod quantize;
 #[cfg(feature = "std")]
 mod session;
@@ -66,13 +68,13 @@ mod tensor;
 pub use atomic::{InputFiles, write_file};
 #[cfg(feature = "compile")]
 pub use backends::backend_names;
-#[cfg(feature = "compile")]
+#[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "cpu")]
 pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
-#[cfg(feature = "compile")]
+#[cfg(feature = "pt2")]
 pub use exported::exported_inputs;
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
@@ -83,7 +85,7 @@ pub use lower::{Cache, CacheUse, Lower};
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
@@ -109,8 +111,10 @@ pub use tensor::{Tensor, Value};
 /// What backends and passes of one's own are written against, and what [`Compiler`] does not cover.
 #[cfg(feature = "compile")]
 pub mod compiler {
+    #[cfg(feature = "pt2")]
+    pub use rushlight_compiler::compile_pt2;
     pub use rushlight_compiler::{
-        CompileOptions, Compiled, ConstantResult, compile, compile_pt2, compile_pte, debug_map, partition, passes,
+        CompileOptions, Compiled, ConstantResult, compile, compile_pte, debug_map, partition, passes,
     };
 
     /// Options of the program's file.

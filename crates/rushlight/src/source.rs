@@ -87,10 +87,10 @@ unsafe impl StableBytes for Mapped {
 }
 
 /// The bytes of a file, shared, for who only reads them.
-#[cfg(feature = "compile")]
+#[cfg(any(feature = "pt2", feature = "lower"))]
 pub(crate) struct Shared(pub Arc<dyn StableBytes>);
 
-#[cfg(feature = "compile")]
+#[cfg(any(feature = "pt2", feature = "lower"))]
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()

@@ -1,4 +1,5 @@
-//! No circle between files of different folders: what is in a folder can be read, and moved, without what uses it.
+//! No circle between files of different folders, nor between any files of the crates without folders that are listed here:
+//! what is in a folder can be read, and moved, without what uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +12,9 @@ use crate::source::{Crate, files};
 
 /// The uses that close a circle and are still there: `user -> used: reason`.
 const KNOWN: &str = "xtask/circles.txt";
+
+/// Sources without folders, no two files of which use each other in circles.
+const FLAT: &[&str] = &["bindings/python/src", "crates/quantize/src"];
 
 /// A file, and one that it uses.
 type Use = (PathBuf, PathBuf);
@@ -74,10 +78,13 @@ fn uses(file: &Path) -> Result<BTreeSet<Use>> {
     Ok(uses)
 }
 
-/// The folder that a file belongs to: `a/b.rs` to `a`, and to `a/b` if there are files in that.
+/// The folder that a file belongs to: `a/b.rs` to `a`, and to `a/b` if there are files in that. In [`FLAT`] crates every file
+/// is one of its own.
 fn folder(file: &Path) -> PathBuf {
     let own = file.with_extension("");
-    if root().join(&own).is_dir() { own } else { file.parent().map(Path::to_owned).unwrap_or_default() }
+    let parent = file.parent().unwrap_or(Path::new(""));
+    let is_own = root().join(&own).is_dir() || FLAT.iter().any(|flat| parent == Path::new(flat));
+    if is_own { own } else { parent.to_owned() }
 }
 
 /// Uses without which there are no circles between folders, as few as a greedy search finds.

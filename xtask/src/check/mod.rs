@@ -2,6 +2,7 @@
 
 pub mod api;
 mod circles;
+mod features;
 mod levels;
 mod unsafe_code;
 
@@ -27,10 +28,11 @@ pub fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])
 }
 
-/// What needs no compiler: levels, licences, the list of unsafe code, circles.
+/// Checks that need no compiler: levels, licences, the list of unsafe code, dependencies of features, circles.
 pub fn fences() -> Result<()> {
     levels::check()?;
     unsafe_code::check()?;
+    features::check()?;
     circles::check()
 }
 

@@ -138,7 +138,7 @@ fn opaque_out_variant(schema: &Schema, name: &str) -> Schema {
     out
 }
 
-/// Whether a value is a tensor.
+/// True if a value is a tensor.
 pub(super) const fn is_tensor(ty: &Type) -> bool {
     matches!(ty, Type::Tensor(_))
 }

@@ -74,7 +74,7 @@ impl Method<'_> {
         Ok(())
     }
 
-    /// Whether a node of this block makes the value in memory of its own.
+    /// True if a node of this block makes the value in memory of its own.
     fn is_computed_in(&self, value: ValueId, block: BlockId) -> bool {
         let Def::Result(node, _) = self.graph.values[value].def else { return false };
         let is_view = self.graph.nodes[node].op.name() == "aten::view_copy";

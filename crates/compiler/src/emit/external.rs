@@ -13,13 +13,13 @@ use rushlight_graph::{Error, ErrorKind};
 
 use super::pools::Pool;
 
-/// Which constants go to `.ptd` files, and to which.
+/// The rules by which constants go to `.ptd` files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalWeights {
     /// Patterns of names of constants, each with the file that takes them. The first that fits counts; what fits none
     /// stays in the program. `*` in a pattern stands for any text. A file without a name is called as the program.
     pub rules: Vec<(String, Option<String>)>,
-    /// The most bytes of tensors in one file: a file that would hold more becomes several. A tensor is never divided, so
+    /// Maximum bytes of tensors in one file: a file that would hold more becomes several. A tensor is never divided, so
     /// that a larger one has a file of its own.
     pub max_bytes: Option<u64>,
 }
@@ -29,7 +29,7 @@ pub struct ExternalWeights {
 pub struct ExternalData {
     /// The name that the rule gives; `None` for that of the program.
     pub file: Option<String>,
-    /// Which of how many parts it is, counted from 1.
+    /// The number of this part, counted from 1, and the number of parts.
     pub part: (usize, usize),
     pub data: FlatTensorModel<'static>,
 }
@@ -94,7 +94,7 @@ impl ExternalWeights {
     }
 }
 
-/// Whether a name stands for a file in whatever folder it is in, on every system.
+/// True for a file name without a folder, valid on every system.
 fn is_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(|c: char| matches!(c, '/' | '\\' | ':') || c.is_control())
 }

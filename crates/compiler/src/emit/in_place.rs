@@ -52,7 +52,7 @@ impl Method<'_> {
     }
 }
 
-/// Whether runtimes have an operator in a form that updates its first argument.
+/// True if runtimes have an operator in a form that updates its first argument.
 fn updates_first_argument(node: &Node) -> bool {
     node.op.name() == "aten::index_put"
 }

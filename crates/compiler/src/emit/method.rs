@@ -13,7 +13,8 @@ use rushlight_graph::{
 
 use super::pools::{Pools, sizes};
 use super::storage::{ARENA, SHARED_ARENA, SharedStates, Slot, SlotInfo, Slots};
-use super::{EmitOptions, InstructionOrigin, MethodMap, lifetimes};
+use super::{EmitOptions, lifetimes};
+use crate::debug_map::{InstructionOrigin, MethodMap};
 
 /// A method being written.
 pub(super) struct Method<'m> {
@@ -396,7 +397,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Whether two tensors of the program use one piece of memory.
+    /// True if two tensors of the program use one piece of memory.
     pub fn same_slot(&self, a: u32, b: u32) -> bool {
         matches!((self.slot(a), self.slot(b)), (Some(a), Some(b)) if self.slots.find(a) == self.slots.find(b))
     }

@@ -16,32 +16,34 @@ mod storage;
 
 use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
 
-use crate::debug_map;
 use rushlight_graph::Error;
 use rushlight_graph::{Literal, Model};
 
+use crate::debug_map;
+
+pub use crate::debug_map::{InstructionOrigin, MethodMap};
 pub use external::{ExternalData, ExternalWeights};
 
 use external::External;
 use method::Method;
 use pools::Pools;
 
-/// How a program is written.
+/// Options of the emitter.
 #[derive(Clone, Debug)]
 pub struct EmitOptions {
-    /// Whether inputs have a place in the arena; otherwise the caller's memory is read.
+    /// True if inputs have a place in the arena; otherwise the caller's memory is read.
     pub plan_inputs: bool,
-    /// Whether outputs have a place in the arena; otherwise the caller gives memory for them.
+    /// True if outputs have a place in the arena; otherwise the caller gives memory for them.
     pub plan_outputs: bool,
     /// Each planned tensor starts at a multiple of this.
     pub alignment: u64,
-    /// Whether each instruction carries the Python stack that it comes from.
+    /// True if each instruction carries the Python stack that it comes from.
     pub stack_traces: bool,
-    /// Whether the program says what its instructions come from, for the tools that look at it.
+    /// True if the program has a debug map: the origin of each instruction, for profilers and other tools.
     pub debug_map: bool,
-    /// Whether every result is kept to the end, for looking at it.
+    /// True if every result stays in memory to the end, for comparisons.
     pub keep_results: bool,
-    /// Which constants are not in the program but in `.ptd` files, which the runtime is given besides.
+    /// Constants that go to `.ptd` files, which are loaded beside the program.
     pub external_weights: Option<ExternalWeights>,
 }
 
@@ -68,31 +70,6 @@ pub struct Emitted {
     pub external: Vec<ExternalData>,
     /// For each method, in the order of the program, what its instructions come from.
     pub debug: Vec<MethodMap>,
-}
-
-/// What the instructions of a method come from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MethodMap {
-    pub method: String,
-    /// For each instruction the node, and the values of the program that hold the node's results.
-    pub instructions: Vec<Option<InstructionOrigin>>,
-}
-
-/// What an instruction comes from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct InstructionOrigin {
-    /// Full name of the operator in the graph.
-    pub op: String,
-    /// The node of the exported program.
-    pub node: String,
-    /// The module that it was called in.
-    pub module: String,
-    /// `file:line in function: code`, if known.
-    pub source: Option<String>,
-    /// Names of the results in the graph.
-    pub results: Vec<String>,
-    /// For the call of a delegate: the nodes that its backend compiled.
-    pub nodes: Vec<InstructionOrigin>,
 }
 
 /// Writes a model whose graphs are lowered as far as the runtime's operators.

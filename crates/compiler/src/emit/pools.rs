@@ -87,7 +87,7 @@ fn data(constant: Arc<Constant>) -> Blob<'static> {
     }
 }
 
-/// What tells whether the data of two constants are the same, without putting them together.
+/// The identity of a constant's data, compared without reading it.
 #[derive(PartialEq)]
 enum Identity<'c> {
     Content(Bytes),

@@ -9,7 +9,7 @@ pub(super) const ARENA: u32 = 1;
 /// The arena of state that several methods share.
 pub(super) const SHARED_ARENA: u32 = 2;
 
-/// Where the state that several methods use lies: by state, its offset in [`SHARED_ARENA`].
+/// Offsets in [`SHARED_ARENA`] of the states that several methods use.
 #[derive(Debug, Default)]
 pub(super) struct SharedStates {
     pub offsets: HashMap<StateId, u64>,
@@ -56,7 +56,7 @@ pub(super) fn used_states(graph: &Graph) -> Vec<StateId> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Slot(pub u32);
 
-/// What is known of a [`Slot`].
+/// Size and lifetime of a [`Slot`].
 #[derive(Clone, Debug)]
 pub(super) struct SlotInfo {
     /// Bytes at the largest sizes.
@@ -64,9 +64,9 @@ pub(super) struct SlotInfo {
     pub memory_id: u32,
     /// A place that was settled before the plan.
     pub fixed: Option<u64>,
-    /// Whether it is in use during the whole call.
+    /// True if it is in use during the whole call.
     pub whole_call: bool,
-    /// Whether the data comes from elsewhere: a constant, or memory of the caller's.
+    /// True if the data comes from elsewhere: a constant, or memory of the caller's.
     pub elsewhere: bool,
 }
 

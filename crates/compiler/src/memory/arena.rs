@@ -13,7 +13,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// How many instructions it is in use.
+    /// Number of instructions during which it is in use.
     pub fn lifetime(&self) -> u64 {
         (self.last - self.first) as u64 + 1
     }
@@ -33,7 +33,7 @@ pub(super) struct Arena {
     indices: Vec<usize>,
     /// Buffers that need no search, by the caller's index, with their offset in bytes.
     settled: Vec<(usize, u64)>,
-    /// What is settled above `base`, with its offset.
+    /// Items that are placed above `base`, with their offsets.
     pub obstacles: Vec<(Item, u64)>,
     /// Everything below is in use for as long as anything is; nothing else may go there.
     pub base: u64,
@@ -142,7 +142,7 @@ impl Arena {
 /// For each node of an arena, the nodes in use at the same time.
 #[derive(Debug)]
 pub(super) struct Conflicts {
-    /// Where the list of each node starts in `nodes`, and where the last one ends.
+    /// Start of each node's list in `nodes`, then the end of the last one.
     starts: Vec<usize>,
     nodes: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! What no plan can do better than: the largest sum of the bytes in use at a time.
+//! The lower bound of all plans: the maximum of the bytes in use at a time.
 
 use std::collections::BTreeMap;
 

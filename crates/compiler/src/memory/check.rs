@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{Buffer, MemoryPlan};
 
-/// What is wrong with a plan. Buffers are named by their index.
+/// A fault of a plan. Buffers are named by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
     /// The plan has another number of offsets than there are buffers.

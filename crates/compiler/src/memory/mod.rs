@@ -70,7 +70,7 @@ impl Buffer {
     }
 }
 
-/// Where each buffer lives.
+/// A memory plan: the place of each buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Of each buffer in the order given: its first byte in the arena.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::LiveBytes;
 use super::arena::{Arena, Conflicts, Item, Placement};
 
-/// Which gap an item goes into.
+/// The rule that selects the gap for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The smallest that holds it; the lowest of those.

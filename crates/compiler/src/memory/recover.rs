@@ -77,7 +77,7 @@ struct Trace<'p, 'a> {
     contents: Vec<Content>,
     /// The content by the instruction and which of its outputs wrote it, so that a loop's second pass finds that of the first.
     by_site: HashMap<(usize, usize), usize>,
-    /// What is where: by arena and start, the end and the content. Disjoint.
+    /// Contents of memory: by arena and start, the end and the content. Disjoint.
     current: BTreeMap<(u32, u64), (u64, usize)>,
     /// First and last instruction of each loop.
     loops: Vec<(usize, usize)>,
@@ -122,7 +122,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// What is there before the first instruction: inputs and initialised state.
+    /// Adds what is in memory before the first instruction: inputs and initialised state.
     fn inputs(&mut self) {
         for value in self.method.inputs() {
             self.mark_known(value);
@@ -434,13 +434,13 @@ fn branches(instructions: &[Instruction<'_>]) -> Vec<Branch> {
     (0..instructions.len()).filter_map(branch).collect()
 }
 
-/// Whether a value has data before the first instruction. Planned memory may, but need not.
+/// True if a value has data before the first instruction. Planned memory may, but need not.
 fn has_data(value: &Value<'_>) -> bool {
     let Value::Tensor(tensor) = value else { return true };
     !matches!(tensor.storage, TensorStorage::Planned { .. } | TensorStorage::Unplanned)
 }
 
-/// How many values an instruction names, and one for itself.
+/// Cost of an instruction: the number of values that it names, and one.
 fn operands(instruction: &Instruction<'_>) -> usize {
     match instruction {
         Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => 1 + args.len(),

@@ -1,4 +1,4 @@
-//! Which nodes can run together.
+//! Levels: the nodes that can run together.
 //!
 //! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another taker. What one
 //! backend takes on one level can run as one: a path that leaves a taker comes back on a higher level.

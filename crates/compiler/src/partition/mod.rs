@@ -105,10 +105,10 @@ impl Part {
     }
 }
 
-/// What a backend made of a part.
+/// The result of compiling a part.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    /// What the backend's other half is given when the program is loaded.
+    /// The bytes that the back end's run-time half is given when the program is loaded.
     pub data: Bytes,
     /// Settings that go with it.
     pub compile_specs: Vec<(String, Vec<u8>)>,

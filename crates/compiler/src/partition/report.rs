@@ -1,24 +1,25 @@
-//! Who took what, and why not.
+//! The report of a compilation: the claimant of each node, or the reasons of its refusals.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
 use rushlight_graph::{Graph, NodeId};
 
-/// What reports call the runtime's own operators.
+use crate::json::Json;
+
+/// The name of the runtime's own operators in reports.
 pub const PORTABLE: &str = "portable";
 
-/// What became of every node that was offered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The claimant or refusals of every node, in the order of the methods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub entries: Vec<Entry>,
 }
 
-/// What became of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The claimant or refusals of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub method: String,
     /// The node of the exported program.
@@ -29,22 +30,20 @@ pub struct Entry {
     pub module: String,
     /// The line of Python, if known.
     pub source: Option<String>,
-    /// In which precision it is computed, and why, if that is not what the types of its results say.
-    #[serde(default)]
+    /// The precision of the computation, and its reason, if that differs from the types of the results.
     pub precision: Option<String>,
     pub fate: Fate,
     /// True if a back end claimed the node and could not compile its part after all.
-    #[serde(default)]
     pub is_returned: bool,
 }
 
-/// Whether a backend took a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The outcome of the claims on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Taken {
         backend: String,
     },
-    /// By backend, why it left the node to the runtime's operators.
+    /// Reasons of refusal by back end; the node runs on the runtime's operators.
     Left {
         reasons: Vec<(String, String)>,
     },
@@ -68,7 +67,7 @@ impl Entry {
 }
 
 impl Report {
-    /// Notes that a backend gave back nodes that it had taken. `entries` says where they are listed.
+    /// Records that a back end could not compile nodes that it had claimed. `entries` has their indices in the report.
     pub(super) fn give_back(
         &mut self,
         entries: &FxHashMap<NodeId, usize>,
@@ -84,17 +83,18 @@ impl Report {
         }
     }
 
-    /// The report as JSON, to be kept.
+    /// Encodes the report as JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
+        Json::Array(self.entries.iter().map(Entry::to_json).collect()).to_string().into_bytes()
     }
 
-    /// What [`to_bytes`](Self::to_bytes) wrote; `None` for anything else.
+    /// Decodes a report that [`to_bytes`](Self::to_bytes) encoded; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        let entries = Json::parse(bytes)?.into_array()?.into_iter().map(Entry::from_json);
+        Some(Self { entries: entries.collect::<Option<_>>()? })
     }
 
-    /// How many nodes each backend took; those that none took under [`PORTABLE`].
+    /// Number of nodes that each back end claimed; those that none claimed are under [`PORTABLE`].
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
         for entry in &self.entries {
@@ -105,7 +105,53 @@ impl Report {
 }
 
 impl Entry {
-    /// The backend that took the node; [`PORTABLE`] if none did.
+    /// A row of the fields in their order; the fate is the back end or the reasons.
+    fn to_json(&self) -> Json {
+        let text = |text: &str| Json::String(text.into());
+        let fate = match &self.fate {
+            Fate::Taken { backend } => text(backend),
+            Fate::Left { reasons } => {
+                let pairs = reasons.iter().map(|(name, reason)| Json::Array(vec![text(name), text(reason)]));
+                Json::Array(pairs.collect())
+            }
+        };
+        Json::Array(vec![
+            text(&self.method),
+            text(&self.node),
+            text(&self.op),
+            text(&self.module),
+            Json::optional(self.source.as_deref()),
+            Json::optional(self.precision.as_deref()),
+            fate,
+            Json::Bool(self.is_returned),
+        ])
+    }
+
+    fn from_json(row: Json) -> Option<Self> {
+        let [method, node, op, module, source, precision, fate, is_returned] = row.into_tuple()?;
+        let fate = match fate {
+            Json::String(backend) => Fate::Taken { backend },
+            fate => {
+                let pairs = fate.into_array()?.into_iter().map(|pair| {
+                    let [name, reason] = pair.into_tuple()?;
+                    Some((name.into_string()?, reason.into_string()?))
+                });
+                Fate::Left { reasons: pairs.collect::<Option<_>>()? }
+            }
+        };
+        Some(Self {
+            method: method.into_string()?,
+            node: node.into_string()?,
+            op: op.into_string()?,
+            module: module.into_string()?,
+            source: source.into_optional_string()?,
+            precision: precision.into_optional_string()?,
+            fate,
+            is_returned: is_returned.as_bool()?,
+        })
+    }
+
+    /// The back end that claimed the node; [`PORTABLE`] if none did.
     pub fn taker(&self) -> &str {
         match &self.fate {
             Fate::Taken { backend } => backend,
@@ -113,7 +159,7 @@ impl Entry {
         }
     }
 
-    /// By backend, why those that were asked left the node. Those asked before the one that took it are not recorded.
+    /// Reasons of refusal by back end. Those asked before the claimant are not recorded.
     pub fn reasons(&self) -> &[(String, String)] {
         match &self.fate {
             Fate::Taken { .. } => &[],
@@ -122,7 +168,7 @@ impl Entry {
     }
 }
 
-/// How many nodes each took, then each node with its taker and, below it, its precision, or why backends left it.
+/// The number of nodes of each claimant, then each node with its claimant and, below it, its precision or the refusals.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.entries.len();

@@ -51,7 +51,7 @@ fn is_available(model: &Model, op: &Op) -> bool {
     schema.out_variant.as_deref().is_some_and(has_kernel) || is_number
 }
 
-/// Whether the reference operators have one of this name.
+/// True if the reference operators have one of this name.
 pub(super) fn has_kernel(name: &str) -> bool {
     static NAMES: OnceLock<HashSet<&str>> = OnceLock::new();
     once(&NAMES, || ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()).contains(name)

@@ -1,4 +1,4 @@
-//! Which tensors are constant, and which of them are the same.
+//! Constant tensors, and the equality of constants.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -132,7 +132,7 @@ fn sample(constant: &Constant) -> u64 {
     hasher.finish()
 }
 
-/// Whether two constants are the same. Whole contents are only read if their hashes are equal.
+/// True if two constants are the same. Whole contents are only read if their hashes are equal.
 fn equal(
     constants: &Arena<Constant>,
     a: ConstantId,

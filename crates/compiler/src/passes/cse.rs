@@ -94,7 +94,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// What makes a call the same as another; `None` where it never is.
+    /// The key by which equal calls are found; `None` for calls that are never equal.
     fn key(&mut self, node: &Node) -> Option<Vec<u64>> {
         let Op::Call(schema) = &node.op else { return None };
         let mergeable = !schema.flags.random && !schema.flags.in_place && !node.results.is_empty();

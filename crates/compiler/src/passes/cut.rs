@@ -14,14 +14,14 @@ pub(super) struct Network {
 #[derive(Debug)]
 struct Edge {
     to: usize,
-    /// What the edge can still carry.
+    /// Residual capacity of the edge.
     left: u64,
 }
 
 pub(super) const SOURCE: usize = 0;
 pub(super) const SINK: usize = 1;
 
-/// What no cut passes through. Finite capacities must add up to less.
+/// Capacity of edges that no cut passes through. The sum of all finite capacities must be less.
 pub(super) const UNLIMITED: u64 = u64::MAX / 4;
 
 impl Network {

@@ -41,7 +41,7 @@ fn eliminate(graph: &mut Graph) {
     }
 }
 
-/// What is used so far.
+/// Values, constants and blocks that are in use, as far as they are found.
 struct Live<'g> {
     graph: &'g Graph,
     nodes: Vec<bool>,

@@ -87,18 +87,18 @@ const ELEMENTWISE: &[&str] = &[
     "aten::tanh",
 ];
 
-/// What the body of a method does with images.
+/// The images of a method's body: nodes that compute on them, and copies between dim orders.
 #[derive(Default)]
 struct Images {
     /// Nodes that do nothing but copy an image into another order.
     copies: FxHashSet<NodeId>,
-    /// What their results are copies of, which itself is none.
+    /// The image that each copy is made of, which is no copy itself.
     originals: FxHashMap<ValueId, ValueId>,
     /// Nodes that can compute in either order, which are vertices of a network.
     either: FxHashMap<NodeId, usize>,
 }
 
-/// Who reads an image.
+/// A reader of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Reader {
     /// A node that can compute in either order.
@@ -161,7 +161,7 @@ impl Images {
         assignment.carry_out(schemas)
     }
 
-    /// Who reads which image, by the image of which others are copies.
+    /// Images with their readers; copies count as the image that they are made of.
     fn readers(&self, graph: &Graph) -> Vec<(ValueId, Reader)> {
         let mut readers = Vec::new();
         let mut note = |value: ValueId, reader: Option<NodeId>| {
@@ -193,7 +193,7 @@ struct Assignment<'g> {
     before: &'g Graph,
     copies: FxHashSet<NodeId>,
     originals: FxHashMap<ValueId, ValueId>,
-    /// Whether a node computes in channels-last order.
+    /// True if a node computes in channels-last order.
     chosen: FxHashMap<NodeId, bool>,
 }
 
@@ -302,19 +302,19 @@ const fn fixed(channels_last: bool) -> usize {
     if channels_last { SOURCE } else { SINK }
 }
 
-/// Whether an image is in channels-last order; `None` for what is no image, or in an order of neither kind.
+/// True if an image is in channels-last order; `None` for what is no image, or in an order of neither kind.
 fn order(graph: &Graph, value: ValueId) -> Option<bool> {
     let ty = graph.ty(value).as_tensor().filter(|ty| ty.rank() == CHANNELS_LAST.len())?;
     if ty.is_contiguous() { Some(false) } else { (ty.dim_order == CHANNELS_LAST).then_some(true) }
 }
 
-/// What copying an image costs: its bytes, and a little for the instruction.
+/// Cost of copying an image: its bytes, and a little for the instruction.
 fn price(graph: &Graph, value: ValueId) -> u64 {
     let bytes = graph.ty(value).as_tensor().and_then(|ty| ty.max_bytes(&graph.symbols));
     bytes.unwrap_or(u64::MAX).min(1 << 40) + 1
 }
 
-/// What a node copies into another order, and the copy, if it does no more.
+/// Source and result of a node that only copies an image into another dim order.
 fn copied(graph: &Graph, node: NodeId) -> Option<(ValueId, ValueId)> {
     let node = &graph.nodes[node];
     let (Some(Arg::Value(from)), Some(to)) = (node.args.first(), node.result()) else { return None };
@@ -323,7 +323,7 @@ fn copied(graph: &Graph, node: NodeId) -> Option<(ValueId, ValueId)> {
     (node.op.name() == COPY && same_dtype).then_some((*from, to))
 }
 
-/// Whether a node can compute in either order.
+/// True if a node can compute in either order.
 fn can_be_either(graph: &Graph, id: NodeId) -> bool {
     let node = &graph.nodes[id];
     let is_elementwise = ELEMENTWISE.contains(&node.op.name());
@@ -340,7 +340,7 @@ fn can_be_either(graph: &Graph, id: NodeId) -> bool {
     fits
 }
 
-/// Whether an argument of a node that can be either is an image: of elementwise operators every tensor is.
+/// True if an argument of a node that can be either is an image: of elementwise operators every tensor is.
 fn takes_image(graph: &Graph, id: NodeId, at: usize) -> bool {
     let node = &graph.nodes[id];
     let is_tensor = |arg: &Arg| arg.as_value().is_some_and(|value| graph.ty(value).as_tensor().is_some());

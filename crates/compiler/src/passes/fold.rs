@@ -1,4 +1,4 @@
-//! What depends on constants alone is computed when the program is compiled.
+//! Constant folding: computes at compile time what depends on constants alone.
 //!
 //! Views of constants cost nothing: they show other elements of the same bytes. Everything else is computed by the
 //! reference operators: what is small at once, what is large when it is written, so that it takes no memory before.
@@ -28,7 +28,7 @@ pub struct FoldConstants {
     pub small: usize,
     /// All results together may take this many bytes more than all constants.
     pub allowance: usize,
-    /// Whether integers that are dequantized become constants that know what they are made of, which backends multiply as
+    /// True if dequantized integers become constants that know their integers, which back ends multiply as
     /// they are. Otherwise the nodes stay.
     pub dequantize: bool,
 }
@@ -245,7 +245,7 @@ fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) ->
     }
 }
 
-/// What tells computed contents apart.
+/// Address of computed content, by which it is distinguished.
 fn address(data: &ConstantData) -> Option<usize> {
     match data {
         ConstantData::Computed(computed) => Some(Arc::as_ptr(computed).addr()),

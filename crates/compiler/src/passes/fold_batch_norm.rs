@@ -138,7 +138,7 @@ fn folded(
 struct Scaled {
     weight: Constant,
     scale: Vec<f32>,
-    /// Whether output channels are in dimension 1, those of the first group for the first input channels.
+    /// True if output channels are in dimension 1, those of the first group for the first input channels.
     transposed: bool,
     /// Input channels of a group, if it is transposed.
     per_group: usize,

@@ -1,4 +1,4 @@
-//! What turns the graph of a front end into one that runtimes can run, step by step. `pipeline.rs` lists the order.
+//! Passes: rewrite the graph of a front end until runtimes can run it. `pipeline.rs` lists their order.
 
 mod check;
 mod constants;

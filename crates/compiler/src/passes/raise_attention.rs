@@ -55,7 +55,7 @@ struct Match {
     q: ValueId,
     k: ValueId,
     v: ValueId,
-    /// What is added to the scores, with the sizes of four dimensions that it is seen in.
+    /// Masks that are added to the scores, each with the four sizes that it is broadcast from.
     masks: Vec<(ValueId, Vec<Expr>)>,
     scale: f64,
     /// Batch, heads, queries and depth of the result.
@@ -216,7 +216,7 @@ fn through_views(graph: &Graph, mut value: ValueId) -> ValueId {
     value
 }
 
-/// What a reshape, or an expansion to the same sizes, was given.
+/// The input of a reshape, or of an expansion to the same sizes.
 fn before_view(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let node = graph.producer(value)?;
     let is_view = matches!(
@@ -241,7 +241,7 @@ fn factor(node: &Node) -> Option<f64> {
     }
 }
 
-/// Whether a value comes from a product by views, factors and sums.
+/// True if a value is computed from a matmul by views, factors and sums.
 fn leads_to_product(graph: &Graph, value: ValueId) -> bool {
     let mut at = value;
     for _ in 0..16 {

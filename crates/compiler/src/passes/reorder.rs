@@ -36,14 +36,14 @@ impl Pass for ReorderNodes {
     }
 }
 
-/// The most bytes that are in use at a time in the order that [`ReorderNodes`] finds.
+/// Peak of the bytes in use in the order that [`ReorderNodes`] finds.
 pub(super) fn bytes_in_use(graph: &Graph) -> u64 {
     let schedule = Schedule::of(graph);
     let order = schedule.better().unwrap_or_else(|| (0..schedule.steps.len()).collect());
     schedule.uses(&order).score.0
 }
 
-/// What trying an order costs for each node, in all: a few milliseconds at most.
+/// Limit of the work of trying orders, in nodes: a few milliseconds at most.
 const BUDGET: usize = 1 << 18;
 
 /// Pieces of memory and steps of a method's body, by number.
@@ -72,17 +72,17 @@ struct Step {
     after: Vec<usize>,
 }
 
-/// How good an order is, the less the better: the most bytes in use at a time, at how many steps that is, and the bytes in
+/// Cost of an order, compared lexicographically: peak of the bytes in use, number of steps at that peak, and the bytes in
 /// use at all steps together.
 type Score = (u64, usize, u64);
 
-/// Where things are in an order.
+/// Positions of nodes and of the uses of values in an order.
 struct Uses {
     /// By piece: the first step, and the last one, which may be past the end.
     first: Vec<usize>,
     last: Vec<usize>,
     score: Score,
-    /// The first step with the most bytes in use.
+    /// The first step at the peak.
     peak: usize,
 }
 
@@ -187,7 +187,7 @@ impl Schedule {
         best.map(|(_, order)| order)
     }
 
-    /// What every order needs: what is there at the beginning, at the end, and at the largest step.
+    /// Lower bound of every order: the bytes at the beginning, at the end, and at the largest step.
     fn floor(&self) -> u64 {
         let sum = |pieces: &mut dyn Iterator<Item = usize>| {
             pieces.fold(0u64, |sum, piece| sum.saturating_add(self.bytes[piece]))
@@ -367,7 +367,7 @@ impl Schedule {
     }
 }
 
-/// What a node is a view of, if the emitter writes it as a view.
+/// The input of a node that the emitter writes as a view.
 fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let node = &graph.nodes[id];
     let (Some(Arg::Value(base)), Some(result)) = (node.args.first(), node.result()) else { return None };
@@ -396,7 +396,7 @@ fn for_each_read(graph: &Graph, id: NodeId, visit: &mut impl FnMut(ValueId)) {
     }
 }
 
-/// Whether a node may do more than compute its results, so that it stays behind others like it.
+/// True if a node may do more than compute its results, so that it stays behind others like it.
 fn has_effects(graph: &Graph, id: NodeId) -> bool {
     let node = &graph.nodes[id];
     match &node.op {

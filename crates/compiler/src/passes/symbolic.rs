@@ -42,7 +42,7 @@ impl Pass for LowerSymbolicSizes {
     }
 }
 
-/// Where a symbol's value is found when the program runs.
+/// The source of a symbol's value at run time.
 enum Definition {
     /// A dimension of a tensor is `factor * symbol + offset`.
     Dimension { tensor: ValueId, dim: usize, factor: i64, offset: i64 },

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::reader::Field;
+use crate::schema::Field;
 
 /// Something already built. Counted from the end of the buffer, because that end is fixed while building.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ mod vector;
 
 #[cfg(feature = "alloc")]
 pub(crate) use builder::{Builder, Offset};
-pub(crate) use reader::{Context, Field, Table, TableList};
+pub(crate) use reader::{Context, Table, TableList};
 pub use vector::{Element, Vector, VectorIter};
 
 #[cfg(all(test, feature = "alloc"))]

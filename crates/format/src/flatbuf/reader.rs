@@ -3,29 +3,9 @@
 use core::cell::Cell;
 
 use crate::error::{ErrorKind, FormatError};
-use crate::schema::FILE_SIZE;
+use crate::schema::{FILE_SIZE, Field};
 
 use super::vector::{Element, Vector};
-
-/// A field of a schema: the number of its table, and its slot in the table's vtable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Field(u16);
-
-impl Field {
-    /// `slot` is below 32.
-    pub const fn new(table: u16, slot: u16) -> Self {
-        Self(table << 5 | slot)
-    }
-
-    pub const fn slot(self) -> u16 {
-        self.0 & 31
-    }
-
-    /// An error of this field, found at byte `offset`.
-    pub fn error(self, kind: ErrorKind, offset: u64) -> FormatError {
-        FormatError::new(self, kind, offset)
-    }
-}
 
 /// A flatbuffer being read: its bytes, the fault found in it, and how much of it may still be read.
 #[derive(Debug)]

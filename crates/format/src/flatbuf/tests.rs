@@ -1,6 +1,7 @@
 use alloc::vec::Vec;
 
-use super::{Builder, Context, Field, Table};
+use super::{Builder, Context, Table};
+use crate::schema::Field;
 use crate::{ErrorKind, FormatError};
 
 const ROOT: Field = Field::new(60, 0);

@@ -1,7 +1,7 @@
 //! Execution plans: the methods of a program.
 
 use crate::error::{ErrorKind, Feature};
-use crate::flatbuf::{Context, Field, Table, TableList, Vector};
+use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::schema::*;
 use crate::shapes::{Damaged, Shapes};
 

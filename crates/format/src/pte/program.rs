@@ -1,7 +1,7 @@
 //! A parsed program: its segments, constants, named data and methods.
 
 use crate::error::{ErrorKind, FormatError};
-use crate::flatbuf::{Context, Field, Table, TableList, Vector};
+use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::schema::*;
 use crate::segments::Segments;
 use crate::shapes::SHAPES_KEY;

@@ -1,7 +1,8 @@
 //! What the entries of a plan are checked against while a program is parsed.
 
 use crate::error::ErrorKind;
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
+use crate::schema::Field;
 
 use super::program::Program;
 

@@ -2,7 +2,7 @@
 
 use crate::ScalarType;
 use crate::error::{ErrorKind, Feature};
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
 use crate::layout::{LayoutFields, TensorLayout};
 use crate::schema::*;
 

@@ -9,7 +9,7 @@ pub(crate) mod schema;
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::header::check_identifier;
-use crate::schema::BUFFER_STORAGE;
+use crate::schema::{BUFFER_STORAGE, Field};
 
 pub use node::{
     Binary, Convolution, ConvolutionKind, Node, NodeFlags, Operation, Padding, Pooling, PoolingKind, Unary,
@@ -312,7 +312,7 @@ impl Datatype {
     }
 }
 
-fn datatype(tensor: Table<'_, '_>, field: crate::flatbuf::Field) -> Option<Datatype> {
+fn datatype(tensor: Table<'_, '_>, field: Field) -> Option<Datatype> {
     let code: i16 = tensor.scalar(field, 0);
     let known = usize::try_from(code).ok().and_then(|code| Datatype::ALL.get(code));
     if known.is_none() {

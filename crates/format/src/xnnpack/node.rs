@@ -1,6 +1,7 @@
 //! The nodes of the delegate's graph.
 
-use crate::flatbuf::{Field, Table, Vector};
+use crate::flatbuf::{Table, Vector};
+use crate::schema::Field;
 
 use super::schema::*;
 

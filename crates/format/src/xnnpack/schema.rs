@@ -1,6 +1,6 @@
 //! The tables of the delegate's schema. Nodes of one shape share a table.
 
-use crate::flatbuf::Field;
+use crate::schema::Field;
 
 crate::schema::schema! {
     NAMES

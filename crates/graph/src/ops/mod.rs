@@ -8,6 +8,7 @@ mod activation;
 mod assertion;
 mod attention;
 mod binary;
+mod builder;
 mod comparison;
 mod complex;
 mod compose;
@@ -56,8 +57,9 @@ use std::sync::OnceLock;
 
 use crate::Error;
 use crate::once::once;
-use crate::{Builder, Expr, Graph, MAX_NODES, Type, ValueId};
+use crate::{Expr, Graph, MAX_NODES, Type, ValueId};
 
+pub use builder::{Builder, bind};
 pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
 pub(crate) use inferred::{by_lowering, result};
 pub use number::number_bytes;

@@ -8,7 +8,7 @@ use rushlight_format::ScalarType;
 use crate::Error;
 use crate::{Arena, Arg, Constant, Graph, Node};
 
-use super::constant::numbers;
+use super::folded::numbers;
 use super::parameters::blocks;
 
 /// Checks all nodes that quantize or dequantize with parameters that are known.

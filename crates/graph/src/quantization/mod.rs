@@ -3,11 +3,12 @@
 //! ([`QuantizedConstant`]), so that back ends find the integers of a weight behind the numbers that they stand for.
 
 mod check;
-mod constant;
+mod folded;
 mod layer;
 mod parameters;
 
+pub use crate::constant::{QuantizedConstant, permuted};
 pub use check::check;
-pub use constant::{QuantizedConstant, folded, permuted};
+pub use folded::folded;
 pub use layer::{ConvolutionShape, LayerShape};
 pub use parameters::{PerTensor, is_dequantize, is_quantize};

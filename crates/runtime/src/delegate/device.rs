@@ -1,13 +1,13 @@
 //! Memory that is not the host's, and delegates that work while the host does something else.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::task::Poll;
 
 use super::call::Call;
-use super::memory::MemoryKind;
+use super::memory::{DeviceId, MemoryKind};
 use crate::error::Result;
-use crate::extended::{Place, PlacedValue};
 use crate::fault::Fault;
 
 /// A buffer in the memory of a device, as its delegates know it: they get it back by its type.
@@ -78,6 +78,37 @@ pub trait DeviceDelegate {
     /// Abandons a call that was submitted and not completed. Its outputs are not looked at; states may have been updated or
     /// not, as after any error.
     fn cancel(&mut self) {}
+}
+
+/// The device buffer of a delegate's argument.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Index of the tensor among those that delegates have in device memory.
+    pub(crate) value: u32,
+    /// Index into [`PlacedValue::copies`].
+    pub(crate) copy: u32,
+}
+
+/// A tensor that some delegate has in device memory.
+pub(crate) struct PlacedValue {
+    /// Index among the values of the method.
+    pub(crate) value: u32,
+    pub(crate) copies: Vec<DeviceCopy>,
+    /// True if the host's memory holds the current data.
+    pub(crate) host_is_current: bool,
+    /// True if the host's memory is also reached in ways that are not tracked: it is current after every step.
+    pub(crate) is_pinned: bool,
+    /// True if the data never changes, so that copies stay current from one execution to the next.
+    pub(crate) is_constant: bool,
+}
+
+/// The copy of a tensor on one device.
+pub(crate) struct DeviceCopy {
+    pub(crate) device: DeviceId,
+    pub(crate) buffer: Box<dyn DeviceBuffer>,
+    pub(crate) is_current: bool,
+    /// True while a read is pending.
+    pub(crate) is_reading: bool,
 }
 
 /// The device buffers of one delegate call, by the position of their argument.

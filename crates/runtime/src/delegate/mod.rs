@@ -41,9 +41,8 @@
 #[cfg(feature = "alloc")]
 mod call;
 #[cfg(feature = "alloc")]
-mod device;
+pub(crate) mod device;
 mod memory;
-pub(crate) mod options;
 #[cfg(feature = "alloc")]
 pub(crate) mod state;
 
@@ -58,13 +57,13 @@ use crate::error::Result;
 use crate::fault::Fault;
 use crate::interrupt::Interrupts;
 use crate::memory::Bump;
+use crate::options::{BackendOption, OptionSpec, OptionValue};
 
 #[cfg(feature = "alloc")]
 pub use call::Call;
 #[cfg(feature = "alloc")]
 pub use device::{CallBuffers, DeviceBuffer, DeviceDelegate};
 pub use memory::{DeviceId, MemoryKind};
-pub use options::{BackendOption, OptionSpec, OptionValue};
 #[cfg(feature = "alloc")]
 pub use state::{CallStates, State, StateInfo, States};
 

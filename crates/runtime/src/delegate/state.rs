@@ -8,7 +8,6 @@ use core::task::Poll;
 
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::load::Loaded;
 
 /// One state of a delegate: a KV cache, an accumulator, a buffer of a device.
 ///
@@ -194,17 +193,8 @@ impl States {
         self.entries.iter().position(is_it)
     }
 
-    /// Makes the states that the method's delegates declare and that are not there yet.
-    pub(crate) fn add(&mut self, loaded: &mut Loaded<'_>) -> Result<()> {
-        for index in 0..loaded.delegates.len() as u32 {
-            let Some(delegate) = loaded.delegates.get_mut(index) else { continue };
-            self.add_of(delegate.id, delegate.handle.get())?;
-        }
-        Ok(())
-    }
-
-    /// Makes the states that one delegate declares and that are not there yet.
-    pub(crate) fn add_of(&mut self, backend: &str, delegate: &mut dyn super::Delegate) -> Result<()> {
+    /// Makes the states that a delegate declares and that are not there yet.
+    pub(crate) fn add(&mut self, backend: &str, delegate: &mut dyn super::Delegate) -> Result<()> {
         let mut index = 0;
         while let Some(info) = delegate.state(index) {
             if self.position(backend, info.key, 0).is_none() {

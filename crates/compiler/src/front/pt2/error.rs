@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::pickle::PickleFault;
 
-/// What is wrong, and where.
+/// A fault and its site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     /// The entry of the archive that holds the fault; entries of an archive within it follow after ` > `. Empty for the
@@ -122,7 +122,7 @@ impl Error {
         Self::new(entry, ErrorKind::Json { message, near }).at(offset as u64)
     }
 
-    /// Where it is, in words.
+    /// Describes the site: tensor, entry and byte.
     pub fn site(&self) -> String {
         let tensor = self.tensor.as_ref().map_or(String::new(), |name| format!("`{name}` in "));
         let entry = if self.entry.is_empty() { "the archive" } else { &self.entry };
@@ -130,7 +130,7 @@ impl Error {
         format!("{tensor}{entry}{offset}")
     }
 
-    /// What a person can do about it, where that is known.
+    /// The remedy, where one is known.
     pub fn advice(&self) -> Option<&'static str> {
         const SAVE_AGAIN: &str =
             "save the program again with torch 2.9 or later: torch.export.save(program, \"model.pt2\")";

@@ -120,7 +120,7 @@ impl Archive {
     }
 }
 
-/// What an archive without a program seems to be.
+/// Guesses the kind of an archive that has no program.
 fn kind_of(zip: &Zip) -> &'static str {
     if zip.contains("constants.pkl") {
         "a TorchScript model (torch.jit.save)"

@@ -79,7 +79,7 @@ impl StoredTensor {
         self.numel() * self.dtype.size()
     }
 
-    /// Whether the elements lie one after the other in row-major order.
+    /// True if the elements lie one after the other in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.numel() == 0

@@ -104,7 +104,7 @@ impl<'z> Weights<'z> {
         }
     }
 
-    /// Whether the archive calls it a parameter; `None` where it does not say.
+    /// True if the archive calls it a parameter; `None` where it does not say.
     pub fn is_parameter(&self, name: &str) -> Option<bool> {
         match &self.source {
             Source::Payloads { payloads, .. } => payloads.get(name).map(|payload| payload.is_param),

@@ -158,7 +158,7 @@ impl Zip {
     }
 }
 
-/// Where the central directory is.
+/// Position and length of the central directory.
 struct Directory {
     start: usize,
     end: usize,
@@ -228,7 +228,7 @@ struct Record<'a> {
     method: u16,
     crc32: u32,
     size: usize,
-    /// Where the header before the data is.
+    /// Offset of the local header, which precedes the data.
     local: usize,
 }
 
@@ -273,7 +273,7 @@ impl<'a> Record<'a> {
         Ok(Self { name, flags, method, crc32, size, local })
     }
 
-    /// Where the data begins: behind the local header, whose own name and extra fields count. The data must end before
+    /// Offset of the data: after the local header, whose own name and extra fields count. The data must end before
     /// the central directory.
     fn data_start(&self, bytes: &[u8], limit: usize) -> Result<usize, Error> {
         let what = "the header of an entry";
@@ -364,7 +364,7 @@ mod tests {
     use super::super::tests::sample_bytes;
     use super::*;
 
-    /// Where the record of an entry is in the central directory; archives within the archive have some of their own.
+    /// Offset of an entry's record in the central directory; archives within the archive have some of their own.
     fn record(bytes: &[u8], name: &str) -> Option<usize> {
         let start = Directory::find(bytes).map_or(0, |directory| directory.start);
         let windows = bytes.get(start..)?.windows(46 + name.len());

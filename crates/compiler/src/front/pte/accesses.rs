@@ -1,4 +1,4 @@
-//! What each instruction of a method reads and writes.
+//! Reads and writes of each instruction of a method.
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
@@ -47,7 +47,7 @@ pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
     }
 }
 
-/// How many of the arguments of a call that no schema describes are results, and how many stand for them once more.
+/// For a call without a schema: the number of arguments that are results, and of those that repeat them.
 /// Results are what nothing has written before, counted from the end.
 pub(super) fn trailing_results(plan: &PlanModel<'_>, args: &[u32], written: &[bool]) -> usize {
     let is_fresh = |arg: &&u32| match plan.values.get(**arg as usize) {

@@ -17,7 +17,7 @@ use super::method::Method;
 use super::regions::Region;
 use super::scope::{Content, Place, Scope};
 
-/// What a loop takes from round to round.
+/// Values that a loop carries from one iteration to the next.
 #[derive(Debug, Default)]
 struct Carried {
     /// Places with the value of the program that is written there, and the content at first.
@@ -348,13 +348,13 @@ impl Method<'_, '_> {
             && !self.scope.numbers.contains_key(&index)
     }
 
-    /// Whether a jump on this value always jumps.
+    /// True if a conditional jump on this value always jumps.
     fn is_never(&self, index: u32) -> bool {
         let is_false = matches!(self.plan.values.get(index as usize), Some(ValueModel::Bool(false)));
         is_false && self.accesses.iter().all(|access| !access.writes.contains(&index))
     }
 
-    /// What a loop writes that it reads again or that is read after it.
+    /// Finds what a loop writes and then reads in the next iteration, or what is read after it.
     fn carried(&mut self, start: usize, back: usize, live: &Live, apart: &[u32]) -> Result<Carried, Error> {
         self.spend((back - start) as u64)?;
         let mut written: BTreeMap<Place, u32> = BTreeMap::new();
@@ -456,7 +456,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// What the next round begins with.
+    /// Values with which the next iteration begins.
     fn next_round(&mut self, carried: &Carried) -> Result<Vec<Arg>, Error> {
         let mut next = Vec::new();
         for (place, by, _) in &carried.tensors {
@@ -470,7 +470,7 @@ impl Method<'_, '_> {
         Ok(next)
     }
 
-    /// What a loop begins with, and the types of what it carries.
+    /// Initial values of a loop, and the types of what it carries.
     fn initial(&mut self, carried: &Carried) -> Result<(Vec<Arg>, Vec<Type>), Error> {
         let (mut initial, mut types) = (Vec::new(), Vec::new());
         for (.., value) in &carried.tensors {

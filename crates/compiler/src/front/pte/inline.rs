@@ -124,7 +124,7 @@ impl Method<'_, '_> {
 struct Inlining<'i, 'a, 'f> {
     method: &'i mut Method<'a, 'f>,
     inputs: Vec<Option<ValueId>>,
-    /// Where the call comes from.
+    /// The origin of the call.
     around: Origin,
 }
 

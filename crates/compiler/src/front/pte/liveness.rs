@@ -1,4 +1,4 @@
-//! What is still read after a part of a method.
+//! Liveness: what is still read after a part of a method.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use rushlight_graph::Error;
 use super::method::Method;
 use super::scope::Place;
 
-/// What is read later.
+/// Places and numbers that are read later.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub places: HashSet<Place>,
@@ -17,7 +17,7 @@ pub(super) struct Live {
 }
 
 impl Method<'_, '_> {
-    /// What is read after instruction `end`, before it is written, by what runs after the control flow of instruction
+    /// Finds what is read after instruction `end`, before it is written, by what runs after the control flow of instruction
     /// `at` that ends there. More may be found than is read, never less.
     pub(super) fn live_after(&mut self, at: usize, end: usize) -> Result<Live, Error> {
         let mut live = Live::default();

@@ -41,7 +41,7 @@ pub(super) struct Method<'a, 'f> {
     inputs: Vec<(u32, u32, ValueId)>,
     pub delegates: HashMap<u32, DelegateId>,
     constants: HashMap<u32, Option<ConstantId>>,
-    /// What stands for symbols that were found to be something else.
+    /// Expressions that replace symbols.
     settled: HashMap<SymbolId, Expr>,
     steps: u64,
 }
@@ -96,7 +96,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// What the method is given, and the state that it finds.
+    /// Lifts the inputs of the method and the initial state.
     fn begin(&mut self) -> Result<(), Error> {
         let plan = self.plan;
         for (position, index) in plan.inputs.iter().enumerate() {
@@ -165,7 +165,7 @@ impl<'a, 'f> Method<'a, 'f> {
         found
     }
 
-    /// What the method returns and leaves behind.
+    /// Lifts the outputs of the method and the updates of its state.
     fn end(&mut self) -> Result<(), Error> {
         let mut updates = Vec::new();
         for (index, position, initial) in self.inputs.clone() {
@@ -266,7 +266,7 @@ impl<'a, 'f> Method<'a, 'f> {
         error.from_line(self.graph.origins.get(self.origin).and_then(Origin::line).as_deref())
     }
 
-    /// Where an instruction comes from.
+    /// The origin of an instruction.
     pub fn origin_of(&mut self, at: usize) -> OriginId {
         let known = self.sources.maps.iter().find(|map| map.method == self.plan.name);
         if let Some(origin) = known.and_then(|map| map.instructions.get(at)?.as_ref()) {
@@ -285,7 +285,7 @@ impl<'a, 'f> Method<'a, 'f> {
         self.graph.origins.push(Origin { node: format!("instruction {at}"), module: String::new(), frames })
     }
 
-    /// Where a tensor's elements are; `None` if they are constant.
+    /// The place of a tensor's elements in memory; `None` if they are constant.
     pub fn place(&self, value: u32) -> Result<Option<Place>, Error> {
         if let Some(place) = self.scope.handles.get(&value) {
             return Ok(Some(*place));
@@ -308,7 +308,7 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// What a tensor of the program holds.
+    /// The graph value that a tensor of the program holds now.
     pub fn read(&mut self, index: u32) -> Result<ValueId, Error> {
         let tensor = self.tensor_model(index)?;
         let Some(place) = self.place(index)? else {

@@ -32,8 +32,8 @@ use rushlight_format::bundled::BundledProgram;
 use rushlight_format::ptd::FlatTensor;
 use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 
+use crate::debug_map::MethodMap;
 use crate::debug_map::{self, DEBUG_MAP_KEY};
-use crate::emit::MethodMap;
 use crate::front::part;
 use rushlight_graph::Bytes;
 use rushlight_graph::{Error, ErrorKind};
@@ -44,10 +44,10 @@ use rushlight_graph::{
 
 use method::Method;
 
-/// What becomes of parts of a program.
+/// Options of lifting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiftOptions {
-    /// Whether what ExecuTorch lowered for XNNPACK becomes operators again. Delegates that cannot be translated stay, with
+    /// True if XNNPACK delegates become operators again. Delegates that cannot be translated stay, with
     /// the reason in [`Delegate::refusal`].
     pub inline_xnnpack: bool,
 }
@@ -121,12 +121,12 @@ fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     model.named_data.retain(|(key, _)| !names.contains(key.as_str()));
 }
 
-/// Where the data of tensors comes from, and what was made of it for earlier methods.
+/// The data of tensors, and the constants and states that earlier methods made of it.
 struct Sources<'f> {
     options: LiftOptions,
     file: &'f Bytes,
     program: Program<'f>,
-    /// Where the instructions of methods come from, if the program says it.
+    /// The program's debug maps; empty if it has none.
     maps: Vec<MethodMap>,
     external: Vec<(&'f Bytes, FlatTensor<'f>)>,
     constants: HashMap<ConstantKey, ConstantId>,

@@ -7,7 +7,7 @@ use rushlight_graph::{Arg, Expr, Op, Type};
 
 use super::method::Method;
 
-/// Whether an operator computes a number.
+/// True if an operator computes a number.
 pub(super) fn is_prim(name: &str) -> bool {
     let is_tensor = matches!(name, "executorch_prim::et_view.default" | "executorch_prim::et_copy_index.tensor");
     let of_tensors = ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel", "aten::sym_storage_offset"];

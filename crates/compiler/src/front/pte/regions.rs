@@ -51,7 +51,7 @@ impl Regions {
         Ok(Self { regions, inner, loops })
     }
 
-    /// Whether every region around instruction `at` also has `other` inside.
+    /// True if every region around instruction `at` also has `other` inside.
     pub fn runs_with(&self, at: usize, other: usize) -> bool {
         let region = self.inner.get(at).copied().flatten().and_then(|index| self.regions.get(index as usize));
         region.is_none_or(|region| (region.start..region.end).contains(&other))

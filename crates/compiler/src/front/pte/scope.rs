@@ -1,10 +1,10 @@
-//! What memory and numbers hold at a point of a method.
+//! The contents of memory and numbers at a point of a method.
 
 use std::collections::{BTreeMap, HashMap};
 
 use rushlight_graph::{Arg, ValueId};
 
-/// Where a tensor's elements are.
+/// The place of a tensor's elements: a memory and an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
     /// In planned memory.
@@ -13,7 +13,7 @@ pub(super) enum Place {
     Own(u32),
 }
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Content {
     /// Bytes at the largest size.
@@ -55,7 +55,7 @@ impl Scope {
         }
     }
 
-    /// Whether something else than what begins there lies in a range.
+    /// True if something other than the value that begins at `place` is in its range of memory.
     pub fn is_taken(&self, place: Place, len: u64) -> bool {
         self.overlapping(place, len).next().is_some()
     }

@@ -33,7 +33,7 @@ pub(super) fn written_params(schema: &Schema) -> Vec<usize> {
     params.filter(|(_, param)| param.writes && is_tensor(&param.kind)).map(|(index, _)| index).collect()
 }
 
-/// What is left of the name of an out variant without the mark of one.
+/// Name of an out variant without its suffix.
 pub(super) fn opaque_name(full: &str) -> String {
     match full.split_once('.') {
         Some((base, "out" | "default" | "")) => base.to_owned(),

@@ -22,7 +22,7 @@ use rushlight_graph::{Error, ErrorKind};
 use node::Nodes;
 use values::Values;
 
-/// What ExecuTorch calls the delegate.
+/// ExecuTorch's name of the delegate.
 pub const BACKEND: &str = "XnnpackBackend";
 
 /// The call of the delegate whose place the nodes take.

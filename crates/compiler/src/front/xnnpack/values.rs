@@ -26,7 +26,7 @@ pub(super) struct Values<'a> {
     written: Vec<u32>,
 }
 
-/// How the integers of a tensor that nodes compute stand for numbers.
+/// Quantization of a tensor that nodes compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rounding {
     /// They are numbers as they are.
@@ -86,7 +86,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// What becomes of the numbers that a node writes to a tensor.
+    /// The rounding of the numbers that a node writes to a tensor.
     pub fn rounding(&self, id: u32) -> Result<Rounding, Error> {
         let tensor = self.tensor(id)?;
         let (dtype, range) = match tensor.datatype {
@@ -273,7 +273,7 @@ impl<'a> Values<'a> {
         unread.filter_map(|id| self.known.get(id).copied()).collect()
     }
 
-    /// What the delegate writes, with the positions of the arguments.
+    /// Outputs of the delegate, with the positions of their arguments.
     pub fn outputs(&self) -> Result<Vec<(u32, ValueId)>, Error> {
         let outputs = self.tensors.values().filter_map(|tensor| Some((tensor.output?, tensor.id)));
         let value = |(position, id)| {

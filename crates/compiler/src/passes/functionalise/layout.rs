@@ -1,4 +1,4 @@
-//! Where PyTorch keeps the elements of a tensor, which decides whether a `reshape` is a view or a copy.
+//! PyTorch's layout of a tensor in its storage, which decides whether a `reshape` is a view or a copy.
 
 use rushlight_graph::{Expr, TensorType};
 
@@ -21,7 +21,7 @@ impl Layout {
         Some(Self { strides, offset: Expr::Int(0) })
     }
 
-    /// Whether the elements of a tensor of this shape follow each other in row-major order.
+    /// True if the elements of a tensor of this shape follow each other in row-major order.
     pub fn is_contiguous(&self, shape: &[Expr]) -> bool {
         let mut stride = Expr::Int(1);
         shape.iter().zip(&self.strides).rev().all(|(size, actual)| {

@@ -21,7 +21,7 @@ pub(super) struct Tensor {
     pub ty: TensorType,
     pub storage: Id<Storage>,
     pub layout: Option<Layout>,
-    /// What it is a view of, and how.
+    /// The tensor that it is a view of, and the view.
     parent: Option<(Id<Tensor>, View)>,
     /// Its content when the storage had been written `generation` times.
     value: ValueId,
@@ -41,7 +41,7 @@ pub(super) struct Storage {
     /// The tensor that shows all of it.
     pub base: Id<Tensor>,
     pub owner: Owner,
-    /// Where its tensors may be written.
+    /// The block in which its tensors may be written.
     pub block: BlockId,
     /// Number of writes.
     pub generation: u32,
@@ -49,7 +49,7 @@ pub(super) struct Storage {
     last: Id<Tensor>,
 }
 
-/// Who sees what a storage holds when a call ends.
+/// The observer of a storage's content at the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// Nobody: a node made it.

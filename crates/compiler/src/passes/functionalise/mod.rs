@@ -54,7 +54,7 @@ impl Pass for Functionalise {
     }
 }
 
-/// Whether a graph writes to tensors, or looks at memory behind views.
+/// True if a graph writes to tensors, or looks at memory behind views.
 fn needs_it(graph: &Graph) -> bool {
     graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).any(|node| {
         let node = &graph.nodes[*node];
@@ -63,7 +63,7 @@ fn needs_it(graph: &Graph) -> bool {
     })
 }
 
-/// Where the results of a view, or of a copying twin of one, lie in the storage that its first argument lies in; `None`
+/// Layouts of a view's results, or of its copying variant's, in the storage of the first argument; `None`
 /// for what no strides express.
 pub(super) fn layouts(node: &Node, graph: &Graph, of: &Layout) -> Option<Vec<Layout>> {
     match View::read(node, graph, Some(of)).ok()? {

@@ -10,7 +10,7 @@ use rushlight_graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, Value
 
 use super::layout::Layout;
 
-/// How a view's elements are found in the tensor that it is a view of.
+/// The mapping of a view's elements to those of the tensor that it is a view of.
 #[derive(Clone, Debug)]
 pub(super) enum View {
     /// The same elements in the same shape.
@@ -48,7 +48,7 @@ pub(super) enum View {
     },
 }
 
-/// What a call that PyTorch says gives views makes of its argument.
+/// The result of a call whose schema says that it returns views.
 #[derive(Debug)]
 pub(super) enum Views {
     /// Each result shows a part of the argument.

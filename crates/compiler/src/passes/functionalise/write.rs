@@ -12,12 +12,12 @@ use super::Walk;
 use super::memory::{Owner, Tensor};
 use super::view::{converted, copied};
 
-/// What a node writes to.
+/// The arguments that a node writes to.
 #[derive(Debug)]
 pub(super) struct Writes {
     /// Positions of the parameters that are written.
     params: Vec<usize>,
-    /// Whether its results are the written tensors, in order.
+    /// True if its results are the written tensors, in order.
     results_are_written: bool,
 }
 
@@ -26,7 +26,7 @@ const BATCH_NORMS: [&str; 2] = ["aten::batch_norm", "aten::native_batch_norm"];
 const FUNCTIONAL_BATCH_NORM: &str = "aten::_native_batch_norm_legit_functional";
 
 impl Writes {
-    /// What the node writes to, if it writes.
+    /// The written arguments; `None` for a node that writes nothing.
     pub fn of(node: &Node) -> Option<Self> {
         let schema = node.op.schema()?;
         if BATCH_NORMS.contains(&schema.name.as_str()) {

@@ -26,10 +26,10 @@ use super::{ExportedProgram, Weights};
 use args::literal;
 use sizes::Sizes;
 
-/// How programs become a model.
+/// Options of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// Whether buffers of the same name in several methods are one: what one method writes, the others see.
+    /// True if buffers of the same name in several methods are one: what one method writes, the others see.
     pub share_state: bool,
 }
 
@@ -100,7 +100,7 @@ fn import_method(
     Ok(graph)
 }
 
-/// What a name of the program stands for.
+/// The meaning of a name in the exported graph.
 #[derive(Clone, Debug)]
 enum Binding {
     /// A value, or a literal.
@@ -124,7 +124,7 @@ struct Importer<'m, 'p, 'a> {
     sizes: Sizes,
     graph: Graph,
     origins: HashMap<(String, Option<String>), rushlight_graph::OriginId>,
-    /// Whether an input is in channels-last order; outputs then keep that order.
+    /// True if an input is in channels-last order; outputs then keep that order.
     is_channels_last: bool,
     /// Bytes of weights beyond what the archive holds.
     repeated: usize,

@@ -264,7 +264,7 @@ impl<'a> Importer<'_, '_, 'a> {
         node.inputs.iter().map(|input| self.argument(scope, source, &input.arg)).collect()
     }
 
-    /// Whether an expression is only the name of a number that a node computes.
+    /// True if an expression is just the symbol of a number that a node computes.
     fn is_opaque(&self, expr: &Expr) -> bool {
         matches!(expr, Expr::Symbol(symbol) if self.sizes.is_opaque(*symbol))
     }

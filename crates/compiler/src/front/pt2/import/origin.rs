@@ -1,4 +1,4 @@
-//! Where nodes come from in the model's source.
+//! The origin of nodes: module and lines of the model's Python source.
 
 use std::sync::Arc;
 

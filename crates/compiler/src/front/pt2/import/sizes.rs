@@ -48,7 +48,7 @@ impl Sizes {
         self.symbol(&format!("{OPAQUE}{name}"), false).into()
     }
 
-    /// Whether a symbol stands for what a node of the program computes.
+    /// True if a symbol is the result of a node.
     pub fn is_opaque(&self, symbol: SymbolId) -> bool {
         self.symbols.get(symbol).is_some_and(|symbol| symbol.name.starts_with(OPAQUE))
     }
@@ -63,7 +63,7 @@ impl Sizes {
         }
     }
 
-    /// The greatest value of an expression, if there is a bound.
+    /// Upper bound of an expression; `None` if there is none.
     pub fn upper_bound(&self, expr: &Expr) -> Option<i64> {
         expr.upper_bound(&self.symbols)
     }

@@ -148,7 +148,7 @@ impl<'a> Importer<'_, '_, 'a> {
             .help("export the model with its weights, not in `FakeTensorMode`, and expand tensors in `forward`"))
     }
 
-    /// What a subclass holds under a name.
+    /// Imports the attribute of a tensor subclass.
     pub(super) fn inner_tensor(&mut self, subclass: &pickle::Subclass, attribute: &str) -> Result<Binding, Error> {
         match subclass.attribute(attribute) {
             Some(pickle::Value::Tensor(tensor)) => self.stored(attribute, (**tensor).clone()),
@@ -238,7 +238,7 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> 
     written
 }
 
-/// Whether a node is a batch normalisation that trains, which writes its statistics although its schema does not say so.
+/// True if a node is a batch normalisation that trains, which writes its statistics although its schema does not say so.
 fn updates_statistics(schema: &Schema, node: &Node<'_>) -> bool {
     let trains = |input: &NamedArgument<'_>| input.name == *"training" && input.arg == Argument::Bool(true);
     matches!(schema.name.as_str(), "aten::batch_norm" | "aten::native_batch_norm") && node.inputs.iter().any(trains)

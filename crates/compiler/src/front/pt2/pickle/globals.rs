@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 
-/// What a name stands for.
+/// A function or class that pickles may name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Global {
     /// `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks, metadata=None)`.
@@ -39,7 +39,7 @@ pub(super) enum Global {
 const CLASS_PREFIXES: [&str; 2] = ["torchao.quantization.", "torchao.dtypes."];
 
 impl Global {
-    /// What `module.name` stands for, if it is allowed.
+    /// Looks up `module.name`; `None` if it is not allowed.
     pub(super) fn named(module: &str, name: &str) -> Option<Self> {
         Some(match (module, name) {
             ("torch._utils", "_rebuild_tensor_v2") => Self::RebuildTensorV2,

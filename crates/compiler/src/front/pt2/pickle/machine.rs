@@ -39,7 +39,7 @@ pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<Value, Error>
     }
 }
 
-/// What stops the interpreter: a fault of the pickle, or of an entry that it refers to.
+/// The reason why the interpreter stopped: a fault of the pickle, or of an entry that it refers to.
 enum Stop {
     Failure(ErrorKind),
     Elsewhere(Error),
@@ -89,7 +89,7 @@ struct Machine<'a> {
     /// Heights of the stack.
     marks: Vec<usize>,
     memo: HashMap<u32, Cell>,
-    /// How many more values may be made of the cells.
+    /// Number of values that may still be made of the cells.
     budget: usize,
 }
 

@@ -48,7 +48,7 @@ pub struct Node<'a> {
     pub name: Option<Text<'a>>,
 }
 
-/// Where a node comes from. The texts are long and many, and are decoded when somebody asks for them.
+/// The origin of a node. The texts are long and many, and are decoded on demand.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Metadata<'a> {
     /// Lines of a Python stack trace, the innermost call last.
@@ -76,7 +76,7 @@ pub struct NamedArgument<'a> {
     #[serde(borrow, default)]
     pub name: Text<'a>,
     pub arg: Argument<'a>,
-    /// How it was passed: 1 by position, 2 by keyword.
+    /// Kind of argument: 1 by position, 2 by keyword.
     #[serde(default)]
     pub kind: Option<i64>,
 }
@@ -121,7 +121,7 @@ fn float<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
 }
 
 union! {
-    /// What a node is given, gives, or what the graph as a whole takes and returns. An empty list may come with the tag
+    /// An argument or result of a node or of the whole graph. An empty list may come with the tag
     /// of any list.
     pub enum Argument {
         "as_tensor" => Tensor(TensorArgument<'a>),

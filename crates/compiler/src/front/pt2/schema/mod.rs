@@ -58,7 +58,7 @@ pub struct GraphModule<'a> {
     pub treespec_namedtuple_fields: IndexMap<Text<'a>, NamedTupleDef<'a>>,
 }
 
-/// What a symbol may be, both bounds included; nothing is unbounded.
+/// Range of a symbol, both bounds included; `None` is no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct RangeConstraint {
     #[serde(default)]
@@ -113,7 +113,7 @@ impl<'a> ExportedProgram<'a> {
         program.map_err(|error| Error::json(entry, text, &error))
     }
 
-    /// How the program as a whole is called.
+    /// The calling convention of the whole program.
     pub fn signature(&self) -> Option<&ModuleCallSignature<'a>> {
         let entries = &self.graph_module.module_call_graph;
         entries.iter().find(|entry| entry.fqn.is_empty()).and_then(|entry| entry.signature.as_ref())

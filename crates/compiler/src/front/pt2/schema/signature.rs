@@ -1,4 +1,4 @@
-//! What the inputs and outputs of a graph mean to its caller.
+//! The signature of a graph: the role of its inputs and outputs.
 
 use serde::Deserialize;
 

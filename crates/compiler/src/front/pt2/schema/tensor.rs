@@ -1,4 +1,4 @@
-//! What a program says of its values: element types, sizes, and sizes that are expressions.
+//! Types of values: element types, sizes, and sizes that are expressions.
 
 use rushlight_format::ScalarType;
 use serde::Deserialize;
@@ -39,7 +39,7 @@ impl ScalarCode {
     }
 }
 
-/// How the elements of a tensor are stored; [`Layout::STRIDED`] is the only one that programs can have.
+/// Storage layout of a tensor; programs can only have [`Layout::STRIDED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Layout(pub i64);
 

@@ -1,5 +1,7 @@
 //! Tensors whose content is known when the program is compiled.
 
+mod quantized;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,10 +9,11 @@ use rushlight_format::Make;
 
 use crate::Bytes;
 use crate::Error;
-use crate::quantization::QuantizedConstant;
+use crate::gather::{self, gather};
+use crate::types::TensorType;
 
-use super::gather::{self, gather};
-use super::types::TensorType;
+pub(crate) use quantized::integers;
+pub use quantized::{QuantizedConstant, permuted};
 
 /// A tensor with its content.
 #[derive(Clone, Debug)]

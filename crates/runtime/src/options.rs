@@ -57,7 +57,7 @@ impl OptionValue<'_> {
     }
 }
 
-/// An option that a back end declares in [`Backend::options`](super::Backend::options).
+/// An option that a back end declares in [`Backend::options`](crate::Backend::options).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionSpec {
     pub name: &'static str,

@@ -1,23 +1,22 @@
-//! Weights that are integers, seen as the numbers that they stand for.
+//! Quantized constants: integers, with the scales and zero points that map them to real numbers.
 
 use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 
-use crate::Error;
-use crate::{Arg, Computed, Constant, ConstantData, Granularity, Node, Quantization, TensorType, ValueId};
+use crate::{Error, Granularity, Quantization};
 
-use super::parameters::{PerTensor, blocks, integer, is_dequantize};
+use super::{Computed, Constant, ConstantData, row_major_strides};
 
-/// The content of a constant of `f32` that is computed from integers when it is read.
+/// Content of an `f32` constant that is dequantized when it is read.
 #[derive(Debug)]
 pub struct QuantizedConstant {
-    /// Their type says what they stand for.
+    /// Their type has the scales and zero points.
     pub integers: Constant,
 }
 
 impl QuantizedConstant {
-    /// What the integers stand for.
+    /// Scales and zero points of the integers.
     pub fn quantization(&self) -> Option<&Quantization> {
         self.integers.ty.quantization.as_deref()
     }
@@ -25,7 +24,7 @@ impl QuantizedConstant {
     /// The integers in row-major order.
     ///
     /// # Errors
-    /// What reading them finds, and types that are no integers of 8, 16 or 32 bits.
+    /// Those of [`Constant::read`], and `InvalidProgram` for types other than integers of 8, 16 or 32 bits.
     pub fn read(&self) -> Result<Vec<i32>, Error> {
         let bytes = self.integers.read()?;
         integers(self.integers.ty.dtype, &bytes)
@@ -33,7 +32,8 @@ impl QuantizedConstant {
     }
 }
 
-fn integers(dtype: ScalarType, bytes: &[u8]) -> Option<Vec<i32>> {
+/// The elements of an integer tensor; `None` for other types.
+pub(crate) fn integers(dtype: ScalarType, bytes: &[u8]) -> Option<Vec<i32>> {
     Some(match dtype {
         ScalarType::Char => bytes.iter().map(|byte| i32::from(byte.cast_signed())).collect(),
         ScalarType::Byte => bytes.iter().map(|byte| i32::from(*byte)).collect(),
@@ -66,10 +66,10 @@ impl Computed for QuantizedConstant {
     }
 }
 
-/// Which scale each element has.
+/// Maps elements to the index of their scale.
 enum Groups<'a> {
     One,
-    /// Elements inside of the axis, and its size.
+    /// Number of elements per index of the axis, and the axis' size.
     Axis(usize, usize),
     /// The sizes of the tensor and of its blocks.
     Blocks(&'a [usize], &'a [u32]),
@@ -105,99 +105,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The constant that a node makes of constant integers, if it is one that dequantizes, with parameters that make sense.
-/// `constant` finds the constant that a value is.
-pub fn folded<'c>(
-    node: &Node,
-    result: &Constant,
-    constant: impl Fn(ValueId) -> Option<&'c Constant>,
-) -> Option<Constant> {
-    let of = |name: &str| node.arg(name).and_then(Arg::as_value).and_then(&constant);
-    let integers = of("input")?;
-    let quantization = if is_dequantize(node.op.name()) {
-        let PerTensor { scale, zero_point, range, .. } = PerTensor::of(node)?;
-        Quantization {
-            granularity: Granularity::Tensor,
-            scales: vec![scale],
-            zero_points: vec![i32::try_from(zero_point).ok()?],
-            range: (i32::try_from(range.0).ok()?, i32::try_from(range.1).ok()?),
-        }
-    } else {
-        let (granularity, groups) = granularity(node, integers)?;
-        let scales = of("scales").or_else(|| of("scale"))?;
-        let zero_points = node.arg("zero_points").or_else(|| node.arg("zero_point"));
-        let scales = numbers(scales)?;
-        let zero_points = match zero_points {
-            Some(Arg::Value(value)) => numbers(constant(*value)?)?,
-            _ => vec![0.0; scales.len()],
-        };
-        if scales.len() != groups || zero_points.len() != groups {
-            return None;
-        }
-        let is_scale = |scale: &f64| (*scale as f32).is_finite() && *scale as f32 > 0.0;
-        if !scales.iter().all(is_scale) || zero_points.iter().any(|zero| zero.abs() > 65536.0) {
-            return None;
-        }
-        let bound = |name: &str| i32::try_from(integer(node, name)?).ok();
-        let natural = match integers.ty.dtype {
-            ScalarType::Byte => (0, 255),
-            _ => (-128, 127),
-        };
-        Quantization {
-            granularity,
-            scales: scales.into_iter().map(|scale| scale as f32).collect(),
-            zero_points: zero_points.into_iter().map(|zero| zero as i32).collect(),
-            range: (bound("quant_min").unwrap_or(natural.0), bound("quant_max").unwrap_or(natural.1)),
-        }
-    };
-    if result.ty.dtype != ScalarType::Float || self::integers(integers.ty.dtype, &[]).is_none() {
-        return None;
-    }
-    let ty = TensorType { quantization: Some(Arc::new(quantization)), ..integers.ty.clone() };
-    let quantized = QuantizedConstant { integers: Constant { ty, ..integers.clone() } };
-    Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: integers.name.clone(), ..result.clone() })
-}
-
-/// Which elements share a scale where a node dequantizes, and how many scales that makes.
-fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
-    let sizes = integers.sizes().ok()?;
-    let is_known = matches!(
-        node.op.name(),
-        "quantized_decomposed::dequantize_per_channel"
-            | "quantized_decomposed::dequantize_per_channel_group"
-            | "torchao::dequantize_affine"
-    );
-    let static_sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
-    let blocks = blocks(node, &static_sizes).ok().flatten().filter(|_| is_known)?;
-    let blocks: Vec<usize> = blocks.into_iter().map(|block| usize::try_from(block).ok()).collect::<Option<_>>()?;
-    let divides = |(size, block): (&usize, &usize)| *block > 0 && size.is_multiple_of(*block);
-    if !sizes.iter().zip(&blocks).all(divides) {
-        return None;
-    }
-    let groups = sizes.iter().zip(&blocks).map(|(size, block)| size / block).product();
-    let cut: Vec<usize> = (0..sizes.len()).filter(|dim| blocks[*dim] != sizes[*dim]).collect();
-    let granularity = match cut[..] {
-        [] => Granularity::Tensor,
-        [axis] if blocks[axis] == 1 => Granularity::Channel { axis: u8::try_from(axis).ok()? },
-        _ => {
-            Granularity::Block { shape: blocks.iter().map(|block| u32::try_from(*block).ok()).collect::<Option<_>>()? }
-        }
-    };
-    Some((granularity, groups))
-}
-
-/// The elements of a small constant of numbers.
-pub(super) fn numbers(constant: &Constant) -> Option<Vec<f64>> {
-    let bytes = constant.read().ok()?;
-    Some(match constant.ty.dtype {
-        ScalarType::Float => bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect(),
-        ScalarType::Double => bytes.as_chunks().0.iter().map(|x| f64::from_le_bytes(*x)).collect(),
-        ScalarType::Long => bytes.as_chunks().0.iter().map(|x| i64::from_le_bytes(*x) as f64).collect(),
-        dtype => integers(dtype, &bytes)?.into_iter().map(f64::from).collect(),
-    })
-}
-
-/// A constant of quantized integers with its dimensions in another order; `None` of others.
+/// Permutes the dimensions of a quantized constant; `None` for other constants.
 pub fn permuted(constant: &Constant, result: &Constant, dims: &[usize]) -> Option<Constant> {
     let ConstantData::Computed(computed) = &constant.data else { return None };
     let quantized = computed.quantized()?;
@@ -211,7 +119,7 @@ pub fn permuted(constant: &Constant, result: &Constant, dims: &[usize]) -> Optio
         Granularity::Block { shape } => {
             let sizes = quantized.integers.sizes().ok()?;
             let counts: Vec<usize> = sizes.iter().zip(&*shape).map(|(size, block)| size / *block as usize).collect();
-            let strides = crate::row_major_strides(&counts);
+            let strides = row_major_strides(&counts);
             let pick = |list: &[usize]| dims.iter().map(|dim| list.get(*dim).copied()).collect::<Option<Vec<_>>>();
             let (counts, strides) = (pick(&counts)?, pick(&strides)?);
             *shape = dims.iter().map(|dim| shape.get(*dim).copied()).collect::<Option<Vec<_>>>()?;

@@ -1,0 +1,102 @@
+//! Folding of the nodes that dequantize constants.
+
+use std::sync::Arc;
+
+use rushlight_format::ScalarType;
+
+use crate::constant::integers;
+use crate::{Arg, Constant, ConstantData, Granularity, Node, Quantization, QuantizedConstant, TensorType, ValueId};
+
+use super::parameters::{PerTensor, blocks, integer, is_dequantize};
+
+/// The constant that a node makes of constant integers, if it is one that dequantizes, with parameters that make sense.
+/// `constant` finds the constant that a value is.
+pub fn folded<'c>(
+    node: &Node,
+    result: &Constant,
+    constant: impl Fn(ValueId) -> Option<&'c Constant>,
+) -> Option<Constant> {
+    let of = |name: &str| node.arg(name).and_then(Arg::as_value).and_then(&constant);
+    let input = of("input")?;
+    let quantization = if is_dequantize(node.op.name()) {
+        let PerTensor { scale, zero_point, range, .. } = PerTensor::of(node)?;
+        Quantization {
+            granularity: Granularity::Tensor,
+            scales: vec![scale],
+            zero_points: vec![i32::try_from(zero_point).ok()?],
+            range: (i32::try_from(range.0).ok()?, i32::try_from(range.1).ok()?),
+        }
+    } else {
+        let (granularity, groups) = granularity(node, input)?;
+        let scales = of("scales").or_else(|| of("scale"))?;
+        let zero_points = node.arg("zero_points").or_else(|| node.arg("zero_point"));
+        let scales = numbers(scales)?;
+        let zero_points = match zero_points {
+            Some(Arg::Value(value)) => numbers(constant(*value)?)?,
+            _ => vec![0.0; scales.len()],
+        };
+        if scales.len() != groups || zero_points.len() != groups {
+            return None;
+        }
+        let is_scale = |scale: &f64| (*scale as f32).is_finite() && *scale as f32 > 0.0;
+        if !scales.iter().all(is_scale) || zero_points.iter().any(|zero| zero.abs() > 65536.0) {
+            return None;
+        }
+        let bound = |name: &str| i32::try_from(integer(node, name)?).ok();
+        let natural = match input.ty.dtype {
+            ScalarType::Byte => (0, 255),
+            _ => (-128, 127),
+        };
+        Quantization {
+            granularity,
+            scales: scales.into_iter().map(|scale| scale as f32).collect(),
+            zero_points: zero_points.into_iter().map(|zero| zero as i32).collect(),
+            range: (bound("quant_min").unwrap_or(natural.0), bound("quant_max").unwrap_or(natural.1)),
+        }
+    };
+    if result.ty.dtype != ScalarType::Float || integers(input.ty.dtype, &[]).is_none() {
+        return None;
+    }
+    let ty = TensorType { quantization: Some(Arc::new(quantization)), ..input.ty.clone() };
+    let quantized = QuantizedConstant { integers: Constant { ty, ..input.clone() } };
+    Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: input.name.clone(), ..result.clone() })
+}
+
+/// Which elements share a scale where a node dequantizes, and how many scales that makes.
+fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
+    let sizes = integers.sizes().ok()?;
+    let is_known = matches!(
+        node.op.name(),
+        "quantized_decomposed::dequantize_per_channel"
+            | "quantized_decomposed::dequantize_per_channel_group"
+            | "torchao::dequantize_affine"
+    );
+    let static_sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
+    let blocks = blocks(node, &static_sizes).ok().flatten().filter(|_| is_known)?;
+    let blocks: Vec<usize> = blocks.into_iter().map(|block| usize::try_from(block).ok()).collect::<Option<_>>()?;
+    let divides = |(size, block): (&usize, &usize)| *block > 0 && size.is_multiple_of(*block);
+    if !sizes.iter().zip(&blocks).all(divides) {
+        return None;
+    }
+    let groups = sizes.iter().zip(&blocks).map(|(size, block)| size / block).product();
+    let cut: Vec<usize> = (0..sizes.len()).filter(|dim| blocks[*dim] != sizes[*dim]).collect();
+    let granularity = match cut[..] {
+        [] => Granularity::Tensor,
+        [axis] if blocks[axis] == 1 => Granularity::Channel { axis: u8::try_from(axis).ok()? },
+        _ => {
+            Granularity::Block { shape: blocks.iter().map(|block| u32::try_from(*block).ok()).collect::<Option<_>>()? }
+        }
+    };
+    Some((granularity, groups))
+}
+
+/// The elements of a small constant of numbers.
+pub(super) fn numbers(constant: &Constant) -> Option<Vec<f64>> {
+    let bytes = constant.read().ok()?;
+    Some(match constant.ty.dtype {
+        ScalarType::Float => bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect(),
+        ScalarType::Double => bytes.as_chunks().0.iter().map(|x| f64::from_le_bytes(*x)).collect(),
+        ScalarType::Long => bytes.as_chunks().0.iter().map(|x| i64::from_le_bytes(*x) as f64).collect(),
+        dtype => integers(dtype, &bytes)?.into_iter().map(f64::from).collect(),
+    })
+}

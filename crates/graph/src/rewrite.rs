@@ -1,0 +1,160 @@
+//! Rewriting of graphs: nodes are visited in the order in which they run, and replaced by others.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas, Type,
+    ValueId,
+};
+
+/// What becomes of a node that a rewrite visits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// It stays.
+    Keep,
+    /// It goes; these values, one for each of its results, stand in for them.
+    Replace(Vec<ValueId>),
+    /// It goes; its results must not be used.
+    Remove,
+}
+
+impl Model {
+    /// Offers every node of every method to `visit`, in the order in which they run, and carries out what it decides. A
+    /// node's arguments are already replaced when it is visited. Nodes that `visit` adds through the builder come before
+    /// the visited one and are not visited themselves. Returns whether anything changed.
+    pub fn rewrite(
+        &mut self,
+        mut visit: impl FnMut(&mut Builder<'_>, NodeId) -> Result<Action, Error>,
+    ) -> Result<bool, Error> {
+        let Self { methods, constants, schemas, .. } = self;
+        let mut changed = false;
+        for (name, graph) in methods {
+            changed |= rewrite_graph(graph, constants, schemas, &mut visit)
+                .map_err(|error| error.at(format!("method `{name}`")))?;
+        }
+        Ok(changed)
+    }
+
+    /// A builder for a method; `None` if there is none of that name.
+    pub fn builder(&mut self, method: &str, block: BlockId, origin: OriginId) -> Option<Builder<'_>> {
+        let graph = self.methods.get_mut(method)?;
+        Some(Builder::new(graph, &mut self.constants, &self.schemas, block, origin))
+    }
+
+    /// Adds an empty method, replacing one of that name.
+    pub fn add_method(&mut self, name: &str, graph: Graph) -> &mut Graph {
+        let methods: &mut IndexMap<String, Graph> = &mut self.methods;
+        let (index, _) = methods.insert_full(name.into(), graph);
+        &mut methods[index]
+    }
+}
+
+fn rewrite_graph(
+    graph: &mut Graph,
+    constants: &mut Arena<Constant>,
+    schemas: &Arc<Schemas>,
+    visit: &mut impl FnMut(&mut Builder<'_>, NodeId) -> Result<Action, Error>,
+) -> Result<bool, Error> {
+    let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut changed = false;
+    // Blocks are visited after the nodes around them, whose results they use.
+    for block in graph.live_blocks() {
+        for node in std::mem::take(&mut graph.blocks[block].nodes) {
+            substitute(&mut graph.nodes[node].args, &replaced);
+            let origin = graph.nodes[node].origin;
+            let action = visit(&mut Builder::new(graph, constants, schemas, block, origin), node)
+                .map_err(|error| graph.locate(error, node))?;
+            changed |= action != Action::Keep;
+            match action {
+                Action::Keep => graph.blocks[block].nodes.push(node),
+                Action::Remove => {}
+                Action::Replace(values) => {
+                    stand_in(graph, node, &values).map_err(|error| graph.locate(error, node))?;
+                    replaced.extend(graph.nodes[node].results.iter().copied().zip(values));
+                }
+            }
+        }
+    }
+    if !replaced.is_empty() {
+        substitute_results(graph, &replaced);
+    }
+    Ok(changed)
+}
+
+impl Graph {
+    /// Lets other values stand in for some everywhere.
+    pub fn replace_uses(&mut self, replaced: &FxHashMap<ValueId, ValueId>) {
+        for block in self.live_blocks() {
+            for node in &self.blocks[block].nodes {
+                substitute(&mut self.nodes[*node].args, replaced);
+            }
+        }
+        substitute_results(self, replaced);
+    }
+}
+
+/// Replaces values in what blocks and the method give.
+fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>) {
+    for block in graph.live_blocks() {
+        substitute(&mut graph.blocks[block].results, replaced);
+    }
+    substitute_outputs(graph, replaced);
+}
+
+/// Replaces values in what the method gives.
+pub fn substitute_outputs<S: BuildHasher>(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId, S>) {
+    substitute(&mut graph.outputs, replaced);
+    for update in &mut graph.updates {
+        update.value = replaced.get(&update.value).copied().unwrap_or(update.value);
+    }
+}
+
+/// Replaces values in arguments.
+pub fn substitute<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<ValueId, ValueId, S>) {
+    for arg in args {
+        arg.map_values(&mut |value| replaced.get(&value).copied().unwrap_or(value));
+    }
+}
+
+/// Checks that `values` can take the place of a node's results, and gives new ones their names.
+fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), Error> {
+    let results = graph.nodes[node].results.clone();
+    if results.len() != values.len() {
+        return Err(Error::new(ErrorKind::Verification, "a rewrite gave the wrong number of results")
+            .expected(results.len())
+            .got(values.len()));
+    }
+    for (old, new) in results.into_iter().zip(values.iter().copied()) {
+        let (from, to) = (graph.ty(old), graph.ty(new));
+        if !compatible(from, to) {
+            let (from, to) = (from.display(&graph.symbols).to_string(), to.display(&graph.symbols).to_string());
+            return Err(Error::new(ErrorKind::Verification, "a rewrite changed the type of a result")
+                .expected(from)
+                .got(to));
+        }
+        let name = graph.values[old].name.clone();
+        if let Def::Result(..) = graph.values[new].def
+            && graph.values[new].name.ends_with(&format!("_{}", new.index()))
+        {
+            graph.values[new].name = name;
+        }
+    }
+    Ok(())
+}
+
+/// Whether values of these types can stand for each other: sizes that depend on symbols may be written differently.
+fn compatible(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            let same = |(x, y): (&Expr, &Expr)| !x.is_static() || !y.is_static() || x == y;
+            a.dtype == b.dtype && a.rank() == b.rank() && a.shape.iter().zip(&b.shape).all(same)
+        }
+        (Type::Int(_), Type::Int(_)) | (Type::Float, Type::Float) | (Type::Bool, Type::Bool) => true,
+        _ => false,
+    }
+}
