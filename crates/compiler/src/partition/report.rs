@@ -67,6 +67,15 @@ impl Entry {
 }
 
 impl Report {
+    /// Records the precisions in which nodes are computed. `entries` has their indices in the report.
+    pub(super) fn name_precisions(&mut self, entries: &FxHashMap<NodeId, usize>, precisions: Vec<(NodeId, String)>) {
+        for (node, precision) in precisions {
+            if let Some(entry) = entries.get(&node).and_then(|index| self.entries.get_mut(*index)) {
+                entry.precision = Some(precision);
+            }
+        }
+    }
+
     /// Records that a back end could not compile nodes that it had claimed. `entries` has their indices in the report.
     pub(super) fn give_back(
         &mut self,
