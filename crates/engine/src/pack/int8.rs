@@ -63,15 +63,6 @@ impl GroupwiseMatrix {
     /// Bytes of the scales of one group of a panel, or of two groups if they are f16: keeps the weights aligned.
     const SCALES: usize = PANEL * size_of::<f32>();
 
-    /// Returns the layout whose size is `len` bytes; `None` if there is none. A single group has f32 scales.
-    pub fn of_len(k: usize, n: usize, len: usize) -> Option<Self> {
-        let all = [(false, false), (true, false), (false, true), (true, true)];
-        let of = |is_four_bits: bool| {
-            all.map(|(has_zeros, has_half_scales)| Self { k, n, is_four_bits, has_zeros, has_half_scales })
-        };
-        of(true).into_iter().chain(of(false)).find(|matrix| matrix.len() == Some(len))
-    }
-
     /// Size in bytes; `None` if it overflows `usize` or `k` is not a multiple of [`GROUP_SIZE`].
     pub fn len(&self) -> Option<usize> {
         let groups = self.k.is_multiple_of(GROUP_SIZE).then_some(self.k / GROUP_SIZE)?;

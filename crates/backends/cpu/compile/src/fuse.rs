@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rushlight_cpu_payload::{Activation, Affine, Binary, Inner};
+use rushlight_cpu_payload::{Activation, Affine, Binary, FakeQuantize};
 
 use rushlight_graph::{Graph, NodeId, ValueId};
 
@@ -32,7 +32,7 @@ pub(crate) struct EpilogueNodes {
     /// True if the residual is added after the activation.
     pub residual_last: bool,
     /// What an int8 result is quantized to before the residual or the activation.
-    pub inner: Option<Inner>,
+    pub inner: Option<FakeQuantize>,
     /// What the result is quantized to, if it is.
     pub to: Option<Affine>,
     /// The result of the last node.
@@ -192,7 +192,7 @@ impl<'a> Fuser<'a> {
                 epilogue.to = Some(*affine);
                 epilogue.result = result;
                 let is_bounded = matches!(epilogue.activation, Activation::None | Activation::Clamp { .. });
-                if let Some(Inner { activation: Activation::None, affine }) = epilogue.inner
+                if let Some(FakeQuantize { activation: Activation::None, affine }) = epilogue.inner
                     && (Some(affine), epilogue.residual, is_bounded) == (epilogue.to, None, true)
                 {
                     // The same bytes within bounds: rounding once does.
@@ -203,7 +203,7 @@ impl<'a> Fuser<'a> {
                 if epilogue.inner.is_some() || *own != affine {
                     break;
                 }
-                epilogue.inner = Some(Inner { activation: epilogue.activation, affine });
+                epilogue.inner = Some(FakeQuantize { activation: epilogue.activation, affine });
                 (epilogue.activation, epilogue.to) = (Activation::None, None);
             } else if let (Some(other), Some(_), None, Activation::None) =
                 (self.residual(next, value), epilogue.inner, epilogue.residual, epilogue.activation)

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use rushlight_cpu_payload::QuantizedFormat;
 use rushlight_engine::pack::{self, QuantizedMatrix};
 use rushlight_format::ScalarType;
 
@@ -131,6 +132,13 @@ impl WeightOnly {
             integers.strides.reverse();
         }
         Some(Self { matrix, integers, shift, parameters })
+    }
+
+    /// The format that steps name.
+    pub fn format(&self) -> QuantizedFormat {
+        let QuantizedMatrix { is_four_bits, has_zeros, group, .. } = self.matrix;
+        // A group of more rows than there are is one of all rows.
+        QuantizedFormat { is_four_bits, has_zeros, group: u32::try_from(group).unwrap_or(u32::MAX) }
     }
 
     /// Writes them as the engine reads them, in memory of [`pack::quantized_len`].

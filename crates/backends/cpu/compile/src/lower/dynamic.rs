@@ -2,8 +2,8 @@
 
 use half::f16;
 use rushlight_cpu_payload::{
-    Affine, Binary, Elementwise, Instruction, Integers as CpuIntegers, Matmul, Operand, RoundRows, RowScales, Step,
-    Tail, TensorId,
+    Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction, Int8Epilogue, Matmul,
+    MatmulKind, Operand, QuantizeRows, Step, TensorId,
 };
 use rushlight_engine::pack;
 
@@ -43,27 +43,27 @@ impl Lowering<'_> {
                     _ => Expr::Int(1),
                 };
                 let y = self.plan.dense(vec![Expr::Int(2), rows])?;
-                let step = RowScales {
+                let step = ChooseQparams {
                     x: self.plan.tensor(&x)?,
                     y: self.plan.tensor(&y)?,
-                    choice: parameters.choice,
-                    is_shared: parameters.is_shared,
+                    rule: parameters.choice,
+                    per_tensor: parameters.is_shared,
                     range: parameters.range,
                 };
-                self.plan.step(self.label(call), Step::RowScales(step));
+                self.plan.step(self.label(call), Step::ChooseQparams(step));
                 self.scales.insert(result, y);
             }
             Dynamic::Quantize { scales, parameters } => {
                 let scales = self.scales.get(scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
                 let x = self.dynamic_input(parameters)?;
                 let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
-                let step = RoundRows {
+                let step = QuantizeRows {
                     x: self.plan.tensor(&x)?,
-                    scales: self.plan.tensor(&scales)?,
+                    qparams: self.plan.tensor(&scales)?,
                     y: self.plan.tensor(&bytes)?,
                     range: parameters.range,
                 };
-                self.plan.step(self.label(call), Step::RoundRows(step));
+                self.plan.step(self.label(call), Step::QuantizeRows(step));
                 self.rows.insert(result, DynamicRows { bytes, scales });
             }
             Dynamic::Dequantize { input, .. } => {
@@ -134,7 +134,7 @@ impl Lowering<'_> {
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let too_large = || error("weights beyond all memory");
         let integers = Integers::of(constant)?;
-        let (b, offsets, scales) = if let Some(is_four_bits) = groupwise {
+        let (b, kind) = if let Some(is_four_bits) = groupwise {
             let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
             // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
@@ -158,7 +158,9 @@ impl Lowering<'_> {
                 pack::groupwise_into(to, &matrix, |k, n| entries.get([k, n]), of);
                 Ok(())
             })?;
-            (b, sums, None)
+            let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
+            let epilogue = self.groupwise_epilogue(id, gemm.bias, &row_scales, &sums)?;
+            (b, MatmulKind::Groupwise { format, epilogue })
         } else {
             let entries = integers.entries();
             let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
@@ -170,43 +172,52 @@ impl Lowering<'_> {
                 pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
                 Ok(())
             })?;
-            (b, sums, Some(scales))
+            (b, MatmulKind::Int8 { epilogue: self.dynamic_epilogue(id, gemm.bias, &row_scales, &sums, scales)? })
         };
-        let tail = self.dynamic_epilogue(id, gemm.bias, &row_scales, &offsets, scales)?;
         let result = self.result_of_epilogue(id)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let matrix = call.shape(call.result()?)?.to_vec();
         let a = self.plan.tensor(&bytes)?;
-        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
     }
 
-    /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows; `offsets` are what the payload has for such.
+    /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows. `sums` are those of the weights of each
+    /// column, as the bits of `i32`.
     pub(super) fn dynamic_epilogue(
         &mut self,
         id: NodeId,
         bias: Option<ValueId>,
         row_scales: &View,
-        offsets: &[f32],
-        scales: Option<TensorId>,
-    ) -> Result<Tail, Error> {
-        let mut tail = Tail {
-            activation: self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default(),
-            integers: Some(CpuIntegers {
-                offsets: self.plan.vector("sums", offsets)?,
-                scales,
-                rows: Some(self.plan.tensor(row_scales)?),
-                inner: None,
-            }),
-            ..Tail::default()
+        sums: &[f32],
+        scales: TensorId,
+    ) -> Result<Int8Epilogue, Error> {
+        let GroupwiseEpilogue { qparams, sums, bias, activation } =
+            self.groupwise_epilogue(id, bias, row_scales, sums)?;
+        Ok(Int8Epilogue::Dynamic { qparams, sums, scales, bias, activation })
+    }
+
+    /// The epilogue of a groupwise GEMM. `sums` are those of the dequantized weights of each column.
+    fn groupwise_epilogue(
+        &mut self,
+        id: NodeId,
+        bias: Option<ValueId>,
+        row_scales: &View,
+        sums: &[f32],
+    ) -> Result<GroupwiseEpilogue, Error> {
+        let activation = self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default();
+        let sums = self.plan.vector("sums", sums)?;
+        let qparams = self.plan.tensor(row_scales)?;
+        let bias = match bias {
+            Some(bias) => {
+                let bias = self.dense(bias)?;
+                Some(self.plan.tensor(&bias)?)
+            }
+            None => None,
         };
-        if let Some(bias) = bias {
-            let bias = self.dense(bias)?;
-            tail.bias = Some(self.plan.tensor(&bias)?);
-        }
-        Ok(tail)
+        Ok(GroupwiseEpilogue { qparams, sums, bias, activation })
     }
 }
 

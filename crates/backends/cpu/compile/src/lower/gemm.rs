@@ -1,6 +1,9 @@
 //! GEMM and convolutions.
 
-use rushlight_cpu_payload::{self as payload, Convolution as ConvolutionStep, Matmul, Step, Tail, TensorId};
+use rushlight_cpu_payload::{
+    Convolution as ConvolutionStep, ConvolutionKind, Epilogue, FloatFormat, Int8Epilogue, Matmul, MatmulKind,
+    QuantizedFormat, Residual, Step, TensorId, Window,
+};
 use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
 
 use rushlight_graph::Error;
@@ -17,6 +20,19 @@ use crate::view::View;
 use super::Lowering;
 use super::dynamic::DynamicRows;
 use super::int8_epilogue::{Int8Columns, bits_of};
+
+/// The epilogue of a convolution.
+enum ConvolutionEpilogue {
+    Float(Epilogue),
+    Int8(Int8Epilogue),
+}
+
+/// The format of the right side of a GEMM of floats.
+enum Right {
+    Dense,
+    Packed(FloatFormat),
+    WeightOnly(QuantizedFormat),
+}
 
 impl<'a> Lowering<'a> {
     pub(super) fn convolution(&mut self, id: NodeId, selected: &Convolution) -> Result<(), Error> {
@@ -107,7 +123,7 @@ impl<'a> Lowering<'a> {
         if self.plan.is_rounded(w) {
             self.rounded.insert(id);
         }
-        let (tail, to) = if is_integer {
+        let (epilogue, to) = if is_integer {
             let integers = Integers::of(constant)?;
             let (columns, sums) = if output_padding.is_some() {
                 let conv = transposed()?;
@@ -118,36 +134,62 @@ impl<'a> Lowering<'a> {
             match row_scales {
                 Some(row_scales) => {
                     let scales = self.plan.vector("scales", &scales(constant, columns)?)?;
-                    (self.dynamic_epilogue(id, bias, &row_scales, &bits_of(&sums), Some(scales))?, None)
+                    let epilogue = self.dynamic_epilogue(id, bias, &row_scales, &bits_of(&sums), scales)?;
+                    (ConvolutionEpilogue::Int8(epilogue), None)
                 }
                 None => {
                     let columns = Int8Columns { weight: constant, count: columns, sums: &sums };
-                    self.int8_epilogue(id, bias, Some(&order), &x, columns)?
+                    let (epilogue, to) = self.int8_epilogue(id, bias, Some(&order), &x, columns)?;
+                    (ConvolutionEpilogue::Int8(epilogue), to)
                 }
             }
         } else {
-            (self.epilogue(id, bias, Some(&order))?, None)
+            (ConvolutionEpilogue::Float(self.epilogue(id, bias, Some(&order))?), None)
         };
         let result = self.result_of_epilogue(id)?;
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, to)?;
         let image = if is_row { as_image(&y) } else { y.clone() };
-        let step = ConvolutionStep {
-            x: self.plan.tensor(&x)?,
-            w,
-            y: self.plan.tensor(&image)?,
-            kernel,
-            stride,
-            padding,
-            dilation,
-            groups,
-            depthwise,
-            output_padding,
-            winograd: winograd.map(|(form, _)| match form {
-                Winograd::F2 => payload::Winograd::F2,
-                Winograd::F4 => payload::Winograd::F4,
-            }),
-            tail,
+        let format = self.plan.float_format();
+        let window = || Window {
+            kernel: [kernel[0], kernel[1]],
+            stride: [stride[0], stride[1]],
+            padding: [padding[0], padding[1]],
+            dilation: [dilation[0], dilation[1]],
         };
+        let pair = |sizes: Vec<u32>| [sizes[0], sizes[1]];
+        let kind = match (epilogue, output_padding, winograd) {
+            (ConvolutionEpilogue::Float(epilogue), None, Some((tile, _))) => {
+                ConvolutionKind::Winograd { tile, padding: [padding[0], padding[1]], epilogue }
+            }
+            (ConvolutionEpilogue::Float(epilogue), None, None) if depthwise => {
+                ConvolutionKind::Depthwise { window: window(), epilogue }
+            }
+            (ConvolutionEpilogue::Float(epilogue), None, None) if kernel.len() == 3 => {
+                let window = Window {
+                    kernel: [kernel[0], kernel[1], kernel[2]],
+                    stride: [stride[0], stride[1], stride[2]],
+                    padding: [padding[0], padding[1], padding[2]],
+                    dilation: [dilation[0], dilation[1], dilation[2]],
+                };
+                ConvolutionKind::Direct3d { window, groups, format, epilogue }
+            }
+            (ConvolutionEpilogue::Float(epilogue), None, None) => {
+                ConvolutionKind::Direct { window: window(), groups, format, epilogue }
+            }
+            (ConvolutionEpilogue::Float(epilogue), Some(added), _) => {
+                let output_padding = pair(added);
+                ConvolutionKind::Transposed { window: window(), output_padding, groups, format, epilogue }
+            }
+            (ConvolutionEpilogue::Int8(epilogue), Some(added), _) => {
+                let output_padding = pair(added);
+                ConvolutionKind::Int8Transposed { window: window(), output_padding, groups, epilogue }
+            }
+            (ConvolutionEpilogue::Int8(epilogue), None, _) if depthwise => {
+                ConvolutionKind::Int8Depthwise { window: window(), epilogue }
+            }
+            (ConvolutionEpilogue::Int8(epilogue), None, _) => ConvolutionKind::Int8Direct { window: window(), groups, epilogue },
+        };
+        let step = ConvolutionStep { x: self.plan.tensor(&x)?, w, y: self.plan.tensor(&image)?, kind };
         self.plan.step(self.label(&call), Step::Convolution(step));
         self.views.insert(result, y);
         Ok(())
@@ -176,33 +218,39 @@ impl<'a> Lowering<'a> {
             Weights::Computed(_) | Weights::Float(_) | Weights::WeightOnly(..) => {}
         }
         let a = self.dense(gemm.a)?;
-        let (packed, b) = match &gemm.weights {
+        let (b, right) = match &gemm.weights {
             Weights::Computed(b) => {
                 let b = self.dense(*b)?;
                 self.packing(&b.shape)?;
-                (false, self.plan.tensor(&b)?)
+                (self.plan.tensor(&b)?, Right::Dense)
             }
             Weights::WeightOnly(constant, weights) => {
-                (true, self.weight_only(&self.model.constants[*constant].name, weights)?)
+                let b = self.weight_only(&self.model.constants[*constant].name, weights)?;
+                (b, Right::WeightOnly(weights.format()))
             }
             Weights::Float(constant) | Weights::Int8(constant, _) => {
                 let constant = &self.model.constants[*constant];
                 let sizes = constant.sizes()?;
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
                 let len = pack::matrix_f32_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
-                (true, self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
+                let b = self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?;
+                (b, Right::Packed(self.plan.float_format()))
             }
         };
         if self.plan.is_rounded(b) {
             self.rounded.insert(id);
         }
-        let tail = self.epilogue(id, gemm.bias, None)?;
+        let epilogue = self.epilogue(id, gemm.bias, None)?;
+        let kind = match right {
+            Right::Dense => MatmulKind::Dense { transposed: false, epilogue },
+            Right::Packed(format) => MatmulKind::Packed { format, epilogue },
+            Right::WeightOnly(format) => MatmulKind::WeightOnly { format, epilogue },
+        };
         let result = self.result_of_epilogue(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let y = self.plan.dense(shape)?;
         let matrix = call.shape(call.result()?)?.to_vec();
-        let step =
-            Matmul { a: self.plan.tensor(&a)?, b, y: self.plan.window(&y, &matrix)?, packed, transposed: false, tail };
+        let step = Matmul { a: self.plan.tensor(&a)?, b, y: self.plan.window(&y, &matrix)?, kind };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
@@ -220,9 +268,7 @@ impl<'a> Lowering<'a> {
             a: self.plan.tensor(&a)?,
             b: self.plan.tensor(&b)?,
             y: self.plan.tensor(&y)?,
-            packed: false,
-            transposed,
-            tail: Tail::default(),
+            kind: MatmulKind::Dense { transposed, epilogue: Epilogue::default() },
         };
         self.plan.step(self.label(call), Step::Matmul(step));
         self.views.insert(result, y);
@@ -247,7 +293,7 @@ impl<'a> Lowering<'a> {
         let entries = integers.entries();
         let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
         let columns = Int8Columns { weight: constant, count: n, sums: &sums };
-        let (tail, to) = self.int8_epilogue(id, gemm.bias, None, &a, columns)?;
+        let (epilogue, to) = self.int8_epilogue(id, gemm.bias, None, &a, columns)?;
         let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
         let b = self.plan.integers(&constant.name, len, move |to| {
             let entries = integers.entries();
@@ -260,7 +306,7 @@ impl<'a> Lowering<'a> {
         let y = self.plan.ordered_as(shape, order, to)?;
         let matrix = call.shape(call.result()?)?.to_vec();
         let a = self.plan.tensor(&a)?;
-        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind: MatmulKind::Int8 { epilogue } };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
@@ -312,23 +358,23 @@ impl<'a> Lowering<'a> {
     }
 
     /// The epilogue of a GEMM or a convolution of floats, whose result is stored in some order (row-major if `None`).
-    fn epilogue(&mut self, id: NodeId, bias: Option<ValueId>, order: Option<&[usize]>) -> Result<Tail, Error> {
-        let mut tail = Tail::default();
+    fn epilogue(&mut self, id: NodeId, bias: Option<ValueId>, order: Option<&[usize]>) -> Result<Epilogue, Error> {
+        let mut epilogue = Epilogue::default();
         if let Some(bias) = bias {
             let bias = self.dense(bias)?;
-            tail.bias = Some(self.plan.tensor(&bias)?);
+            epilogue.bias = Some(self.plan.tensor(&bias)?);
         }
         let nodes = self.fusion.epilogues.get(&id).ok_or_else(|| error("a GEMM without its epilogue"))?;
-        tail.activation = nodes.activation;
-        tail.residual_last = nodes.residual_last;
+        epilogue.activation = nodes.activation;
+        let place = if nodes.residual_last { Residual::AfterActivation } else { Residual::BeforeActivation };
         if let Some(residual) = nodes.residual {
             let residual = match order {
                 Some(order) => self.in_order(residual, order)?,
                 None => self.dense(residual)?,
             };
-            tail.residual = Some(self.plan.tensor(&residual)?);
+            epilogue.residual = Some(place(self.plan.tensor(&residual)?));
         }
-        Ok(tail)
+        Ok(epilogue)
     }
 }
 

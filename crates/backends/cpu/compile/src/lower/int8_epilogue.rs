@@ -1,6 +1,6 @@
 //! The epilogues of int8 GEMM and convolutions.
 
-use rushlight_cpu_payload::{self as payload, Affine, Tail};
+use rushlight_cpu_payload::{Affine, Int8Epilogue};
 
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, NodeId, ValueId};
@@ -35,7 +35,7 @@ impl Lowering<'_> {
         order: Option<&[usize]>,
         x: &View,
         columns: Int8Columns<'_>,
-    ) -> Result<(Tail, Option<Affine>), Error> {
+    ) -> Result<(Int8Epilogue, Option<Affine>), Error> {
         let Int8Columns { weight, count: columns, sums } = columns;
         let from = x.affine.ok_or_else(|| error("an int8 GEMM of an input without a scale"))?;
         let scales: Vec<f32> = scales(weight, columns)?.into_iter().map(|scale| scale * from.scale()).collect();
@@ -50,7 +50,7 @@ impl Lowering<'_> {
         let units = |(bias, scale): (&f32, &f32)| (f64::from(*bias) / f64::from(*scale)).round_ties_even();
         let whole: Option<Vec<f64>> = floats.as_ref().map(|floats| floats.iter().zip(&scales).map(units).collect());
         let is_whole = whole.iter().flatten().all(|units| units.abs() <= MAX_BIAS);
-        let mut tail = Tail::default();
+        let mut float_bias = None;
         let mut offsets: Vec<i64> = sums.iter().map(|sum| -sum * i64::from(from.zero)).collect();
         match (whole, bias) {
             (Some(whole), _) if is_whole && whole.len() == columns => {
@@ -58,27 +58,26 @@ impl Lowering<'_> {
             }
             (_, Some(bias)) => {
                 let bias = self.dense(bias)?;
-                tail.bias = Some(self.plan.tensor(&bias)?);
+                float_bias = Some(self.plan.tensor(&bias)?);
             }
             _ => {}
         }
         let nodes = self.fusion.epilogues.get(&id).ok_or_else(|| error("a GEMM without its epilogue"))?;
-        let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
-        tail.activation = nodes.activation;
-        tail.integers = Some(payload::Integers {
-            offsets: self.plan.vector("offsets", &bits_of(&offsets))?,
-            scales: Some(self.plan.vector("scales", &scales)?),
-            rows: None,
-            inner,
-        });
-        if let Some(residual) = residual {
-            let residual = match order {
-                Some(order) => self.held_in_order(residual, order)?,
-                None => self.held_dense(residual)?,
-            };
-            tail.residual = Some(self.plan.tensor(&residual)?);
-        }
-        Ok((tail, to))
+        let (residual, fake_quantize, to, activation) = (nodes.residual, nodes.inner, nodes.to, nodes.activation);
+        let offsets = self.plan.vector("offsets", &bits_of(&offsets))?;
+        let scales = self.plan.vector("scales", &scales)?;
+        let residual = match residual {
+            Some(residual) => {
+                let residual = match order {
+                    Some(order) => self.held_in_order(residual, order)?,
+                    None => self.held_dense(residual)?,
+                };
+                Some(self.plan.tensor(&residual)?)
+            }
+            None => None,
+        };
+        let bias = float_bias;
+        Ok((Int8Epilogue::Static { offsets, scales, bias, fake_quantize, residual, activation }, to))
     }
 }
 

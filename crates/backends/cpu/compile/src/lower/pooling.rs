@@ -1,7 +1,7 @@
 //! Pooling, reductions and resizing.
 
 use rushlight_cpu_payload::{
-    Affine, Fold, Pooling as PoolingStep, PoolingKind, Reduction as ReductionStep, Resize as ResizeStep, Step,
+    Affine, AveragePool, PoolKind, Pooling as PoolingStep, Reduce as ReduceStep, Reduction as ReductionOp, Resize as ResizeStep, Step,
 };
 
 use rushlight_graph::Error;
@@ -48,7 +48,7 @@ impl Lowering<'_> {
 
     /// Pools volumes over height and width first, then over depth, which gives the same.
     pub(super) fn pool_volume(&mut self, call: &Call<'_>, pooling: VolumePooling) -> Result<(), Error> {
-        let VolumePooling { input, kind, kernel, stride, padding, dilation, count_padding, divisor } = pooling;
+        let VolumePooling { input, kind, kernel, stride, padding, dilation } = pooling;
         let result = call.result()?;
         let order = channels_last(5);
         let x = self.in_order(input, &order)?;
@@ -65,17 +65,23 @@ impl Lowering<'_> {
             ..View::ordered(view.buffer, shape.to_vec(), channels_last(4))
         };
         let pixels = out_h.mul(out_w.clone());
+        // A given divisor divides once.
+        let within_kind = match kind {
+            PoolKind::Average(average) => PoolKind::Average(AveragePool {
+                divisor_override: average.divisor_override.map(|_| 1),
+                ..average
+            }),
+            PoolKind::Max => PoolKind::Max,
+        };
         let [within, across] = [
             PoolingStep {
-                kind,
+                kind: within_kind,
                 x: self.plan.tensor(&image(&x, planes))?,
                 y: self.plan.tensor(&image(&between, [n.mul(d.clone()), c.clone(), out_h.clone(), out_w.clone()]))?,
                 kernel: [kernel[1], kernel[2]],
                 stride: [stride[1], stride[2]],
                 padding: [[padding[1]; 2], [padding[2]; 2]],
                 dilation: [dilation[1], dilation[2]],
-                count_padding,
-                divisor: divisor.map(|_| 1),
             },
             PoolingStep {
                 kind,
@@ -85,8 +91,6 @@ impl Lowering<'_> {
                 stride: [stride[0], 1],
                 padding: [[padding[0]; 2], [0; 2]],
                 dilation: [dilation[0], 1],
-                count_padding,
-                divisor,
             },
         ];
         self.plan.step(self.label(call), Step::Pooling(within));
@@ -101,8 +105,8 @@ impl Lowering<'_> {
         let x = self.held_in_order(pooling.input, &order)?;
         // The maximum of bytes is that of the numbers.
         let (affine, result) = match pooling.kind {
-            PoolingKind::Max => (x.affine, result),
-            PoolingKind::Mean => self.mean_of(&x, result),
+            PoolKind::Max => (x.affine, result),
+            PoolKind::Average(_) => self.mean_of(&x, result),
         };
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let step = PoolingStep {
@@ -113,8 +117,6 @@ impl Lowering<'_> {
             stride: pooling.stride,
             padding: pooling.padding.map(|size| [size; 2]),
             dilation: pooling.dilation,
-            count_padding: pooling.count_padding,
-            divisor: pooling.divisor,
         };
         self.plan.step(self.label(call), Step::Pooling(step));
         self.views.insert(result, y);
@@ -126,7 +128,7 @@ impl Lowering<'_> {
         let result = call.result()?;
         let shape = call.shape(input)?.to_vec();
         let rank = shape.len();
-        let is_mean = function == Fold::Mean;
+        let is_mean = function == ReductionOp::Mean;
         let order = self.view(input)?.order;
         let mut x = if is_mean { self.held_in_order(input, &order)? } else { self.solid(input)? };
         // The reduced dimensions must be neighbours in memory.
@@ -156,14 +158,14 @@ impl Lowering<'_> {
             (0..rank).filter(|dim| keep || !dims.contains(dim)).map(|dim| reduced[dim].clone()).collect();
         let (affine, result) = self.mean_of(&x, result);
         let y = self.plan.ordered_as(out_shape, kept.iter().map(renumber).collect(), affine)?;
-        let step = ReductionStep {
-            function,
+        let step = ReduceStep {
+            op: function,
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             first: first as u32,
             count: dims.len() as u32,
         };
-        self.plan.step(self.label(call), Step::Reduction(step));
+        self.plan.step(self.label(call), Step::Reduce(step));
         self.views.insert(result, y);
         Ok(())
     }

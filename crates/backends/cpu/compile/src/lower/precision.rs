@@ -1,6 +1,6 @@
 //! The precision in which nodes were computed, for the report.
 
-use rushlight_cpu_payload::Fold;
+use rushlight_cpu_payload::Reduction as ReductionOp;
 
 use rushlight_graph::{ConstantId, NodeId, ValueId};
 
@@ -161,7 +161,7 @@ const fn reads_bytes(selection: &Selection) -> Reads {
         Selection::Shape(_) => Reads::IfWritten,
         Selection::Elementwise(_)
         | Selection::Pooling(_)
-        | Selection::Reduction(Reduction { function: Fold::Mean, .. }) => Reads::Always,
+        | Selection::Reduction(Reduction { function: ReductionOp::Mean, .. }) => Reads::Always,
         Selection::Resize(resize) if resize.is_nearest() => Reads::Always,
         Selection::Resize(_) => Reads::IfQuantized,
         Selection::Softmax(softmax) if !softmax.log => Reads::IfQuantized,

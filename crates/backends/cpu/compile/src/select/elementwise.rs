@@ -186,7 +186,7 @@ pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
         "aten::silu" => Activation::Silu,
         "aten::tanh" => Activation::Tanh,
         "aten::gelu" if call.text("approximate") == Some("tanh") => Activation::GeluTanh,
-        "aten::gelu" => Activation::Gelu,
+        "aten::gelu" => Activation::GeluErf,
         _ => return None,
     })
 }

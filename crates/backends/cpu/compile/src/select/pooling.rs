@@ -1,6 +1,6 @@
 //! Pooling, reductions and resizing.
 
-use rushlight_cpu_payload::{Fold, PoolingKind, ResizeMode};
+use rushlight_cpu_payload::{AveragePool, PoolKind, Reduction as ReductionOp, ResizeMode};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::ops::wrap_dim;
@@ -14,18 +14,16 @@ use super::Selection;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pooling {
     pub input: ValueId,
-    pub kind: PoolingKind,
+    pub kind: PoolKind,
     pub kernel: [u32; 2],
     pub stride: [u32; 2],
     pub padding: [u32; 2],
     pub dilation: [u32; 2],
-    pub count_padding: bool,
-    pub divisor: Option<u32>,
 }
 
 impl Pooling {
     pub const fn is_max(&self) -> bool {
-        matches!(self.kind, PoolingKind::Max)
+        matches!(self.kind, PoolKind::Max)
     }
 }
 
@@ -33,20 +31,18 @@ impl Pooling {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VolumePooling {
     pub input: ValueId,
-    pub kind: PoolingKind,
+    pub kind: PoolKind,
     pub kernel: [u32; 3],
     pub stride: [u32; 3],
     pub padding: [u32; 3],
     pub dilation: [u32; 3],
-    pub count_padding: bool,
-    pub divisor: Option<u32>,
 }
 
 /// A reduction of some dimensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Reduction {
     pub input: ValueId,
-    pub function: Fold,
+    pub function: ReductionOp,
     pub dims: Vec<usize>,
     /// True if the dimensions stay, with one element.
     pub keep: bool,
@@ -72,12 +68,14 @@ fn rank(call: &Call<'_>, name: &str) -> usize {
     call.value(name).and_then(|value| call.shape(value)).map_or(0, <[_]>::len)
 }
 
-/// The divisor of a mean; `None` in `Some` for the number of elements.
-fn divisor(call: &Call<'_>) -> Option<Option<u32>> {
-    if call.arg("divisor_override").is_none() {
-        return Some(None);
-    }
-    u32::try_from(call.int("divisor_override")?).ok().filter(|divisor| *divisor > 0).map(Some)
+/// Max or average pooling; `None` for a divisor that is not known now or is not positive.
+fn kind(call: &Call<'_>, is_average: bool) -> Option<PoolKind> {
+    let divisor_override = match call.arg("divisor_override") {
+        Some(_) => Some(u32::try_from(call.int("divisor_override")?).ok().filter(|divisor| *divisor > 0)?),
+        None => None,
+    };
+    let average = AveragePool { count_include_pad: call.flag("count_include_pad"), divisor_override };
+    Some(if is_average { PoolKind::Average(average) } else { PoolKind::Max })
 }
 
 fn sizes<const N: usize>(call: &Call<'_>, name: &str) -> Option<[u32; N]> {
@@ -90,13 +88,11 @@ pub(super) fn pooling(call: &Call<'_>) -> Option<Pooling> {
     let kernel = sizes(call, "kernel_size")?;
     Some(Pooling {
         input,
-        kind: if call.name() == "aten::avg_pool2d" { PoolingKind::Mean } else { PoolingKind::Max },
+        kind: kind(call, call.name() == "aten::avg_pool2d")?,
         kernel,
         stride: sizes(call, "stride").unwrap_or(kernel),
         padding: sizes(call, "padding").unwrap_or([0; 2]),
         dilation: sizes(call, "dilation").unwrap_or([1; 2]),
-        count_padding: call.flag("count_include_pad"),
-        divisor: divisor(call)?,
     })
 }
 
@@ -106,13 +102,11 @@ pub(super) fn volume(call: &Call<'_>) -> Option<VolumePooling> {
     let kernel = sizes(call, "kernel_size")?;
     Some(VolumePooling {
         input,
-        kind: if call.name() == "aten::avg_pool3d" { PoolingKind::Mean } else { PoolingKind::Max },
+        kind: kind(call, call.name() == "aten::avg_pool3d")?,
         kernel,
         stride: sizes(call, "stride").unwrap_or(kernel),
         padding: sizes(call, "padding").unwrap_or([0; 3]),
         dilation: sizes(call, "dilation").unwrap_or([1; 3]),
-        count_padding: call.flag("count_include_pad"),
-        divisor: divisor(call)?,
     })
 }
 
@@ -134,32 +128,30 @@ pub(super) fn adaptive(call: &Call<'_>) -> Option<Selection> {
     let kernel = [window(height, out_h)?, window(width, out_w)?];
     if is_whole {
         let dims = vec![shape.len() - 2, shape.len() - 1];
-        return Some(Selection::Reduction(Reduction { input, function: Fold::Mean, dims, keep: true }));
+        return Some(Selection::Reduction(Reduction { input, function: ReductionOp::Mean, dims, keep: true }));
     }
     Some(Selection::Pooling(Pooling {
         input,
-        kind: PoolingKind::Mean,
+        kind: PoolKind::Average(AveragePool { count_include_pad: false, divisor_override: None }),
         kernel,
         stride: kernel,
         padding: [0; 2],
         dilation: [1; 2],
-        count_padding: false,
-        divisor: None,
     }))
 }
 
 /// A reduction; `None` for any other operator.
 pub(super) fn reduction(call: &Call<'_>) -> Option<Reduction> {
     let truth = match call.name() {
-        "aten::any" | "aten::any.dim" | "aten::any.dims" => Some(Fold::Max),
-        "aten::all" | "aten::all.dim" | "aten::all.dims" => Some(Fold::Min),
+        "aten::any" | "aten::any.dim" | "aten::any.dims" => Some(ReductionOp::Max),
+        "aten::all" | "aten::all.dim" | "aten::all.dims" => Some(ReductionOp::Min),
         _ => None,
     };
     let function = match call.name() {
-        "aten::mean.dim" | "aten::mean" => Fold::Mean,
-        "aten::sum.dim_IntList" | "aten::sum" => Fold::Sum,
-        "aten::amax" => Fold::Max,
-        "aten::amin" => Fold::Min,
+        "aten::mean.dim" | "aten::mean" => ReductionOp::Mean,
+        "aten::sum.dim_IntList" | "aten::sum" => ReductionOp::Sum,
+        "aten::amax" => ReductionOp::Max,
+        "aten::amin" => ReductionOp::Min,
         _ => truth?,
     };
     let input = call.optional("self")?;
