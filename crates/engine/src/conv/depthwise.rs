@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::Conv2d;
 use crate::arch::{Kernel, LANES, Simd};
-use crate::element::{Element, ElementPtrMut};
+use crate::element::Element;
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::error::{Error, at_least, size};
 use crate::parallel::chunk_range;
@@ -173,21 +173,19 @@ impl<T: Element> DepthwiseTask<'_, T> {
             OutputRow { block: self, image, row, y, taps_y }.run(s);
             if const { !T::IS_BF16 } && !self.depthwise.is_fused {
                 let epilogue = &self.depthwise.epilogue;
-                let out: *mut f32 = self.depthwise.out.cast();
-                let apply = ApplyEpilogue::<f32> {
-                    args: epilogue,
-                    sums: out.wrapping_add(row * out_w * conv.out_stride + self.channels.start),
-                    row_stride: conv.out_stride,
-                    panel_stride: LANES,
+                let at = row * out_w;
+                let finish = ApplyEpilogue {
+                    epilogue,
+                    sums: self.depthwise.out.wrapping_add(at * conv.out_stride + self.channels.start).cast(),
+                    stride: conv.out_stride,
+                    rounded: None,
+                    residual: epilogue.residual.add(s, at * epilogue.residual_stride + self.channels.start),
+                    residual_stride: epilogue.residual_stride,
                     rows: out_w,
                     columns: self.channels.len(),
-                    row: row * out_w,
-                    column: self.channels.start,
-                    out: ElementPtrMut::f32(out),
-                    out_stride: conv.out_stride,
                 };
                 // SAFETY: the sizes of the output and the residual were checked, and only this task accesses this part.
-                unsafe { apply.run_on(s) };
+                unsafe { finish.run_on(s) };
             }
         }
     }

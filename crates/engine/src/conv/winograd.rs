@@ -538,20 +538,18 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                 continue;
             }
             for y in 0..rows {
-                let apply = ApplyEpilogue::<f32> {
-                    args: &epilogue,
+                let finish = ApplyEpilogue {
+                    epilogue: &epilogue,
                     sums: out.wrapping_add(y * out_row_stride),
-                    row_stride: conv.out_stride,
-                    panel_stride: LANES,
+                    stride: conv.out_stride,
+                    rounded: None,
+                    residual: residual.add(s, y * residual_row_stride),
+                    residual_stride: epilogue.residual_stride,
                     rows: columns,
                     columns: conv.out_c,
-                    row: pixel + y * task.out_w,
-                    column: 0,
-                    out: ElementPtrMut::f32(task.out),
-                    out_stride: conv.out_stride,
                 };
                 // SAFETY: likewise.
-                unsafe { apply.run_on(s) };
+                unsafe { finish.run_on(s) };
             }
         }
     }

@@ -3,13 +3,11 @@
 #![allow(unsafe_code)]
 
 mod activation;
-mod apply;
 
 pub use activation::Activation;
-pub(crate) use apply::{Accumulator, ApplyEpilogue, VectorPosition};
 
-use crate::arch::{Interleaved, Simd};
-use crate::element::{Element, ElementPtr, ElementPtrMut};
+use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd};
+use crate::element::{Element, ElementPtr};
 use crate::error::{Error, at_least, span};
 use crate::{Engine, FloatSlice};
 
@@ -114,60 +112,110 @@ impl EpilogueArgs {
         s.min(s.splat(self.max), s.max(s.splat(self.min), x))
     }
 
-    /// The epilogue of a block whose residual starts at `residual`, with `residual_stride` elements between rows.
+    /// Applies everything but the bias. `for_bf16`: the result is rounded to bf16.
     #[inline(always)]
-    pub(crate) fn with_residual(&self, residual: ElementPtr, residual_stride: usize) -> Self {
-        let residual = if self.residual.is_null() { self.residual } else { residual };
-        Self { residual, residual_stride, ..*self }
+    fn apply<S: Arithmetic>(&self, s: S, sums: S::V, residual: Option<S::V>, for_bf16: bool) -> S::V {
+        let sums = match residual {
+            Some(residual) if self.residual_first => s.add(sums, residual),
+            _ => sums,
+        };
+        let y = if for_bf16 { self.activation.apply_for_bf16(s, sums) } else { self.activation.apply(s, sums) };
+        match residual {
+            Some(residual) if !self.residual_first => s.add(y, residual),
+            _ => y,
+        }
     }
 }
 
-/// Accumulators of f32 and bf16 kernels, which start from the bias.
-impl Accumulator for f32 {
-    type Args = EpilogueArgs;
-    type Out = ElementPtrMut;
+/// Applies the epilogue, except for the bias, to a block of sums that was just stored.
+///
+/// Not one generic kernel with the epilogue of int8 accumulators: here sums are overwritten in place, and a loop for
+/// both compiles to slower code.
+pub(crate) struct ApplyEpilogue<'a> {
+    pub(crate) epilogue: &'a EpilogueArgs,
+    pub(crate) sums: *mut f32,
+    /// Elements between rows.
+    pub(crate) stride: usize,
+    /// Output as bf16 and its row stride; `None` overwrites the sums.
+    pub(crate) rounded: Option<(*mut u16, usize)>,
+    /// Residual of the first element; not read if there is none.
+    pub(crate) residual: ElementPtr,
+    /// Elements between rows of the residual.
+    pub(crate) residual_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
 
-    const IS_INTERLEAVED: bool = true;
-
+impl ApplyEpilogue<'_> {
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    /// `rows` rows of `columns` floats are writable at `sums`; as many elements are writable at the bf16 output and
+    /// readable at `residual`, if these exist; elements are bf16 only where `S` supports it.
     #[inline(always)]
-    unsafe fn value<S: Simd>(s: S, _: &EpilogueArgs, from: *const f32, at: VectorPosition) -> S::V {
-        // SAFETY: the caller guarantees `n` floats.
-        unsafe { <f32 as Element>::load(s, from, at.n) }
+    pub(crate) unsafe fn run_on<S: Simd>(self, simd: S) {
+        simd.vectorize(self);
     }
 
     #[inline(always)]
-    fn has_residual(args: &EpilogueArgs) -> bool {
-        !args.residual.is_null()
-    }
-
-    #[inline(always)]
-    fn is_residual_first(args: &EpilogueArgs) -> bool {
-        args.residual_first
-    }
-
-    #[inline(always)]
-    unsafe fn residual<S: Simd>(s: S, args: &EpilogueArgs, at: VectorPosition) -> S::V {
-        // SAFETY: the caller guarantees `n` elements.
-        unsafe { args.residual.add(s, at.row * args.residual_stride + at.column).load(s, at.n) }
-    }
-
-    #[inline(always)]
-    fn activate<S: Simd, const N: usize>(
-        s: Interleaved<S, N>,
-        args: &EpilogueArgs,
-        out: ElementPtrMut,
-        x: [S::V; N],
-    ) -> [S::V; N] {
-        if const { S::HAS_BF16 } && out.is_bf16() {
-            args.activation.apply_for_bf16(s, x)
-        } else {
-            args.activation.apply(s, x)
+    fn side_by_side<S: Simd, const N: usize>(self, s: S) {
+        // A local copy: fields behind a reference would be reloaded after every store.
+        let epilogue = *self.epilogue;
+        let (several, panels) = (Interleaved::<S, N>(s), self.columns.div_ceil(LANES));
+        let (mut row, mut panel) = (0, 0);
+        while row < self.rows && panels > 0 {
+            // Row, column and width of each vector; the last vector is repeated at the end.
+            let mut positions = [(row, panel * LANES, 0); N];
+            for i in 0..N {
+                let column = panel * LANES;
+                positions[i] = (row, column, (self.columns - column).min(LANES));
+                let is_last = panel + 1 == panels;
+                if is_last && row + 1 == self.rows && i + 1 < N {
+                    continue;
+                }
+                (row, panel) = if is_last { (row + 1, 0) } else { (row, panel + 1) };
+            }
+            let mut sums = [s.splat(0.0); N];
+            let mut residuals = [s.splat(0.0); N];
+            for i in 0..N {
+                let (row, column, n) = positions[i];
+                // SAFETY: `run_on` requires these floats.
+                sums[i] = unsafe { <f32 as Element>::load(s, self.sums.wrapping_add(row * self.stride + column), n) };
+                if !epilogue.residual.is_null() {
+                    let residual = self.residual.add(s, row * self.residual_stride + column);
+                    // SAFETY: likewise.
+                    residuals[i] = unsafe { residual.load(s, n) };
+                }
+            }
+            let residuals = (!epilogue.residual.is_null()).then_some(residuals);
+            let results = epilogue.apply(several, sums, residuals, S::HAS_BF16 && self.rounded.is_some());
+            for i in 0..N {
+                let (row, column, n) = positions[i];
+                match self.rounded {
+                    Some((to, stride)) if const { S::HAS_BF16 } => {
+                        // SAFETY: likewise.
+                        unsafe { s.store_bf16(to.wrapping_add(row * stride + column), n, results[i]) };
+                    }
+                    _ => {
+                        let to = self.sums.wrapping_add(row * self.stride + column);
+                        // SAFETY: likewise.
+                        unsafe { <f32 as Element>::store(s, to, n, results[i]) };
+                    }
+                }
+            }
         }
     }
+}
+
+impl Kernel for ApplyEpilogue<'_> {
+    type Out = ();
 
     #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, out: ElementPtrMut, offset: usize, n: usize, v: S::V) {
-        // SAFETY: the caller guarantees `n` elements.
-        unsafe { out.add(s, offset).store(s, n, v) };
+    fn run<S: Simd>(self, s: S) {
+        match const { S::INTERLEAVE } {
+            4 => self.side_by_side::<S, 4>(s),
+            2 => self.side_by_side::<S, 2>(s),
+            _ => self.side_by_side::<S, 1>(s),
+        }
     }
 }

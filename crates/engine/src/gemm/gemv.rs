@@ -9,7 +9,6 @@ use core::ops::Range;
 
 use super::{Gemm, Matrix};
 use crate::arch::{Kernel, LANES, Simd};
-use crate::element::ElementPtrMut;
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::pack::padded_rows;
 use crate::parallel::chunk_range;
@@ -126,20 +125,18 @@ impl Gemv<'_> {
             return;
         }
         let (column, end) = (panels.start * LANES, gemm.n.min(panels.end * LANES));
-        let apply = ApplyEpilogue::<f32> {
-            args: epilogue,
+        let finish = ApplyEpilogue {
+            epilogue,
             sums: c.wrapping_add(column),
-            row_stride: gemm.c_stride,
-            panel_stride: LANES,
+            stride: gemm.c_stride,
+            rounded: None,
+            residual: epilogue.residual.add(s, column),
+            residual_stride: epilogue.residual_stride,
             rows: gemm.m,
             columns: end - column,
-            row: 0,
-            column,
-            out: ElementPtrMut::f32(*c),
-            out_stride: gemm.c_stride,
         };
         // SAFETY: as above.
-        unsafe { apply.run_on(s) };
+        unsafe { finish.run_on(s) };
     }
 
     /// Initial accumulator of a panel: its bias.

@@ -296,20 +296,18 @@ impl<T: KStep> TileStack<'_, T> {
             exceeds_tile(self.rows, self.panels);
         }
         if self.is_last && !self.epilogue.is_fused && !self.out.is_bf16() {
-            let apply = ApplyEpilogue::<f32> {
-                args: &self.epilogue.with_residual(self.residual, self.residual_stride),
+            let finish = ApplyEpilogue {
+                epilogue: self.epilogue,
                 sums: self.out.as_f32(),
-                row_stride: self.out_stride,
-                panel_stride: LANES,
+                stride: self.out_stride,
+                rounded: None,
+                residual: self.residual,
+                residual_stride: self.residual_stride,
                 rows: self.rows * self.repeat,
                 columns: self.columns,
-                row: 0,
-                column: 0,
-                out: self.out,
-                out_stride: self.out_stride,
             };
             // SAFETY: the caller guarantees the output and the residual.
-            unsafe { apply.run_on(s) };
+            unsafe { finish.run_on(s) };
         }
     }
 }
@@ -394,20 +392,18 @@ impl<T: KStep, const R: usize, const P: usize> Microkernel<'_, T, R, P> {
             for (floats, sums) in floats.as_flattened_mut().iter_mut().zip(copy.as_flattened()) {
                 s.store_slice(floats, *sums);
             }
-            let apply = ApplyEpilogue::<f32> {
-                args: &tile.epilogue.with_residual(tile.residual, tile.residual_stride),
-                sums: floats.as_ptr().cast(),
-                row_stride: P * LANES,
-                panel_stride: LANES,
+            let finish = ApplyEpilogue {
+                epilogue: tile.epilogue,
+                sums: floats.as_mut_ptr().cast(),
+                stride: P * LANES,
+                rounded: Some((tile.out.as_bf16(), tile.out_stride)),
+                residual: tile.residual,
+                residual_stride: tile.residual_stride,
                 rows: R,
                 columns: tile.columns,
-                row: 0,
-                column: 0,
-                out: tile.out,
-                out_stride: tile.out_stride,
             };
             // SAFETY: the tile has enough sums; `run_on` requires the output and the residual of the tile.
-            return unsafe { apply.run_on(s) };
+            return unsafe { finish.run_on(s) };
         }
         let is_fused = tile.is_last && tile.epilogue.is_fused;
         let has_residual = is_fused && !tile.epilogue.residual.is_null();

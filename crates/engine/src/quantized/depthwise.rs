@@ -8,12 +8,11 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::arch::{Aligned, I8Quads, I32, Kernel, LANES, Simd};
-use crate::epilogue::ApplyEpilogue;
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::{Conv2d, Engine};
 
-use super::epilogue::{OutPtr, QuantEpilogueArgs, RegisterTile};
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs, RegisterTile};
 use super::{QuantEpilogue, QuantOut};
 
 /// Minimum multiply-adds of a task.
@@ -409,11 +408,10 @@ impl ChannelRow<'_> {
     /// Applies the epilogue to the accumulators of the pixels from `x` on.
     #[inline(always)]
     fn finish<S: Simd>(&self, s: S, sums: &VectorBuffer<MAX_PIXELS>, x: usize, pixels: usize) {
-        let apply = ApplyEpilogue::<i32> {
-            args: &self.depthwise.epilogue,
+        let finish = ApplyQuantEpilogue::<i32> {
+            epilogue: &self.depthwise.epilogue,
             sums: sums.as_ptr().cast(),
-            row_stride: LANES,
-            panel_stride: pixels * LANES,
+            panels: 1,
             rows: pixels,
             row: self.out_row * self.depthwise.out_w + x,
             column: self.channel,
@@ -422,7 +420,7 @@ impl ChannelRow<'_> {
             out_stride: self.depthwise.conv.out_stride,
         };
         // SAFETY: all sizes were checked, and tasks have their own rows.
-        unsafe { apply.run_on(s) };
+        unsafe { finish.run_on(s) };
     }
 
     /// Accumulates the products of quads into pixels that are `STEP` columns apart, a few pixels at a time.

@@ -4,8 +4,7 @@ use alloc::vec::Vec;
 
 use super::GroupwiseEpilogue;
 use crate::Activation;
-use crate::arch::{Arithmetic, I32, Interleaved, LANES, Simd, U8Clamp};
-use crate::epilogue::{Accumulator, ApplyEpilogue, VectorPosition};
+use crate::arch::{I32, Kernel, LANES, Simd, U8Clamp};
 use crate::error::{Error, at_least, span};
 
 /// Affine quantization to u8: a byte stands for `(byte - zero) * scale`. Values are rounded to nearest, ties to even,
@@ -100,20 +99,19 @@ impl QuantOut<'_> {
         }
     }
 
-    /// Returns a pointer to the first element.
     pub(super) fn start(&mut self) -> OutPtr {
         match self {
             Self::Floats(floats) => OutPtr::Floats(floats.as_mut_ptr()),
-            Self::Bytes(bytes, affine) => OutPtr::Bytes(bytes.as_mut_ptr(), U8Quantizer::of(*affine)),
+            Self::Bytes(bytes, _) => OutPtr::Bytes(bytes.as_mut_ptr()),
         }
     }
 }
 
-/// Pointer to f32 or requantized outputs.
+/// Pointer to the start of an output.
 #[derive(Clone, Copy)]
-pub(crate) enum OutPtr {
+pub(super) enum OutPtr {
     Floats(*mut f32),
-    Bytes(*mut u8, U8Quantizer),
+    Bytes(*mut u8),
 }
 
 impl OutPtr {
@@ -121,23 +119,7 @@ impl OutPtr {
     pub(super) fn at(self, offset: usize) -> Self {
         match self {
             Self::Floats(floats) => Self::Floats(floats.wrapping_add(offset)),
-            Self::Bytes(bytes, quantizer) => Self::Bytes(bytes.wrapping_add(offset), quantizer),
-        }
-    }
-
-    /// Stores real numbers, `offset` elements after the pointer.
-    ///
-    /// # Safety
-    /// `n` elements are writable there.
-    #[inline(always)]
-    pub(super) unsafe fn store<S: Simd>(self, s: S, offset: usize, n: usize, v: S::V) {
-        match self {
-            // SAFETY: the caller guarantees the elements.
-            Self::Floats(floats) => unsafe { s.store_partial(floats.wrapping_add(offset), n, v) },
-            // SAFETY: likewise.
-            Self::Bytes(bytes, quantizer) => unsafe {
-                s.store_as_u8(bytes.wrapping_add(offset), n, quantizer.round(s, v));
-            },
+            Self::Bytes(bytes) => Self::Bytes(bytes.wrapping_add(offset)),
         }
     }
 }
@@ -220,6 +202,7 @@ impl QuantEpilogue<'_> {
             residual_scale: residual_affine.scale,
             residual_zero_point: f32::from(residual_affine.zero_point),
             activation: self.activation,
+            to,
             fast_path: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.fast_path(to)),
             row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
             row_zero_points: self.rows.map_or(core::ptr::null(), |rows| rows.zero_points.as_ptr()),
@@ -277,9 +260,9 @@ impl U8Quantizer {
 
 /// The epilogue of one kernel call; borrows its operands as pointers.
 #[derive(Clone, Copy)]
-pub(crate) struct QuantEpilogueArgs {
+pub(super) struct QuantEpilogueArgs {
     pub(super) offsets: *const i32,
-    /// Scale of each column; for [`GroupwiseSum`], the sum of its weights.
+    /// The per-column operand of the accumulators, see [`Accumulator`].
     column_vector: *const f32,
     /// Null if there is none.
     bias: *const f32,
@@ -290,6 +273,8 @@ pub(crate) struct QuantEpilogueArgs {
     residual_scale: f32,
     residual_zero_point: f32,
     activation: Activation,
+    /// `None` for f32 output.
+    to: Option<U8Quantizer>,
     fast_path: Option<FastPath>,
     /// Null if there are none.
     row_scales: *const f32,
@@ -315,30 +300,6 @@ impl QuantEpilogueArgs {
         s.mul_i32(offsets, (zero as i32).wrapping_neg())
     }
 
-    /// Computes the value before the residual from an accumulator that is scaled by its column: scale of the row, bias,
-    /// `inner` activation and fake quantization.
-    ///
-    /// # Safety
-    /// There are scales and a bias for this position, unless these are null.
-    #[inline(always)]
-    unsafe fn value<S: Simd>(&self, s: S, mut v: S::V, at: VectorPosition) -> S::V {
-        if !self.row_scales.is_null() {
-            // SAFETY: the caller guarantees a scale for each row.
-            v = s.mul(v, s.splat(unsafe { *self.row_scales.wrapping_add(at.row * self.row_step) }));
-        }
-        let mut bias = s.splat(0.0);
-        if !self.bias.is_null() {
-            // SAFETY: the caller guarantees a bias for each column.
-            bias = unsafe { s.load_partial(self.bias.wrapping_add(at.column), at.n) };
-        }
-        v = s.add(v, bias);
-        if let Some((activation, scale, quantizer)) = self.inner {
-            let quantized = quantizer.round(s, apply_exact(s, activation, v));
-            v = s.mul(s.sub(quantized, s.splat(quantizer.zero)), s.splat(scale));
-        }
-        v
-    }
-
     /// The same for output rows counted from a pixel, `step` pixels apart.
     pub(super) fn at_pixel(&self, pixel: usize, step: usize) -> Self {
         let residual = self.residual.wrapping_add(pixel * self.residual_stride);
@@ -359,6 +320,7 @@ impl GroupwiseEpilogue<'_> {
             residual_scale: 0.0,
             residual_zero_point: 0.0,
             activation: self.activation,
+            to: None,
             fast_path: None,
             row_scales: self.rows.scales.as_ptr(),
             row_zero_points: self.rows.zero_points.as_ptr(),
@@ -383,167 +345,80 @@ enum FastPath {
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the epilogue.
 unsafe impl Sync for QuantEpilogueArgs {}
 
-/// Accumulators of int8 kernels. Zero points are part of the initial accumulators.
+/// The accumulators of a quantized GEMM: i32, or f32 where every group of K has scales of its own.
+pub(super) trait Accumulator: Copy {
+    /// True if [`FastPath`]s exist.
+    const HAS_FAST_PATHS: bool;
+
+    /// True if the zero point of the row times the column's sum of weights is subtracted from accumulators. False if
+    /// zero points are part of the initial accumulators, which are multiplied by the column's scale.
+    const SUBTRACTS_ZERO_POINTS: bool;
+
+    /// Loads 16 accumulators as f32.
+    ///
+    /// # Safety
+    /// 16 accumulators are readable at `from`.
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V;
+}
+
 impl Accumulator for i32 {
-    type Args = QuantEpilogueArgs;
-    type Out = OutPtr;
-
-    const IS_INTERLEAVED: bool = false;
+    const HAS_FAST_PATHS: bool = true;
+    const SUBTRACTS_ZERO_POINTS: bool = false;
 
     #[inline(always)]
-    unsafe fn run_fast_path<S: Simd>(block: &ApplyEpilogue<'_, i32>, s: S) -> bool {
-        let (Some(path), OutPtr::Bytes(out, _)) = (block.args.fast_path, block.out) else { return false };
-        let mut panel = 0;
-        while panel * LANES < block.columns {
-            panel += block.run_fast_panels(s, path, panel, out);
-        }
-        true
-    }
-
-    #[inline(always)]
-    unsafe fn value<S: Simd>(s: S, args: &QuantEpilogueArgs, from: *const i32, at: VectorPosition) -> S::V {
-        // SAFETY: `ApplyEpilogue::run_on` requires 16 accumulators.
-        let sum = s.i32_to_f32(unsafe { s.load_i32(from) });
-        // SAFETY: there is a scale for each column.
-        let scales = unsafe { s.load_partial(args.column_vector.wrapping_add(at.column), at.n) };
-        // SAFETY: the caller guarantees the operands.
-        unsafe { args.value(s, s.mul(sum, scales), at) }
-    }
-
-    #[inline(always)]
-    fn has_residual(args: &QuantEpilogueArgs) -> bool {
-        !args.residual.is_null()
-    }
-
-    #[inline(always)]
-    fn is_residual_first(_: &QuantEpilogueArgs) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    unsafe fn residual<S: Simd>(s: S, args: &QuantEpilogueArgs, at: VectorPosition) -> S::V {
-        let from = args.residual.wrapping_add(at.row * args.residual_stride + at.column);
-        // SAFETY: the caller guarantees `n` bytes.
-        let byte = s.i32_to_f32(unsafe { s.load_u8(from, at.n) });
-        s.mul(s.sub(byte, s.splat(args.residual_zero_point)), s.splat(args.residual_scale))
-    }
-
-    #[inline(always)]
-    fn activate<S: Simd, const N: usize>(
-        s: Interleaved<S, N>,
-        args: &QuantEpilogueArgs,
-        out: OutPtr,
-        x: [S::V; N],
-    ) -> [S::V; N] {
-        match out {
-            OutPtr::Floats(_) => args.activation.apply(s, x),
-            OutPtr::Bytes(..) => apply_exact(s, args.activation, x),
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, out: OutPtr, offset: usize, n: usize, v: S::V) {
-        // SAFETY: the caller guarantees the elements.
-        unsafe { out.store(s, offset, n, v) };
+    unsafe fn load<S: Simd>(s: S, from: *const i32) -> S::V {
+        // SAFETY: the caller guarantees 16 elements.
+        s.i32_to_f32(unsafe { s.load_i32(from) })
     }
 }
 
-/// Accumulators of the group-wise quantized GEMM: sums of dequantized groups, whose left side is still in bytes.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct GroupwiseSum(f32);
-
-impl Accumulator for GroupwiseSum {
-    type Args = QuantEpilogueArgs;
-    type Out = *mut f32;
-
-    const IS_INTERLEAVED: bool = false;
+impl Accumulator for f32 {
+    const HAS_FAST_PATHS: bool = false;
+    const SUBTRACTS_ZERO_POINTS: bool = true;
 
     #[inline(always)]
-    unsafe fn value<S: Simd>(s: S, args: &QuantEpilogueArgs, from: *const Self, at: VectorPosition) -> S::V {
-        // SAFETY: `ApplyEpilogue::run_on` requires 16 accumulators.
-        let sum = unsafe { s.load(from.cast()) };
-        // SAFETY: there is a sum of weights for each column.
-        let weights = unsafe { s.load_partial(args.column_vector.wrapping_add(at.column), at.n) };
-        // SAFETY: there is a zero point for each row.
-        let zero = unsafe { *args.row_zero_points.wrapping_add(at.row * args.row_step) };
-        // SAFETY: the caller guarantees the operands.
-        unsafe { args.value(s, s.sub(sum, s.mul(s.splat(zero), weights)), at) }
-    }
-
-    #[inline(always)]
-    fn has_residual(_: &QuantEpilogueArgs) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn is_residual_first(_: &QuantEpilogueArgs) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    unsafe fn residual<S: Simd>(s: S, _: &QuantEpilogueArgs, _: VectorPosition) -> S::V {
-        s.splat(0.0)
-    }
-
-    #[inline(always)]
-    fn activate<S: Simd, const N: usize>(
-        s: Interleaved<S, N>,
-        args: &QuantEpilogueArgs,
-        _: *mut f32,
-        x: [S::V; N],
-    ) -> [S::V; N] {
-        args.activation.apply(s, x)
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, out: *mut f32, offset: usize, n: usize, v: S::V) {
-        // SAFETY: the caller guarantees the elements.
-        unsafe { s.store_partial(out.wrapping_add(offset), n, v) };
+    unsafe fn load<S: Simd>(s: S, from: *const f32) -> S::V {
+        // SAFETY: the caller guarantees 16 elements.
+        unsafe { s.load(from) }
     }
 }
 
-/// Fast paths.
-impl ApplyEpilogue<'_, i32> {
-    /// Computes one or two panels from `panel` on; returns their number.
+/// Applies the epilogue to a tile of stored accumulators.
+pub(super) struct ApplyQuantEpilogue<'a, A> {
+    pub(super) epilogue: &'a QuantEpilogueArgs,
+    /// `[panels][rows][16]`.
+    pub(super) sums: *const A,
+    pub(super) panels: usize,
+    pub(super) rows: usize,
+    /// First row and column of the tile in the output, and its number of columns, at most `16 * panels`.
+    pub(super) row: usize,
+    pub(super) column: usize,
+    pub(super) columns: usize,
+    /// Start of the whole output.
+    pub(super) out: OutPtr,
+    pub(super) out_stride: usize,
+}
+
+impl<A: Accumulator> ApplyQuantEpilogue<'_, A> {
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    /// The accumulators were written; there are offsets, scales and a bias for all columns; residual and output cover
+    /// the tile, which nobody else accesses.
     #[inline(always)]
-    fn run_fast_panels<S: Simd>(&self, s: S, path: FastPath, panel: usize, out: *mut u8) -> usize {
-        let args = self.args;
-        let (column, left) = (self.column + panel * LANES, self.columns - panel * LANES);
-        let scaled = |inverse: f32| ScaleOnly::new(s, args, column, left, inverse);
-        match path {
-            FastPath::Scale { inverse, to } => self.store_panels(s, &scaled(inverse), to, panel, out),
-            FastPath::AddResidual { inner, factor, other, shift, to } => {
-                let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
-                let (residual, residual_stride) = (args.residual.wrapping_add(column), args.residual_stride);
-                let (scaled, n) = (scaled(inner.inverse), left.min(LANES));
-                let added = ScaleAddResidual { scaled, inner, factor, residual, residual_stride, n, other, shift };
-                self.store_panels(s, &added, to, panel, out)
-            }
-            FastPath::HardSwish { inner, scale, inverse, to } => {
-                let (unit, inverse) = (s.splat(scale), s.splat(inverse));
-                let swish = ScaleHardSwish { scaled: scaled(inner.inverse), inner, unit, inverse };
-                self.store_panels(s, &swish, to, panel, out)
-            }
-        }
+    pub(super) unsafe fn run_on<S: Simd>(self, s: S) {
+        s.vectorize(self);
     }
 
     #[inline(always)]
     fn sum<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
         // SAFETY: `run_on` requires the sums.
-        s.i32_to_f32(unsafe { s.load_i32(self.sums.wrapping_add(panel * self.panel_stride + row * self.row_stride)) })
+        unsafe { A::load(s, self.sums.wrapping_add((panel * self.rows + row) * LANES)) }
     }
 
-    /// Stores the u8 results of all rows of one or two panels from `panel` on; returns the number of panels.
+    /// Stores the u8 results of all rows of the panels from `panel` on; returns the number of panels.
     #[inline(always)]
-    fn store_panels<S: Simd>(
-        &self,
-        s: S,
-        stage: &impl ToOutputUnits<S>,
-        to: U8Clamp,
-        panel: usize,
-        out: *mut u8,
-    ) -> usize {
+    fn store<S: Simd>(&self, s: S, stage: &impl ToOutputUnits<S>, to: U8Clamp, panel: usize, out: *mut u8) -> usize {
         let columns = self.columns - panel * LANES;
         if columns >= 2 * LANES && self.rows >= 2 {
             self.store_whole::<S, 2>(s, stage, to, panel, out);
@@ -680,10 +555,10 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
     /// The loops of other epilogues are not unrolled and would force the accumulators into memory from the start.
     ///
     /// # Safety
-    /// As for [`ApplyEpilogue::run_on`].
+    /// As for [`ApplyQuantEpilogue::run_on`].
     #[inline(always)]
     pub(super) unsafe fn run_on(self, s: S, epilogue: &QuantEpilogueArgs, out: OutPtr) -> bool {
-        let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out, _)) = (epilogue.fast_path, out) else {
+        let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out)) = (epilogue.fast_path, out) else {
             return false;
         };
         let Self { sums, row, column, out_stride } = self;
@@ -706,9 +581,129 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
     }
 }
 
+impl<A: Accumulator> Kernel for ApplyQuantEpilogue<'_, A> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let epilogue = self.epilogue;
+        let mut panel = 0;
+        while panel < self.panels {
+            let left = self.columns - panel * LANES;
+            let (column, n) = (self.column + panel * LANES, left.min(LANES));
+            if const { A::HAS_FAST_PATHS }
+                && let (Some(path), OutPtr::Bytes(out)) = (epilogue.fast_path, self.out)
+            {
+                let scaled = |inverse: f32| ScaleOnly::new(s, epilogue, column, left, inverse);
+                panel += match path {
+                    FastPath::Scale { inverse, to } => self.store(s, &scaled(inverse), to, panel, out),
+                    FastPath::AddResidual { inner, factor, other, shift, to } => {
+                        let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
+                        let (residual, residual_stride) =
+                            (epilogue.residual.wrapping_add(column), epilogue.residual_stride);
+                        let scaled = scaled(inner.inverse);
+                        let added =
+                            ScaleAddResidual { scaled, inner, factor, residual, residual_stride, n, other, shift };
+                        self.store(s, &added, to, panel, out)
+                    }
+                    FastPath::HardSwish { inner, scale, inverse, to } => {
+                        let (unit, inverse) = (s.splat(scale), s.splat(inverse));
+                        let swish = ScaleHardSwish { scaled: scaled(inner.inverse), inner, unit, inverse };
+                        self.store(s, &swish, to, panel, out)
+                    }
+                };
+                continue;
+            }
+            // SAFETY: there is an element for each column.
+            let column_vector = unsafe { s.load_partial(epilogue.column_vector.wrapping_add(column), n) };
+            let columns = GeneralPanel { finish: &self, epilogue, panel, n, column, column_vector };
+            match (self.out, epilogue.to) {
+                (OutPtr::Bytes(out), Some(quantizer)) => columns.bytes(s, out, quantizer),
+                (OutPtr::Floats(out), _) => columns.floats(s, out),
+                (OutPtr::Bytes(_), None) => {}
+            }
+            panel += 1;
+        }
+    }
+}
+
+/// Up to 16 columns with an arbitrary epilogue.
+struct GeneralPanel<'a, S: Simd, A> {
+    finish: &'a ApplyQuantEpilogue<'a, A>,
+    epilogue: &'a QuantEpilogueArgs,
+    panel: usize,
+    n: usize,
+    column: usize,
+    column_vector: S::V,
+}
+
+impl<S: Simd, A: Accumulator> GeneralPanel<'_, S, A> {
+    #[inline(always)]
+    fn bias(&self, s: S) -> S::V {
+        if self.epilogue.bias.is_null() {
+            return s.splat(0.0);
+        }
+        // SAFETY: there is a bias for each column.
+        unsafe { s.load_partial(self.epilogue.bias.wrapping_add(self.column), self.n) }
+    }
+
+    /// Computes the value of a row before the final activation.
+    #[inline(always)]
+    fn value(&self, s: S, row: usize, bias: S::V) -> S::V {
+        let Self { finish, epilogue, .. } = *self;
+        let own = (finish.row + row) * epilogue.row_step;
+        let mut v = finish.sum(s, row, self.panel);
+        v = if const { A::SUBTRACTS_ZERO_POINTS } {
+            // SAFETY: there is a zero point for each row.
+            s.sub(v, s.mul(s.splat(unsafe { *epilogue.row_zero_points.wrapping_add(own) }), self.column_vector))
+        } else {
+            s.mul(v, self.column_vector)
+        };
+        if !epilogue.row_scales.is_null() {
+            // SAFETY: there is a scale for each row.
+            v = s.mul(v, s.splat(unsafe { *epilogue.row_scales.wrapping_add(own) }));
+        }
+        v = s.add(v, bias);
+        if let Some((activation, scale, quantizer)) = epilogue.inner {
+            let quantized = quantizer.round(s, apply_exact(s, activation, v));
+            v = s.mul(s.sub(quantized, s.splat(quantizer.zero)), s.splat(scale));
+        }
+        if !epilogue.residual.is_null() {
+            let from = epilogue.residual.wrapping_add((finish.row + row) * epilogue.residual_stride + self.column);
+            // SAFETY: the residual has the output's shape.
+            let byte = s.i32_to_f32(unsafe { s.load_u8(from, self.n) });
+            let other = s.mul(s.sub(byte, s.splat(epilogue.residual_zero_point)), s.splat(epilogue.residual_scale));
+            v = s.add(v, other);
+        }
+        v
+    }
+
+    #[inline(always)]
+    fn bytes(&self, s: S, out: *mut u8, quantizer: U8Quantizer) {
+        let bias = self.bias(s);
+        for row in 0..self.finish.rows {
+            let v = apply_exact(s, self.epilogue.activation, self.value(s, row, bias));
+            let at = (self.finish.row + row) * self.finish.out_stride + self.column;
+            // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
+            unsafe { s.store_as_u8(out.wrapping_add(at), self.n, quantizer.round(s, v)) };
+        }
+    }
+
+    #[inline(always)]
+    fn floats(&self, s: S, out: *mut f32) {
+        let bias = self.bias(s);
+        for row in 0..self.finish.rows {
+            let v = self.epilogue.activation.apply(s, self.value(s, row, bias));
+            let at = (self.finish.row + row) * self.finish.out_stride + self.column;
+            // SAFETY: `ApplyQuantEpilogue::run_on` requires the output.
+            unsafe { s.store_partial(out.wrapping_add(at), self.n, v) };
+        }
+    }
+}
+
 /// Applies an activation that is bit-exact on every instruction set; others are ignored.
 #[inline(always)]
-fn apply_exact<S: Arithmetic>(s: S, activation: Activation, x: S::V) -> S::V {
+fn apply_exact<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
     match activation {
         Activation::Clamp { .. } | Activation::HardSwish | Activation::HardSigmoid | Activation::LeakyRelu { .. } => {
             activation.apply(s, x)

@@ -6,13 +6,13 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Kernel, LANES, Simd};
-use crate::epilogue::{Activation, ApplyEpilogue};
+use crate::epilogue::Activation;
 use crate::error::{Error, at_least, size};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::partition::{OutputBlock, OutputPartition};
 
 use super::RowQparams;
-use super::epilogue::{GroupwiseSum, QuantEpilogueArgs};
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
 
 /// Epilogue of [`gemm_u8_groupwise`]: dequantization of the left side, bias, activation.
 #[derive(Debug, Clone, Copy)]
@@ -245,16 +245,15 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             }
         }
         let column = self.panel * LANES;
-        let apply = ApplyEpilogue::<GroupwiseSum> {
-            args: &self.gemm.epilogue,
+        let apply = ApplyQuantEpilogue::<f32> {
+            epilogue: &self.gemm.epilogue,
             sums: copy.as_ptr().cast(),
-            row_stride: LANES,
-            panel_stride: R * LANES,
+            panels: P,
             rows: R,
             row: self.row,
             column,
             columns: (n - column).min(P * LANES),
-            out: self.gemm.c,
+            out: OutPtr::Floats(self.gemm.c),
             out_stride: n,
         };
         // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.

@@ -8,14 +8,13 @@ use core::mem::MaybeUninit;
 
 use crate::Engine;
 use crate::arch::{Aligned, Kernel, LANES, Simd};
-use crate::epilogue::ApplyEpilogue;
 use crate::error::Error;
 use crate::igemm::OutputLayout;
 use crate::pack::pad_to_4;
 use crate::partition::{OutputBlock, OutputPartition};
 
 use super::MAX_QUANT_K;
-use super::epilogue::{OutPtr, QuantEpilogueArgs, RegisterTile};
+use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs, RegisterTile};
 use super::lhs::{U8LhsRows, max_rows_by_copies};
 
 /// Pointers for one block of rows.
@@ -295,11 +294,10 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
                 unsafe { s.store_i32(copy.as_mut_ptr().wrapping_add(p * N + r).cast(), sums[r][p]) };
             }
         }
-        let apply = ApplyEpilogue::<i32> {
-            args: epilogue,
+        let finish = ApplyQuantEpilogue::<i32> {
+            epilogue,
             sums: copy.as_ptr().cast(),
-            row_stride: LANES,
-            panel_stride: N * LANES,
+            panels: P,
             rows: N,
             row: tile.row,
             column: tile.column,
@@ -308,6 +306,6 @@ impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
             out_stride: tile.out_stride,
         };
         // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
-        unsafe { apply.run_on(s) };
+        unsafe { finish.run_on(s) };
     }
 }

@@ -6,7 +6,7 @@ use crate::parallel::SharedOutput;
 use crate::pooling::Taps;
 use crate::{AveragePool, Engine, Pool2d, PoolKind};
 
-use super::epilogue::{Affine, OutPtr, QuantOut};
+use super::epilogue::{Affine, OutPtr, QuantOut, U8Quantizer};
 
 /// Minimum bytes of a task.
 const MIN_TASK_BYTES: usize = 64 << 10;
@@ -181,6 +181,7 @@ pub fn avg_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, m
 struct Means {
     affine: Affine,
     y: OutPtr,
+    to: Option<U8Quantizer>,
 }
 
 // SAFETY: tasks write disjoint parts of `y`, which the functions above borrow exclusively.
@@ -188,7 +189,11 @@ unsafe impl Sync for Means {}
 
 impl Means {
     fn new(affine: Affine, y: &mut QuantOut) -> Self {
-        Self { affine, y: y.start() }
+        let to = match y {
+            QuantOut::Floats(_) => None,
+            QuantOut::Bytes(_, affine) => Some(U8Quantizer::of(*affine)),
+        };
+        Self { affine, y: y.start(), to }
     }
 
     /// Stores elements `at..at + n` of the output: the sums of `count` bytes each, divided by `divisor`.
@@ -203,8 +208,16 @@ impl Means {
             let centered = i64::from(sum) - i64::from(self.affine.zero_point) * count as i64;
             *mean = centered as f32 / divisor * self.affine.scale;
         }
-        // SAFETY: the caller guarantees the elements.
-        unsafe { self.y.store(s, at, n, s.load_slice(&means)) };
+        let v = s.load_slice(&means);
+        match (self.y, self.to) {
+            // SAFETY: the caller guarantees the elements.
+            (OutPtr::Bytes(y), Some(quantizer)) => unsafe {
+                s.store_as_u8(y.wrapping_add(at), n, quantizer.round(s, v));
+            },
+            // SAFETY: likewise.
+            (OutPtr::Floats(y), _) => unsafe { s.store_partial(y.wrapping_add(at), n, v) },
+            (OutPtr::Bytes(_), None) => {}
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Convolution, Matmul, QuantizedFormat, Size, TensorId};
 
 /// A step: reads tensors, and writes one.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a list of steps is read once; the delegate keeps each in a box")]
 pub enum Step {
     Matmul(Matmul),
     Convolution(Convolution),

@@ -72,11 +72,10 @@ impl Types<'_> {
         }
     }
 
-    /// Checks packed weights, which take `len` elements: `None` if that is not known yet, or beyond `usize`.
-    fn weights(&self, id: TensorId, dtype: ScalarType, len: Option<Option<usize>>) -> Result {
+    /// Checks packed weights, which take `len` elements, if that is known before the inputs are.
+    fn weights(&self, id: TensorId, dtype: ScalarType, len: Option<u64>) -> Result {
         self.dtype(id, dtype)?;
         let (Some(expected), Some(tensor)) = (len, self.tensor(id)) else { return Ok(()) };
-        let expected = expected.map_or(u64::MAX, |len| len as u64);
         let fixed = |size: &Size| match size {
             Size::Fixed(size) => Some(*size),
             Size::Computed(_) => None,
@@ -95,20 +94,20 @@ impl Types<'_> {
             MatmulKind::Dense { .. } => self.floats(|visit| step.for_each_input(visit), &[], Some(y)),
             MatmulKind::Packed { format, .. } => {
                 self.floats(|visit| step.for_each_input(visit), &[], Some(y))?;
-                self.weights(b, format.dtype(), shape.map(|(k, n)| pack::matrix_f32_len(k, n)))
+                self.weights(b, format.dtype(), shape.map(|(k, n)| elements(pack::matrix_f32_len(k, n))))
             }
             MatmulKind::WeightOnly { format, .. } => {
                 self.floats(|visit| step.for_each_input(visit), &[], Some(y))?;
-                let len = shape.map(|(k, n)| pack::quantized_len(&format.matrix(k, n)));
+                let len = shape.map(|(k, n)| elements(pack::quantized_len(&format.matrix(k, n))));
                 self.weights(b, ScalarType::Byte, len)
             }
             MatmulKind::Int8 { epilogue } => {
                 self.int8(|visit| step.for_each_input(visit), a, &epilogue)?;
-                self.weights(b, ScalarType::Char, shape.map(|(k, n)| pack::matrix_i8_len(k, n)))
+                self.weights(b, ScalarType::Char, shape.map(|(k, n)| elements(pack::matrix_i8_len(k, n))))
             }
             MatmulKind::Groupwise { format, .. } => {
                 self.floats(|visit| step.for_each_input(visit), &[a], Some(y))?;
-                self.weights(b, ScalarType::Byte, shape.map(|(k, n)| format.matrix(k, n).len()))
+                self.weights(b, ScalarType::Byte, shape.map(|(k, n)| elements(format.matrix(k, n).len())))
             }
         }
     }
@@ -120,10 +119,10 @@ impl Types<'_> {
         }
         let channels = self.last(x).zip(self.last(y));
         let direct = |window: &Window<2>, groups: u32, len: fn(&Conv2d) -> Option<usize>| {
-            channels.map(|channels| len(&conv2d(window, groups, channels)))
+            channels.map(|channels| elements(len(&conv2d(window, groups, channels))))
         };
         let transposed = |window: &Window<2>, groups: u32, len: fn(&ConvTranspose2d) -> Option<usize>| {
-            channels.map(|channels| len(&conv_transpose2d(window, groups, channels)))
+            channels.map(|channels| elements(len(&conv_transpose2d(window, groups, channels))))
         };
         let float = |format: FloatFormat, len| {
             self.floats(|visit| step.for_each_input(visit), &[], Some(y))?;
@@ -140,12 +139,18 @@ impl Types<'_> {
             }
             ConvolutionKind::Direct3d { window, groups, format, .. } => {
                 check_window(&window)?;
-                float(format, channels.map(|channels| pack::conv3d_f32_len(&conv3d(&window, groups, channels))))
+                float(
+                    format,
+                    channels.map(|channels| elements(pack::conv3d_f32_len(&conv3d(&window, groups, channels)))),
+                )
             }
             ConvolutionKind::Depthwise { window, .. } => {
                 check_window(&window)?;
                 let taps = window.kernel.iter().try_fold(1usize, |taps, size| taps.checked_mul(*size as usize));
-                float(FloatFormat::F32, channels.map(|(in_c, _)| taps.and_then(|taps| taps.checked_mul(in_c))))
+                float(
+                    FloatFormat::F32,
+                    channels.map(|(in_c, _)| elements(taps.and_then(|taps| taps.checked_mul(in_c)))),
+                )
             }
             ConvolutionKind::Transposed { window, groups, format, .. } => {
                 check_window(&window)?;
@@ -153,7 +158,10 @@ impl Types<'_> {
             }
             ConvolutionKind::Winograd { tile, .. } => {
                 let conv = |(in_c, out_c)| Conv2d::new([1, 1, 1, in_c], out_c, [3, 3]);
-                float(FloatFormat::F32, channels.map(|channels| pack::winograd_f32_len(tile, &conv(channels))))
+                float(
+                    FloatFormat::F32,
+                    channels.map(|channels| elements(pack::winograd_f32_len(tile, &conv(channels)))),
+                )
             }
             ConvolutionKind::Int8Direct { window, groups, epilogue } => {
                 check_window(&window)?;
@@ -210,11 +218,16 @@ impl Types<'_> {
         match format {
             TableFormat::F32 => self.dtype(table, ScalarType::Float),
             TableFormat::Quantized { format, rows } => {
-                let len = self.last(y).map(|width| pack::quantized_len(&format.matrix(width, rows as usize)));
+                let len = self.last(y).map(|width| elements(pack::quantized_len(&format.matrix(width, rows as usize))));
                 self.weights(table, ScalarType::Byte, len)
             }
         }
     }
+}
+
+/// The number of elements of packed weights; no tensor has as many if it is beyond `usize`.
+fn elements(len: Option<usize>) -> u64 {
+    len.map_or(u64::MAX, |len| len as u64)
 }
 
 fn check_window<const D: usize>(window: &Window<D>) -> Result {
