@@ -13,7 +13,7 @@ use crate::Epilogue;
 use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd, math};
 use crate::element::{Element, ElementPtr, ElementPtrMut};
 use crate::epilogue::EpilogueArgs;
-use crate::igemm::microkernel::{Bf16Operands, F32Operands, Prefetch, TileOperands, TileStack};
+use crate::igemm::microkernel::{KStep, Prefetch, TileOperands, TileStack};
 use crate::parallel::SharedOutput;
 use crate::slice_ops;
 
@@ -49,6 +49,7 @@ impl ScratchLayout {
         Self::of(attention, attention.keys.min(MAX_BLOCK_KEYS))
     }
 
+    /// Layout for blocks of `keys` keys.
     fn of(attention: &Attention, keys: usize) -> Self {
         let block = keys.next_multiple_of(LANES).max(LANES);
         let heads = attention.heads / attention.kv_heads.max(1);
@@ -75,6 +76,7 @@ pub(super) enum AttentionOutput<'a> {
     Bf16(SharedOutput<'a, u16>),
 }
 
+/// One task: the heads of a group, or some of their rows.
 pub(super) struct AttentionTask<'a, T> {
     pub(super) attention: &'a Attention,
     pub(super) q: &'a [T],
@@ -155,6 +157,7 @@ struct AttentionOperands<'a, T> {
 }
 
 impl<'a, T: Element> AttentionOperands<'a, T> {
+    /// Returns the offset of a row.
     #[inline(always)]
     fn at(&self, strides: Strides, head: usize, row: usize) -> usize {
         self.batch * strides.batch + head * strides.head + row * strides.row
@@ -175,6 +178,7 @@ impl<'a, T: Element> AttentionOperands<'a, T> {
         &self.v[self.at(self.attention.v, self.group, key)..][..self.attention.value_depth]
     }
 
+    /// Returns an output row.
     #[inline(always)]
     fn result<U>(&self, y: &SharedOutput<'a, U>, head: usize, row: usize) -> &'a mut [U] {
         let at = self.at(self.attention.y, head, row);
@@ -183,6 +187,7 @@ impl<'a, T: Element> AttentionOperands<'a, T> {
         unsafe { y.slice(at..at + self.attention.value_depth) }
     }
 
+    /// Sets an output row to zeros.
     fn zero(&self, head: usize, row: usize) {
         match self.y {
             AttentionOutput::Floats(y) => self.result(&y, head, row).fill(0.0),
@@ -212,11 +217,12 @@ const fn rows_of<T: Element>(elements: usize) -> usize {
 }
 
 impl<T: Element> KeyBlock<'_, T> {
+    /// Packs the keys and values into panels.
     #[inline(always)]
     fn pack<S: Simd>(&mut self, s: S) {
         let &Attention { depth, value_depth, k, .. } = self.inputs.attention;
         let rows_of_keys = rows_of::<T>(depth);
-        // Keys are transposed in units of 32 bits, if their row stride is a whole number of these.
+        // Keys are transposed in units of 32 bits, if their row stride is a multiple of that.
         let per_row = if T::IS_BF16 { 2 } else { 1 };
         let is_whole = k.row.is_multiple_of(per_row);
         if depth > 0 {
@@ -327,7 +333,7 @@ impl<T: Element> KeyBlock<'_, T> {
             let weights = scores.as_mut_ptr().cast::<T>();
             // The output of a row must not depend on how many keys the other rows of its tile see.
             for hidden in (visible.next_multiple_of(LANES)..seen).step_by(LANES) {
-                // SAFETY: a row has as many scores as a block has keys, which are whole vectors.
+                // SAFETY: a row of scores has `stride` elements, a multiple of 16.
                 unsafe { T::store(s, weights.wrapping_add(hidden), LANES, s.splat(0.0)) };
             }
             if maxima[i] == max || self.first == 0 {
@@ -352,7 +358,7 @@ impl<T: Element> KeyBlock<'_, T> {
                 let factor = s.splat(self.scores[key]);
                 let value = self.inputs.value(self.first + key);
                 for (y, value) in y.chunks_mut(LANES).zip(value.chunks(LANES)) {
-                    // SAFETY: the slice has as many elements.
+                    // SAFETY: the slice has this many elements.
                     let value = unsafe { T::load(s, value.as_ptr(), value.len()) };
                     let sum = s.fma(factor, value, s.load_slice(y));
                     s.store_slice(y, sum);
@@ -381,8 +387,8 @@ impl<T: Element> KeyBlock<'_, T> {
             is_first: true,
             epilogue: self.epilogue,
         };
-        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and the scores have as many
-        // columns as a block has keys.
+        // SAFETY: the pointers are to `depth` elements, `pack` has written the panels, and a row of scores has
+        // `stride` elements.
         unsafe { gemm.run::<T, S>(s) };
     }
 
@@ -394,13 +400,13 @@ impl<T: Element> KeyBlock<'_, T> {
             *pointer = self.scores[i * self.stride..].as_ptr();
         }
         let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
-        let whole = rows_of::<T>(self.count) * LANES;
+        let panel_stride = rows_of::<T>(self.count) * LANES;
         let gemm = BlockGemm {
             left: &pointers,
             rows: sums.len(),
             k: keys,
             right: self.values.as_ptr(),
-            panel_stride: whole,
+            panel_stride,
             columns: value_depth,
             out: ElementPtrMut::f32(core::ptr::null_mut()),
             out_stride: strides.row,
@@ -418,7 +424,7 @@ impl<T: Element> KeyBlock<'_, T> {
                 let mut floats = [[0.0f32; 2 * LANES]; MAX_TILE_ROWS];
                 for first in (0..value_depth).step_by(2 * LANES) {
                     let columns = (value_depth - first).min(2 * LANES);
-                    let right = self.values.as_ptr().wrapping_add(first / LANES * whole);
+                    let right = self.values.as_ptr().wrapping_add(first / LANES * panel_stride);
                     let out = ElementPtrMut::f32(floats.as_mut_ptr().cast());
                     let gemm = BlockGemm { right, columns, out, out_stride: 2 * LANES, is_first: true, ..gemm };
                     // SAFETY: likewise, and there are enough floats.
@@ -431,7 +437,7 @@ impl<T: Element> KeyBlock<'_, T> {
                         }
                         let factor = s.splat(1.0 / sum);
                         for (to, floats) in to.chunks_mut(LANES).zip(floats.chunks(LANES)) {
-                            // SAFETY: the slice has as many elements.
+                            // SAFETY: the slice has this many elements.
                             unsafe { s.store_bf16(to.as_mut_ptr(), to.len(), s.mul(s.load_slice(floats), factor)) };
                         }
                     }
@@ -462,47 +468,37 @@ impl BlockGemm<'_> {
     /// Computes it.
     ///
     /// # Safety
-    /// There are pointers to `k` elements for each row, and as many rows in each panel of 16 columns; nobody else
-    /// accesses the output's columns.
+    /// There are pointers to `k` elements for each row, and `k` rows in each panel of 16 columns; nobody else accesses
+    /// the output's columns.
     #[inline(always)]
     unsafe fn run<T: Element, S: Simd>(&self, s: S) {
-        let &Self { left, rows, k, right, panel_stride, .. } = self;
-        let pointers = left.as_ptr();
+        let &Self { k, right, panel_stride, .. } = self;
         if const { T::IS_BF16 } {
-            let operands = Bf16Operands {
-                pointers: pointers.cast(),
-                pointer_stride: rows,
-                taps: 1,
-                pairs: rows_of::<T>(k),
-                has_single: false,
-                panel: right.cast(),
-                panel_stride: 2 * panel_stride,
-                prefetch: Prefetch::NONE,
-            };
             // SAFETY: the caller guarantees all of it.
-            unsafe { self.all_panels(s, operands) };
+            unsafe { self.all_panels::<S, u32>(s, rows_of::<T>(k), right.cast(), 2 * panel_stride) };
         } else {
-            let operands = F32Operands {
-                pointers,
-                pointer_stride: rows,
-                taps: 1,
-                depth: k,
-                panel: right,
-                panel_stride,
-                prefetch: Prefetch::NONE,
-            };
             // SAFETY: likewise.
-            unsafe { self.all_panels(s, operands) };
+            unsafe { self.all_panels::<S, f32>(s, k, right, panel_stride) };
         }
     }
 
-    /// Computes all columns, given the operands of the first panel.
+    /// Computes all columns in `steps` steps of K.
     ///
     /// # Safety
-    /// As for [`TileStack::run_on`].
+    /// As for [`run`](Self::run), with rows and panels of this type.
     #[inline(always)]
-    unsafe fn all_panels<S: Simd, F: TileOperands>(&self, s: S, operands: F) {
-        let &Self { rows, columns, out, out_stride, is_first, epilogue, .. } = self;
+    unsafe fn all_panels<S: Simd, T: KStep>(&self, s: S, steps: usize, panel: *const T::Weight, panel_stride: usize) {
+        let &Self { left, rows, columns, out, out_stride, is_first, epilogue, .. } = self;
+        let operands = TileOperands::<T> {
+            pointers: left.as_ptr().cast(),
+            pointer_stride: rows,
+            taps: 1,
+            steps,
+            has_unpaired: false,
+            panel,
+            panel_stride,
+            prefetch: Prefetch::NONE,
+        };
         for first in (0..columns).step_by(S::NR_PANELS * LANES) {
             let columns = (columns - first).min(S::NR_PANELS * LANES);
             let tile = TileStack {
@@ -530,7 +526,7 @@ impl BlockGemm<'_> {
 /// beyond them become -inf.
 #[inline(always)]
 fn scale_and_mask<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, scale: f32, mask: Option<&[f32]>) -> f32 {
-    static PLACES: [f32; LANES] =
+    static LANE_INDICES: [f32; LANES] =
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
     let (factor, hidden) = (s.splat(scale), s.splat(f32::NEG_INFINITY));
     let whole = visible / LANES;
@@ -543,7 +539,7 @@ fn scale_and_mask<S: Simd>(s: S, scores: &mut [[f32; LANES]], visible: usize, sc
         let v = if i < whole {
             v
         } else {
-            s.select_less(s.load_slice(&PLACES), s.splat((visible - whole * LANES) as f32), v, hidden)
+            s.select_less(s.load_slice(&LANE_INDICES), s.splat((visible - whole * LANES) as f32), v, hidden)
         };
         s.store_slice(scores, v);
         maxima = s.max(maxima, v);
@@ -574,8 +570,7 @@ impl<T: Element> Exponentials<'_, T> {
             }
             let exponentials = exp_shifted(Interleaved::<S, N>(s), exponentials, self.shift);
             for i in 0..N {
-                // SAFETY: elements are no larger than floats, of which there are as many; those that are overwritten
-                // have been read.
+                // SAFETY: a `T` is no larger than an f32, so that only vectors that have been read are overwritten.
                 unsafe { T::store(s, to.wrapping_add((first + i) * LANES), LANES, exponentials[i]) };
                 sums[i] = s.add(sums[i], exponentials[i]);
             }
@@ -601,11 +596,12 @@ fn exp_shifted<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
     math::exp2_down(s, s.mul(s.sub(x, s.splat(shift)), s.splat(core::f32::consts::LOG2_E)))
 }
 
+/// Computes a dot product.
 #[inline(always)]
 fn dot<T: Element, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
     let mut sum = s.splat(0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        // SAFETY: the slice has as many elements.
+        // SAFETY: the slice has this many elements.
         let a = unsafe { T::load(s, a.as_ptr(), a.len()) };
         // SAFETY: likewise.
         let b = unsafe { T::load(s, b.as_ptr(), b.len()) };

@@ -4,23 +4,115 @@
 //! Each output element has a single accumulator that runs through K in order, whatever the height of the tile. The
 //! partition of rows into tiles and tasks therefore never changes a result.
 
-use crate::arch::{Kernel, LANES, Simd};
+use crate::arch::{Bf16Pairs, Kernel, LANES, Simd};
 use crate::element::{ElementPtr, ElementPtrMut};
 use crate::epilogue::{Activation, ApplyEpilogue, EpilogueArgs};
 
-/// Both operands of a stack of tiles, for one block of K.
-pub(crate) trait TileOperands: Copy {
-    /// Accumulates the first tile's products, each element in the order of K.
-    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]);
+/// One step of K in the left side: an f32 element, or a pair of bf16 elements.
+pub(crate) trait KStep: Copy {
+    /// Element of the packed weights.
+    type Weight: Copy;
+    /// The weights of 16 columns for one step.
+    type Weights<S: Simd>: Copy;
+    /// One step of a row in all lanes.
+    type Splat<S: Simd>: Copy;
+    /// Elements of a panel per step.
+    const PANEL_ELEMENTS: usize;
 
-    /// What to prefetch; each tile of the stack prefetches its part.
-    fn prefetch(&self) -> Prefetch;
+    fn zeros<S: Simd>(s: S) -> Self::Weights<S>;
 
-    /// Advances by `rows` rows.
-    fn below(&self, rows: usize) -> Self;
+    /// Loads the weights of one step.
+    ///
+    /// # Safety
+    /// [`PANEL_ELEMENTS`](Self::PANEL_ELEMENTS) elements are readable.
+    unsafe fn load<S: Simd>(s: S, panel: *const Self::Weight) -> Self::Weights<S>;
 
-    /// Advances by `panels` panels.
-    fn beside(&self, panels: usize) -> Self;
+    /// Sets all lanes to one step of a row.
+    ///
+    /// # Safety
+    /// It is readable, at any address.
+    unsafe fn splat<S: Simd>(s: S, row: *const Self) -> Self::Splat<S>;
+
+    /// Sets all lanes to a pair of an unpaired last element with itself; the same as [`splat`](Self::splat) for f32.
+    ///
+    /// # Safety
+    /// The element is readable.
+    unsafe fn splat_last<S: Simd>(s: S, row: *const Self) -> Self::Splat<S>;
+
+    /// `sum + x * weights`; for pairs, the sum of both products is added.
+    fn multiply_add<S: Simd>(s: S, x: Self::Splat<S>, weights: Self::Weights<S>, sum: S::V) -> S::V;
+}
+
+impl KStep for f32 {
+    type Weight = f32;
+    type Weights<S: Simd> = S::V;
+    type Splat<S: Simd> = S::V;
+    const PANEL_ELEMENTS: usize = LANES;
+
+    #[inline(always)]
+    fn zeros<S: Simd>(s: S) -> S::V {
+        s.splat(0.0)
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, panel: *const f32) -> S::V {
+        // SAFETY: the caller guarantees 16 floats.
+        unsafe { s.load(panel) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat<S: Simd>(s: S, row: *const f32) -> S::V {
+        // SAFETY: the caller guarantees the element.
+        s.splat(unsafe { *row })
+    }
+
+    #[inline(always)]
+    unsafe fn splat_last<S: Simd>(s: S, row: *const f32) -> S::V {
+        // SAFETY: likewise.
+        unsafe { Self::splat(s, row) }
+    }
+
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, x: S::V, weights: S::V, sum: S::V) -> S::V {
+        s.fma(x, weights, sum)
+    }
+}
+
+/// A pair of bf16 elements, the first in the low half.
+impl KStep for u32 {
+    type Weight = u16;
+    type Weights<S: Simd> = Bf16Pairs<S>;
+    type Splat<S: Simd> = Bf16Pairs<S>;
+    const PANEL_ELEMENTS: usize = 2 * LANES;
+
+    #[inline(always)]
+    fn zeros<S: Simd>(s: S) -> Bf16Pairs<S> {
+        s.splat_bf16_pairs(0)
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, panel: *const u16) -> Bf16Pairs<S> {
+        // SAFETY: the caller guarantees 16 pairs.
+        unsafe { s.load_bf16_pairs(panel) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat<S: Simd>(s: S, row: *const u32) -> Bf16Pairs<S> {
+        // SAFETY: the caller guarantees the pair.
+        s.splat_bf16_pairs(unsafe { row.read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn splat_last<S: Simd>(s: S, row: *const u32) -> Bf16Pairs<S> {
+        // SAFETY: the caller guarantees the element, and bf16 elements are aligned.
+        let last = u32::from(unsafe { row.cast::<u16>().read() });
+        s.splat_bf16_pairs(last << 16 | last)
+    }
+
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, x: Bf16Pairs<S>, weights: Bf16Pairs<S>, sum: S::V) -> S::V {
+        s.dot_bf16(x, weights, sum)
+    }
 }
 
 /// Cache lines of the next panels (up to two), prefetched piecewise by the tiles before them.
@@ -65,106 +157,43 @@ impl Prefetch {
     }
 }
 
-/// f32 operands: rows behind pointers, and f32 panels.
+/// Both operands of a stack of tiles, for one block of K: rows behind pointers, and panels.
 #[derive(Clone, Copy)]
-pub(crate) struct F32Operands {
-    /// Pointers to the rows' elements, `[taps][pointer_stride]`, starting with the first tile's.
-    pub(crate) pointers: *const *const f32,
+pub(crate) struct TileOperands<T: KStep> {
+    /// Pointers to the steps of each row, `[taps][pointer_stride]`, starting with the first tile's rows.
+    pub(crate) pointers: *const *const T,
     pub(crate) pointer_stride: usize,
     pub(crate) taps: usize,
-    /// Elements per tap.
-    pub(crate) depth: usize,
-    /// First panel at the first k of the block, and the floats between panels.
-    pub(crate) panel: *const f32,
+    /// Steps per row and tap.
+    pub(crate) steps: usize,
+    /// True if each tap ends with an unpaired bf16 element. It is multiplied as a pair with itself, with half of its
+    /// weight in each position.
+    pub(crate) has_unpaired: bool,
+    /// First panel at the first k of the block, and the elements between panels.
+    pub(crate) panel: *const T::Weight,
     pub(crate) panel_stride: usize,
     pub(crate) prefetch: Prefetch,
 }
 
-impl TileOperands for F32Operands {
-    #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
-        let mut panel = self.panel;
-        let (mut ahead, step) = self.prefetch.spread(panel);
-        for tap in 0..self.taps {
-            let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
-            // Index loops: closures passed to functions outside the `target_feature` context are not inlined.
-            let mut left = [core::ptr::null::<f32>(); R];
-            for r in 0..R {
-                // SAFETY: there is a pointer for each row and tap.
-                left[r] = unsafe { *pointers.wrapping_add(r) };
-            }
-            for k in 0..self.depth {
-                let mut right = [s.splat(0.0); P];
-                for p in 0..P {
-                    // SAFETY: each panel has 16 floats for each k of each tap.
-                    right[p] = unsafe { s.load(panel.wrapping_add(p * self.panel_stride)) };
-                }
-                s.prefetch(ahead);
-                if const { P == 2 } {
-                    s.prefetch(ahead.wrapping_add(self.prefetch.stride));
-                }
-                ahead = ahead.wrapping_add(step);
-                for r in 0..R {
-                    // SAFETY: each pointer is to `depth` floats.
-                    let x = s.splat(unsafe { *left[r].wrapping_add(k) });
-                    for p in 0..P {
-                        sums[r][p] = s.fma(x, right[p], sums[r][p]);
-                    }
-                }
-                panel = panel.wrapping_add(LANES);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch(&self) -> Prefetch {
-        self.prefetch
-    }
-
-    #[inline(always)]
-    fn below(&self, rows: usize) -> Self {
-        Self { pointers: self.pointers.wrapping_add(rows), prefetch: self.prefetch.next(), ..*self }
-    }
-
-    #[inline(always)]
-    fn beside(&self, panels: usize) -> Self {
-        Self { panel: self.panel.wrapping_add(panels * self.panel_stride), ..*self }
-    }
-}
-
-/// bf16 operands, both in pairs.
-#[derive(Clone, Copy)]
-pub(crate) struct Bf16Operands {
-    /// Pointers to the rows' pairs, `[taps][pointer_stride]`, starting with the first tile's.
-    pub(crate) pointers: *const *const u32,
-    pub(crate) pointer_stride: usize,
-    pub(crate) taps: usize,
-    /// Pairs per row and tap.
-    pub(crate) pairs: usize,
-    /// True if an unpaired element follows the pairs; it is multiplied as a pair with itself.
-    pub(crate) has_single: bool,
-    pub(crate) panel: *const u16,
-    pub(crate) panel_stride: usize,
-    pub(crate) prefetch: Prefetch,
-}
-
-impl TileOperands for Bf16Operands {
+impl<T: KStep> TileOperands<T> {
+    /// Accumulates the first tile's products, each element in the order of K.
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const P: usize>(&self, s: S, sums: &mut [[S::V; P]; R]) {
         let mut panel = self.panel;
         let (mut ahead, step) = self.prefetch.spread(panel.cast());
         for tap in 0..self.taps {
             let pointers = self.pointers.wrapping_add(tap * self.pointer_stride);
-            let mut left = [core::ptr::null::<u32>(); R];
+            // Index loops: closures passed to functions outside the `target_feature` context are not inlined.
+            let mut left = [core::ptr::null::<T>(); R];
             for r in 0..R {
                 // SAFETY: there is a pointer for each row and tap.
                 left[r] = unsafe { *pointers.wrapping_add(r) };
             }
-            for pair in 0..self.pairs {
-                let mut right = [s.splat_bf16_pairs(0); P];
+            for k in 0..self.steps {
+                let mut right = [T::zeros(s); P];
                 for p in 0..P {
-                    // SAFETY: each panel has 16 pairs for each two of K.
-                    right[p] = unsafe { s.load_bf16_pairs(panel.wrapping_add(p * self.panel_stride)) };
+                    // SAFETY: each panel has a row for each step of each tap.
+                    right[p] = unsafe { T::load(s, panel.wrapping_add(p * self.panel_stride)) };
                 }
                 s.prefetch(ahead);
                 if const { P == 2 } {
@@ -172,53 +201,49 @@ impl TileOperands for Bf16Operands {
                 }
                 ahead = ahead.wrapping_add(step);
                 for r in 0..R {
-                    // SAFETY: each row and tap has enough pairs, at any address.
-                    let x = s.splat_bf16_pairs(unsafe { left[r].wrapping_add(pair).read_unaligned() });
+                    // SAFETY: each pointer is to `steps` steps.
+                    let x = unsafe { T::splat(s, left[r].wrapping_add(k)) };
                     for p in 0..P {
-                        sums[r][p] = s.dot_bf16(x, right[p], sums[r][p]);
+                        sums[r][p] = T::multiply_add(s, x, right[p], sums[r][p]);
                     }
                 }
-                panel = panel.wrapping_add(2 * LANES);
+                panel = panel.wrapping_add(T::PANEL_ELEMENTS);
             }
-            if self.has_single {
-                let mut right = [s.splat_bf16_pairs(0); P];
+            if const { T::PANEL_ELEMENTS > LANES } && self.has_unpaired {
+                let mut right = [T::zeros(s); P];
                 for p in 0..P {
-                    // SAFETY: each panel has 16 pairs for it.
-                    right[p] = unsafe { s.load_bf16_pairs(panel.wrapping_add(p * self.panel_stride)) };
+                    // SAFETY: likewise.
+                    right[p] = unsafe { T::load(s, panel.wrapping_add(p * self.panel_stride)) };
                 }
                 for r in 0..R {
-                    // SAFETY: each row and tap has one element more than pairs.
-                    let single = unsafe { left[r].wrapping_add(self.pairs).cast::<u16>().read() };
-                    let x = s.splat_bf16_pairs(u32::from(single) << 16 | u32::from(single));
+                    // SAFETY: each tap has one element after its pairs.
+                    let x = unsafe { T::splat_last(s, left[r].wrapping_add(self.steps)) };
                     for p in 0..P {
-                        sums[r][p] = s.dot_bf16(x, right[p], sums[r][p]);
+                        sums[r][p] = T::multiply_add(s, x, right[p], sums[r][p]);
                     }
                 }
-                panel = panel.wrapping_add(2 * LANES);
+                panel = panel.wrapping_add(T::PANEL_ELEMENTS);
             }
         }
     }
 
-    #[inline(always)]
-    fn prefetch(&self) -> Prefetch {
-        self.prefetch
-    }
-
+    /// Advances by `rows` rows.
     #[inline(always)]
     fn below(&self, rows: usize) -> Self {
         Self { pointers: self.pointers.wrapping_add(rows), prefetch: self.prefetch.next(), ..*self }
     }
 
+    /// Advances by `panels` panels.
     #[inline(always)]
-    fn beside(&self, panels: usize) -> Self {
+    pub(crate) fn beside(&self, panels: usize) -> Self {
         Self { panel: self.panel.wrapping_add(panels * self.panel_stride), ..*self }
     }
 }
 
 /// A stack of equally high tiles, for one block of K.
 #[derive(Clone, Copy)]
-pub(crate) struct TileStack<'a, F> {
-    pub(crate) operands: F,
+pub(crate) struct TileStack<'a, T: KStep> {
+    pub(crate) operands: TileOperands<T>,
     /// Rows per tile.
     pub(crate) rows: usize,
     /// Number of tiles.
@@ -241,11 +266,11 @@ pub(crate) struct TileStack<'a, F> {
     pub(crate) epilogue: &'a EpilogueArgs,
 }
 
-impl<F: TileOperands> TileStack<'_, F> {
+impl<T: KStep> TileStack<'_, T> {
     /// Computes the tiles. `rows` is at most `S::MR`, `panels` at most `S::NR_PANELS`.
     ///
     /// # Safety
-    /// All pointers are valid for what the fields say, and nobody else accesses the output of these tiles.
+    /// All pointers are valid for the sizes in the fields, and nobody else accesses the output of these tiles.
     #[inline(always)]
     pub(crate) unsafe fn run_on<S: Simd>(self, s: S) {
         // A height or width that is not listed below does not compile.
@@ -255,7 +280,7 @@ impl<F: TileOperands> TileStack<'_, F> {
                 match self.rows {
                     // Tiles higher than this instruction set's MR are not instantiated.
                     $($rows => if const { $rows <= S::MR } {
-                        s.vectorize(Microkernel::<F, $rows, $panels>(self));
+                        s.vectorize(Microkernel::<T, $rows, $panels>(self));
                     } else {
                         exceeds_tile(self.rows, self.panels);
                     })*
@@ -295,16 +320,16 @@ fn exceeds_tile(rows: usize, panels: usize) -> ! {
 }
 
 /// A microkernel of `R` rows and `P` panels.
-struct Microkernel<'a, F, const R: usize, const P: usize>(TileStack<'a, F>);
+struct Microkernel<'a, T: KStep, const R: usize, const P: usize>(TileStack<'a, T>);
 
-impl<F: TileOperands, const R: usize, const P: usize> Kernel for Microkernel<'_, F, R, P> {
+impl<T: KStep, const R: usize, const P: usize> Kernel for Microkernel<'_, T, R, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut tile = self.0;
         for _ in 0..tile.repeat {
-            tile.operands.prefetch().issue(s);
+            tile.operands.prefetch.issue(s);
             if tile.is_last && !tile.epilogue.residual.is_null() {
                 for r in 0..R {
                     for p in 0..P {
@@ -320,11 +345,11 @@ impl<F: TileOperands, const R: usize, const P: usize> Kernel for Microkernel<'_,
     }
 }
 
-impl<F: TileOperands, const R: usize, const P: usize> Microkernel<'_, F, R, P> {
+impl<T: KStep, const R: usize, const P: usize> Microkernel<'_, T, R, P> {
     // LLVM keeps the accumulators in registers only if every access is in an unrolled loop over indices: no iterators,
     // no conditions inside, and partial columns through a copy.
     #[inline(always)]
-    fn one<S: Simd>(s: S, tile: &TileStack<'_, F>) {
+    fn one<S: Simd>(s: S, tile: &TileStack<'_, T>) {
         let is_ragged = tile.columns < P * LANES;
         // Valid lanes of each panel.
         let lanes = |p: usize| (tile.columns - p * LANES).min(LANES);

@@ -23,13 +23,14 @@ use crate::pack::padded_rows;
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Half, Weights};
 
-use microkernel::{F32Operands, Prefetch, TileOperands, TileStack};
+use microkernel::{KStep, Prefetch, TileOperands, TileStack};
 use narrow_weights::NarrowPass;
 
 /// The left side of the GEMM: where the elements of each row are stored.
 pub(crate) trait LhsRows: Sync {
     /// Taps per row; K is taps times depth.
     fn taps(&self) -> usize;
+    /// Elements per tap.
     fn depth(&self) -> usize;
 
     /// Largest number of rows whose tap pointers and copies fit in the buffer; at least one tile.
@@ -159,6 +160,7 @@ impl OutputLayout {
     pub(crate) const DENSE: OutputLayout =
         OutputLayout { first: 0, step: 1, outer_stride: 0, outer_per_image: 1, image_stride: 0 };
 
+    /// Returns the position of a row.
     pub(crate) fn pixel(&self, outer: usize, row: usize) -> usize {
         let (image, outer) = (outer / self.outer_per_image, outer % self.outer_per_image);
         self.first + image * self.image_stride + outer * self.outer_stride + row * self.step
@@ -355,6 +357,7 @@ struct MacroKernel {
 }
 
 impl MacroKernel {
+    /// Computes all tiles of the block.
     #[inline(always)]
     fn run<S: Simd, R: LhsRows>(
         &self,
@@ -433,13 +436,19 @@ struct PanelGroup {
 
 /// Both operands of a macrokernel.
 trait Operands {
-    type TileOperands: TileOperands;
+    type Step: KStep;
 
     /// Prepares panels for the microkernel, for example by widening them.
     fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup);
 
     /// Returns the operands of the tiles from row `row` on, the first of which is tile number `tile` of the block.
-    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Self::TileOperands;
+    fn tile_operands(
+        &self,
+        block: &MacroKernel,
+        panels: &PanelGroup,
+        row: usize,
+        tile: usize,
+    ) -> TileOperands<Self::Step>;
 }
 
 /// Rows read through the indirection buffer, and f32 panels.
@@ -457,7 +466,7 @@ trait PanelSource {
 }
 
 impl<W: PanelSource> Operands for IndirectOperands<'_, W> {
-    type TileOperands = F32Operands;
+    type Step = f32;
 
     #[inline(always)]
     fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup) {
@@ -465,13 +474,14 @@ impl<W: PanelSource> Operands for IndirectOperands<'_, W> {
     }
 
     #[inline(always)]
-    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> F32Operands {
+    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> TileOperands<f32> {
         let (panel, panel_stride, prefetch) = self.right.panels(block, panels, tile);
-        F32Operands {
+        TileOperands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const f32>().wrapping_add(row),
             pointer_stride: block.count,
             taps: block.taps,
-            depth: block.depth,
+            steps: block.depth,
+            has_unpaired: false,
             panel,
             panel_stride,
             prefetch,

@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::microkernel::{Bf16Operands, Prefetch};
+use super::microkernel::{Prefetch, TileOperands};
 use super::{
     Igemm, IndirectOperands, IndirectionBuffer, KBlocking, LhsRows, MAX_BLOCK_K, MAX_REPACKED_PAIRS, MacroKernel,
     Operands, PanelGroup, PanelSource,
@@ -33,14 +33,15 @@ pub(super) struct NarrowPass<'a, R> {
 }
 
 impl<R: LhsRows> NarrowPass<'_, R> {
+    /// Runs the macrokernel.
     #[inline(always)]
     pub(super) fn run<S: Simd>(self, s: S) {
         if const { S::MAY_HAVE_BF16 }
             && let Weights::Half(Half::Bf16, packed) = self.packed
             && self.k_blocks.are_pairs()
-            && let Some(dots) = s.with_bf16()
+            && let Some(bf16) = s.with_bf16()
         {
-            dots.vectorize(Bf16Kernel(self, packed));
+            bf16.vectorize(Bf16Kernel(self, packed));
             return;
         }
         if const { !R::IS_BF16 } {
@@ -82,7 +83,7 @@ impl PanelSource for WidenedPanels<'_> {
             let first = panels.first + panel * panels.stride;
             let to = self.floats.as_mut_ptr().cast::<f32>().wrapping_add(panel * rows * LANES);
             let widen = WidenPanel { packed: self.packed, first, rows, to };
-            // SAFETY: `Igemm::run` requires all weights, and a block of K has at most `MAX_BLOCK_K` lines.
+            // SAFETY: `Igemm::run` requires all weights, and a block of K has at most `MAX_BLOCK_K` rows.
             unsafe { widen.run(s) };
         }
     }
@@ -132,12 +133,12 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
                     // SAFETY: `fill_pointers` has written a pointer to `depth` floats for each tap and row.
                     let from = unsafe { pointers.pointers[tap * block.count + first + row].assume_init() };
                     for k in (0..whole).step_by(LANES) {
-                        // SAFETY: as above; there is room for `most` rows.
+                        // SAFETY: as above; `rows` has room for `chunk` rows.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(k), LANES, to.wrapping_add(k)) };
                     }
                     if rest > 0 {
-                        // SAFETY: likewise, and for what is written beyond the last row. What lies beyond an odd number
-                        // is zero.
+                        // SAFETY: likewise; the last row may write up to a vector past its end. The element after an odd
+                        // count is zero.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(whole), rest, to.wrapping_add(whole)) };
                     }
                     to = to.wrapping_add(block.depth);
@@ -163,26 +164,26 @@ struct PairedRows<'a> {
 }
 
 impl Operands for PairedRows<'_> {
-    type TileOperands = Bf16Operands;
+    type Step = u32;
 
     #[inline(always)]
     fn prepare<S: Simd>(&mut self, _: S, _: &MacroKernel, _: &PanelGroup) {}
 
     #[inline(always)]
-    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> Bf16Operands {
+    fn tile_operands(&self, block: &MacroKernel, panels: &PanelGroup, row: usize, tile: usize) -> TileOperands<u32> {
         let panel = self.packed.as_ptr().wrapping_add(panels.first);
         // A row of pairs covers two of K.
-        let lines = panels.prefetch.lines.div_ceil(2);
-        let from = panel.wrapping_add(panels.count * panels.stride + tile * lines * 2 * LANES).cast();
-        Bf16Operands {
+        let cache_lines = panels.prefetch.lines.div_ceil(2);
+        let from = panel.wrapping_add(panels.count * panels.stride + tile * cache_lines * 2 * LANES).cast();
+        TileOperands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(self.first + row),
             pointer_stride: block.count,
             taps: self.taps,
-            pairs: self.pairs,
-            has_single: false,
+            steps: self.pairs,
+            has_unpaired: false,
             panel,
             panel_stride: panels.stride,
-            prefetch: Prefetch { from, stride: panels.stride / 2, lines, ..panels.prefetch },
+            prefetch: Prefetch { from, stride: panels.stride / 2, lines: cache_lines, ..panels.prefetch },
         }
     }
 }
@@ -201,7 +202,7 @@ fn pairs_per_tap(depth: usize) -> usize {
 }
 
 impl Operands for OddDepthRows<'_> {
-    type TileOperands = Bf16Operands;
+    type Step = u32;
 
     #[inline(always)]
     fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup) {
@@ -228,13 +229,13 @@ impl Operands for OddDepthRows<'_> {
     }
 
     #[inline(always)]
-    fn tile_operands(&self, block: &MacroKernel, _: &PanelGroup, row: usize, _: usize) -> Bf16Operands {
-        Bf16Operands {
+    fn tile_operands(&self, block: &MacroKernel, _: &PanelGroup, row: usize, _: usize) -> TileOperands<u32> {
+        TileOperands {
             pointers: self.pointers.pointers.as_ptr().cast::<*const u32>().wrapping_add(row),
             pointer_stride: block.count,
             taps: block.taps,
-            pairs: block.depth / 2,
-            has_single: true,
+            steps: block.depth / 2,
+            has_unpaired: true,
             panel: self.pairs.as_ptr().cast(),
             panel_stride: block.taps * pairs_per_tap(block.depth) * 2 * LANES,
             prefetch: Prefetch::NONE,
