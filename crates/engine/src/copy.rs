@@ -44,7 +44,7 @@ mod sealed {
 /// Transposes an 8 x 8 block, as [`Simd::transpose8`] does.
 ///
 /// # Safety
-/// As there, with elements of type `T`.
+/// As for [`Simd::transpose8`], with elements of type `T`.
 #[inline(always)]
 unsafe fn transpose8<S: Simd, T: CopyElement>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
     if const { size_of::<T>() == size_of::<f32>() } {

@@ -158,38 +158,38 @@ impl Element for f32 {
 }
 
 /// A kernel on elements of type `T`.
-struct ForElement<T, J>(J, PhantomData<T>);
+struct ForElement<T, K>(K, PhantomData<T>);
 
-impl<T: Element, J: Kernel<Out = ()>> Kernel for ForElement<T, J> {
+impl<T: Element, K: Kernel<Out = ()>> Kernel for ForElement<T, K> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        run_for_element::<T, S, J>(s, self.0);
+        run_for_element::<T, S, K>(s, self.0);
     }
 }
 
 /// Runs a kernel on elements of type `T`, with the bf16 token if it needs one. Does nothing if the processor does not
 /// support the type.
 #[inline(always)]
-pub(crate) fn run_for_element<T: Element, S: Simd, J: Kernel<Out = ()>>(s: S, job: J) {
+pub(crate) fn run_for_element<T: Element, S: Simd, K: Kernel<Out = ()>>(s: S, kernel: K) {
     if const { !T::IS_BF16 } {
-        s.vectorize(job);
+        s.vectorize(kernel);
     } else if const { S::MAY_HAVE_BF16 }
-        && let Some(dots) = s.with_bf16()
+        && let Some(bf16) = s.with_bf16()
     {
-        dots.vectorize(job);
+        bf16.vectorize(kernel);
     }
 }
 
 impl Dispatch {
     /// Runs a kernel on elements of type `T`, which the processor supports.
-    pub(crate) fn run_for<T: Element, J: Kernel<Out = ()>>(self, job: J) {
-        self.run(ForElement::<T, J>(job, PhantomData));
+    pub(crate) fn run_for<T: Element, K: Kernel<Out = ()>>(self, kernel: K) {
+        self.run(ForElement::<T, K>(kernel, PhantomData));
     }
 }
 
-/// bf16, as its bit pattern.
+/// bf16 bit patterns.
 impl Element for u16 {
     const IS_BF16: bool = true;
 

@@ -1,6 +1,6 @@
 //! CPU kernels for neural networks, over plain slices and for every instruction set.
 //!
-//! What there is: [`gemm()`] with packed f32, f16, bf16 and quantized weights and a fused [`Epilogue`] (bias, residual,
+//! Kernels: [`gemm()`] with packed f32, f16, bf16 and quantized weights and a fused [`Epilogue`] (bias, residual,
 //! activation), batched [`matmul`], convolutions ([`conv2d`], [`conv3d`], [`depthwise2d`], [`conv_transpose2d`],
 //! [`conv2d_winograd`]), [`attention()`], fused [`elementwise()`] programs, [`softmax()`], [`normalize()`], [`pool2d`],
 //! [`resize()`], [`reduce()`], [`gather()`] and strided [`copy()`], and int8 versions of most of them (names that end in
@@ -10,7 +10,7 @@
 //! the sizes of its slices, and neither allocates nor locks; the caller provides scratch memory. Images are channels-last
 //! (NHWC). Weights are packed ahead of time by [`pack`], in a layout that all instruction sets share.
 //!
-//! Results do not depend on the number of threads, bit for bit: the output is partitioned, never a sum. Int8 results are
+//! Results do not depend on the number of threads, bit for bit: tasks are blocks of the output, and each sum is computed by one of them. Int8 results are
 //! the same on every instruction set; f32 results differ by rounding, because not all have fused multiply-add.
 //!
 //! The crate knows nothing of graphs, tensors or files.
@@ -127,7 +127,7 @@ pub struct Engine {
 
 impl Engine {
     #[cfg(test)]
-    pub(crate) fn with_level(dispatch: Dispatch, threads: usize) -> Self {
+    pub(crate) fn with_dispatch(dispatch: Dispatch, threads: usize) -> Self {
         Self { dispatch, pool: Pool::new(threads) }
     }
 
@@ -146,10 +146,12 @@ impl Engine {
         Ok(Self { dispatch, pool: Pool::new(threads) })
     }
 
+    /// Instruction set of the kernels.
     pub fn isa(&self) -> Isa {
         self.dispatch.isa()
     }
 
+    /// The thread pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }

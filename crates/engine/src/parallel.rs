@@ -68,7 +68,7 @@ pub(crate) struct SharedOutput<'a, T = f32> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: whoever makes slices or writes through pointers guarantees that threads do not touch each other's.
+// SAFETY: whoever makes slices or writes through pointers guarantees that no two threads access the same element.
 unsafe impl<T: Send> Send for SharedOutput<'_, T> {}
 // SAFETY: likewise.
 unsafe impl<T: Send> Sync for SharedOutput<'_, T> {}
@@ -78,6 +78,7 @@ impl<'a, T> SharedOutput<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
+    /// Returns a pointer to an element.
     pub(crate) fn at(self, offset: usize) -> *mut T {
         self.start.wrapping_add(offset)
     }

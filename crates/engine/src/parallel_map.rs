@@ -1,14 +1,14 @@
-//! Work on many things by several threads.
+//! Parallel map over owned items.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::Engine;
 
-/// What `work` makes of each item, in the order of the items. At most `threads` threads take items one by one, the caller
-/// among them; where the system gives fewer, these do all of it.
+/// Returns the result of `work` for each item, in the order of the items. At most `threads` threads, including the
+/// caller, take items one by one; if the system creates fewer, these do all of the work.
 ///
 /// # Panics
-/// Where `work` does.
+/// If `work` panics.
 pub fn parallel_map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = threads.min(items.len());
     if threads <= 1 {
@@ -34,7 +34,7 @@ pub fn parallel_map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl 
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Does work on each item, on the threads of an engine: those that have just computed what is looked at.
+/// Runs `work` on each item, on the threads of an engine, whose caches may still hold what it has just computed.
 pub fn on_threads_of<T: Send>(engine: &Engine, items: Vec<T>, work: impl Fn(T) + Sync) {
     let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     engine.pool().run(items.len(), |index| {

@@ -95,6 +95,7 @@ impl OutputPartition {
         Self { m_inner, panels: AxisChunks::of(panels, tile_panels, wanted.div_ceil(m_inner.count)), ..self }
     }
 
+    /// Number of tasks.
     pub(crate) fn tasks(&self) -> usize {
         self.groups * self.m_outer.count * self.m_inner.count * self.panels.count
     }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_cover_the_output_once_and_threads_have_the_same() {
+    fn tasks_cover_the_output_once_with_equal_work() {
         for (threads, groups, m_outer, m_inner, columns) in [
             (2, 1, 1, 196, 256_usize),
             (2, 1, 1, 196, 576),
@@ -134,10 +135,10 @@ mod tests {
             let mut work = vec![0; partition.tasks()];
             for (task, work) in work.iter_mut().enumerate() {
                 let block = partition.block(task);
-                for line in block.m_outer {
+                for outer in block.m_outer {
                     for row in block.m_inner.clone() {
                         for panel in block.panels.clone() {
-                            seen[((block.group * m_outer + line) * m_inner + row) * panels + panel] += 1;
+                            seen[((block.group * m_outer + outer) * m_inner + row) * panels + panel] += 1;
                             *work += 1;
                         }
                     }

@@ -1,4 +1,4 @@
-//! All interleavings of the thread pool's protocol, which stands alone in `gate.rs`, tried by loom:
+//! Model of the thread pool's synchronization protocol (`gate.rs`), all of whose interleavings loom tries:
 //! `RUSTFLAGS="--cfg loom" cargo test --release --manifest-path crates/engine/loom/Cargo.toml`.
 #![cfg(all(loom, test))]
 
@@ -13,7 +13,7 @@ use loom::thread;
 
 use gate::{Gate, Sleep};
 
-/// What a job is to the pool: written while nobody is inside, read and answered inside.
+/// The shared state of a pool: the job is written while nobody is inside the gate, and read and answered inside.
 struct Shared {
     gate: Gate,
     sleep: Sleep,
@@ -27,6 +27,7 @@ impl Shared {
         Arc::new(Self { gate: Gate::new(), sleep: Sleep::new(), job, answers: AtomicU64::new(0) })
     }
 
+    /// Enters the gate, reads the job, answers it and leaves; returns its number.
     fn help(&self, last: u32) -> Option<u32> {
         let number = self.gate.enter(last)?;
         // SAFETY: inside the gate nobody writes, which loom checks.
@@ -37,12 +38,14 @@ impl Shared {
         Some(number)
     }
 
+    /// Writes a job and opens the gate.
     fn lend(&self, job: u32) {
         // SAFETY: the gate is closed and empty, so that nobody reads, which loom checks.
         self.job.with_mut(|at| unsafe { *at = job });
         self.gate.open();
     }
 
+    /// Closes the gate and waits until it is empty.
     fn end(&self) {
         self.gate.close();
         while !self.gate.is_empty() {
@@ -51,8 +54,8 @@ impl Shared {
     }
 }
 
-/// Lends two jobs to helpers that try to enter twice.
-fn lend_two_jobs(helpers: usize) {
+/// Lends two jobs to workers that try to enter twice.
+fn lend_two_jobs(workers: usize) {
     let shared = Shared::new();
     let start = |_| {
         let shared = Arc::clone(&shared);
@@ -61,39 +64,40 @@ fn lend_two_jobs(helpers: usize) {
             shared.help(last);
         })
     };
-    let helpers: Vec<_> = (0..helpers).map(start).collect();
+    let workers: Vec<_> = (0..workers).map(start).collect();
     for job in [1, 2] {
         shared.lend(job);
         shared.end();
     }
-    let most = 2 * helpers.len() as u64;
-    for helper in helpers {
-        helper.join().unwrap();
+    let max_answers = 2 * workers.len() as u64;
+    for worker in workers {
+        worker.join().unwrap();
     }
-    assert!(shared.answers.load(Ordering::Relaxed) <= most);
+    assert!(shared.answers.load(Ordering::Relaxed) <= max_answers);
 }
 
 #[test]
-fn jobs_are_kept_apart_from_one_helper() {
+fn jobs_are_kept_apart_from_one_worker() {
     loom::model(|| lend_two_jobs(1));
 }
 
-/// All interleavings in which the threads are stopped against their will so often, as there are too many without a
-/// bound. Most errors need two such stops (Musuvathi and Qadeer, 2007).
+/// Tries all interleavings with up to [`PREEMPTIONS`] preemptions: without a bound there are too many. Most errors need
+/// two preemptions (Musuvathi and Qadeer, 2007).
 #[test]
-fn jobs_are_kept_apart_from_two_helpers() {
+fn jobs_are_kept_apart_from_two_workers() {
     let mut model = Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
     model.check(|| lend_two_jobs(2));
 }
 
+/// Maximum preemptions of an interleaving.
 const PREEMPTIONS: usize = 3;
 
 #[test]
 fn sleepers_are_woken() {
     loom::model(|| {
         let shared = Shared::new();
-        let helper = {
+        let worker = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 while shared.help(0).is_none() {
@@ -106,10 +110,10 @@ fn sleepers_are_woken() {
         };
         shared.lend(1);
         if shared.sleep.must_be_woken() {
-            helper.thread().unpark();
+            worker.thread().unpark();
         }
-        // The gate stays open: a helper that nobody woke would sleep for ever, which loom finds.
-        helper.join().unwrap();
+        // The gate stays open: a worker that nobody woke would sleep forever, which loom reports as a deadlock.
+        worker.join().unwrap();
         shared.end();
     });
 }

@@ -37,13 +37,13 @@ impl Avx2<false> {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn enter<J: Kernel>(simd: Avx2<false>, job: J) -> J::Out {
-    job.run(simd)
+fn enter<K: Kernel>(simd: Avx2<false>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn enter_vnni<J: Kernel>(simd: Avx2<true>, job: J) -> J::Out {
-    job.run(simd)
+fn enter_vnni<K: Kernel>(simd: Avx2<true>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 /// Evaluates one expression for each of the two registers of a vector.
@@ -227,10 +227,10 @@ impl<const VNNI: bool> Arithmetic for Avx2<VNNI> {
         #[inline]
         fn half(v: __m256) -> (__m256, __m256) {
             let sqrt_half = _mm256_set1_epi32(SQRT_HALF.cast_signed());
-            let epilogue = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
-            let mantissa = _mm256_and_si256(epilogue, _mm256_set1_epi32(MANTISSA.cast_signed()));
+            let from_sqrt_half = _mm256_sub_epi32(_mm256_castps_si256(v), sqrt_half);
+            let mantissa = _mm256_and_si256(from_sqrt_half, _mm256_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(epilogue)))
+            (mantissa, _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(from_sqrt_half)))
         }
         let [low, high] = both_registers!(half(v[0]), half(v[1]));
         ([low.0, high.0], [low.1, high.1])
@@ -248,22 +248,22 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const INTERLEAVE: usize = 2;
 
     #[inline(always)]
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
         let Self { vnni } = self;
         if const { VNNI } {
-            // SAFETY: an `Avx2<true>` comes from `vnni`, which only gives one where the processor has AVX-VNNI.
-            unsafe { enter_vnni(Avx2 { vnni }, job) }
+            // SAFETY: an `Avx2<true>` comes from a `VnniToken`, which exists only where the processor has AVX-VNNI.
+            unsafe { enter_vnni(Avx2 { vnni }, kernel) }
         } else {
             // SAFETY: an `Avx2` exists only where the processor has AVX2 and FMA.
-            unsafe { enter(Avx2 { vnni }, job) }
+            unsafe { enter(Avx2 { vnni }, kernel) }
         }
     }
 
     #[inline(always)]
-    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
-        let Some(vnni) = self.vnni else { return self.vectorize(job) };
+    fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
+        let Some(vnni) = self.vnni else { return self.vectorize(kernel) };
         // SAFETY: the token is there only where the processor has AVX-VNNI.
-        unsafe { enter_vnni(Avx2 { vnni: Some(vnni) }, job) }
+        unsafe { enter_vnni(Avx2 { vnni: Some(vnni) }, kernel) }
     }
 
     #[inline(always)]

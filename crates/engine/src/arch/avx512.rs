@@ -66,18 +66,18 @@ impl Avx512<PLAIN> {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn enter<J: Kernel>(simd: Avx512<PLAIN>, job: J) -> J::Out {
-    job.run(simd)
+fn enter<K: Kernel>(simd: Avx512<PLAIN>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-fn enter_bf16<J: Kernel>(simd: Avx512<BF16>, job: J) -> J::Out {
-    job.run(simd)
+fn enter_bf16<K: Kernel>(simd: Avx512<BF16>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn enter_vnni<J: Kernel>(simd: Avx512<VNNI>, job: J) -> J::Out {
-    job.run(simd)
+fn enter_vnni<K: Kernel>(simd: Avx512<VNNI>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 /// Mask of the first `n` of 16 lanes.
@@ -200,10 +200,10 @@ impl<const EXTENSION: u8> Arithmetic for Avx512<EXTENSION> {
         #[inline]
         fn split(v: __m512) -> (__m512, __m512) {
             let sqrt_half = _mm512_set1_epi32(SQRT_HALF.cast_signed());
-            let epilogue = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
-            let mantissa = _mm512_and_si512(epilogue, _mm512_set1_epi32(MANTISSA.cast_signed()));
+            let from_sqrt_half = _mm512_sub_epi32(_mm512_castps_si512(v), sqrt_half);
+            let mantissa = _mm512_and_si512(from_sqrt_half, _mm512_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm512_castsi512_ps(_mm512_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(epilogue)))
+            (mantissa, _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(from_sqrt_half)))
         }
         intrinsic!(split(v))
     }
@@ -222,15 +222,15 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     const HAS_BF16: bool = EXTENSION == BF16;
 
     #[inline(always)]
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
         let Self { bf16, vnni } = self;
         match const { EXTENSION } {
-            // SAFETY: an `Avx512<BF16>` comes from `bf16`, which only gives one where the processor has BF16.
-            BF16 => unsafe { enter_bf16(Avx512 { bf16, vnni }, job) },
-            // SAFETY: an `Avx512<VNNI>` comes from `vnni`, which only gives one where the processor has VNNI.
-            VNNI => unsafe { enter_vnni(Avx512 { bf16, vnni }, job) },
+            // SAFETY: an `Avx512<BF16>` comes from a `Bf16Token`, which exists only where the processor has BF16.
+            BF16 => unsafe { enter_bf16(Avx512 { bf16, vnni }, kernel) },
+            // SAFETY: an `Avx512<VNNI>` comes from a `VnniToken`, which exists only where the processor has VNNI.
+            VNNI => unsafe { enter_vnni(Avx512 { bf16, vnni }, kernel) },
             // SAFETY: an `Avx512` exists only where the processor has AVX-512.
-            _ => unsafe { enter(Avx512 { bf16, vnni }, job) },
+            _ => unsafe { enter(Avx512 { bf16, vnni }, kernel) },
         }
     }
 
@@ -271,10 +271,10 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
-    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
-        let Some(vnni) = self.vnni else { return self.vectorize(job) };
-        // SAFETY: the token is there only where the processor has VNNI.
-        unsafe { enter_vnni(Avx512 { bf16: self.bf16, vnni: Some(vnni) }, job) }
+    fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
+        let Some(vnni) = self.vnni else { return self.vectorize(kernel) };
+        // SAFETY: the token exists only where the processor has VNNI.
+        unsafe { enter_vnni(Avx512 { bf16: self.bf16, vnni: Some(vnni) }, kernel) }
     }
 
     #[inline(always)]
@@ -435,7 +435,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         #[inline]
         unsafe fn store(to: *mut u16, n: usize, v: __m512) {
             let pairs = _mm512_cvtneps_pbh(v);
-            // SAFETY: both are 32 bytes of which any are valid.
+            // SAFETY: both types are 32 bytes, and any bit pattern is valid.
             let pairs = unsafe { core::mem::transmute::<__m256bh, __m256i>(pairs) };
             if n >= 16 {
                 // SAFETY: the caller guarantees 16 elements.
@@ -469,7 +469,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         #[target_feature(enable = "avx512f,avx512bf16")]
         #[inline]
         fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
-            // SAFETY: both are 64 bytes of which any are valid.
+            // SAFETY: both types are 64 bytes, and any bit pattern is valid.
             let pairs = |v: __m512| unsafe { core::mem::transmute::<__m512, __m512bh>(v) };
             _mm512_dpbf16_ps(sum, pairs(a), pairs(b))
         }

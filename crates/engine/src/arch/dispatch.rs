@@ -31,6 +31,7 @@ pub(crate) enum Dispatch {
 }
 
 impl Dispatch {
+    /// Returns the token of an instruction set; `None` if this machine does not support it.
     pub(crate) fn of(isa: Isa) -> Option<Dispatch> {
         match isa {
             Isa::Scalar => Some(Dispatch::Scalar(scalar::Scalar::new())),
@@ -61,6 +62,7 @@ impl Dispatch {
         }
     }
 
+    /// Returns the strongest instruction set that this machine supports.
     pub(crate) fn best() -> Dispatch {
         let found = Isa::ALL.iter().rev().find_map(|&isa| Dispatch::of(isa));
         found.unwrap_or(Dispatch::Scalar(scalar::Scalar::new()))
@@ -71,6 +73,7 @@ impl Dispatch {
         Dispatch::WideScalar(scalar::WideScalar::new())
     }
 
+    /// Returns the name, including the extension that the processor has.
     pub(crate) fn isa(self) -> Isa {
         match self {
             Dispatch::Scalar(_) => Isa::Scalar,
@@ -103,38 +106,38 @@ impl Dispatch {
 
     /// Runs a kernel in code compiled for this instruction set.
     #[inline]
-    pub(crate) fn run<J: Kernel>(self, job: J) -> J::Out {
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
-            Dispatch::Scalar(simd) => simd.vectorize(job),
+            Dispatch::Scalar(simd) => simd.vectorize(kernel),
             #[cfg(test)]
-            Dispatch::WideScalar(simd) => simd.vectorize(job),
+            Dispatch::WideScalar(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
-            Dispatch::Sse2(simd) => simd.vectorize(job),
+            Dispatch::Sse2(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
-            Dispatch::Avx2(simd) => simd.vectorize(job),
+            Dispatch::Avx2(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
-            Dispatch::Avx512(simd) => simd.vectorize(job),
+            Dispatch::Avx512(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "aarch64")]
-            Dispatch::Neon(simd) => simd.vectorize(job),
+            Dispatch::Neon(simd) => simd.vectorize(kernel),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Dispatch::Simd128(simd) => simd.vectorize(job),
+            Dispatch::Simd128(simd) => simd.vectorize(kernel),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
-            Dispatch::RelaxedSimd(simd) => simd.vectorize(job),
+            Dispatch::RelaxedSimd(simd) => simd.vectorize(kernel),
         }
     }
 
     /// Like [`run`](Self::run), with a native [`dot_u8i8`](Simd::dot_u8i8) if the processor has one.
     #[inline]
-    pub(crate) fn run_int8<J: Kernel>(self, job: J) -> J::Out {
-        struct WithInt8Dot<J>(J);
-        impl<J: Kernel> Kernel for WithInt8Dot<J> {
-            type Out = J::Out;
+    pub(crate) fn run_int8<K: Kernel>(self, kernel: K) -> K::Out {
+        struct WithInt8Dot<K>(K);
+        impl<K: Kernel> Kernel for WithInt8Dot<K> {
+            type Out = K::Out;
             #[inline(always)]
-            fn run<S: Simd>(self, s: S) -> J::Out {
+            fn run<S: Simd>(self, s: S) -> K::Out {
                 s.vectorize_int8(self.0)
             }
         }
-        self.run(WithInt8Dot(job))
+        self.run(WithInt8Dot(kernel))
     }
 
     /// Rows (MR) and panels (NR / 16) of the largest f32 register tile.

@@ -9,7 +9,7 @@ pub(crate) struct Interleaved<S, const N: usize>(pub(crate) S);
 
 /// A function of one vector that is also valid for several interleaved ones.
 pub(crate) trait VectorFn: Copy {
-    /// Implementations must be `#[inline(always)]`.
+    /// Computes the function. Implementations must be `#[inline(always)]`.
     fn of<S: Arithmetic>(self, s: S, x: S::V) -> S::V;
 }
 

@@ -59,6 +59,7 @@ impl Isa {
         Self::ALL.iter().copied().filter(|isa| isa.is_available())
     }
 
+    /// Returns true if this machine supports the instruction set.
     pub fn is_available(self) -> bool {
         super::Dispatch::of(self).is_some()
     }

@@ -185,7 +185,7 @@ const MAX_RADIANS: f32 = 8192.0;
 
 /// `sin(x + quarters * pi / 2)` for |x| up to [`MAX_RADIANS`].
 #[inline(always)]
-fn sin_quarters<S: Arithmetic>(s: S, x: S::V, each_register: S::V) -> S::V {
+fn sin_quarters<S: Arithmetic>(s: S, x: S::V, quarters: S::V) -> S::V {
     let n = round(s, s.mul(x, s.splat(core::f32::consts::FRAC_2_PI)));
     // pi / 2 in four parts, the first three of 11 bits, so that their products with n are exact.
     let r = s.fma(n, s.splat(-1.570_312_5), x);
@@ -197,7 +197,7 @@ fn sin_quarters<S: Arithmetic>(s: S, x: S::V, each_register: S::V) -> S::V {
     let sine = s.fma(s.mul(sine, square), r, r);
     let cosine = polynomial(s, square, [COS_0, COS_1, COS_2]);
     let cosine = s.fma(cosine, s.mul(square, square), s.fma(square, s.splat(-0.5), s.splat(1.0)));
-    let n = s.add(n, each_register);
+    let n = s.add(n, quarters);
     let quadrant = s.sub(n, s.mul(s.splat(4.0), s.floor(s.mul(n, s.splat(0.25)))));
     let half = s.mul(quadrant, s.splat(0.5));
     let y = s.select_equal(s.floor(half), half, sine, cosine);

@@ -54,6 +54,7 @@ pub(crate) struct U8Clamp {
 }
 
 impl U8Clamp {
+    /// Rounds, adds the zero point and clamps, to integral f32 values.
     #[inline(always)]
     pub fn round<S: Simd>(self, s: S, x: S::V) -> S::V {
         let x = s.add(s.round(x), s.splat(f32::from(self.zero)));
@@ -138,19 +139,21 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 
     /// Token type that [`with_bf16`](Self::with_bf16) returns; `Self` where bf16 is not supported.
     type WithBf16: Simd;
+
+    /// True if [`with_bf16`](Self::with_bf16) can return a token.
     const MAY_HAVE_BF16: bool = false;
 
     /// True for the token whose code may use bf16 dot products, the one that [`with_bf16`](Self::with_bf16) returns.
     const HAS_BF16: bool = false;
 
     /// Runs a kernel in a function compiled for this instruction set.
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out;
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out;
 
     /// Like [`vectorize`](Self::vectorize), with [`dot_u8i8`](Self::dot_u8i8) as a native instruction if the processor
     /// has one.
     #[inline(always)]
-    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
-        self.vectorize(job)
+    fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
+        self.vectorize(kernel)
     }
 
     /// True if the processor has a native instruction for [`dot_u8i8`](Self::dot_u8i8).
@@ -487,23 +490,24 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
             // SAFETY: there are 16 floats.
             unsafe { self.load(from.as_ptr()) }
         } else {
-            // SAFETY: there are as many floats as the slice has.
+            // SAFETY: the slice has this many floats.
             unsafe { self.load_partial(from.as_ptr(), from.len()) }
         }
     }
 
-    /// Stores the leading lanes to a slice: 16, or as many as it has elements.
+    /// Stores the first lanes to a slice: 16, or all elements of a shorter slice.
     #[inline(always)]
     fn store_slice(self, to: &mut [f32], v: Self::V) {
         if to.len() >= LANES {
             // SAFETY: there are 16 floats.
             unsafe { self.store(to.as_mut_ptr(), v) };
         } else {
-            // SAFETY: there are as many floats as the slice has.
+            // SAFETY: the slice has this many floats.
             unsafe { self.store_partial(to.as_mut_ptr(), to.len(), v) };
         }
     }
 
+    /// Returns the lanes as an array.
     #[inline(always)]
     fn to_array(self, v: Self::V) -> [f32; LANES] {
         let mut lanes = [0.0; LANES];
@@ -557,7 +561,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 /// Portable implementation of [`Simd::narrow_to_bf16`].
 ///
 /// # Safety
-/// As there.
+/// As for [`Simd::narrow_to_bf16`].
 #[inline(always)]
 unsafe fn narrow_to_bf16_portable<S: Simd>(s: S, from: *const f32, n: usize, to: *mut u16) {
     // SAFETY: the caller guarantees `n` floats.
@@ -569,7 +573,7 @@ unsafe fn narrow_to_bf16_portable<S: Simd>(s: S, from: *const f32, n: usize, to:
 /// Portable implementation of [`Simd::store_bf16`].
 ///
 /// # Safety
-/// As there.
+/// As for [`Simd::store_bf16`].
 #[inline(always)]
 unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
     let narrow = s.to_array(v).map(to_bf16);
@@ -580,7 +584,7 @@ unsafe fn store_bf16_portable<S: Simd>(s: S, to: *mut u16, n: usize, v: S::V) {
 /// Portable implementation of [`Simd::load_u8`].
 ///
 /// # Safety
-/// As there.
+/// As for [`Simd::load_u8`].
 #[inline(always)]
 unsafe fn load_u8_portable<S: Simd>(s: S, from: *const u8, n: usize) -> I32<S> {
     let mut bytes = [0u8; LANES];
@@ -603,6 +607,6 @@ fn dot_bf16_portable<S: Simd>(s: S, a: Bf16Pairs<S>, b: Bf16Pairs<S>, sum: S::V)
 pub(crate) trait Kernel {
     type Out;
 
-    /// Implementations must be `#[inline(always)]`.
+    /// Runs in a function compiled for `S`. Implementations must be `#[inline(always)]`.
     fn run<S: Simd>(self, simd: S) -> Self::Out;
 }

@@ -57,18 +57,18 @@ impl Neon<PLAIN> {
 }
 
 #[target_feature(enable = "neon")]
-fn enter<J: Kernel>(simd: Neon<PLAIN>, job: J) -> J::Out {
-    job.run(simd)
+fn enter<K: Kernel>(simd: Neon<PLAIN>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 #[target_feature(enable = "neon,dotprod")]
-fn enter_dotprod<J: Kernel>(simd: Neon<DOTPROD>, job: J) -> J::Out {
-    job.run(simd)
+fn enter_dotprod<K: Kernel>(simd: Neon<DOTPROD>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 #[target_feature(enable = "neon,i8mm")]
-fn enter_i8mm<J: Kernel>(simd: Neon<I8MM>, job: J) -> J::Out {
-    job.run(simd)
+fn enter_i8mm<K: Kernel>(simd: Neon<I8MM>, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 /// Int8 dot product without the extensions: multiplies in i16, accumulates pairwise in i32.
@@ -220,14 +220,14 @@ impl<const EXTENSION: u8> Arithmetic for Neon<EXTENSION> {
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
         #[target_feature(enable = "neon")]
         #[inline]
-        fn quarter(v: float32x4_t) -> (float32x4_t, float32x4_t) {
+        fn split_register(v: float32x4_t) -> (float32x4_t, float32x4_t) {
             let sqrt_half = vdupq_n_s32(SQRT_HALF.cast_signed());
-            let epilogue = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
-            let mantissa = vandq_s32(epilogue, vdupq_n_s32(MANTISSA.cast_signed()));
+            let from_sqrt_half = vsubq_s32(vreinterpretq_s32_f32(v), sqrt_half);
+            let mantissa = vandq_s32(from_sqrt_half, vdupq_n_s32(MANTISSA.cast_signed()));
             let mantissa = vreinterpretq_f32_s32(vaddq_s32(mantissa, sqrt_half));
-            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(epilogue)))
+            (mantissa, vcvtq_f32_s32(vshrq_n_s32::<23>(from_sqrt_half)))
         }
-        let parts = each_register!(|i| quarter(v[i]));
+        let parts = each_register!(|i| split_register(v[i]));
         (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 }
@@ -246,27 +246,27 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     };
 
     #[inline(always)]
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
         let Self { int8_dot } = self;
         match const { EXTENSION } {
             // SAFETY: a `Neon<I8MM>` and a `Neon<DOTPROD>` come from `vectorize_int8`.
-            I8MM => unsafe { enter_i8mm(Neon { int8_dot }, job) },
+            I8MM => unsafe { enter_i8mm(Neon { int8_dot }, kernel) },
             // SAFETY: likewise.
-            DOTPROD => unsafe { enter_dotprod(Neon { int8_dot }, job) },
+            DOTPROD => unsafe { enter_dotprod(Neon { int8_dot }, kernel) },
             // SAFETY: a `Neon` exists only where the target has Advanced SIMD.
-            _ => unsafe { enter(Neon { int8_dot }, job) },
+            _ => unsafe { enter(Neon { int8_dot }, kernel) },
         }
     }
 
     #[inline(always)]
-    fn vectorize_int8<J: Kernel>(self, job: J) -> J::Out {
+    fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
         let Self { int8_dot } = self;
         match int8_dot {
-            // SAFETY: this is there only where the processor has I8MM.
-            Some(Int8Dot::I8mm) => unsafe { enter_i8mm(Neon { int8_dot }, job) },
-            // SAFETY: this is there only where the processor has Dotprod.
-            Some(Int8Dot::Dotprod) => unsafe { enter_dotprod(Neon { int8_dot }, job) },
-            None => self.vectorize(job),
+            // SAFETY: `Int8Dot::I8mm` exists only where the processor has FEAT_I8MM.
+            Some(Int8Dot::I8mm) => unsafe { enter_i8mm(Neon { int8_dot }, kernel) },
+            // SAFETY: `Int8Dot::Dotprod` exists only where the processor has FEAT_DotProd.
+            Some(Int8Dot::Dotprod) => unsafe { enter_dotprod(Neon { int8_dot }, kernel) },
+            None => self.vectorize(kernel),
         }
     }
 

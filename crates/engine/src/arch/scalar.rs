@@ -13,8 +13,8 @@ impl Scalar {
 }
 
 #[inline(never)]
-fn enter<S: Simd, J: Kernel>(simd: S, job: J) -> J::Out {
-    job.run(simd)
+fn enter<S: Simd, K: Kernel>(simd: S, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 // Where a SIMD implementation exists, this code is only a reference, and in debug builds it is only tested. Its loops
@@ -130,8 +130,11 @@ impl Arithmetic for Scalar {
 
     #[inline(always)]
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
-        let epilogue = |i: usize| v[i].to_bits().wrapping_sub(SQRT_HALF);
-        (each(|i| f32::from_bits((epilogue(i) & MANTISSA) + SQRT_HALF)), each(|i| ((epilogue(i) as i32) >> 23) as f32))
+        let from_sqrt_half = |i: usize| v[i].to_bits().wrapping_sub(SQRT_HALF);
+        (
+            each(|i| f32::from_bits((from_sqrt_half(i) & MANTISSA) + SQRT_HALF)),
+            each(|i| ((from_sqrt_half(i) as i32) >> 23) as f32),
+        )
     }
 }
 
@@ -144,8 +147,8 @@ impl Simd for Scalar {
     const VECTOR_REGISTERS: usize = 4;
     const INT8_MR: usize = Self::MR;
 
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
-        enter(self, job)
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
+        enter(self, kernel)
     }
 
     #[inline(always)]
@@ -228,8 +231,8 @@ impl Simd for WideScalar {
     const INT8_MR: usize = Self::MR;
     const MAY_HAVE_BF16: bool = true;
 
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
-        enter(self, job)
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
+        enter(self, kernel)
     }
 
     fn with_bf16(self) -> Option<Self> {

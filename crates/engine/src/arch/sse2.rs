@@ -16,8 +16,8 @@ impl Sse2 {
 }
 
 #[target_feature(enable = "sse2")]
-fn enter<J: Kernel>(simd: Sse2, job: J) -> J::Out {
-    job.run(simd)
+fn enter<K: Kernel>(simd: Sse2, kernel: K) -> K::Out {
+    kernel.run(simd)
 }
 
 /// `yes` where the bits of `mask` are set, else `no`.
@@ -52,15 +52,15 @@ fn truncate(v: __m128) -> __m128 {
 #[target_feature(enable = "sse2")]
 #[inline]
 fn floor(v: __m128) -> __m128 {
-    let truncate = truncate(v);
-    unless_integral(v, _mm_sub_ps(truncate, _mm_and_ps(_mm_cmplt_ps(v, truncate), _mm_set1_ps(1.0))))
+    let truncated = truncate(v);
+    unless_integral(v, _mm_sub_ps(truncated, _mm_and_ps(_mm_cmplt_ps(v, truncated), _mm_set1_ps(1.0))))
 }
 
 #[target_feature(enable = "sse2")]
 #[inline]
 fn ceil(v: __m128) -> __m128 {
-    let truncate = truncate(v);
-    unless_integral(v, _mm_add_ps(truncate, _mm_and_ps(_mm_cmplt_ps(truncate, v), _mm_set1_ps(1.0))))
+    let truncated = truncate(v);
+    unless_integral(v, _mm_add_ps(truncated, _mm_and_ps(_mm_cmplt_ps(truncated, v), _mm_set1_ps(1.0))))
 }
 
 /// Transposes a 4 x 4 block.
@@ -93,13 +93,13 @@ unsafe fn widen(from: *const u8) -> [__m128; 4] {
     // SAFETY: the caller guarantees 16 bytes.
     let bytes = unsafe { _mm_loadu_si128(from.cast()) };
     let (low, high) = (_mm_unpacklo_epi8(bytes, zero), _mm_unpackhi_epi8(bytes, zero));
-    let each_register = [
+    let registers = [
         _mm_unpacklo_epi16(low, zero),
         _mm_unpackhi_epi16(low, zero),
         _mm_unpacklo_epi16(high, zero),
         _mm_unpackhi_epi16(high, zero),
     ];
-    each_register.map(|quarter| _mm_castsi128_ps(quarter))
+    registers.map(|register| _mm_castsi128_ps(register))
 }
 
 /// Rounds 16 f32 lanes to u8 and stores them.
@@ -167,14 +167,14 @@ impl Arithmetic for Sse2 {
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
         #[target_feature(enable = "sse2")]
         #[inline]
-        fn quarter(v: __m128) -> (__m128, __m128) {
+        fn split_register(v: __m128) -> (__m128, __m128) {
             let sqrt_half = _mm_set1_epi32(SQRT_HALF.cast_signed());
-            let epilogue = _mm_sub_epi32(_mm_castps_si128(v), sqrt_half);
-            let mantissa = _mm_and_si128(epilogue, _mm_set1_epi32(MANTISSA.cast_signed()));
+            let from_sqrt_half = _mm_sub_epi32(_mm_castps_si128(v), sqrt_half);
+            let mantissa = _mm_and_si128(from_sqrt_half, _mm_set1_epi32(MANTISSA.cast_signed()));
             let mantissa = _mm_castsi128_ps(_mm_add_epi32(mantissa, sqrt_half));
-            (mantissa, _mm_cvtepi32_ps(_mm_srai_epi32::<23>(epilogue)))
+            (mantissa, _mm_cvtepi32_ps(_mm_srai_epi32::<23>(from_sqrt_half)))
         }
-        let parts = each_register!(|i| quarter(v[i]));
+        let parts = each_register!(|i| split_register(v[i]));
         (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 }
@@ -189,9 +189,9 @@ impl Simd for Sse2 {
     const INT8_MR: usize = Self::MR;
 
     #[inline(always)]
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
         // SAFETY: an `Sse2` exists only where the target has SSE2.
-        unsafe { enter(self, job) }
+        unsafe { enter(self, kernel) }
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! WebAssembly `simd128` and `relaxed-simd`: a vector is four 128-bit registers.
 //!
-//! A module with unsupported instructions is rejected as a whole when it is loaded, so there is nothing to detect at
-//! run time: what the module was compiled with is available.
+//! A module with unsupported instructions is rejected as a whole when it is loaded, so nothing is detected at run
+//! time: the instruction set that the module was compiled for is available.
 #![allow(unused_unsafe, reason = "of all instruction sets, only this one's operations are safe to call")]
 
 use core::arch::wasm32::*;
@@ -136,13 +136,13 @@ impl<const RELAXED: bool> Arithmetic for Wasm<RELAXED> {
 
     #[inline(always)]
     fn split(self, v: Self::V) -> (Self::V, Self::V) {
-        let quarter = |v| {
+        let split_register = |v| {
             let sqrt_half = u32x4_splat(SQRT_HALF);
-            let epilogue = i32x4_sub(v, sqrt_half);
-            let mantissa = i32x4_add(v128_and(epilogue, u32x4_splat(MANTISSA)), sqrt_half);
-            (mantissa, f32x4_convert_i32x4(i32x4_shr(epilogue, 23)))
+            let from_sqrt_half = i32x4_sub(v, sqrt_half);
+            let mantissa = i32x4_add(v128_and(from_sqrt_half, u32x4_splat(MANTISSA)), sqrt_half);
+            (mantissa, f32x4_convert_i32x4(i32x4_shr(from_sqrt_half, 23)))
         };
-        let parts = v.map(quarter);
+        let parts = v.map(split_register);
         (parts.map(|part| part.0), parts.map(|part| part.1))
     }
 }
@@ -157,8 +157,8 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     const INT8_MR: usize = Self::MR;
 
     #[inline(never)]
-    fn vectorize<J: Kernel>(self, job: J) -> J::Out {
-        job.run(self)
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
+        kernel.run(self)
     }
 
     #[inline(always)]

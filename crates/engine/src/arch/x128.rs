@@ -6,11 +6,11 @@
 /// Evaluates an expression for each of the four registers of a vector.
 macro_rules! each_register {
     (|$i:ident| $operation:expr) => {{
-        let quarter = |$i: usize| {
-            // SAFETY: the token exists only where the target has the instructions; for memory, the caller vouches.
+        let register = |$i: usize| {
+            // SAFETY: the token exists only where the target has the instructions; the caller guarantees the memory.
             unsafe { $operation }
         };
-        [quarter(0), quarter(1), quarter(2), quarter(3)]
+        [register(0), register(1), register(2), register(3)]
     }};
 }
 pub(super) use each_register;

@@ -207,7 +207,7 @@ impl Attention {
                 return Err(Error::Mismatch { what: "mask", expected: 1 - got, got });
             }
         }
-        // Several threads write rows of the output.
+        // Rows of the output must not overlap: several threads write them.
         let y = self.y;
         let mut dims = [(y.batch, self.batch), (y.head, self.heads), (y.row, self.rows)];
         dims.sort_unstable();

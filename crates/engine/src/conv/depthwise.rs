@@ -1,7 +1,8 @@
 //! Depthwise convolution.
 //!
-//! An output row is computed a few pixels at a time with their accumulators in registers, through as many channels as
-//! lets the input rows shared with the next output row stay in L1. Windows at the border skip the columns outside.
+//! An output row is computed a few pixels at a time, with their accumulators in registers. Channels are processed in
+//! chunks small enough that the input rows, which the next output row shares, stay in L1. Windows at the border skip the
+//! columns outside.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -356,7 +357,7 @@ impl<T: Element> OutputRow<'_, T> {
         let depthwise = self.block.depthwise;
         let sum = if depthwise.is_fused { depthwise.epilogue.fused_activation(s, sum) } else { sum };
         let to = self.out(x).wrapping_add(channel);
-        // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
+        // SAFETY: the output's size was checked, and only this task accesses this row and these channels.
         unsafe { T::store(s, to, n, sum) };
     }
 }
@@ -483,7 +484,7 @@ impl<T: Element, const W: usize, const K: usize, const STRIDE: usize, const BORD
             }
             let out = pixels.out.wrapping_add(channel);
             for t in 0..W {
-                // SAFETY: the output's size was checked, and only this task accesses this line and these channels.
+                // SAFETY: the output's size was checked, and only this task accesses this row and these channels.
                 unsafe { T::store(s, out.wrapping_add(t * pixels.out_step), LANES, sums[t]) };
             }
         }

@@ -26,9 +26,9 @@ pub fn conv2d<'a>(
 /// Computes `out = epilogue(conv3d(input))` with weights packed by [`pack::conv3d_f32`](crate::pack::conv3d_f32).
 ///
 /// # Errors
-/// If a slice is too short, a size is zero or too large, or an operand is bf16 where
-/// [`gemm_supports_bf16_input`](crate::gemm_supports_bf16_input) and [`gemm_supports_bf16_output`](crate::gemm_supports_bf16_output) do not
-/// allow it or the weights have another type.
+/// If a slice is too short, a size is zero or too large, or an operand is bf16 where the weights have another type or
+/// [`gemm_supports_bf16_input`](crate::gemm_supports_bf16_input) or
+/// [`gemm_supports_bf16_output`](crate::gemm_supports_bf16_output) returns false.
 pub fn conv3d<'a>(
     engine: &Engine,
     conv: &Conv3d,

@@ -12,14 +12,14 @@ use crate::igemm::{
 pub(super) struct KernelRows<'a>(pub(super) ConvWindow<'a>);
 
 impl KernelRows<'_> {
-    /// Returns true if the window qualifies and profits. Rows that overlap padding are copied, so there must not be
-    /// much of it.
+    /// Returns true if the window can be read by kernel rows, and few of them overlap padding: those are copied.
     pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
         let rows = KernelRows(window);
         rows.are_contiguous(groups)
             && (rows.depth() * rows.taps() <= MAX_COPIES / 16 || rows.are_inside() && rows.depth() <= MAX_DEPTH)
     }
 
+    /// Returns true if the pixels of a kernel row are contiguous, and channels are few.
     fn are_contiguous(&self, groups: usize) -> bool {
         let Self(window) = self;
         groups == 1
@@ -94,14 +94,14 @@ impl LhsRows for KernelRows<'_> {
     }
 }
 
-/// The same with the input rounded to bf16, once per kernel row that passes over it.
+/// The same with the input rounded to bf16: an image row is rounded once for each kernel row that reads it.
 pub(super) struct Bf16KernelRows<'a>(pub(super) KernelRows<'a>);
 
 impl Bf16KernelRows<'_> {
     /// Minimum rows per block that pay for repacking the weights.
     const MIN_ROWS: usize = 64;
 
-    /// Returns true if the window qualifies.
+    /// Returns true if the window can be read by kernel rows and the bf16 copies fit in the buffer.
     pub(super) fn fits(window: ConvWindow<'_>, groups: usize) -> bool {
         let rows = Bf16KernelRows(KernelRows(window));
         let (taps, depth) = (rows.taps(), rows.depth());
@@ -167,8 +167,8 @@ impl LhsRows for Bf16KernelRows<'_> {
                 let (left, others) = strip.split_at_mut(before * channels);
                 let (middle, right) = others.split_at_mut(inside * channels);
                 left.fill(MaybeUninit::new(0));
-                for (half, x) in middle.iter_mut().zip(&row[from * channels..]) {
-                    half.write(to_bf16(*x));
+                for (element, x) in middle.iter_mut().zip(&row[from * channels..]) {
+                    element.write(to_bf16(*x));
                 }
                 right.fill(MaybeUninit::new(0));
                 for (i, pointer) in run.iter_mut().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! Output pixels whose positions are congruent modulo the stride form a phase. All pixels of a phase see the same
 //! kernel taps, and neighbouring ones see neighbouring input pixels, so that each phase is an ordinary convolution with
-//! stride 1 and a subset of the kernel. No product with an inserted zero is computed.
+//! stride 1 and a subset of the kernel. Nothing is multiplied by inserted zeros.
 #![allow(unsafe_code)]
 
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ impl ConvTranspose2d {
     }
 
     /// Returns the GEMM of a phase.
-    pub(crate) fn rows_of<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseGemm<'a, T> {
+    pub(crate) fn phase_gemm<'a, T>(&self, [phase_h, phase_w]: [Phase; 2], input: &'a [T]) -> PhaseGemm<'a, T> {
         let (out_h, out_w) = (self.out_h(), self.out_w());
         let out_rows = phase_h.positions(out_h, self.stride[0]);
         let window = ConvWindow {
@@ -295,12 +295,12 @@ pub fn conv_transpose2d<'w>(
         |taps: usize| crate::pack::matrix_f32_len(taps * channels, conv.out_c / conv.groups).unwrap_or(0) * conv.groups;
     for phase_h in (0..rows).map(|first| vertical.phase(first)).filter(|phase| phase.taps > 0) {
         let all: usize = horizontal.taps().map(|(phases, taps)| phases * len(phase_h.taps * taps)).iter().sum();
-        let (mut of_line, rest) = packed.split_at(all);
+        let (mut of_row, rest) = packed.split_at(all);
         packed = rest;
         for phase_w in (0..columns).map(|first| horizontal.phase(first)).filter(|phase| phase.taps > 0) {
-            let (own, rest) = of_line.split_at(len(phase_h.taps * phase_w.taps));
-            of_line = rest;
-            let PhaseGemm { window, layout } = conv.rows_of([phase_h, phase_w], input);
+            let (own, rest) = of_row.split_at(len(phase_h.taps * phase_w.taps));
+            of_row = rest;
+            let PhaseGemm { window, layout } = conv.phase_gemm([phase_h, phase_w], input);
             let [_, out_rows, m_inner] = window.out_size;
             let igemm = Igemm {
                 lhs: &window,

@@ -38,7 +38,7 @@ const MAX_BLOCK_FLOATS: usize = 256 << 10;
 /// Cost of reading one weight from memory or the last-level cache, in multiplications.
 const WEIGHT_COST: f64 = 20.0;
 
-/// Minimum tiles per block, whatever the number of channels.
+/// Minimum tiles per block, for any number of channels.
 const MIN_BLOCK_TILES: usize = 24;
 
 impl Winograd {
@@ -190,7 +190,7 @@ pub fn conv2d_winograd_scratch(engine: &Engine, form: Winograd, conv: &Conv2d) -
     block_tiles(engine, form, conv)?.checked_mul(form.points())?.checked_mul(channels)
 }
 
-/// Tiles per block: as many as fit in the caches of all threads.
+/// Returns the tiles per block, whose scratch memory fits in the caches of all threads.
 fn block_tiles(engine: &Engine, form: Winograd, conv: &Conv2d) -> Option<usize> {
     let (tiles_h, tiles_w) = form.tiles(conv);
     let tiles = conv.batch.checked_mul(tiles_h)?.checked_mul(tiles_w)?;
@@ -314,7 +314,7 @@ impl WinogradCall<'_> {
     }
 }
 
-/// Left sides of the GEMMs: for each point a matrix of tiles by channels.
+/// Left sides of the GEMMs: for each point a `[tiles, channels]` matrix.
 struct TransformedTiles {
     data: *const f32,
     tile: usize,
@@ -384,16 +384,17 @@ impl<F: Transform> Kernel for InputTransform<'_, F> {
                 .wrapping_sub(conv.padding[0][0].wrapping_mul(conv.in_w).wrapping_add(conv.padding[1][0]));
             let from = task.input.wrapping_add(pixel.wrapping_mul(conv.in_stride));
             let to = task.transformed.wrapping_add(tile * width * width * conv.in_c);
-            let one = InputTile { form: self.form, conv, rows, columns, from, to };
-            if one.rows.len() == width && one.columns.len() == width {
-                s.vectorize(WholeTile(one));
+            let input_tile = InputTile { form: self.form, conv, rows, columns, from, to };
+            if input_tile.rows.len() == width && input_tile.columns.len() == width {
+                s.vectorize(WholeTile(input_tile));
             } else {
-                s.vectorize(BorderTile(one));
+                s.vectorize(BorderTile(input_tile));
             }
         }
     }
 }
 
+/// One input tile.
 struct InputTile<'a, F> {
     form: F,
     conv: &'a Conv2d,
@@ -437,7 +438,7 @@ impl<F: Transform> InputTile<'_, F> {
         let [rows, columns] = [self.rows, self.columns].map(|range| (range.start, range.end));
         let width = F::SIZE + 2;
         for channel in vectors(conv.in_c) {
-            let mut half = [[s.splat(0.0); 6]; 6];
+            let mut transformed = [[s.splat(0.0); 6]; 6];
             for x in 0..width {
                 let mut column = [s.splat(0.0); 6];
                 for y in 0..width {
@@ -449,11 +450,11 @@ impl<F: Transform> InputTile<'_, F> {
                 }
                 let column = F::input(s, column);
                 for y in 0..width {
-                    half[y][x] = column[y];
+                    transformed[y][x] = column[y];
                 }
             }
             for y in 0..width {
-                let row = F::input(s, half[y]);
+                let row = F::input(s, transformed[y]);
                 for x in 0..width {
                     let to = to.wrapping_add((y * width + x) * conv.in_c + channel);
                     // SAFETY: the scratch memory has room for each tile, point and channel.
@@ -490,14 +491,15 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
             let from = task.gemm_out.wrapping_add(tile * width * width * conv.out_c);
             let out = task.out.wrapping_add(pixel * conv.out_stride);
             let residual = epilogue.residual.add(s, pixel * epilogue.residual_stride);
-            let (out_line, residual_line) = (task.out_w * conv.out_stride, task.out_w * epilogue.residual_stride);
+            let (out_row_stride, residual_row_stride) =
+                (task.out_w * conv.out_stride, task.out_w * epilogue.residual_stride);
             for channel in vectors(conv.out_c) {
                 let mut bias = s.splat(0.0);
                 if !epilogue.bias.is_null() {
                     // SAFETY: there is a bias for each channel.
                     bias = unsafe { s.load(epilogue.bias.wrapping_add(channel)) };
                 }
-                let mut half = [[bias; 6]; 4];
+                let mut transformed = [[bias; 6]; 4];
                 for x in 0..width {
                     let mut column = [bias; 6];
                     for y in 0..width {
@@ -507,17 +509,18 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                     }
                     let column = F::output(s, column);
                     for y in 0..F::SIZE {
-                        half[y][x] = column[y];
+                        transformed[y][x] = column[y];
                     }
                 }
                 let mut tile = [[bias; 4]; 4];
                 for y in 0..F::SIZE {
-                    tile[y] = F::output(s, half[y]);
+                    tile[y] = F::output(s, transformed[y]);
                 }
                 for (y, row) in tile.iter().enumerate().take(rows) {
                     for (x, &sum) in row.iter().enumerate().take(columns) {
                         let mut v = s.add(sum, bias);
-                        let residual = residual.add(s, y * residual_line + x * epilogue.residual_stride + channel);
+                        let residual =
+                            residual.add(s, y * residual_row_stride + x * epilogue.residual_stride + channel);
                         if is_fused {
                             if has_residual {
                                 // SAFETY: the residual's size was checked.
@@ -525,7 +528,7 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
                             }
                             v = epilogue.fused_activation(s, v);
                         }
-                        let out = out.wrapping_add(y * out_line + x * conv.out_stride + channel);
+                        let out = out.wrapping_add(y * out_row_stride + x * conv.out_stride + channel);
                         // SAFETY: the output's size was checked, and only this task accesses this tile.
                         unsafe { s.store(out, v) };
                     }
@@ -537,10 +540,10 @@ impl<F: Transform> Kernel for OutputTransform<'_, F> {
             for y in 0..rows {
                 let finish = ApplyEpilogue {
                     epilogue: &epilogue,
-                    sums: out.wrapping_add(y * out_line),
+                    sums: out.wrapping_add(y * out_row_stride),
                     stride: conv.out_stride,
                     rounded: None,
-                    residual: residual.add(s, y * residual_line),
+                    residual: residual.add(s, y * residual_row_stride),
                     residual_stride: epilogue.residual_stride,
                     rows: columns,
                     columns: conv.out_c,

@@ -104,7 +104,7 @@ impl VectorLoop {
 }
 
 impl VectorLoop {
-    /// Stores a unary function of the first operand, with interleaved vectors where that pays.
+    /// Stores a unary function of the first operand, with interleaved vectors if the instruction set profits.
     #[inline(always)]
     fn interleaved<S: Simd>(self, s: S, function: impl VectorFn) {
         let rest = match const { S::INTERLEAVE } {
@@ -121,7 +121,7 @@ impl VectorLoop {
         }
     }
 
-    /// Processes blocks of `N` interleaved vectors; returns what is left.
+    /// Processes blocks of `N` interleaved vectors; returns the remaining elements.
     #[inline(always)]
     fn blocks_of<S: Simd, const N: usize>(mut self, s: S, function: impl VectorFn) -> Self {
         let input = &mut self.inputs[0];

@@ -156,7 +156,7 @@ impl DataMut<'_> {
         match self {
             Self::Floats(floats) => floats.len(),
             Self::Bytes(bytes, _) => bytes.len(),
-            Self::Bf16(halves) => halves.len(),
+            Self::Bf16(bits) => bits.len(),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Data<'_> {
         match self {
             Self::Floats(floats) => floats.len(),
             Self::Bytes(bytes, _) => bytes.len(),
-            Self::Bf16(halves) => halves.len(),
+            Self::Bf16(bits) => bits.len(),
         }
     }
 }
@@ -203,7 +203,7 @@ pub fn elementwise<'y>(
     let y = match y {
         DataMut::Floats(floats) => Target::Floats(SharedOutput::new(floats)),
         DataMut::Bytes(bytes, affine) => Target::Bytes(SharedOutput::new(bytes), U8Quantizer::of(affine)),
-        DataMut::Bf16(halves) => Target::Bf16(SharedOutput::new(halves)),
+        DataMut::Bf16(bits) => Target::Bf16(SharedOutput::new(bits)),
     };
     let tiles = ElementwiseRun { plan: &plan, instructions, operands, y };
     if elements <= MIN_TASK_ELEMENTS {

@@ -46,6 +46,7 @@ impl<'a> ElementwiseRun<'a> {
     }
 }
 
+/// One task: a range of tiles.
 pub(super) struct ElementwiseTask<'a> {
     tiles: &'a ElementwiseRun<'a>,
     range: Range<usize>,
@@ -117,6 +118,7 @@ impl TilePosition {
 }
 
 impl ElementwiseRun<'_> {
+    /// Executes one instruction on a tile.
     #[inline(always)]
     fn step<S: Simd>(
         &self,
@@ -347,7 +349,7 @@ impl Kernel for QuantizeTile {
     fn run<S: Simd>(self, s: S) {
         for i in (0..self.n).step_by(LANES) {
             let n = (self.n - i).min(LANES);
-            // SAFETY: a tile of 512 floats has at least as many that were written.
+            // SAFETY: the first `n` floats of the tile were written.
             let v = unsafe { s.load_partial(self.from.wrapping_add(i), n) };
             // SAFETY: `elementwise` has checked the result's length, and tiles are disjoint.
             unsafe { s.store_as_u8(self.to.wrapping_add(i), n, self.quantizer.round(s, v)) };

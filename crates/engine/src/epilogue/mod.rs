@@ -94,6 +94,7 @@ pub(crate) struct EpilogueArgs {
     /// run [`ApplyEpilogue`] on them.
     pub(crate) is_fused: bool,
     pub(crate) is_hard_swish: bool,
+    /// Bounds of a fused clamp, infinite without one.
     pub(crate) min: f32,
     pub(crate) max: f32,
 }
@@ -127,6 +128,9 @@ impl EpilogueArgs {
 }
 
 /// Applies the epilogue, except for the bias, to a block of sums that was just stored.
+///
+/// Not one generic kernel with the epilogue of int8 accumulators: here sums are overwritten in place, and a loop for
+/// both compiles to slower code.
 pub(crate) struct ApplyEpilogue<'a> {
     pub(crate) epilogue: &'a EpilogueArgs,
     pub(crate) sums: *mut f32,

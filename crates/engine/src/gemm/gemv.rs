@@ -72,6 +72,7 @@ impl Kernel for GemvTask<'_> {
 }
 
 impl Gemv<'_> {
+    /// Multiplies panels of f32 or 16-bit weights.
     #[inline(always)]
     fn panels<S: Simd>(&self, s: S, panels: Range<usize>, packed: impl PanelRows) {
         for panel in panels {
@@ -82,9 +83,8 @@ impl Gemv<'_> {
             }
         }
     }
-}
 
-impl Gemv<'_> {
+    /// Multiplies panels of quantized weights.
     #[inline(always)]
     fn groups<S: Simd>(&self, s: S, panels: Range<usize>, integers: QuantizedWeights<'_>) {
         for panel in panels {

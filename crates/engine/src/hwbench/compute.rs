@@ -9,6 +9,7 @@ use crate::{
 
 const RELU: Epilogue = Epilogue { bias: None, residual: None, residual_first: false, activation: Activation::RELU };
 
+/// Times all cases.
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     for half in [None, Some(Half::Bf16)] {
         for &(typical, model, sizes) in GEMMS {
@@ -16,19 +17,19 @@ pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Err
         }
     }
     for &(typical, model, size, channels, kernel, stride) in CONVOLUTIONS {
-        convolution(bench, typical, model, &dense(size, channels, kernel, stride))?;
+        time_convolution(bench, typical, model, &dense(size, channels, kernel, stride))?;
     }
     for &(typical, model, size, channels, kernel, stride) in DEPTHWISE {
         let conv = Conv2d { groups: channels, ..dense(size, [channels; 2], kernel, stride) };
-        depthwise(bench, typical, model, conv)?;
+        time_depthwise(bench, typical, model, conv)?;
     }
     for &(model, batch, heads, rows, keys, depth, causal) in ATTENTIONS {
-        attend(bench, model, [batch, heads, rows, keys, depth], causal)?;
+        time_attention(bench, model, [batch, heads, rows, keys, depth], causal)?;
     }
     Ok(())
 }
 
-/// Whether typical, a model, and m (pixels or tokens), n (outputs), k.
+/// GEMMs: true if typical, model, and [m, n, k], where m are pixels or tokens and n outputs.
 const GEMMS: &[(bool, &str, [usize; 3])] = &[
     (true, "classifier", [1, 1000, 2048]),
     (false, "token", [1, 4096, 4096]),
@@ -44,7 +45,7 @@ const GEMMS: &[(bool, &str, [usize; 3])] = &[
     (false, "ViT-B mlp", [197, 768, 3072]),
 ];
 
-/// Whether typical, a model, image size, input and output channels, kernel and stride.
+/// Convolutions: true if typical, model, image size, input and output channels, kernel and stride.
 const CONVOLUTIONS: &[(bool, &str, usize, [usize; 2], usize, usize)] = &[
     (true, "ResNet50", 14, [1024, 256], 1, 1),
     (false, "ResNet50", 56, [256, 64], 1, 1),
@@ -76,7 +77,7 @@ const CONVOLUTIONS: &[(bool, &str, usize, [usize; 2], usize, usize)] = &[
     (false, "ViT-B, first", 224, [3, 768], 16, 16),
 ];
 
-/// Whether typical, a model, image size, channels, kernel and stride.
+/// Depthwise convolutions: true if typical, model, image size, channels, kernel and stride.
 const DEPTHWISE: &[(bool, &str, usize, usize, usize, usize)] = &[
     (false, "MobileNetV2", 112, 32, 3, 1),
     (false, "MobileNetV2", 112, 96, 3, 2),
@@ -92,7 +93,7 @@ const DEPTHWISE: &[(bool, &str, usize, usize, usize, usize)] = &[
     (false, "ConvNeXt", 56, 96, 7, 1),
 ];
 
-/// A model, batch, heads, rows, keys, depth, and whether causal.
+/// Attention: model, batch, heads, rows, keys, depth, and true if causal.
 const ATTENTIONS: &[(&str, usize, usize, usize, usize, usize, bool)] = &[
     ("ViT-B", 1, 12, 197, 197, 64, false),
     ("Swin-T, 64 windows", 64, 3, 49, 49, 32, false),
@@ -119,13 +120,13 @@ fn time_gemm<F: FnMut(Timing)>(
     bench.time(&Case { kernel, shape, typical, flops: (2 * m * n * k) as f64, bytes }, || {
         let (a, b, mut c) = (test_values(m * k), test_values(k * n), vec![0.0; m * n]);
         let packed = pack::matrix_f32(k, n, |k, j| b[k * n + j]);
-        let halves = half.map(|half| {
-            let mut halves = vec![0; packed.len()];
-            pack::narrow(half, &packed, &mut halves);
-            (half, halves)
+        let narrow = half.map(|half| {
+            let mut narrow = vec![0; packed.len()];
+            pack::narrow(half, &packed, &mut narrow);
+            (half, narrow)
         });
         vec![Variant::only(move |engine| {
-            let weights = halves.as_ref().map_or((&packed).into(), |(half, halves)| Weights::Half(*half, halves));
+            let weights = narrow.as_ref().map_or((&packed).into(), |(half, narrow)| Weights::Half(*half, narrow));
             gemm(engine, &Gemm::new(m, n, k), &a, weights, &mut c, &RELU)
         })]
     })
@@ -150,7 +151,7 @@ fn case(kernel: &'static str, typical: bool, model: &str, conv: &Conv2d) -> Case
 }
 
 /// Allocates the input and output of a convolution.
-fn maps(conv: &Conv2d) -> (Vec<f32>, Vec<f32>) {
+fn images(conv: &Conv2d) -> (Vec<f32>, Vec<f32>) {
     (test_values(conv.in_h * conv.in_w * conv.in_c), vec![0.0; conv.out_h() * conv.out_w() * conv.out_c])
 }
 
@@ -158,7 +159,7 @@ fn weight(o: usize, i: usize, h: usize, w: usize) -> f32 {
     (o * 31 + i * 17 + h * 5 + w) as f32 % 7.0 - 3.0
 }
 
-fn convolution<F: FnMut(Timing)>(
+fn time_convolution<F: FnMut(Timing)>(
     bench: &mut Bench<'_, F>,
     typical: bool,
     model: &str,
@@ -166,7 +167,7 @@ fn convolution<F: FnMut(Timing)>(
 ) -> Result<(), Error> {
     let conv = *conv;
     bench.time(&case("convolution", typical, model, &conv), || {
-        let (input, mut out) = maps(&conv);
+        let (input, mut out) = images(&conv);
         let packed = pack::conv2d_f32(&conv, weight);
         let direct = move |engine: &_| conv2d(engine, &conv, &input, &packed, &mut out, &RELU);
         if !Winograd::supports(&conv) {
@@ -175,7 +176,7 @@ fn convolution<F: FnMut(Timing)>(
         let choice = Winograd::choose(&conv);
         let mut variants = vec![Variant { name: "direct", chosen: choice.is_none(), run: Box::new(direct) }];
         for (name, form) in [("Winograd 2x2", Winograd::F2), ("Winograd 4x4", Winograd::F4)] {
-            let (input, mut out) = maps(&conv);
+            let (input, mut out) = images(&conv);
             let packed = pack::winograd_f32(form, &conv, weight);
             let mut scratch = Vec::new();
             let run = move |engine: &_| {
@@ -190,20 +191,20 @@ fn convolution<F: FnMut(Timing)>(
     })
 }
 
-fn depthwise<F: FnMut(Timing)>(
+fn time_depthwise<F: FnMut(Timing)>(
     bench: &mut Bench<'_, F>,
     typical: bool,
     model: &str,
     conv: Conv2d,
 ) -> Result<(), Error> {
     bench.time(&case("depthwise", typical, model, &conv), || {
-        let (input, mut out) = maps(&conv);
+        let (input, mut out) = images(&conv);
         let weights = test_values(conv.in_c * conv.kernel[0] * conv.kernel[1]);
         vec![Variant::only(move |engine| depthwise2d(engine, &conv, &input, &weights, &mut out, &RELU))]
     })
 }
 
-fn attend<F: FnMut(Timing)>(
+fn time_attention<F: FnMut(Timing)>(
     bench: &mut Bench<'_, F>,
     model: &str,
     [batch, heads, rows, keys, depth]: [usize; 5],

@@ -106,21 +106,21 @@ pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
 /// memory, of which all together read [`MEMORY`] bytes or slightly more.
 pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
     let threads = engine.threads();
-    let most = (MEMORY / threads).max(MIN_THREAD_BYTES);
+    let memory_bytes = (MEMORY / threads).max(MIN_THREAD_BYTES);
     // Untouched memory is a single zero page. Each thread writes its part, which is also faster.
     let parts: Vec<OnceLock<Vec<f32>>> = (0..threads).map(|_| OnceLock::new()).collect();
     let rate = |bytes: usize| {
-        let bytes = bytes.min(most);
+        let bytes = bytes.min(memory_bytes);
         let (rounds, time) = repeated(|rounds| {
             engine.pool.run(threads, |part| {
-                let data = parts[part].get_or_init(|| vec![1.0; most / size_of::<f32>()]);
+                let data = parts[part].get_or_init(|| vec![1.0; memory_bytes / size_of::<f32>()]);
                 let data = &data[..bytes / size_of::<f32>()];
-                engine.dispatch.run(Read { data, rounds, is_asked_ahead: bytes == most });
+                engine.dispatch.run(Read { data, rounds, prefetches: bytes == memory_bytes });
             });
         });
         per_second((threads * rounds * bytes) as f64, time)
     };
-    (working_sets.iter().map(|&bytes| rate(bytes)).collect(), rate(most))
+    (working_sets.iter().map(|&bytes| rate(bytes)).collect(), rate(memory_bytes))
 }
 
 /// Returns the shortest time of a number of rounds chosen to take long enough.
@@ -142,7 +142,7 @@ fn repeated(run: impl Fn(usize)) -> (usize, Duration) {
     (rounds, time)
 }
 
-/// Instantiates a kernel with as many independent chains as there are registers besides two operands.
+/// Instantiates a kernel with independent dependency chains, one for each register except those of two operands.
 macro_rules! with_chains {
     ($simd:ty, $function:ident($($argument:expr),*)) => {
         match <$simd>::MR {
@@ -153,7 +153,7 @@ macro_rules! with_chains {
     };
 }
 
-/// Returns the number of such chains; 0 if the processor lacks the instruction.
+/// Counts the chains of an instruction; 0 if the processor lacks it.
 enum Chains {
     Floats,
     /// bf16 dot products.
@@ -170,12 +170,12 @@ impl Kernel for Chains {
         const fn chains<S: Simd, const N: usize>() -> usize {
             N
         }
-        let are_there = match self {
+        let is_supported = match self {
             Self::Floats => true,
             Self::Bf16Dots => s.with_bf16().is_some(),
             Self::Int8Dots => s.has_int8_dot(),
         };
-        if are_there { with_chains!(S, chains()) } else { 0 }
+        if is_supported { with_chains!(S, chains()) } else { 0 }
     }
 }
 
@@ -204,13 +204,14 @@ impl Kernel for Bf16Dots {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         if const { S::MAY_HAVE_BF16 }
-            && let Some(dots) = s.with_bf16()
+            && let Some(bf16) = s.with_bf16()
         {
-            dots.vectorize(DotChains { rounds: self.rounds });
+            bf16.vectorize(DotChains { rounds: self.rounds });
         }
     }
 }
 
+/// [`Bf16Dots`] in code that may use the instruction.
 struct DotChains {
     rounds: usize,
 }
@@ -227,14 +228,14 @@ impl Kernel for DotChains {
 #[inline(always)]
 fn add_dots<S: Simd, const N: usize>(s: S, rounds: usize) {
     // Pairs of 0.5 and 0.5: sums stay finite for 2^128 rounds.
-    let halves = s.splat_bf16_pairs(black_box(0x3f00_3f00));
+    let pair = s.splat_bf16_pairs(black_box(0x3f00_3f00));
     let mut chains = [s.splat(0.0); N];
     for (i, chain) in chains.iter_mut().enumerate() {
         *chain = s.splat(i as f32);
     }
     for _ in 0..rounds {
         for chain in &mut chains {
-            *chain = s.dot_bf16(halves, halves, *chain);
+            *chain = s.dot_bf16(pair, pair, *chain);
         }
     }
     consume(s, chains);
@@ -295,12 +296,12 @@ fn multiply_add<S: Simd, const N: usize>(s: S, rounds: usize) {
 struct Read<'a> {
     data: &'a [f32],
     rounds: usize,
-    /// Prefetch; helps with memory and hurts with caches.
-    is_asked_ahead: bool,
+    /// Prefetches, which helps with memory and hurts with caches.
+    prefetches: bool,
 }
 
 /// Prefetch distance in floats.
-const PREFETCH_BYTES: usize = 2048;
+const PREFETCH_FLOATS: usize = 2048;
 
 impl Kernel for Read<'_> {
     type Out = ();
@@ -308,8 +309,8 @@ impl Kernel for Read<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for _ in 0..self.rounds {
-            if self.is_asked_ahead {
-                with_chains!(S, add_ahead(s, black_box(self.data)));
+            if self.prefetches {
+                with_chains!(S, add_prefetched(s, black_box(self.data)));
             } else {
                 with_chains!(S, add(s, black_box(self.data)));
             }
@@ -319,21 +320,21 @@ impl Kernel for Read<'_> {
 
 #[inline(always)]
 fn add<S: Simd, const N: usize>(s: S, data: &[f32]) {
-    add_after::<S, N, false>(s, data);
+    add_all::<S, N, false>(s, data);
 }
 
 #[inline(always)]
-fn add_ahead<S: Simd, const N: usize>(s: S, data: &[f32]) {
-    add_after::<S, N, true>(s, data);
+fn add_prefetched<S: Simd, const N: usize>(s: S, data: &[f32]) {
+    add_all::<S, N, true>(s, data);
 }
 
 #[inline(always)]
-fn add_after<S: Simd, const N: usize, const ASKS: bool>(s: S, data: &[f32]) {
+fn add_all<S: Simd, const N: usize, const PREFETCH: bool>(s: S, data: &[f32]) {
     let mut sums = [s.splat(0.0); N];
     for block in data.chunks_exact(N * LANES) {
         for (sum, part) in sums.iter_mut().zip(block.chunks_exact(LANES)) {
-            if const { ASKS } {
-                s.prefetch(part.as_ptr().wrapping_add(PREFETCH_BYTES));
+            if const { PREFETCH } {
+                s.prefetch(part.as_ptr().wrapping_add(PREFETCH_FLOATS));
             }
             *sum = s.add(*sum, s.load_slice(part));
         }

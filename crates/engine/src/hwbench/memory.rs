@@ -6,14 +6,16 @@ use crate::{
     Resize, ResizeMode, Source, Table, Unary, copy, elementwise, gather, normalize, pool2d, reduce, resize, softmax,
 };
 
+/// Times all cases.
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
-    rows(bench)?;
-    elementwise_programs(bench)?;
-    copies(bench)?;
-    windows(bench)
+    time_rows(bench)?;
+    time_elementwise(bench)?;
+    time_copies(bench)?;
+    time_windows(bench)
 }
 
-fn rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+/// Softmax, norms and means of rows.
+fn time_rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     for (typical, model, rows, columns) in [
         (true, "ViT-B", 12 * 197, 197),
         (false, "Swin-T", 64 * 3 * 49, 49),
@@ -52,7 +54,8 @@ fn rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     Ok(())
 }
 
-fn elementwise_programs<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+/// Elementwise programs.
+fn time_elementwise<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     let tensor = |index| Operand::Tensor(index);
     let add = Instruction::Binary { to: 0, function: Binary::Add, a: tensor(0), b: tensor(1) };
     let mul = Instruction::Binary { to: 0, function: Binary::Mul, a: tensor(0), b: tensor(1) };
@@ -104,7 +107,8 @@ fn elementwise_programs<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<()
     Ok(())
 }
 
-fn copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+/// Copies and gathers.
+fn time_copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     let cases: &[(&str, &'static [usize], &'static [usize], &'static [usize])] = &[
         ("rows of ViT-B qkv", &[197, 768], &[2304, 1], &[768, 1]),
         ("NCHW to NHWC, image", &[224 * 224, 3], &[1, 224 * 224], &[3, 1]),
@@ -131,7 +135,8 @@ fn copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     })
 }
 
-fn windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+/// Pooling and resizing.
+fn time_windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
     let max = Pool2d {
         batch: 1,
         in_h: 112,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Engine, Error, Isa};
 
-/// What to benchmark.
+/// Kernels, shapes and threads to benchmark.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// Number of threads; 0 counts as 1.
@@ -72,6 +72,7 @@ pub fn time_kernels(selection: &Selection, report: impl FnMut(Timing)) -> Result
     Bench { selection, engines: engines?, report }.run()
 }
 
+/// A run of the benchmark.
 struct Bench<'a, F> {
     selection: &'a Selection,
     engines: Vec<Engine>,
@@ -96,6 +97,7 @@ struct Variant {
 }
 
 impl Variant {
+    /// The only algorithm of a case.
     fn only(run: impl FnMut(&Engine) -> Result<(), Error> + 'static) -> Self {
         Self { name: "", chosen: true, run: Box::new(run) }
     }
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_typical_is_timed_when_all_is_asked_for() {
+    fn atypical_cases_are_timed_on_request() {
         for (all, expected) in [(false, 0), (true, Isa::available().count())] {
             let mut count = 0;
             time_kernels(&selection("softmax 1x1000 ", all), |_| count += 1).expect("sizes agree");

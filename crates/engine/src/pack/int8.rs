@@ -96,7 +96,7 @@ impl GroupwiseMatrix {
     }
 
     /// Bias of stored 4-bit integers, and of zero points of either width.
-    fn above(&self) -> u8 {
+    fn bias(&self) -> u8 {
         if self.is_four_bits { 8 } else { 128 }
     }
 
@@ -140,7 +140,7 @@ pub fn groupwise_into(
     assert_eq!(Some(packed.len()), matrix.len(), "length of the packed weights");
     let (panel_bytes, groups) = (matrix.panel_bytes(), matrix.k / GROUP_SIZE);
     let (packed, zeros) = packed.split_at_mut(matrix.panels() * panel_bytes);
-    let above = |number: i8| number.cast_unsigned().wrapping_add(matrix.above());
+    let biased = |number: i8| number.cast_unsigned().wrapping_add(matrix.bias());
     for (panel, packed) in packed.chunks_exact_mut(panel_bytes.max(1)).enumerate() {
         packed.fill(0);
         for group in 0..groups {
@@ -154,7 +154,7 @@ pub fn groupwise_into(
                     packed[scales + 4 * lane..][..4].copy_from_slice(&scale.to_le_bytes());
                 }
                 if let Some(to) = zeros.get_mut((panel * groups + group) * PANEL + lane) {
-                    *to = above(zero);
+                    *to = biased(zero);
                 }
             }
             for (at, byte) in packed[weights..][..matrix.weights()].iter_mut().enumerate() {
@@ -162,7 +162,7 @@ pub fn groupwise_into(
                     (group * GROUP_SIZE + at / (4 * PANEL) * 4 + at % 4, panel * PANEL + at / 4 % PANEL);
                 let weight = |row: usize| if column < matrix.n { get(row, column) } else { 0 };
                 *byte = if matrix.is_four_bits {
-                    above(weight(row)) & 15 | above(weight(row + GROUP_SIZE / 2)) << 4
+                    biased(weight(row)) & 15 | biased(weight(row + GROUP_SIZE / 2)) << 4
                 } else {
                     weight(row).cast_unsigned()
                 };

@@ -51,7 +51,7 @@ pub fn quantized(
     let (head, mut rest) = packed.split_at_mut(QUANTIZED_HEADER);
     head.copy_from_slice(&shape.head(u32::try_from(matrix.n).unwrap_or(u32::MAX)));
     let bias = if shape.is_four_bits { 8 } else { 128 };
-    let above = |number: i8| number.cast_unsigned().wrapping_add(bias);
+    let biased = |number: i8| number.cast_unsigned().wrapping_add(bias);
     for panel in 0..matrix.n.div_ceil(PANEL) {
         for start in (0..shape.rows).step_by(shape.group) {
             let rows = (shape.rows - start).min(shape.group);
@@ -66,11 +66,11 @@ pub fn quantized(
                 bytes.copy_from_slice(&of(lane).0.to_le_bytes());
             }
             let (zeros, bytes) = bytes.split_at_mut(if shape.has_zeros { PANEL } else { 0 });
-            zeros.iter_mut().enumerate().for_each(|(lane, zero)| *zero = above(of(lane).1));
+            zeros.iter_mut().enumerate().for_each(|(lane, zero)| *zero = biased(of(lane).1));
             // Padding rows are not read, and padding columns have a scale of 0.
             let weight = |row: usize, lane: usize| {
                 let column = panel * PANEL + lane;
-                above(if row < matrix.k && column < matrix.n { get(row, column) } else { 0 })
+                biased(if row < matrix.k && column < matrix.n { get(row, column) } else { 0 })
             };
             for (at, byte) in bytes.iter_mut().enumerate() {
                 let (line, lane) = (at / PANEL, at % PANEL);

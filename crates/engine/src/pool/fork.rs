@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+/// Number of forks since the handler was registered.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of forks between this process and the one that first called this. Objects of another generation
@@ -34,7 +35,7 @@ fn watch() {
 
     if !IS_WATCHED.load(Ordering::Relaxed) && !IS_WATCHED.swap(true, Ordering::Relaxed) {
         // SAFETY: a function of POSIX, with its signature; the handler lives as long as the process and only adds to an
-        // atomic number. Where there is no memory for it, forks are not seen, as before this call.
+        // atomic number. If it fails for lack of memory, forks are not detected, as before this call.
         unsafe { pthread_atfork(None, None, Some(forked)) };
     }
 }

@@ -1,16 +1,16 @@
-//! The protocol by which one thread lends a job to others: every atomic operation of it, and nothing else.
+//! Synchronization protocol by which one thread lends a job to workers: all of its atomic operations, and nothing else.
 //!
-//! One word holds the job's number, whether it is open, and how many helpers are inside:
+//! One word holds the job's number, whether it is open, and how many workers are inside:
 //!
 //! - The caller *opens* the gate: the number goes up by one, the gate is open, nobody is inside.
-//! - A helper *enters* only an open gate, by adding itself to the count in the same exchange that sees it open.
+//! - A worker *enters* only an open gate, by adding itself to the count in the same exchange that sees it open.
 //! - The caller *closes* the gate, after which nobody can enter, and waits until all have *left*.
 //!
 //! What the caller wrote before it opened is visible to those who enter, and what they wrote before they left is visible
-//! to the caller when the wait ends. A helper that comes late finds the gate closed and has missed nothing, so the caller
+//! to the caller when the wait ends. A worker that comes late finds the gate closed and has missed nothing, so the caller
 //! never waits for one that sleeps.
 //!
-//! Before it sleeps, a helper announces that and looks at the gate once more; after it opened, the caller looks for
+//! Before it sleeps, a worker announces that and looks at the gate once more; after it opened, the caller looks for
 //! announcements. One of the two sees the other.
 
 #[cfg(not(loom))]
@@ -18,11 +18,12 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+/// Fields of the state word: the number of workers inside, the open flag, and the lowest bit of the job's number.
 const INSIDE: u64 = (1 << 31) - 1;
 const OPEN: u64 = 1 << 31;
 const NUMBER: u64 = 1 << 32;
 
-/// The state word. At most 2^31 - 1 helpers.
+/// The state word. At most 2^31 - 1 workers.
 #[derive(Debug)]
 pub(super) struct Gate(AtomicU64);
 
@@ -35,7 +36,7 @@ impl Gate {
     pub(super) fn open(&self) {
         let number = self.0.load(Ordering::Relaxed) & !(NUMBER - 1);
         self.0.store(number.wrapping_add(NUMBER) | OPEN, Ordering::Release);
-        // Together with the fence of `Sleep::announce`: a helper that announced its sleep before this point is seen by
+        // Together with the fence of `Sleep::announce`: a worker that announced its sleep before this point is seen by
         // the caller afterwards, and one that announces it later sees the gate open.
         fence(Ordering::SeqCst);
     }
@@ -65,13 +66,13 @@ impl Gate {
         self.0.fetch_and(!OPEN, Ordering::Relaxed);
     }
 
-    /// Returns true if all helpers have left a closed gate.
+    /// Returns true if all workers have left a closed gate.
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) & INSIDE == 0
     }
 }
 
-/// Whether a helper sleeps, or is about to.
+/// Flag of a worker that sleeps or is about to.
 #[derive(Debug)]
 pub(super) struct Sleep(AtomicBool);
 
@@ -80,19 +81,19 @@ impl Sleep {
         Self(AtomicBool::new(false))
     }
 
-    /// Announces that this helper will sleep; returns false if the gate is open and it must not.
+    /// Announces that this worker will sleep; returns false if the gate is open and it must not.
     pub(super) fn announce(&self, gate: &Gate) -> bool {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         gate.0.load(Ordering::Relaxed) & OPEN == 0
     }
 
-    /// Ends the announcement: this helper is awake.
+    /// Ends the announcement: this worker is awake.
     pub(super) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if the caller, having opened the gate, must wake this helper.
+    /// Returns true if the caller, having opened the gate, must wake this worker.
     pub(super) fn must_be_woken(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }

@@ -79,6 +79,7 @@ mod threaded {
         in_child: AtomicPtr<Pool>,
     }
 
+    /// State that the caller and the workers share.
     struct Shared {
         /// Set while a job runs.
         busy: AtomicBool,
@@ -91,7 +92,7 @@ mod threaded {
         sleeps: Box<[Sleep]>,
     }
 
-    /// Padded to a cache line.
+    /// Index of a task, padded to a cache line.
     #[repr(align(64))]
     struct Next(AtomicUsize);
 
@@ -109,8 +110,10 @@ mod threaded {
         tasks: usize,
     }
 
+    /// The job of a pool that has had none.
     unsafe fn nothing(_: *const (), _: usize, _: usize) {}
 
+    /// Calls a closure of type `F`.
     unsafe fn call<F: Fn(usize, usize) + Sync>(closure: *const (), slot: usize, task: usize) {
         // SAFETY: `closure` was made from an `&F` that outlives the job, and `F` is `Sync`.
         let closure = unsafe { &*closure.cast::<F>() };

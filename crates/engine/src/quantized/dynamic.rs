@@ -8,7 +8,7 @@ use crate::{Engine, Reduction, reduce};
 use super::Affine;
 use super::epilogue::U8Quantizer;
 
-/// How the scale and zero point of a row follow from its range (extended to contain 0).
+/// Rule for the scale and zero point of a row, given its range extended to contain 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ZeroPointRule {
     /// Zero point from the minimum; the scale is at least `eps`.
@@ -40,7 +40,7 @@ impl DynamicQuantization {
 const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
 /// Computes quantization parameters. `to` becomes `[2][rows]`, the scales and then the zero points, which are integral
-/// values in 0..=255; with `is_shared` it has one of each.
+/// values in 0..=255, or `[2][1]` with `per_tensor`.
 ///
 /// # Errors
 /// If a slice is too short, or `columns` is 0.
@@ -141,7 +141,7 @@ impl Kernel for QuantizeRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (x, y) in self.x.chunks(LANES).zip(self.y.chunks_mut(LANES)) {
-            // SAFETY: there are as many bytes as elements.
+            // SAFETY: `y` has the length of `x`.
             unsafe { s.store_as_u8(y.as_mut_ptr(), x.len(), self.quantizer.round(s, s.load_slice(x))) };
         }
     }

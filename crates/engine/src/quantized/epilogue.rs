@@ -347,12 +347,11 @@ unsafe impl Sync for QuantEpilogueArgs {}
 
 /// The accumulators of a quantized GEMM: i32, or f32 where every group of K has scales of its own.
 pub(super) trait Accumulator: Copy {
-    /// Whether [`FastPath`]s exist.
+    /// True if [`FastPath`]s exist.
     const HAS_FAST_PATHS: bool;
 
-    /// How an accumulator becomes a real number, up to the scale of its row: by subtracting the zero point of the row
-    /// times the column's sum of weights, or else by multiplying with the column's scale (zero points are part of the
-    /// initial accumulators then).
+    /// True if the zero point of the row times the column's sum of weights is subtracted from accumulators. False if
+    /// zero points are part of the initial accumulators, which are multiplied by the column's scale.
     const SUBTRACTS_ZERO_POINTS: bool;
 
     /// Loads 16 accumulators as f32.

@@ -66,6 +66,7 @@ pub fn gemm_u8_groupwise(
     Ok(())
 }
 
+/// Operands of all tasks.
 #[derive(Clone, Copy)]
 struct GroupwiseGemm<'a> {
     a: &'a [u8],
@@ -263,7 +264,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
 /// Loads the scales of a group's columns.
 ///
 /// # Safety
-/// They exist.
+/// 16 scales are readable at `at`.
 #[inline(always)]
 unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
     if matrix.has_half_scales {

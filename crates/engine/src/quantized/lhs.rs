@@ -7,7 +7,7 @@ use crate::pack::pad_to_4;
 
 use super::igemm::{MAX_COPIED_BYTES, U8IndirectionBuffer};
 
-/// Rows found through pointers, like those of [`LhsRows`](crate::igemm::LhsRows). A tap is read in steps of four bytes;
+/// Rows that are read through pointers, like those of [`LhsRows`](crate::igemm::LhsRows). A tap is read in steps of four bytes;
 /// bytes after its elements are multiplied by zero weights.
 pub(super) trait U8LhsRows: Sync {
     /// Taps per row.
@@ -64,7 +64,7 @@ impl U8LhsRows for U8Matrix<'_> {
 }
 
 /// Copies bytes, zero-padded to a length.
-#[expect(clippy::mut_mut, reason = "what is left of the room")]
+#[expect(clippy::mut_mut, reason = "advances the caller's remaining storage")]
 fn copied(copies: &mut &mut [MaybeUninit<u8>], bytes: &[u8], len: usize) -> MaybeUninit<*const u8> {
     let (copy, rest) = core::mem::take(copies).split_at_mut(len);
     *copies = rest;

@@ -36,7 +36,7 @@ use crate::{Conv2d, Conv3d, Engine, Gemm};
 use igemm::{U8Igemm, check_window};
 use lhs::{U8ConvWindow, U8KernelRows, U8LhsRows, U8Matrix};
 
-/// Maximum K of an int8 GEMM: as many products of 255 and -128 still fit in an i32.
+/// Maximum K of an int8 GEMM: a sum of `255 * -128` over this K fits in an i32.
 pub const MAX_QUANT_K: usize = 1 << 16;
 
 /// Computes `c = epilogue(a b)` with `b` packed by [`pack::matrix_i8_into`](crate::pack::matrix_i8_into); strides are

@@ -11,7 +11,7 @@ use super::epilogue::{Affine, OutPtr, QuantOut, U8Quantizer};
 /// Minimum bytes of a task.
 const MIN_TASK_BYTES: usize = 64 << 10;
 
-/// Maximum number of bytes whose sum fits in 32 bits with its zero points.
+/// Maximum number of bytes of a mean: their sum fits in 32 bits.
 const MAX_MEAN_COUNT: usize = 1 << 23;
 
 /// Max pooling of u8; 0 for a window entirely in the padding.

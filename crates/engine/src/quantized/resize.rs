@@ -47,7 +47,7 @@ impl Blend<u8> for BlendU8 {
         for (i, y) in y.chunks_mut(LANES).enumerate() {
             let mut read = [top; 4];
             for (v, corner) in read.iter_mut().zip(&corners) {
-                // SAFETY: a pixel has as many channels as the one that is written.
+                // SAFETY: the corners have the channels of `y`.
                 *v = s.i32_to_f32(unsafe { s.load_u8(corner[i * LANES..].as_ptr(), y.len()) });
             }
             let [a, b, c, d] = read;
@@ -55,7 +55,7 @@ impl Blend<u8> for BlendU8 {
             let lower = s.add(s.mul(left, c), s.mul(right, d));
             let byte = s.add(s.mul(top, upper), s.mul(bottom, lower));
             let value = s.mul(s.sub(byte, zero), scale);
-            // SAFETY: enough bytes are written.
+            // SAFETY: `y` has `len` bytes.
             unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), self.to.round(s, value)) };
         }
     }

@@ -71,7 +71,7 @@ impl Kernel for SoftmaxU8Rows<'_> {
             let inverse_sum = s.splat(1.0 / s.reduce_add(s.add(sums[0], sums[1])));
             for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
                 let quantized = to.round(s, s.mul(exponentials(s, table, max, x), inverse_sum));
-                // SAFETY: there are as many bytes as elements.
+                // SAFETY: `y` has `len` bytes.
                 unsafe { s.store_as_u8(y.as_mut_ptr(), y.len(), quantized) };
             }
         }

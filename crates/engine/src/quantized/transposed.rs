@@ -33,12 +33,12 @@ pub fn conv_transpose2d_u8(
     if columns == 0 {
         return Ok(());
     }
-    let weights = crate::pack::conv_transpose2d_i8_len(conv).ok_or(Error::Size { what: "packed weights" })?;
+    let weights = crate::conv::pack::conv_transpose2d_i8_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     at_least("packed weights", packed.len(), weights)?;
     check_window(conv.kernel[0].saturating_mul(conv.kernel[1]), channels, true)?;
     let mut packed = packed;
     for (phase, offsets) in conv.phase_pairs().zip(epilogue.offsets.chunks_exact(conv.out_c)) {
-        let PhaseGemm { window, layout } = conv.rows_of(phase, input);
+        let PhaseGemm { window, layout } = conv.phase_gemm(phase, input);
         let (own, rest) = packed.split_at(crate::conv::pack::phase_i8_len(conv, window.taps()).unwrap_or(0));
         packed = rest;
         let [_, out_rows, m_inner] = window.out_size;

@@ -174,7 +174,7 @@ fn bf16_agrees_with_f64() {
             let bound = if to_bf16_too { 1.0 / 256.0 } else { 1.0 / 512.0 };
             for engine in engines() {
                 let Some(got) = run(&engine) else { continue };
-                let whole: Vec<f32> = run(&Engine::with_level(engine.dispatch, 1)).unwrap();
+                let whole: Vec<f32> = run(&Engine::with_dispatch(engine.dispatch, 1)).unwrap();
                 assert!(got.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {a:?}");
                 for (got, expected) in got.iter().zip(&expected) {
                     let is_close = (f64::from(*got) - expected).abs() <= bound * 1.01 + 5e-6;
@@ -186,8 +186,8 @@ fn bf16_agrees_with_f64() {
 }
 
 #[test]
-fn refuses_bf16_in_part_or_of_odd_depth() {
-    let halves = [0u16; 64];
+fn refuses_mixed_types_and_odd_depth_in_bf16() {
+    let bits = [0u16; 64];
     for engine in engines() {
         let refused = |a: &Attention, [q, k, v]: [FloatSlice<'_>; 3]| {
             let mut scratch = vec![0.0; attention_scratch(&engine, a)];
@@ -196,7 +196,7 @@ fn refuses_bf16_in_part_or_of_odd_depth() {
         let mut a = plain(1, 1, 4, 4, 4);
         let dense = |depth| Strides { batch: 0, head: 0, row: depth };
         (a.q, a.k, a.v, a.y) = (dense(4), dense(4), dense(4), dense(4));
-        let (half, float) = (FloatSlice::Bf16(&halves), FloatSlice::F32(&[0.0; 64]));
+        let (half, float) = (FloatSlice::Bf16(&bits), FloatSlice::F32(&[0.0; 64]));
         let mut odd = Attention { depth: 3, value_depth: 3, ..a };
         (odd.q, odd.k, odd.v, odd.y) = (dense(3), dense(3), dense(3), dense(3));
         let expected = if engine.supports_bf16() {
@@ -210,7 +210,7 @@ fn refuses_bf16_in_part_or_of_odd_depth() {
 }
 
 #[test]
-fn no_keys_give_zeros_and_nan_spreads() {
+fn no_keys_give_zeros_and_nan_propagates() {
     for engine in engines() {
         let mut a = plain(1, 1, 2, 0, 4);
         a.y.row = 4;

@@ -15,12 +15,12 @@ fn rounded(rng: &mut Rng, n: usize) -> Vec<f32> {
     rng.vector(n).into_iter().map(|x| from_bf16(to_bf16(x))).collect()
 }
 
-fn halves(floats: &[f32]) -> Vec<u16> {
+fn bf16_bits(floats: &[f32]) -> Vec<u16> {
     floats.iter().copied().map(to_bf16).collect()
 }
 
 /// Rounds packed weights to bf16.
-fn packed_halves(packed: &[f32]) -> Vec<u16> {
+fn packed_bf16(packed: &[f32]) -> Vec<u16> {
     let mut to = vec![0; packed.len()];
     pack::narrow(Half::Bf16, packed, &mut to);
     to
@@ -40,7 +40,7 @@ impl Sides {
     }
 
     /// Returns true if a GEMM with these taps and depth supports the combination.
-    fn are_taken(self, taps: usize, depth: usize, has_residual: bool) -> bool {
+    fn are_supported(self, taps: usize, depth: usize, has_residual: bool) -> bool {
         (!self.input || gemm_supports_bf16_input(taps, depth))
             && (!self.out || gemm_supports_bf16_output(taps, depth, self.input))
             && (!self.residual || !has_residual || gemm_supports_bf16_residual(taps, depth))
@@ -69,7 +69,7 @@ impl Case<'_> {
         run: impl Fn(&Engine, FloatSlice<'_>, Weights<'_>, FloatSliceMut<'_>, &Epilogue<'_>) -> Result<(), Error>,
     ) {
         let Self { what, input, weights, epilogue, rows, columns, stride, taps, depth, expected } = self;
-        let (half_input, residual) = (halves(input), epilogue.residual.as_ref().map(|(data, _)| halves(data)));
+        let (half_input, residual) = (bf16_bits(input), epilogue.residual.as_ref().map(|(data, _)| bf16_bits(data)));
         for sides in Sides::all() {
             let mut single: Option<Vec<f32>> = None;
             for engine in engines {
@@ -86,7 +86,7 @@ impl Case<'_> {
                     assert_eq!(done, Err(Error::Unavailable(Isa::Avx512Bf16)), "{engine:?} {what:?}");
                     continue;
                 }
-                if !sides.are_taken(*taps, *depth, residual.is_some()) {
+                if !sides.are_supported(*taps, *depth, residual.is_some()) {
                     assert!(matches!(done, Err(Error::Type { .. })), "{engine:?} {what:?} {sides:?}");
                     continue;
                 }
@@ -107,7 +107,7 @@ impl Case<'_> {
     }
 }
 
-fn rounded_tail(rng: &mut Rng, rows: usize, columns: usize) -> OwnedEpilogue {
+fn rounded_epilogue(rng: &mut Rng, rows: usize, columns: usize) -> OwnedEpilogue {
     let mut epilogue = OwnedEpilogue::random(rng, rows, columns);
     if let Some((data, _)) = &mut epilogue.residual {
         *data = rounded(rng, data.len());
@@ -116,7 +116,7 @@ fn rounded_tail(rng: &mut Rng, rows: usize, columns: usize) -> OwnedEpilogue {
 }
 
 #[test]
-fn products_agree_with_f64() {
+fn gemms_agree_with_f64() {
     let mut rng = Rng(51);
     let engines: Vec<Engine> = engines().collect();
     let mut shapes: Vec<[usize; 3]> = vec![[97, 65, 386], [30, 40, 770], [201, 130, 64], [60, 33, 2050], [40, 20, 401]];
@@ -128,7 +128,7 @@ fn products_agree_with_f64() {
     for [m, n, k] in shapes {
         let g = Gemm { m, n, k, a_stride: k + rng.below(3), c_stride: n + rng.below(3) };
         let (input, b) = (rounded(&mut rng, m * g.a_stride), rounded(&mut rng, k * n));
-        let epilogue = rounded_tail(&mut rng, m, n);
+        let epilogue = rounded_epilogue(&mut rng, m, n);
         let mut expected = Vec::with_capacity(m * n);
         for row in 0..m {
             for column in 0..n {
@@ -136,7 +136,7 @@ fn products_agree_with_f64() {
                 expected.push(epilogue.apply(row, column, products.sum()));
             }
         }
-        let weights = packed_halves(&pack::matrix_f32(k, n, |k, column| b[k * n + column]));
+        let weights = packed_bf16(&pack::matrix_f32(k, n, |k, column| b[k * n + column]));
         let (columns, stride) = (n, g.c_stride);
         let case = Case { what: &g, input, weights, epilogue, rows: m, columns, stride, taps: 1, depth: k, expected };
         case.check(&engines, |engine, a, b, c, epilogue| gemm(engine, &g, a, b, c, epilogue));
@@ -158,11 +158,11 @@ fn convolutions_agree_with_f64() {
         let input = rounded(&mut rng, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
         let taps = conv.kernel[0] * conv.kernel[1];
         let own = rounded(&mut rng, conv.out_c * group_in * taps);
-        let epilogue = rounded_tail(&mut rng, rows, conv.out_c);
+        let epilogue = rounded_epilogue(&mut rng, rows, conv.out_c);
         let expected = conv::reference(conv, &input, &own, &epilogue);
         let packed =
             pack::conv2d_f32(conv, |o, i, h, w| own[((o * group_in + i) * conv.kernel[0] + h) * conv.kernel[1] + w]);
-        let (weights, columns, stride) = (packed_halves(&packed), conv.out_c, conv.out_stride);
+        let (weights, columns, stride) = (packed_bf16(&packed), conv.out_c, conv.out_stride);
         let case =
             Case { what: conv, input, weights, epilogue, rows, columns, stride, taps, depth: group_in, expected };
         case.check(&engines, |engine, x, w, y, epilogue| conv2d(engine, conv, x, w, y, epilogue));
@@ -197,14 +197,14 @@ fn check_depthwise(conv: &Conv2d, rng: &mut Rng) {
     let expected = conv::reference(conv, &input, &weights, &epilogue);
     let [kernel_h, kernel_w] = conv.kernel;
     let packed = pack::depthwise2d_f32(conv.in_c, conv.kernel, |c, h, w| weights[(c * kernel_h + h) * kernel_w + w]);
-    let halves = halves(&input);
+    let bits = bf16_bits(&input);
     let mut single: Option<Vec<f32>> = None;
     for engine in engines() {
         let mut out = vec![to_bf16(f32::NAN); pixels * conv.out_stride];
         let done = depthwise2d(
             &engine,
             conv,
-            FloatSlice::Bf16(&halves),
+            FloatSlice::Bf16(&bits),
             &packed,
             FloatSliceMut::Bf16(&mut out),
             &epilogue.epilogue(),

@@ -29,7 +29,7 @@ fn strides(rng: &mut Rng, sizes: &[usize]) -> Vec<usize> {
 }
 
 #[test]
-fn moves_every_element() {
+fn copies_every_element() {
     let mut rng = Rng(5);
     let mut shapes: Vec<Vec<usize>> = vec![vec![], vec![100_000], vec![200, 300], vec![3, 5000], vec![64, 7, 33]];
     for _ in 0..150 {

@@ -113,7 +113,7 @@ fn strides(of: &[usize]) -> [usize; MAX_DIMS] {
 }
 
 /// Every 30,011th f32, and the special values.
-fn all_over() -> Vec<f32> {
+fn sampled_values() -> Vec<f32> {
     let special =
         [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.5, 2.5, -1.5];
     (0..=u32::MAX).step_by(30_011).map(f32::from_bits).chain(special).collect()
@@ -121,7 +121,7 @@ fn all_over() -> Vec<f32> {
 
 #[test]
 fn unary_functions_have_the_stated_errors() {
-    let x = all_over();
+    let x = sampled_values();
     for &(function, ulps) in UNARY {
         let expected: Vec<f64> = x.iter().map(|&x| unary(function, f64::from(x))).collect();
         let run = |engine: &Engine| {
@@ -139,8 +139,8 @@ fn unary_functions_have_the_stated_errors() {
         };
         // Near overflow either neighbour of the limit is accepted, and subnormals may be 0.
         let bound = |expected: f64| {
-            let least = if ulps > 1.5 { f64::from(f32::MIN_POSITIVE) } else { 0.0 };
-            if expected.abs() > f64::from(f32::MAX) { f64::INFINITY } else { (ulp(expected) * ulps).max(least) }
+            let min_error = if ulps > 1.5 { f64::from(f32::MIN_POSITIVE) } else { 0.0 };
+            if expected.abs() > f64::from(f32::MAX) { f64::INFINITY } else { (ulp(expected) * ulps).max(min_error) }
         };
         assert_agrees(&function, &expected, bound, run);
     }
@@ -293,7 +293,7 @@ fn programs_broadcast_as_in_f64() {
 }
 
 #[test]
-fn refuses_what_is_not_there() {
+fn refuses_missing_operands_and_registers() {
     let engine = Engine::new(1);
     let data = [1.0; 4];
     let operands = [Source { data: data.as_slice().into(), strides: strides(&[2, 1]) }];

@@ -2,7 +2,7 @@ use super::{Rng, engines};
 use crate::{FiniteRange, finite_range};
 
 #[test]
-fn extents_of_numbers_with_wild_ones_among_them() {
+fn non_finite_elements_are_ignored() {
     let mut rng = Rng(37);
     for n in [0, 1, 15, 16, 17, 31, 32, 33, 64, 100, 1000] {
         for wild in

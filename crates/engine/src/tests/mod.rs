@@ -19,9 +19,9 @@ use crate::{Activation, Engine, Epilogue, Isa, Residual};
 
 /// An engine for each instruction set of this machine and number of threads, and for the AVX-512 tile in portable code.
 fn engines() -> impl Iterator<Item = Engine> {
-    let levels = Isa::available().filter_map(Dispatch::of).chain([Dispatch::wide_scalar()]);
+    let dispatches = Isa::available().filter_map(Dispatch::of).chain([Dispatch::wide_scalar()]);
     let threads: &[usize] = if cfg!(target_family = "wasm") { &[1] } else { &[1, 3] };
-    levels.flat_map(move |level| threads.iter().map(move |&threads| Engine::with_level(level, threads)))
+    dispatches.flat_map(move |dispatch| threads.iter().map(move |&threads| Engine::with_dispatch(dispatch, threads)))
 }
 
 /// Reproducible random values in -1..1.

@@ -158,7 +158,7 @@ fn resizing_agrees_with_f64() {
 }
 
 #[test]
-fn resizing_needs_pixels() {
+fn resizing_refuses_an_empty_input() {
     let what = Resize {
         batch: 1,
         in_h: 0,

@@ -2,7 +2,7 @@ use super::{Rng, engines};
 use crate::{QuantizationGrid, quantization_error};
 
 #[test]
-fn errors_of_rounding_are_the_same_on_all_instruction_sets() {
+fn errors_are_the_same_on_all_instruction_sets() {
     let mut rng = Rng(41);
     for n in [0, 1, 15, 16, 17, 100, 1000] {
         for (range, scale) in [([-8.0, 7.0], 0.11), ([-127.0, 127.0], 0.007), ([-127.0, 127.0], 1.0 / 256.0)] {

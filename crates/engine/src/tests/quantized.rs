@@ -88,20 +88,20 @@ impl OwnedQuantEpilogue {
         let mut v = f64::from(sum) * f64::from(self.scales[column]) * row_scale;
         v += self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
         if let Some((activation, affine)) = self.inner {
-            let level = level(super::activation(activation, v), affine);
-            v = (level - f64::from(affine.zero_point)) * f64::from(affine.scale);
+            let quantized = quantize(super::activation(activation, v), affine);
+            v = (quantized - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         if let Some((data, stride, affine)) = &self.residual {
             v += (f64::from(data[row * stride + column]) - f64::from(affine.zero_point)) * f64::from(affine.scale);
         }
         v = super::activation(self.activation, v);
-        self.to.map_or(v, |affine| level(v, affine))
+        self.to.map_or(v, |affine| quantize(v, affine))
     }
 }
 
-fn level(v: f64, affine: Affine) -> f64 {
-    let level = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero_point);
-    level.clamp(f64::from(affine.min), f64::from(affine.max))
+fn quantize(v: f64, affine: Affine) -> f64 {
+    let quantized = (v / f64::from(affine.scale)).round_ties_even() + f64::from(affine.zero_point);
+    quantized.clamp(f64::from(affine.min), f64::from(affine.max))
 }
 
 /// Runs a kernel on every engine and asserts bit-identical results that match the reference up to rounding: one step,
@@ -161,7 +161,7 @@ fn weights(rng: &mut Rng, n: usize) -> Vec<i8> {
 }
 
 #[test]
-fn products_of_bytes() {
+fn gemm_u8_matches_reference() {
     let mut rng = Rng(3);
     for (m, n, k) in [(1, 1, 1), (1, 40, 7), (3, 16, 64), (29, 33, 30), (61, 70, 129), (200, 17, 4), (2, 5, 2000)] {
         let stride = k + rng.below(3);
@@ -216,7 +216,7 @@ fn output(conv: &Conv2d, i: usize) -> [usize; 4] {
 }
 
 #[test]
-fn convolutions_of_bytes() {
+fn conv2d_u8_matches_reference() {
     let mut rng = Rng(5);
     let basic = |in_size, out_c, kernel| Conv2d::new(in_size, out_c, kernel);
     let cases = [
@@ -253,7 +253,7 @@ fn convolutions_of_bytes() {
 }
 
 #[test]
-fn depthwise_convolutions_of_bytes() {
+fn depthwise2d_u8_matches_reference() {
     let mut rng = Rng(7);
     let basic = |[height, width, channels]: [usize; 3], kernel| Conv2d {
         groups: channels,
@@ -289,7 +289,7 @@ fn depthwise_convolutions_of_bytes() {
 }
 
 #[test]
-fn transposed_convolutions_of_bytes() {
+fn conv_transpose2d_u8_matches_reference() {
     let mut rng = Rng(31);
     for round in 0..60 {
         let groups = rng.one_of(&[1, 1, 2, 3]);
@@ -355,7 +355,7 @@ fn transposed_convolutions_of_bytes() {
 }
 
 #[test]
-fn elements_of_bytes() {
+fn elementwise_u8_matches_reference() {
     let mut rng = Rng(11);
     for (rows, columns) in [(1, 5), (7, 40), (33, 16), (3, 700), (1, 5000)] {
         let (a, b) = (bytes(&mut rng, rows * columns), bytes(&mut rng, columns));
@@ -386,15 +386,15 @@ fn elements_of_bytes() {
             assert_eq!(floats, expected, "{engine:?}");
             elementwise(&engine, &program, &dims, &sources(of_bytes, strides), QuantOut::Bytes(&mut got, to)).unwrap();
             for (got, x) in got.iter().zip(&expected) {
-                let level = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
-                assert_eq!(f32::from(*got), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+                let quantized = (x * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
+                assert_eq!(f32::from(*got), quantized.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
     }
 }
 
 #[test]
-fn pools_and_means_of_bytes() {
+fn max_pool_u8_and_mean_u8_match_reference() {
     let mut rng = Rng(13);
     let pool = Pool2d {
         batch: 2,
@@ -425,14 +425,14 @@ fn pools_and_means_of_bytes() {
             let sum: f64 = (0..72).map(|at| f64::from(x[(i / 37 * 72 + at) * 37 + i % 37])).sum();
             let expected = (sum / 72.0 - f64::from(from.zero_point)) * f64::from(from.scale);
             assert!((f64::from(*mean) - expected).abs() < 1e-5 * expected.abs().max(1.0), "{engine:?}");
-            let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
-            assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+            let quantized = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
+            assert_eq!(f32::from(*byte), quantized.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
         }
     }
 }
 
 #[test]
-fn means_of_windows_of_bytes() {
+fn avg_pool_u8_matches_reference() {
     let mut rng = Rng(19);
     for (channels, count_include_pad, divisor) in
         [(37, false, None), (16, true, None), (5, true, Some(7)), (100, false, None)]
@@ -461,8 +461,8 @@ fn means_of_windows_of_bytes() {
             avg_pool2d_u8(&engine, &pool, &x, from, QuantOut::Bytes(&mut means, to)).unwrap();
             for ((mean, byte), expected) in floats.iter().zip(&means).zip(&expected) {
                 assert!((mean - expected).abs() <= 1e-5 * 255.0 * from.scale, "{engine:?}: {mean}, not {expected}");
-                let level = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
-                assert_eq!(f32::from(*byte), level.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
+                let quantized = (mean * (1.0 / to.scale)).round_ties_even() + f32::from(to.zero_point);
+                assert_eq!(f32::from(*byte), quantized.clamp(f32::from(to.min), f32::from(to.max)), "{engine:?}");
             }
         }
         let engine = Engine::new(1);
@@ -475,7 +475,7 @@ fn means_of_windows_of_bytes() {
 }
 
 #[test]
-fn copies_and_tables_of_bytes() {
+fn copy_and_lookup_u8_match_reference() {
     let mut rng = Rng(17);
     let x = bytes(&mut rng, 3 * 40 * 50);
     let table: [u8; 256] = core::array::from_fn(|i| (i * 7 + 3) as u8);
@@ -500,21 +500,21 @@ fn copies_and_tables_of_bytes() {
 }
 
 #[test]
-fn products_of_rows_with_scales_of_their_own() {
+fn gemm_u8_with_per_row_scales_matches_reference() {
     let mut rng = Rng(19);
     let shapes = [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160), (7, 5, 128)];
     for ((m, n, k), is_four_bits) in shapes.into_iter().flat_map(|shape| [(shape, true), (shape, false)]) {
         let x: Vec<f32> = rng.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
-        let (levels, least) = if is_four_bits { (16, -8) } else { (256, -128) };
-        let level = |at: usize| (least + at as i32 % levels) as i8;
-        let integers: Vec<i8> = (0..k * n).map(|_| level(rng.below(256))).collect();
+        let (levels, min) = if is_four_bits { (16, -8) } else { (256, -128) };
+        let integer = |at: usize| (min + at as i32 % levels) as i8;
+        let integers: Vec<i8> = (0..k * n).map(|_| integer(rng.below(256))).collect();
         let (scales, bias) = (rng.vector(k / pack::GROUP_SIZE * n), rng.vector(n));
         // Representable in f16.
         let group_scale = |group: usize, column: usize| {
             (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / (64 * levels) as f32
         };
         let column_scale = |column: usize| group_scale(0, column);
-        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { level(group + 11 * column) };
+        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { integer(group + 11 * column) };
         let has_half_scales = n % 2 == 0 && k > pack::GROUP_SIZE;
         let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
         let mut groups = vec![9; matrix.len().unwrap()];
@@ -607,9 +607,9 @@ fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run:
         let mut got = vec![7; expected.len()];
         run(&engine, &mut got);
         for (i, (got, exact)) in got.iter().zip(expected).enumerate() {
-            let level = exact / f64::from(to.scale) + f64::from(to.zero_point);
-            let error = (f64::from(*got) - level.clamp(f64::from(to.min), f64::from(to.max))).abs();
-            assert!(error <= 0.501, "{engine:?} {what:?} {to:?}, element {i}: {got}, not {level}");
+            let quantized = exact / f64::from(to.scale) + f64::from(to.zero_point);
+            let error = (f64::from(*got) - quantized.clamp(f64::from(to.min), f64::from(to.max))).abs();
+            assert!(error <= 0.501, "{engine:?} {what:?} {to:?}, element {i}: {got}, not {quantized}");
         }
         assert!(first.as_ref().is_none_or(|first| *first == got), "{engine:?} {what:?} differs from portable code");
         first = Some(got);
@@ -617,7 +617,7 @@ fn assert_nearest(what: &dyn std::fmt::Debug, to: Affine, expected: &[f64], run:
 }
 
 #[test]
-fn pictures_of_bytes_in_other_sizes() {
+fn resize_u8_matches_reference() {
     let mut rng = Rng(23);
     for _ in 0..60 {
         let what = random_resize(&mut rng);
@@ -645,7 +645,7 @@ fn pictures_of_bytes_in_other_sizes() {
 }
 
 #[test]
-fn softmax_of_bytes() {
+fn softmax_u8_matches_reference() {
     let mut rng = Rng(29);
     for (rows, columns) in [(1, 1), (5, 3), (7, 16), (33, 17), (40, 21), (3, 700), (1, 20_000)] {
         let from = affine(&mut rng);
@@ -668,7 +668,7 @@ fn softmax_of_bytes() {
 }
 
 #[test]
-fn windows_over_rows_with_scales_of_their_own_are_refused() {
+fn convolutions_refuse_per_row_scales() {
     let conv = Conv2d::new([1, 2, 2, 4], 1, [1, 1]);
     let epilogue = QuantEpilogue {
         offsets: &[0],

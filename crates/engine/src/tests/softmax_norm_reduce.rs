@@ -34,7 +34,7 @@ fn softmax_agrees_with_f64() {
 }
 
 #[test]
-fn softmax_of_what_has_no_maximum_is_nan() {
+fn softmax_without_finite_maximum_is_nan() {
     for engine in engines() {
         for bad in [[f32::NEG_INFINITY; 3], [1.0, f32::INFINITY, 0.0], [f32::NAN, 1.0, f32::NEG_INFINITY]] {
             for log in [false, true] {
@@ -125,7 +125,7 @@ fn reductions_agree_with_f64() {
 }
 
 #[test]
-fn extremes_with_nan_are_nan() {
+fn max_and_min_propagate_nan() {
     for engine in engines() {
         for inner in [1, 20] {
             for at in [0, 3, 69] {

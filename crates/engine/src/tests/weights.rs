@@ -77,7 +77,7 @@ fn check(
 }
 
 #[test]
-fn matrices() {
+fn gemm_with_16_bit_weights() {
     let mut rng = Rng(31);
     for [m, n, k] in [
         [1, 33, 700],
@@ -145,7 +145,7 @@ impl Quantized {
 }
 
 #[test]
-fn integers() {
+fn gemm_with_quantized_weights() {
     let mut rng = Rng(41);
     for [m, n, k] in
         [[1, 33, 64], [2, 16, 96], [3, 40, 31], [1, 17, 1], [4, 50, 320], [7, 1, 33], [97, 65, 769], [31, 33, 384]]
@@ -201,7 +201,7 @@ fn integers() {
 }
 
 #[test]
-fn integers_are_only_of_matrices() {
+fn quantized_weights_are_for_gemm_only() {
     let mut rng = Rng(42);
     let matrix = QuantizedMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
     let packed = Quantized::new(&mut rng, matrix).packed();
@@ -217,17 +217,17 @@ fn integers_are_only_of_matrices() {
 }
 
 fn bytes_of(floats: &[f32]) -> &[u8] {
-    // SAFETY: floats are bytes, and bytes need no alignment.
+    // SAFETY: an f32 has no padding, and bytes need no alignment.
     unsafe { core::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
 }
 
 fn bytes_of_mut(floats: &mut [f32]) -> &mut [u8] {
-    // SAFETY: as above, and all bytes are floats.
+    // SAFETY: as above, and any bit pattern is an f32.
     unsafe { core::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) }
 }
 
 #[test]
-fn convolutions() {
+fn convolutions_with_16_bit_weights() {
     let mut rng = Rng(32);
     for (in_c, out_c, groups, kernel, are_pairs) in [
         (64, 33, 1, [3, 3], true),
@@ -248,7 +248,7 @@ fn convolutions() {
 }
 
 #[test]
-fn transposed_convolutions() {
+fn transposed_convolutions_with_16_bit_weights() {
     let mut rng = Rng(33);
     let (in_c, out_c) = (20, 18);
     let conv = ConvTranspose2d {

@@ -98,6 +98,7 @@ pub(crate) trait PanelRows: Copy {
     }
 }
 
+/// Panels of f32 weights.
 #[derive(Clone, Copy)]
 pub(crate) struct F32Panels(pub(crate) *const f32);
 
@@ -137,7 +138,7 @@ impl PanelRows for Bf16Panels {
     #[inline(always)]
     unsafe fn load_row_pair<S: Simd>(self, s: S, at: usize) -> [S::V; 2] {
         debug_assert!(at.is_multiple_of(2 * LANES), "the first row of a pair");
-        // SAFETY: the caller guarantees two lines.
+        // SAFETY: the caller guarantees both rows.
         unsafe { s.widen_bf16_pairs(self.0.wrapping_add(at)) }
     }
 }
@@ -147,7 +148,7 @@ pub(crate) struct WidenPanel<'a> {
     pub(crate) packed: Weights<'a>,
     pub(crate) first: usize,
     pub(crate) rows: usize,
-    /// Destination of as many floats.
+    /// Destination of `16 * rows` floats.
     pub(crate) to: *mut f32,
 }
 
@@ -155,7 +156,7 @@ impl WidenPanel<'_> {
     /// Runs the kernel.
     ///
     /// # Safety
-    /// The weights exist, and as many floats are writable at `to`.
+    /// The weights exist, and `16 * rows` floats are writable at `to`.
     pub(crate) unsafe fn run<S: Simd>(self, s: S) {
         s.vectorize(self);
     }
@@ -168,7 +169,7 @@ impl WidenPanel<'_> {
         for row in (single..last).step_by(2) {
             // SAFETY: `run` requires the weights.
             let [one, other] = unsafe { source.load_row_pair(s, self.first + row * LANES) };
-            // SAFETY: `run` requires as many floats.
+            // SAFETY: `run` requires the destination.
             unsafe { s.store(to(row), one) };
             // SAFETY: likewise.
             unsafe { s.store(to(row + 1), other) };
@@ -176,7 +177,7 @@ impl WidenPanel<'_> {
         for row in (0..single).chain(last..self.rows) {
             // SAFETY: `run` requires the weights.
             let v = unsafe { source.load_row(s, self.first + row * LANES) };
-            // SAFETY: `run` requires as many floats.
+            // SAFETY: `run` requires the destination.
             unsafe { s.store(to(row), v) };
         }
     }

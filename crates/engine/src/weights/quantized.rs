@@ -30,6 +30,7 @@ impl<'a> QuantizedWeights<'a> {
         Some(Self { shape, columns, len, panel_bytes, groups })
     }
 
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -109,7 +110,7 @@ impl QuantizedGroup<'_> {
         unsafe { s.load(self.bytes.as_ptr().cast()) }
     }
 
-    /// Its rows as integers minus their zero points.
+    /// Returns the rows as integers minus their zero points.
     #[inline(always)]
     pub(crate) fn integer_rows<S: Simd>(&self, s: S) -> IntegerRows<S> {
         let shape = &self.shape;
@@ -166,7 +167,7 @@ impl<S: Simd> IntegerRows<S> {
 /// Dequantizes `rows` rows of a panel to f32, from element `first` on, a multiple of 16.
 ///
 /// # Safety
-/// The panel has as many rows, and as many floats are writable.
+/// The panel has these rows, and `16 * rows` floats are writable at `to`.
 #[inline(always)]
 pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first: usize, rows: usize, to: *mut f32) {
     if rows == 0 {
@@ -181,10 +182,10 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
         let first = row + (row - group.start) % 2;
         let last = first.max(group.to - (group.to - group.start) % 2);
         for row in (first..last).step_by(2) {
-            // SAFETY: the group has both lines.
+            // SAFETY: the group has both rows.
             let two = unsafe { integers_of.load_pair(s, row) };
             for (next, v) in two.into_iter().enumerate() {
-                // SAFETY: the caller guarantees as many floats.
+                // SAFETY: the caller guarantees the destination.
                 unsafe { s.store(to.wrapping_add((row + next - from) * LANES), s.mul(v, scales)) };
             }
         }
@@ -192,7 +193,7 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
             let second = (row - group.start) % 2;
             // SAFETY: groups have an even number of rows.
             let two = unsafe { integers_of.load_pair(s, row - second) };
-            // SAFETY: the caller guarantees as many floats.
+            // SAFETY: the caller guarantees the destination.
             unsafe { s.store(to.wrapping_add((row - from) * LANES), s.mul(two[second], scales)) };
         }
         row = group.to;
