@@ -20,6 +20,7 @@ mod check;
 mod codec;
 mod error;
 mod step;
+mod text;
 mod work;
 
 use alloc::string::String;
@@ -141,7 +142,7 @@ pub struct Tensor {
 /// How bytes stand for numbers: `(byte - zero) * scale`. A number becomes the nearest byte from `min` to `max`, ties to even.
 ///
 /// Signed integers are held as bytes too, 128 above themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Affine {
     /// The bits of the scale, by which tensors are told apart.
     scale: u32,
