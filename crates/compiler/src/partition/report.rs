@@ -139,13 +139,17 @@ impl Entry {
                 Fate::Refused { reasons: pairs.collect::<Option<_>>()? }
             }
         };
+        let optional = |json: Json| match json {
+            Json::Null => Some(None),
+            json => json.into_string().map(Some),
+        };
         Some(Self {
             method: method.into_string()?,
             node: node.into_string()?,
             op: op.into_string()?,
             module: module.into_string()?,
-            source: source.into_optional_string()?,
-            precision: precision.into_optional_string()?,
+            source: optional(source)?,
+            precision: optional(precision)?,
             fate,
             is_returned: is_returned.as_bool()?,
         })

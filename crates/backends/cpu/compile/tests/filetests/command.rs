@@ -65,7 +65,7 @@ fn claims(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Er
             let _ = writeln!(text, "{}method {:?}", if method.is_some() { "\n" } else { "" }, entry.method);
             method = Some(&entry.method);
         }
-        let precision = entry.precision.iter().map(|precision| format!(", {precision}")).collect::<String>();
+        let precision = entry.precision.as_ref().map_or_else(String::new, |precision| format!(", {precision}"));
         let _ = writeln!(text, "  {results} = {op}: {}{precision}", entry.claimant());
         for (_, reason) in entry.reasons() {
             let _ = writeln!(text, "    {reason}");
