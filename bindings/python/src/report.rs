@@ -12,7 +12,7 @@ pub fn entry_to_python<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'p
     dict.set_item("op", &entry.op)?;
     dict.set_item("module", &entry.module)?;
     dict.set_item("source", &entry.source)?;
-    dict.set_item("backend", entry.taker())?;
+    dict.set_item("backend", entry.claimant())?;
     dict.set_item("precision", &entry.precision)?;
     dict.set_item("reasons", entry.reasons().to_vec().into_py_dict(py)?)?;
     Ok(dict)

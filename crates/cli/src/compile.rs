@@ -164,7 +164,7 @@ impl Compile {
                     "instructions": plan.instructions.len(),
                     "planned_bytes": plan.buffer_sizes.iter().sum::<u64>(),
                 })).collect::<Vec<_>>(),
-                "backends": report.shares(),
+                "backends": report.claim_counts(),
                 "seconds": elapsed.as_secs_f64(),
             });
             if to_stdout {

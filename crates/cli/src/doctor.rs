@@ -44,7 +44,8 @@ fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> 
     let lowered = match module.report() {
         Ok(report) => {
             let total = report.entries.len();
-            let shares: Vec<String> = report.shares().iter().map(|(name, count)| format!("{name} {count}")).collect();
+            let shares: Vec<String> =
+                report.claim_counts().iter().map(|(name, count)| format!("{name} {count}")).collect();
             output::print(&format!("  lowered when it is loaded; who takes its {total} nodes: {}", shares.join(", ")));
             let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
             for entry in &report.entries {

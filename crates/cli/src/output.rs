@@ -118,7 +118,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 /// `cpu 90% · portable 10% of 92 nodes`, the largest share first.
 pub fn shares(report: &Report) -> String {
     let total = report.entries.len();
-    let mut shares: Vec<_> = report.shares().into_iter().collect();
+    let mut shares: Vec<_> = report.claim_counts().into_iter().collect();
     shares.sort_by_key(|(_, count)| Reverse(*count));
     let shares: Vec<String> =
         shares.iter().map(|(owner, count)| format!("{owner} {:.0}%", 100.0 * *count as f64 / total as f64)).collect();

@@ -145,7 +145,7 @@ impl Quantize {
                 "file": output.display().to_string(),
                 "bytes": size,
                 "bytes_exported": before,
-                "backends": program.compiled().report.shares(),
+                "backends": program.compiled().report.claim_counts(),
                 "seconds": start.elapsed().as_secs_f64(),
             });
             result["quantization"] = describe::quantization(report);

@@ -5,7 +5,7 @@ use rushlight_runtime::{HeapBlock, Input, LoadOptions, Memory, Method, Output, P
 
 use rushlight_graph::{Error, ErrorKind};
 
-/// A value that a method takes or gives.
+/// An input or result of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
     Tensor(TensorData),

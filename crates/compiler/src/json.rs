@@ -51,14 +51,6 @@ impl Json {
         }
     }
 
-    /// The string; `Some(None)` for `Null`.
-    pub fn into_optional_string(self) -> Option<Option<String>> {
-        match self {
-            Self::Null => Some(None),
-            other => other.into_string().map(Some),
-        }
-    }
-
     pub fn as_number(&self) -> Option<usize> {
         match self {
             Self::Number(number) => Some(*number),

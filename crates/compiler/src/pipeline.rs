@@ -27,7 +27,7 @@ pub struct CompileOptions {
     pub import: ImportOptions,
     pub lift: LiftOptions,
     pub emit: EmitOptions,
-    /// Methods that take nothing and return constants, by name.
+    /// Methods without inputs that return constants, by name.
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
     /// True if no node that the kernels can run is folded or merged: for a reference to compare with.
     pub keep_nodes: bool,
@@ -206,7 +206,7 @@ const CANONICAL_COMPOSITES: [&str; 5] = [
     "quantized_decomposed::dequantize_per_channel_group",
 ];
 
-/// From what a front end gives to the canonical form: a functional graph of operators that kernels have, and of composite ones
+/// From the front end's graph to the canonical form: a functional graph of operators that kernels have, and of composite ones
 /// that stay whole.
 fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
     let is_whole =

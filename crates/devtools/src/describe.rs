@@ -47,12 +47,12 @@ pub fn partition(report: &Report) -> Json {
             "operator": entry.op,
             "module": entry.module,
             "source": entry.source,
-            "backend": entry.taker(),
+            "backend": entry.claimant(),
             "precision": entry.precision,
             "reasons": Json::Object(reasons.collect()),
         })
     };
-    json!({ "shares": report.shares(), "nodes": report.entries.iter().map(node).collect::<Vec<_>>() })
+    json!({ "shares": report.claim_counts(), "nodes": report.entries.iter().map(node).collect::<Vec<_>>() })
 }
 
 /// What a quantization did, the worst layers first. Ratios are in dB, null where nothing was compared or nothing differs.

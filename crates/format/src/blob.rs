@@ -15,7 +15,7 @@ pub enum Blob<'a> {
 
 /// Makes data when it is written, in one piece or several. It may be made several times, and is the same every time.
 pub trait Make: fmt::Debug + Send + Sync {
-    /// How many bytes there are.
+    /// Number of bytes.
     fn size(&self) -> u64;
 
     /// The bytes, if they are there already.
@@ -58,7 +58,7 @@ impl Blob<'_> {
         size.max(1)
     }
 
-    /// In how many pieces the bytes come.
+    /// Number of pieces.
     pub fn pieces(&self) -> u64 {
         self.size().div_ceil(self.piece_size())
     }

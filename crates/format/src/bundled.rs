@@ -86,7 +86,7 @@ impl<'a> BundledProgram<'a> {
         Some(bundled)
     }
 
-    /// Whether a file claims to be a bundled program, of whatever generation.
+    /// True if a file claims to be a bundled program, of whatever generation.
     pub fn is_bundled(file: &[u8]) -> bool {
         file.get(4..6) == Some(&IDENTIFIER[..2])
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a file, and where.
+//! Errors of files: the fault and its site.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use crate::schema::{self, Field};
 pub struct FormatError {
     pub kind: ErrorKind,
     field: Field,
-    /// Which value, instruction, segment or key of the enclosing list it is, where there is one.
+    /// Index of the value, instruction, segment or key in the enclosing list, where there is one.
     pub index: Option<u32>,
     /// Byte offset in the file at which the faulty field or table stands.
     pub offset: u64,
@@ -53,7 +53,7 @@ pub enum ErrorKind {
     TooComplex,
 }
 
-/// What the schemas allow, and this crate or every runtime does not.
+/// Features that the schemas allow, and this crate or every runtime does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {

@@ -1,4 +1,4 @@
-//! What the headers of all formats have in common.
+//! The common part of the headers of all formats.
 
 use crate::error::ErrorKind;
 use crate::flatbuf::Context;

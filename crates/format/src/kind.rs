@@ -12,11 +12,11 @@ pub enum FileKind {
     Data,
     /// A program with test cases: `.bpte`.
     Bundled,
-    /// What `torch.export.save` writes: `.pt2`.
+    /// A file of `torch.export.save`: `.pt2`.
     Exported,
-    /// What `torch.jit.save` writes.
+    /// A file of `torch.jit.save`.
     TorchScript,
-    /// What `torch.save` writes: a pickle in an archive, or alone.
+    /// A file of `torch.save`: a pickle in an archive, or alone.
     Checkpoint,
     /// Another pickle.
     Pickle,
@@ -39,7 +39,7 @@ pub enum FileKind {
     /// A PNG, JPEG, GIF, BMP or WebP file.
     Image,
     Gzip,
-    /// What Git keeps in place of a large file that was not fetched.
+    /// A pointer of Git LFS in place of a large file that was not fetched.
     LfsPointer,
     /// A web page, such as the one of a download that failed.
     Html,

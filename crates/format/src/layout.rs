@@ -8,7 +8,7 @@ use crate::schema::Field;
 /// Tensors of more dimensions are refused, as every ExecuTorch runtime does.
 pub const MAX_RANK: usize = 16;
 
-/// What a tensor's bytes mean.
+/// Element type, sizes and dim order of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TensorLayout<'a> {
     pub scalar_type: ScalarType,
@@ -81,7 +81,7 @@ fn numel(table: Table<'_, '_>, field: Field, sizes: Vector<'_, i32>, scalar_type
     numel
 }
 
-/// Whether `dim_order` holds each of `0..rank` once. A `rank` above [`MAX_RANK`] was refused before; then this says anything.
+/// True if `dim_order` holds each of `0..rank` once. A `rank` above [`MAX_RANK`] was refused before; then this says anything.
 #[inline]
 fn is_permutation(dim_order: &[u8], rank: usize) -> bool {
     if dim_order.len() != rank {

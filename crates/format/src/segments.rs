@@ -10,7 +10,7 @@ pub(crate) struct Segments<'a> {
     file: &'a [u8],
     /// Bytes of the flatbuffer that describes them, at the start of the file.
     buf_len: u32,
-    /// Where offsets count from; 0 when the file has no room for segments.
+    /// Base of the offsets; 0 when the file has no room for segments.
     base: u64,
     list: TableList,
 }

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sentence {
     pub text: &'static str,
-    /// As many as `text` has places, and then zeros.
+    /// One number for each place of `text`, then zeros.
     pub numbers: [u64; 2],
 }
 

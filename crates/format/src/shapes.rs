@@ -49,7 +49,7 @@ pub struct Place {
     pub dim: u8,
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Eq,

@@ -80,12 +80,12 @@ impl<T> Arena<T> {
         Id::new(self.items.len() as u32 - 1)
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

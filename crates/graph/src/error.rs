@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What kind of thing went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,7 +12,7 @@ pub enum ErrorKind {
     InvalidProgram,
     /// An operator, dtype or feature that the compiler does not have.
     Unsupported,
-    /// A shape or dtype that an operator does not take.
+    /// A shape or dtype that an operator does not support.
     Type,
     /// A backend refused or failed.
     Backend,
@@ -82,7 +82,7 @@ impl Error {
         self
     }
 
-    /// Where it happened, such as a method and node. The innermost place that is set stays.
+    /// Sets the site, such as a method and node. The innermost site that is set stays.
     #[must_use]
     pub fn at(mut self, site: impl fmt::Display) -> Self {
         self.0.site.get_or_insert_with(|| site.to_string());
@@ -98,28 +98,28 @@ impl Error {
         self
     }
 
-    /// What would have been right.
+    /// Sets the expected value.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display) -> Self {
         self.0.expected = Some(expected.to_string());
         self
     }
 
-    /// What came instead.
+    /// Sets the value that came instead.
     #[must_use]
     pub fn got(mut self, got: impl fmt::Display) -> Self {
         self.0.got = Some(got.to_string());
         self
     }
 
-    /// What the user can do.
+    /// Sets the hint: what the user can do.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.0.help = Some(help.to_string());
         self
     }
 
-    /// What kind of error it is.
+    /// The kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -139,17 +139,17 @@ impl Error {
         self.0.source.as_deref()
     }
 
-    /// What would have been right, if known.
+    /// The expected value, if known.
     pub fn what_was_expected(&self) -> Option<&str> {
         self.0.expected.as_deref()
     }
 
-    /// What came instead, if known.
+    /// The value that came instead, if known.
     pub fn what_came(&self) -> Option<&str> {
         self.0.got.as_deref()
     }
 
-    /// What to do about it, if known.
+    /// The hint for the user, if there is one.
     pub fn hint(&self) -> Option<&str> {
         self.0.help.as_deref()
     }

@@ -20,7 +20,7 @@ pub struct Symbol {
     pub name: String,
     /// The least value.
     pub min: i64,
-    /// The greatest value, if there is one.
+    /// Maximum value, if there is one.
     pub max: Option<i64>,
 }
 
@@ -74,12 +74,12 @@ impl Expr {
         }
     }
 
-    /// Whether this is the integer `value`.
+    /// True if this is the integer `value`.
     pub fn is(&self, value: i64) -> bool {
         self.as_int() == Some(value)
     }
 
-    /// Whether it depends on no symbol.
+    /// True if it depends on no symbol.
     pub const fn is_static(&self) -> bool {
         matches!(self, Self::Int(_))
     }
@@ -112,7 +112,7 @@ impl Expr {
         from_terms(left.iter().flat_map(|a| right.iter().map(move |b| product(a, b))).collect())
     }
 
-    /// Quotient rounded down. A division by zero gives zero: programs that divide by zero fail when they run.
+    /// Quotient rounded down. A division by zero is zero: programs that divide by zero fail when they run.
     #[must_use]
     pub fn floor_div(&self, divisor: impl Into<Self>) -> Self {
         let divisor = divisor.into();
@@ -170,7 +170,7 @@ impl Expr {
         (quotient.mul(divisor.clone()) == *self).then_some(quotient)
     }
 
-    /// The least and greatest value (`None` is no bound) for the symbols' ranges; may be wider than what is reached.
+    /// Minimum and maximum value (`None` is no bound) for the symbols' ranges; may be wider than what is reached.
     pub fn range(&self, symbols: &Symbols) -> (Option<i64>, Option<i64>) {
         match self {
             Self::Int(value) => (Some(*value), Some(*value)),
@@ -183,7 +183,7 @@ impl Expr {
         }
     }
 
-    /// The greatest value, if there is a bound.
+    /// Upper bound, if there is one.
     pub fn upper_bound(&self, symbols: &Symbols) -> Option<i64> {
         self.range(symbols).1
     }

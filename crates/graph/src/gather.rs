@@ -42,7 +42,7 @@ pub(super) fn gather(
     Some(())
 }
 
-/// Where elements are, all of them inside of their storage.
+/// Strided elements, all of them inside of their storage.
 struct Strided<'a> {
     offset: usize,
     strides: &'a [usize],

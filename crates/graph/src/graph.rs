@@ -21,11 +21,11 @@ pub struct Graph {
     pub origins: Arena<Origin>,
     /// The block that a call runs.
     pub body: BlockId,
-    /// What a call takes, in order.
+    /// Inputs of a call, in order.
     pub inputs: Vec<Input>,
-    /// What a call returns, in order.
+    /// Results of a call, in order.
     pub outputs: Vec<Arg>,
-    /// What a call stores when it ends.
+    /// Stores to states and inputs at the end of a call.
     pub updates: Vec<Update>,
     /// Pytree text of the inputs and outputs; may be empty.
     pub input_encoding: String,
@@ -37,9 +37,9 @@ pub struct Graph {
 /// An input of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A tensor or number that the caller gives.
+    /// A tensor or number of the caller's.
     Value(ValueId),
-    /// A value that was fixed when the model was exported; the caller must give the same.
+    /// A value that was fixed when the model was exported; the caller must pass the same.
     Literal(Arg),
 }
 
@@ -50,7 +50,7 @@ pub struct Update {
     pub value: ValueId,
 }
 
-/// What a call stores to.
+/// The target of an [`Update`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     State(StateId),
@@ -67,7 +67,7 @@ pub struct Value {
     pub def: Def,
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {
     /// A parameter of a block; of the body, an input of the method.
@@ -84,7 +84,7 @@ pub enum Def {
 pub struct Block {
     pub params: Vec<ValueId>,
     pub nodes: Vec<NodeId>,
-    /// What the block gives. The body of a method gives [`Graph::outputs`] instead.
+    /// Results of the block. The body of a method has [`Graph::outputs`] instead.
     pub results: Vec<Arg>,
 }
 

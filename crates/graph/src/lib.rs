@@ -8,8 +8,8 @@
 //! Sizes are [`Expr`]essions over the graph's symbols, and stand directly in arguments: no node computes a size until
 //! the last passes of the compiler make the ones that the program needs.
 //!
-//! Models have a text form ([`text`]), which is read back as it was printed, and a verifier ([`Model::verify`]). What
-//! operators take is in their [`Schema`]s, what they give and of what simpler ones they are made in [`ops`].
+//! Models have a text form ([`text`]), which is read back as it was printed, and a verifier ([`Model::verify`]).
+//! [`Schema`]s have the arguments of operators, and [`ops`] their inference and lowering.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -21,7 +21,7 @@ pub struct Model {
     pub constant_methods: IndexMap<String, Vec<Literal>>,
     /// Blobs that delegates find by key.
     pub named_data: Vec<(String, Bytes)>,
-    /// What the operators take and give.
+    /// Schemas of the operators.
     pub schemas: Arc<Schemas>,
 }
 
@@ -39,7 +39,7 @@ pub struct State {
     pub initial: ConstantData,
 }
 
-/// What a backend made of a part of a graph.
+/// A part of a graph that a back end compiled.
 #[derive(Clone, Debug)]
 pub struct Delegate {
     pub backend: String,

@@ -18,7 +18,7 @@ pub struct Node {
     pub origin: OriginId,
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// An operator with a schema.
@@ -56,7 +56,7 @@ pub enum Arg {
     Block(BlockId),
 }
 
-/// How a tensor's elements are kept.
+/// Storage layout of a tensor, as PyTorch names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     Strided,
@@ -150,7 +150,7 @@ impl Arg {
         }
     }
 
-    /// Whether it is nothing.
+    /// True if it is nothing.
     pub const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }

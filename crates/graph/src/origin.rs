@@ -1,8 +1,8 @@
-//! Where nodes come from: modules and lines of the source of the model.
+//! The origin of nodes: modules and lines of the model's source.
 
 use std::sync::Arc;
 
-/// Where a node comes from in the model's source.
+/// The origin of a node in the model's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The node of the exported program.
@@ -46,7 +46,7 @@ impl SourceFrame {
         Some(Self { file: file.to_owned(), line, function: function.to_owned(), code: code.to_owned() })
     }
 
-    /// Whether the file is one of an installed PyTorch, or of its modules wherever it is.
+    /// True if the file is one of an installed PyTorch, or of its modules wherever it is.
     fn is_torch(&self) -> bool {
         let path: Vec<&str> = self.file.split(['/', '\\']).collect();
         path.windows(2).any(|pair| matches!(pair, ["site-packages" | "dist-packages", "torch"] | ["torch", "nn"]))

@@ -12,6 +12,6 @@ pub trait Pass: fmt::Debug + Send {
     /// Transforms the model. After an error the model is in no state to be used.
     ///
     /// # Errors
-    /// Where the model holds what the pass cannot take.
+    /// Errors for models that the pass does not support.
     fn run(&self, model: &mut Model) -> Result<(), Error>;
 }

@@ -12,7 +12,7 @@ use crate::{
     ValueId,
 };
 
-/// What becomes of a node that a rewrite visits.
+/// The decision of a rewrite on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// It stays.
@@ -24,7 +24,7 @@ pub enum Action {
 }
 
 impl Model {
-    /// Offers every node of every method to `visit`, in the order in which they run, and carries out what it decides. A
+    /// Calls `visit` for every node of every method, in the order in which they run, and carries out its decision. A
     /// node's arguments are already replaced when it is visited. Nodes that `visit` adds through the builder come before
     /// the visited one and are not visited themselves. Returns whether anything changed.
     pub fn rewrite(
@@ -87,7 +87,7 @@ fn rewrite_graph(
 }
 
 impl Graph {
-    /// Lets other values stand in for some everywhere.
+    /// Replaces values by others in all nodes and results.
     pub fn replace_uses(&mut self, replaced: &FxHashMap<ValueId, ValueId>) {
         for block in self.live_blocks() {
             for node in &self.blocks[block].nodes {
@@ -98,7 +98,7 @@ impl Graph {
     }
 }
 
-/// Replaces values in what blocks and the method give.
+/// Replaces values in the results of blocks and of the method.
 fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>) {
     for block in graph.live_blocks() {
         substitute(&mut graph.blocks[block].results, replaced);
@@ -106,7 +106,7 @@ fn substitute_results(graph: &mut Graph, replaced: &FxHashMap<ValueId, ValueId>)
     substitute_outputs(graph, replaced);
 }
 
-/// Replaces values in what the method gives.
+/// Replaces values in the results and updates of the method.
 pub fn substitute_outputs<S: BuildHasher>(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId, S>) {
     substitute(&mut graph.outputs, replaced);
     for update in &mut graph.updates {
@@ -121,7 +121,7 @@ pub fn substitute<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<ValueId, 
     }
 }
 
-/// Checks that `values` can take the place of a node's results, and gives new ones their names.
+/// Checks that `values` can replace a node's results, and names new ones after these.
 fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), Error> {
     let results = graph.nodes[node].results.clone();
     if results.len() != values.len() {
@@ -147,7 +147,7 @@ fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), E
     Ok(())
 }
 
-/// Whether values of these types can stand for each other: sizes that depend on symbols may be written differently.
+/// True if values of these types can replace each other: sizes that depend on symbols may be written differently.
 fn compatible(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Tensor(a), Type::Tensor(b)) => {

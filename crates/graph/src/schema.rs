@@ -1,8 +1,8 @@
-//! What operators take and give: PyTorch's own schema text, one table for binding arguments, verification, emission and
+//! Schemas of operators: PyTorch's own schema text, one table for binding arguments, verification, emission and
 //! documentation.
 //!
 //! A line of `schemas.txt` is a schema as PyTorch prints it, then, after tabs, the operator's out variant, its flags and
-//! its functional or copying twin. Lines are sorted by name and parsed when they are asked for.
+//! its functional or copying variant. Lines are sorted by name and parsed when they are asked for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct Schema {
     pub returns: Vec<Kind>,
     /// The operator that writes its results into tensors that it is given, if there is one.
     pub out_variant: Option<String>,
-    /// The functional twin of an in-place operator, or the copying twin of a view.
+    /// The functional variant of an in-place operator, or the copying variant of a view.
     pub twin: Option<String>,
     pub flags: Flags,
 }
@@ -30,9 +30,9 @@ pub struct Param {
     pub name: String,
     pub kind: Kind,
     pub default: Option<Default>,
-    /// Whether the operator writes to it.
+    /// True if the operator writes to it.
     pub writes: bool,
-    /// Whether a result is a view of it.
+    /// True if a result is a view of it.
     pub aliased: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum Kind {
     Other(String),
 }
 
-/// What an argument is when it is not given.
+/// Default value of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Default {
     None,

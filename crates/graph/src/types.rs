@@ -1,4 +1,4 @@
-//! What the compiler knows of a value before the program runs.
+//! Types of values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ pub enum Type {
     Bool,
 }
 
-/// The type of a tensor. Tensors are dense: their elements fill their memory in the order that `dim_order` gives.
+/// The type of a tensor. Tensors are dense: their elements fill their memory in the order of `dim_order`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorType {
     pub dtype: ScalarType,
     /// Size of each dimension.
     pub shape: Vec<Expr>,
-    /// The dimensions from the outermost in memory to the innermost. Operators take and give contiguous tensors
+    /// The dimensions from the outermost in memory to the innermost. Operators have contiguous operands and results
     /// (`0, 1, 2, …`); only inputs, outputs and the operators that convert between orders have others, until
     /// the pass `AssignDimOrders` at the end.
     pub dim_order: Vec<u8>,
-    /// How integers stand for real numbers, if they do.
+    /// Quantization of the integers, if they are quantized.
     pub quantization: Option<Arc<Quantization>>,
 }
 
@@ -37,13 +37,13 @@ pub struct Quantization {
     pub granularity: Granularity,
     /// One for each group of elements, in row-major order of the groups.
     pub scales: Vec<f32>,
-    /// As many as scales.
+    /// Zero points, one for each scale.
     pub zero_points: Vec<i32>,
-    /// The least and greatest integer in use.
+    /// Minimum and maximum integer in use.
     pub range: (i32, i32),
 }
 
-/// Which elements share a scale.
+/// The groups of elements that share a scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Granularity {
     Tensor,
@@ -108,7 +108,7 @@ impl TensorType {
         elements.checked_mul(self.dtype.size() as u64)
     }
 
-    /// Whether the elements are in row-major order.
+    /// True if the elements are in row-major order.
     pub fn is_contiguous(&self) -> bool {
         self.dim_order.iter().enumerate().all(|(index, dim)| index == *dim as usize)
     }

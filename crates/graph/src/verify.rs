@@ -15,9 +15,9 @@ use super::{
 impl Model {
     /// Checks that the model keeps the rules of graphs:
     /// - values are defined once, before they are used, in the block of their use or one around it, and know where;
-    /// - calls have an argument of the right kind for each parameter, and results of the types that the operator gives,
+    /// - calls have an argument of the right kind for each parameter, and results of the operator's types,
     ///   as far as the compiler knows them;
-    /// - the blocks of control flow take and give what their node says;
+    /// - the blocks of control flow have the parameters and results of their node;
     /// - updates store what fits, and to each target once;
     /// - sizes are made of symbols that an input or an earlier result has.
     ///
@@ -99,7 +99,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks a block, and gives the values that it defines, which stay visible until [`leave`](Self::leave).
+    /// Checks a block, and returns the values that it defines, which stay visible until [`leave`](Self::leave).
     fn enter(&mut self, id: BlockId) -> Result<Vec<ValueId>, Error> {
         let graph = self.graph;
         let block = graph.blocks.get(id).ok_or_else(|| broken("a block", "one of the graph", format!("{id:?}")))?;
@@ -289,7 +289,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks a block that a node runs: the types of its parameters and of what it gives.
+    /// Checks a block that a node runs: the types of its parameters and results.
     fn inner(&mut self, block: BlockId, params: &[Type], results: &[Type]) -> Result<(), Error> {
         let defined = self.enter(block)?;
         let graph = self.graph;
@@ -348,7 +348,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whether values of the types can stand for each other: sizes that depend on symbols may be written differently.
+    /// True if values of the types can replace each other: sizes that depend on symbols may be written differently.
     fn same_type(&self, expected: &Type, got: &Type, what: impl FnOnce() -> String) -> Result<(), Error> {
         let same = match (expected, got) {
             (Type::Tensor(a), Type::Tensor(b)) => a.dtype == b.dtype && same_shape(a, b),
@@ -359,7 +359,7 @@ impl Verifier<'_> {
         check(same, || broken(what(), expected.display(symbols), got.display(symbols)))
     }
 
-    /// Whether an argument is of a parameter's kind.
+    /// True if an argument is of a parameter's kind.
     fn fits(&self, arg: &Arg, kind: &Kind) -> bool {
         let number = |wanted: fn(&Type) -> bool| match arg {
             Arg::Value(value) => wanted(self.graph.ty(*value)),

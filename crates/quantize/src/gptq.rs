@@ -12,7 +12,7 @@ use rushlight_engine::parallel_map;
 use super::scheme::Rounding;
 use super::weights::{Rounded, Width, scales};
 
-/// How much of the mean of the diagonal is added to it, so that inputs that were always zero do not matter.
+/// Fraction of the diagonal's mean that is added to the diagonal, so that inputs that were always zero do not matter.
 const DAMPING: f32 = 0.01;
 /// Rows of weights that are rounded together, each with one lane.
 const LANES: usize = 32;
@@ -98,7 +98,7 @@ fn factorise(h: &mut [f32], k: usize) -> bool {
     true
 }
 
-/// The sum of the products of two rows, of as many elements.
+/// The dot product of two rows of equal length.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
     let (a_chunks, a_rest) = a.as_chunks::<16>();

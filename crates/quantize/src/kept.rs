@@ -25,7 +25,7 @@ pub(super) fn check(model: &Model, patterns: &[String]) -> Result<Vec<String>, E
         }
     }
     let layers = model.methods.keys().flat_map(|method| {
-        Sites::products(model, method).into_iter().chain(Sites::tables(model, method)).map(|layer| layer.name)
+        Sites::layers(model, method).into_iter().chain(Sites::embeddings(model, method)).map(|layer| layer.name)
     });
     let layers: BTreeSet<String> = layers.collect();
     let mut warnings = Vec::new();

@@ -1,6 +1,6 @@
 //! Quantizes models without PyTorch: how scales are chosen and which layers become integers.
 //!
-//! [`quantize`] takes a model as a front end made it and replaces weights and activations by what PyTorch's quantizers
+//! [`quantize`] replaces, in a model of a front end, weights and activations by what PyTorch's quantizers
 //! leave: integers between `quantize` and `dequantize` nodes. What numbers are like inside of the model is seen by running
 //! it on the inputs of a [`Calibration`], which the caller implements, with the back end that is to run the result.
 #![forbid(unsafe_code)]

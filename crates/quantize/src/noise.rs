@@ -1,4 +1,4 @@
-//! How far numbers are off.
+//! The noise of quantized results: signal-to-noise ratio and bias per channel.
 
 use super::report::decibels;
 
@@ -7,7 +7,7 @@ use super::report::decibels;
 pub(super) struct Noise {
     signal: f64,
     noise: f64,
-    /// How many numbers of each channel.
+    /// Number of elements of each channel.
     rows: u64,
     errors: Vec<Errors>,
 }
@@ -73,7 +73,7 @@ impl Noise {
         self.errors.len()
     }
 
-    /// What each channel is too small by on average, where that is more than chance, and counts the noise as if it were
+    /// Returns the bias of each channel, where it is significant, and counts the noise as if it were
     /// added.
     pub fn correct(&mut self) -> Vec<f32> {
         let count = self.rows.max(1) as f64;

@@ -17,7 +17,7 @@ const CHUNK: usize = 8;
 const APART: usize = 4;
 /// Places of a count, a power of two: it is quicker to find.
 const PLACES: usize = 2 * BINS;
-/// How much of the average the last input is, as in PyTorch's observers.
+/// Weight of the latest input in the moving average, as in PyTorch's observers.
 const NEWEST: f32 = 0.01;
 /// The share of numbers that a percentile leaves out.
 const LEFT_OUT: f64 = 1e-4;
@@ -25,7 +25,7 @@ const LEFT_OUT: f64 = 1e-4;
 /// The numbers that a tensor had.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Where the first bin begins.
+    /// Lower end of the first bin.
     origin: f32,
     /// Of a bin; 0 before the first number.
     width: f32,
@@ -50,12 +50,12 @@ impl Histogram {
         Self { origin: 0.0, width: 0.0, counts: vec![0; BINS], least, greatest, average: None, wild: 0 }
     }
 
-    /// Whether it has seen no number.
+    /// True if it has seen no number.
     pub fn is_empty(&self) -> bool {
         self.least > self.greatest
     }
 
-    /// How many numbers were NaN or infinite.
+    /// Number of elements that were NaN or infinite.
     pub fn wild(&self) -> u64 {
         self.wild
     }
@@ -121,7 +121,7 @@ impl Histogram {
         }
     }
 
-    /// Whether the bins reach all of a range.
+    /// True if the bins reach all of a range.
     fn reaches(&self, least: f32, greatest: f32) -> bool {
         least >= self.origin && greatest < self.origin + self.width * BINS as f32
     }
@@ -187,7 +187,7 @@ impl Histogram {
         (low.max(self.least), high.min(self.greatest))
     }
 
-    /// The range with the least expected squared error when it is cut into 255 steps.
+    /// The range with the least expected squared error when it is divided into 255 steps.
     fn least_error(&self, is_both: bool) -> (f32, f32) {
         const STEPS: usize = 100;
         let seen: Vec<(f32, u64)> =
@@ -236,7 +236,7 @@ impl Histogram {
 struct Tally {
     /// By place, which is the number of a bin, or the last one for what seems to be before the first.
     counts: Box<[[u32; PLACES]; APART]>,
-    /// Whether one chunk of [`PART`] is counted.
+    /// True if one chunk of [`PART`] is counted.
     is_part: bool,
     chance: u32,
 }

@@ -24,7 +24,7 @@ use super::sites::{Layer, Sites};
 use super::taps::{self, Rows};
 use super::weights::{self, Rounded, Width};
 
-/// How a model is quantized.
+/// Settings of a quantization.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub scheme: Scheme,
@@ -32,15 +32,15 @@ pub struct Settings {
     pub rounding: Rounding,
     /// The bits that tables of embeddings have, 4 or 8; they stay floats if `None`.
     pub embedding_bits: Option<u32>,
-    /// Patterns of the names of modules whose layers stay floats; `*` stands for any text. A name counts for all that is inside
+    /// Patterns of the names of modules whose layers stay floats; `*` matches any text. A name counts for all that is inside
     /// of the module.
     pub keep: Vec<String>,
-    /// Whether biases of convolutions make up for what rounding adds to the means of results, as a calibration shows them. Those
+    /// True if biases of convolutions make up for what rounding adds to the means of results, as a calibration shows them. Those
     /// of linear layers stay: among the rows that they see are often some that do not count, such as padding.
     pub bias_correction: bool,
     /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
     pub min_snr: Option<f64>,
-    /// As many as the machine runs at once if `None`.
+    /// Number of threads; the machine's if `None`.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -61,7 +61,7 @@ impl Default for Settings {
 
 /// Runs programs on the inputs of a calibration, and on those that the model was exported with.
 pub trait Calibration {
-    /// What computes them. It is idle while something is shown.
+    /// The engine that computes them. It is idle while something is shown.
     fn engine(&self) -> Arc<Engine>;
 
     /// Returns the bytes of the packed weights of a layer; `None` if no integer kernel of the back end supports its shape.
@@ -87,13 +87,13 @@ pub struct PackedBytes {
     pub floats: usize,
 }
 
-/// What a calibration is to show.
+/// A request to a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     pub inputs: Inputs,
-    /// The most inputs.
+    /// Maximum number of inputs.
     pub limit: usize,
-    /// Whether products may round what they multiply to bf16 where that is faster: for ranges, but not for what rounding to
+    /// True if GEMMs and convolutions may round their operands to bf16 where that is faster: for ranges, but not for what rounding to
     /// integers is compared with.
     pub is_rough: bool,
 }
@@ -112,7 +112,7 @@ pub struct Seen<'a> {
     pub numbers: &'a [f32],
 }
 
-/// What a model returns for an input.
+/// Results of a model for each input.
 type Outputs = Vec<Vec<f32>>;
 
 /// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
@@ -139,17 +139,17 @@ const COMPARED: usize = 16;
 /// Maximum bytes of layer weights up to which a method is run on the example inputs of the export, which was not asked for: it
 /// is in memory twice then, in floats and in integers.
 const UNASKED: u64 = 1 << 31;
-/// Bytes of the products of columns that are gathered at a time.
+/// Bytes of the Gram matrices that are gathered at a time.
 const GATHERED: usize = 1 << 28;
 /// Weights of four bits that share a scale.
 const GROUP: usize = 32;
 
-/// Quantizes all methods of a model that a front end made, and takes it to the stage where backends are offered nodes, but for
+/// Quantizes all methods of a model that a front end made, and advances it to the stage where back ends claim nodes, but for
 /// layers, which stay whole.
 ///
 /// # Errors
 /// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
-/// What the passes, and running programs on the calibration, find.
+/// Errors of the passes, and of running programs on the calibration.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
     let mut warnings = super::kept::check(model, &settings.keep)?;
     prepare_layers(model, &KEPT_WHOLE)?;
@@ -244,14 +244,14 @@ struct Work<'a> {
     engine: Arc<Engine>,
     graph: &'a Graph,
     reader: Reader<'a>,
-    /// What may become integers.
+    /// Layers that may be quantized.
     layers: Vec<Layer>,
     /// Embeddings whose tables become integers.
     tables: Vec<(Layer, Width)>,
     /// Other layers, each with the reason.
     kept: Vec<(Layer, String)>,
     seen: FxHashMap<ValueId, Histogram>,
-    /// What chooses the ranges of some values instead of the observer of the settings.
+    /// Observers of some values, instead of that of the settings.
     chosen: FxHashMap<ValueId, Observer>,
     weights: FxHashMap<NodeId, Rounded>,
     weight_snr: FxHashMap<NodeId, Option<f64>>,
@@ -281,14 +281,14 @@ impl<'a> Work<'a> {
         };
         let reader = Reader { model, graph };
         let (mut layers, mut kept) = (Vec::new(), Vec::new());
-        for layer in Sites::products(model, method) {
+        for layer in Sites::layers(model, method) {
             match reason_to_keep(reader, &layer, settings, calibration) {
                 None => layers.push(layer),
                 Some(reason) => kept.push((layer, reason)),
             }
         }
         let tables = match settings.embedding_bits {
-            Some(bits) => Sites::tables(model, method)
+            Some(bits) => Sites::embeddings(model, method)
                 .into_iter()
                 .filter(|table| kept_by(table, settings).is_none())
                 .map(|table| {
@@ -571,7 +571,7 @@ impl<'a> Work<'a> {
         Ok(outputs)
     }
 
-    /// How far the results of each layer are off in integers, on the inputs that it has in floats, and what the model returns.
+    /// Measures the noise of each quantized layer, on the inputs that it has in floats, and the results of the model.
     /// Nothing without inputs.
     fn compare(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(Vec<Noise>, Vec<Outputs>), Error> {
         let Ok(inputs) = self.compared.clone() else { return Ok(Default::default()) };
@@ -767,7 +767,7 @@ fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings, kernel
 }
 
 impl Width {
-    /// How many of a row of `k` weights share a scale.
+    /// Number of weights that share a scale, in rows of `k`.
     const fn group(self, k: usize) -> usize {
         match self {
             Self::Four => GROUP,

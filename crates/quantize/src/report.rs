@@ -1,4 +1,4 @@
-//! What became of a model's products.
+//! The report of a quantization.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub const LOW_SNR: f64 = 10.0;
 /// Maximum number of layers or outputs that a warning names.
 const NAMED: usize = 3;
 
-/// What a quantization did.
+/// Settings and outcome of a quantization.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub scheme: Scheme,
@@ -66,7 +66,7 @@ impl OutputReport {
     }
 }
 
-/// What became of a layer.
+/// The outcome for a layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerReport {
     pub method: String,
@@ -92,7 +92,7 @@ pub struct LayerReport {
 }
 
 impl LayerReport {
-    /// What says how good it is: its results if a calibration showed them, or else its weights.
+    /// Signal-to-noise ratio of the results if a calibration showed them, or else of the weights.
     pub fn quality(&self) -> Option<f64> {
         self.snr.or(self.weight_snr)
     }
@@ -105,7 +105,7 @@ impl Report {
         (sum(|layer| layer.bytes_before), sum(|layer| layer.bytes_after))
     }
 
-    /// How many layers compute in integers.
+    /// Number of quantized layers.
     pub fn quantized(&self) -> usize {
         self.layers.iter().filter(|layer| layer.kept.is_none()).count()
     }
@@ -194,7 +194,7 @@ impl fmt::Display for Decibels {
     }
 }
 
-/// What became of the whole, then a line for each layer, the worst first.
+/// A summary, then a line for each layer, the worst first.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = self.bytes();

@@ -13,7 +13,7 @@ use super::scheme::Scheme;
 use super::sites::{Layer, Sites, operands};
 use super::weights::{Rounded, Width};
 
-/// What layers compute with.
+/// Scales and weights that were chosen for the layers.
 pub(super) struct Decisions<'a> {
     pub scheme: Scheme,
     pub sites: &'a Sites,
@@ -34,7 +34,7 @@ impl Decisions<'_> {
 }
 
 impl Scheme {
-    /// What weights become.
+    /// Width of the weights.
     pub(super) const fn width(self) -> Width {
         if self.has_four_bits() { Width::Four } else { Width::Eight }
     }
@@ -90,7 +90,7 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
     Ok(())
 }
 
-/// Adds a second node for each layer, which computes in integers from what the float layers before give. Gives the results of
+/// Adds a second node for each layer, which computes in integers from the results of the float layers before. Returns the results of
 /// both for each: first those of the floats.
 pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<Vec<ValueId>, Error> {
     let Model { methods, constants, schemas, .. } = model;
@@ -135,7 +135,7 @@ fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {
     Ok(())
 }
 
-/// The numbers that a value's integers stand for; `None` if it stays as it is. Of a picture all have the same scale.
+/// The dequantized integers of a value; `None` if it is not quantized. Images have one scale.
 fn round_input(
     builder: &mut Builder<'_>,
     value: ValueId,
@@ -185,7 +185,7 @@ fn round_input(
     builder.one("quantized_decomposed::dequantize_per_tensor", parameters(integers)).map(Some)
 }
 
-/// The numbers that the integers of a weight stand for.
+/// The dequantized integers of a weight.
 fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: Width) -> Result<ValueId, Error> {
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));

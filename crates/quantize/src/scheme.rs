@@ -1,14 +1,14 @@
-//! What is quantized, and how.
+//! Schemes of quantization, observers and rounding.
 
 use serde::{Serialize, Serializer};
 
 use rushlight_graph::Error;
 
-/// What becomes of a model's products: convolutions and linear layers.
+/// The quantization of convolutions and linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// Weights and activations of 8 bits. Scales of activations are chosen from the inputs of a calibration, and what lies
-    /// between products is computed in integers as well.
+    /// Weights and activations of 8 bits. Scales of activations are chosen from the inputs of a calibration, and the
+    /// operators between layers are computed in integers as well.
     #[default]
     Int8,
     /// Weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen when the program runs: for each
@@ -26,7 +26,7 @@ impl Scheme {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Int8, Self::Int8Dynamic, Self::FourBitDynamic, Self::Int4, Self::Int8Weight];
 
-    /// What users call it.
+    /// The name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Int8 => "int8",
@@ -37,36 +37,36 @@ impl Scheme {
         }
     }
 
-    /// Whether what lies between products is computed in integers as well, with scales that are chosen before the program
+    /// True if the operators between layers are computed in integers as well, with scales that are chosen before the program
     /// runs.
     pub const fn is_static(self) -> bool {
         matches!(self, Self::Int8)
     }
 
-    /// Whether convolutions become integers, too, rather than linear layers alone.
+    /// True if convolutions become integers, too, rather than linear layers alone.
     pub const fn takes_convolutions(self) -> bool {
         matches!(self, Self::Int8 | Self::Int8Dynamic)
     }
 
-    /// Whether weights have four bits.
+    /// True if weights have four bits.
     pub const fn has_four_bits(self) -> bool {
         matches!(self, Self::FourBitDynamic | Self::Int4)
     }
 
-    /// Whether activations are rounded to scales that are chosen when the program runs.
+    /// True if activations are rounded to scales that are chosen when the program runs.
     pub const fn is_dynamic(self) -> bool {
         matches!(self, Self::Int8Dynamic | Self::FourBitDynamic)
     }
 }
 
-/// How the range of a tensor's numbers is chosen from what a calibration showed of it.
+/// The choice of a tensor's range from a calibration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observer {
-    /// The least and the greatest number.
+    /// Minimum and maximum.
     MinMax,
     /// Their averages over the inputs, of which the last ones count most.
     Average,
-    /// What all but one in ten thousand numbers are within.
+    /// The range of all but one in ten thousand elements.
     Percentile,
     /// The range whose rounding, and cutting off of what is outside, has the least expected squared error, as a histogram has
     /// it.
@@ -74,7 +74,7 @@ pub enum Observer {
     Histogram,
     /// Likewise, but both ends of the range move towards zero together.
     SquaredError,
-    /// Of the histogram's, the percentile's and the least and the greatest number, those that the results of the layers that take
+    /// Of the histogram's, the percentile's and the minimum and maximum, those that the results of the layers that take
     /// the tensor are the nearest with. Each is tried, which takes its time.
     Best,
 }
@@ -84,7 +84,7 @@ impl Observer {
     pub const ALL: [Self; 6] =
         [Self::MinMax, Self::Average, Self::Percentile, Self::Histogram, Self::SquaredError, Self::Best];
 
-    /// What users call it.
+    /// The name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MinMax => "minmax",
@@ -97,10 +97,10 @@ impl Observer {
     }
 }
 
-/// How the integers of weights are chosen.
+/// Rounding of weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
-    /// The nearest, with a scale that the greatest weight of each group just fits.
+    /// To the nearest, with a scale that the maximum weight of each group just fits.
     Nearest,
     /// The nearest, with the scale of the least squared error.
     #[default]
@@ -114,7 +114,7 @@ impl Rounding {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Nearest, Self::SquaredError, Self::Gptq];
 
-    /// What users call it.
+    /// The name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nearest => "nearest",

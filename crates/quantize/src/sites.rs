@@ -1,4 +1,4 @@
-//! What of a graph is computed in integers: which products, and which values are rounded.
+//! Sites of quantization: the layers that compute in integers, and the values that are quantized.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -19,7 +19,7 @@ pub struct Layer {
     pub axis: usize,
 }
 
-/// What is computed in integers of a method.
+/// Sites of quantization in a method.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     pub layers: Vec<Layer>,
@@ -27,11 +27,11 @@ pub struct Sites {
     pub(super) rounded: FxHashMap<ValueId, usize>,
     /// For each scale the values that say what it must reach.
     pub(super) seen: Vec<Vec<ValueId>>,
-    /// What takes rounded values.
+    /// Nodes that take quantized values.
     pub(super) integers: FxHashSet<NodeId>,
 }
 
-/// What an operator is to integers.
+/// The role of an operator in quantized computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Product,
@@ -73,7 +73,7 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// Whether a function is computed in the registers of the product before it.
+/// True for operators that the epilogue of the layer before them computes.
 fn is_tail(name: &str) -> bool {
     matches!(
         name,
@@ -81,27 +81,27 @@ fn is_tail(name: &str) -> bool {
     )
 }
 
-/// Whether a function only cuts off what a sum gives.
+/// True for operators that only clamp their input.
 fn is_bound(name: &str) -> bool {
     matches!(name, "aten::relu" | "aten::hardtanh" | "aten::clamp")
 }
 
 impl Sites {
-    /// The products of a method with constant weights.
-    pub fn products(model: &Model, method: &str) -> Vec<Layer> {
+    /// The convolutions and linear layers of a method with constant weights.
+    pub fn layers(model: &Model, method: &str) -> Vec<Layer> {
         let Some(graph) = model.methods.get(method) else { return Vec::new() };
         let nodes = graph.blocks[graph.body].nodes.iter();
         nodes.filter_map(|node| layer(model, graph, *node)).collect()
     }
 
     /// The embeddings of a method whose tables are constants; their inputs are the indices.
-    pub fn tables(model: &Model, method: &str) -> Vec<Layer> {
+    pub fn embeddings(model: &Model, method: &str) -> Vec<Layer> {
         let Some(graph) = model.methods.get(method) else { return Vec::new() };
         let nodes = graph.blocks[graph.body].nodes.iter();
         nodes.filter_map(|node| table(model, graph, *node)).collect()
     }
 
-    /// What is computed in integers if these products are, and what lies between them.
+    /// Finds the sites for these layers, and for the operators between them.
     pub fn of(model: &Model, method: &str, layers: Vec<Layer>) -> Self {
         let Some(graph) = model.methods.get(method) else { return Self::default() };
         let products: FxHashSet<NodeId> = layers.iter().map(|layer| layer.node).collect();
@@ -161,7 +161,7 @@ impl Sites {
     }
 }
 
-/// Which values have the same scale, and which of them must be seen for it.
+/// Groups the values that have the same scale, and selects those to observe.
 fn scales(
     graph: &Graph,
     integers: &FxHashSet<NodeId>,

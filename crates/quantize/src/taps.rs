@@ -11,7 +11,7 @@ use super::read::Reader;
 use super::sites::Layer;
 
 /// A model with one method, of which it returns some values. The first `turned` of them have their channels last if they are
-/// what convolutions give, which is how they are computed.
+/// the results of convolutions, which is how they are computed.
 pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turned: usize) -> Result<Model, Error> {
     let mut model = alone(model, method);
     let Model { methods, constants, schemas, .. } = &mut model;
@@ -64,7 +64,7 @@ pub(super) fn is_float(graph: &Graph, value: ValueId) -> bool {
     graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
 }
 
-/// What a layer's weights are multiplied with: layers with the same have the same inputs.
+/// The source of a layer's left-hand matrix: layers with equal sources have equal inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rows {
     input: ValueId,
@@ -98,7 +98,7 @@ impl Rows {
     }
 }
 
-/// A model that returns, for each kind of rows, the products of all pairs of their columns, summed over the rows. The columns
+/// A model that returns the Gram matrix of each kind of rows: `rows' * rows`. The columns
 /// of windows are ordered by position, then by channel.
 pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId)]) -> Result<Model, Error> {
     let mut model = alone(model, method);
@@ -119,7 +119,7 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
             for index in wanted.remove(&value).unwrap_or_default() {
                 let (rows, origin) = all[index];
                 let mut builder = Builder::new(graph, constants, schemas, body, origin);
-                outputs[index] = Some(products(&mut builder, rows)?);
+                outputs[index] = Some(gram(&mut builder, rows)?);
             }
         }
         let Some(node) = rest.next() else { break };
@@ -130,7 +130,7 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
     Ok(model)
 }
 
-fn products(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
+fn gram(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
     let matrix = matrix(b, rows)?;
     let columns = b.one("aten::permute_copy", vec![Arg::Value(matrix), Arg::from([1, 0])])?;
     b.one("aten::mm", vec![Arg::Value(columns), Arg::Value(matrix)])
@@ -149,7 +149,7 @@ fn matrix(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
     b.one("aten::view_copy", vec![Arg::Value(value), Arg::from(vec![Expr::product(outer), k.clone()])])
 }
 
-/// What the positions of windows see, beside each other as channels.
+/// Unfolds the windows of a convolution: kernel positions side by side as channels.
 fn windows(b: &mut Builder<'_>, input: ValueId, window: &Window) -> Result<ValueId, Error> {
     let dims = window.sizes.len();
     let mut value = input;

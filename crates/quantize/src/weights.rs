@@ -1,4 +1,4 @@
-//! Integers for the weights of products.
+//! Quantization of the weights of convolutions and linear layers.
 
 use rushlight_engine::{Engine, FiniteRange, QuantizationGrid, finite_range, quantization_error};
 
@@ -25,7 +25,7 @@ pub(super) enum Width {
 }
 
 impl Width {
-    /// The least and the greatest integer.
+    /// Minimum and maximum integer.
     pub const fn range(self) -> (i8, i8) {
         match self {
             Self::Four => (-8, 7),
@@ -55,13 +55,13 @@ impl Width {
 }
 
 impl Rounded {
-    /// The number that an integer stands for.
+    /// Dequantizes an integer.
     #[cfg(test)]
     pub fn number(&self, at: usize) -> f32 {
         f32::from(self.integers[at]) * self.scales[at / self.group]
     }
 
-    /// The signal-to-noise of the weights that these integers stand for, in dB.
+    /// The signal-to-noise ratio of the quantized weights, in dB.
     pub fn ratio(&self, weights: &[f32]) -> Option<f64> {
         let (mut signal, mut noise) = (0.0, 0.0);
         let group = self.group.max(1);
@@ -76,7 +76,7 @@ impl Rounded {
     }
 }
 
-/// The sum of what each pair of elements gives, in an order that loops become vectors of.
+/// Sums a function of each pair of elements, in an order that compilers vectorize.
 fn sum<T: Copy>(one: &[f32], two: &[T], each: impl Fn(f32, T) -> f32) -> f32 {
     const LANES: usize = 16;
     let mut sums = [0.0f32; LANES];
@@ -92,7 +92,7 @@ fn sum<T: Copy>(one: &[f32], two: &[T], each: impl Fn(f32, T) -> f32) -> f32 {
     sums.iter().sum()
 }
 
-/// What scales are tried for the least error, as shares of the one that the greatest weight just fits.
+/// Scales that are tried for the least error, relative to the scale that the maximum weight just fits.
 const TRIED: [f32; 13] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7, 0.65, 0.6];
 
 /// Rounds weights, of which each `group` in a row have a scale, to the nearest integers. `importance` says, for the weights of

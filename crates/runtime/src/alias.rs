@@ -67,12 +67,12 @@ pub(crate) fn view(step: &Step<'_>) -> Option<(u32, u32)> {
     }
 }
 
-/// What an instruction does with its arguments.
+/// The reads and writes of an instruction.
 struct Call<'m> {
     arguments: &'m [u32],
     /// Bit `i` is set if argument `i` is written.
     writes: u32,
-    /// How many of the last arguments are written too.
+    /// Number of the last arguments that are written too.
     outputs: usize,
     is_view: bool,
     copies: bool,
@@ -91,7 +91,7 @@ enum Verdict {
     SelfCopy,
 }
 
-/// Which other values' memory a value may use, as a linked list for each value.
+/// For each value, a linked list of the values whose memory it may use.
 struct Edges<'s> {
     /// Index into `links` plus one; 0 ends the list.
     heads: &'s mut [u32],

@@ -1,4 +1,4 @@
-//! What an operator sees of the method: its arguments, its outputs and temporary memory.
+//! The context of a kernel or delegate: arguments, outputs and temporary memory.
 
 use core::cell::Cell;
 

@@ -37,7 +37,7 @@ impl<'p> DataMap<'p> {
         })
     }
 
-    /// What the file says, for inspection.
+    /// The parsed file, for inspection.
     pub fn parsed(&self) -> FlatTensor<'_> {
         self.parsed
     }

@@ -10,7 +10,7 @@ use crate::fault::{Fault, Kind, Numbers};
 use crate::interrupt::Stop;
 use crate::options::OptionSpec;
 
-/// What went wrong, with the numbers that ExecuTorch uses for the same conditions.
+/// Error codes, with the numbers that ExecuTorch uses for the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Code {
@@ -34,7 +34,7 @@ pub enum Code {
     DelegateInvalidHandle = 0x32,
 }
 
-/// Where it happened. Each part is filled in by the layer that knows it.
+/// The site of an error. Each part is filled in by the layer that knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Index of the instruction in its method.
@@ -43,7 +43,7 @@ pub struct Site {
     pub operator: Option<&'static str>,
     /// Index of the step of the delegate that the instruction calls.
     pub step: Option<u32>,
-    /// What `index` counts: an argument, an input, an output, a value.
+    /// The meaning of `index`: an argument, an input, an output, a value.
     pub role: Role,
     /// Index of the argument, input, output or value; meaningless when `role` is `None`.
     pub index: u32,
@@ -61,12 +61,12 @@ pub enum Role {
     Delegate,
 }
 
-/// What was expected and what came.
+/// The detail of an error: what was expected and what came.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Detail {
     /// A fixed sentence, lower case and without a full stop.
     Text(&'static str),
-    /// What the runtime itself finds wrong, with two numbers: what is needed and what there is, unless the fault says
+    /// A fault that the runtime itself finds, with two numbers: what is needed and what there is, unless the fault says
     /// otherwise. They mean nothing where its sentence names none.
     Fault(Fault, usize, usize),
     /// A tensor of one of several other element types was needed.
@@ -130,7 +130,7 @@ impl Error {
         Self { code, site: Site { instruction: None, operator: None, step: None, role: Role::None, index: 0 }, detail }
     }
 
-    /// What the runtime itself finds wrong; see [`Detail::Fault`] for the numbers.
+    /// An error that the runtime itself finds; see [`Detail::Fault`] for the numbers.
     #[cold]
     pub const fn fault(fault: Fault, needed: usize, available: usize) -> Self {
         Self::new(fault.code(), Detail::Fault(fault, needed, available))

@@ -4,7 +4,7 @@ use crate::delegate::MemoryKind;
 use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
 
-/// What a method is doing.
+/// An event of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole execution.

@@ -27,7 +27,7 @@ use crate::memory::Bump;
 use crate::tensor::Access;
 use crate::value::{ABSENT, Value, Values, tensor};
 
-/// What the extended steps of a method need.
+/// The extended steps of a method, with their states and device copies.
 pub(crate) struct Extended<'m> {
     steps: Vec<ExtendedStep<'m>>,
     placed: Vec<PlacedValue>,
@@ -50,7 +50,7 @@ struct ExtendedStep<'m> {
     slots: Vec<Slot>,
 }
 
-/// How far an execution is with its present step, if that is an extended one.
+/// Progress of an execution in its present step, if that is an extended one.
 ///
 /// As wide as the counter beside it, so that one store sets both.
 #[derive(Clone, Copy, PartialEq, Eq)]

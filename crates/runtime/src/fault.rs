@@ -1,4 +1,4 @@
-//! What the runtime finds wrong by itself, and how its functions hand that on.
+//! Faults that the runtime itself finds, and how its functions report them.
 //!
 //! Sentences are written where they are printed, so that a program that prints none does not hold them.
 
@@ -220,7 +220,7 @@ impl From<Shortage> for Error {
     }
 }
 
-/// What a value or an input is, and what it should be.
+/// The kind of a value or an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -242,9 +242,9 @@ pub enum Kind {
     Condition,
     /// An entry of a list of tensors that is one.
     ListedTensor,
-    /// What can be an input.
+    /// Any kind that can be an input.
     Input,
-    /// What can be an output.
+    /// Any kind that can be an output.
     Output,
 }
 

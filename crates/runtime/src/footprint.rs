@@ -76,12 +76,12 @@ const _: () = {
     assert!(same(SMALL.temp, HERE.temp));
 };
 
-/// What `loaded` would take on a 32-bit target. What its delegates allocate is not counted.
+/// Memory of `loaded` on a 32-bit target, without what its delegates allocate.
 pub(crate) fn on_32_bit(loaded: &Loaded<'_>) -> MemoryUse {
     walk(loaded, &SMALL)
 }
 
-/// What `loaded` takes here, worked out in the same way.
+/// Memory of `loaded` on this target, computed in the same way.
 pub(crate) fn here(loaded: &Loaded<'_>) -> MemoryUse {
     walk(loaded, &HERE)
 }
@@ -156,7 +156,7 @@ fn values(tally: &mut Tally, plan: &Plan<'_>, target: &Target) {
     }
 }
 
-/// What the alias check takes while it runs.
+/// Temporary memory of the alias check.
 fn alias_scratch(tally: &mut Tally, loaded: &Loaded<'_>) {
     let used = tally.used;
     let edges: usize = loaded

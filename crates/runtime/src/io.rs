@@ -1,4 +1,4 @@
-//! What goes into a method and comes out of it.
+//! Inputs and outputs of a method.
 
 use core::ptr::NonNull;
 
@@ -133,7 +133,7 @@ impl<'a> TensorViewMut<'a> {
         TensorView { dtype: self.dtype, sizes: self.sizes, strides: self.strides, data: self.data.bytes() }
     }
 
-    /// Where the data may be written.
+    /// Start of the writable data.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.data.start()
     }

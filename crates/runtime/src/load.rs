@@ -24,7 +24,7 @@ use crate::program::Program;
 use crate::tensor::{Access, Rebound, TensorState};
 use crate::value::{ABSENT, Value, Values, tensor};
 
-/// What a method is loaded with besides its program and memory.
+/// Options of loading a method: operators, back ends, external data, limits.
 #[derive(Clone, Copy)]
 pub struct LoadOptions<'a, 'p> {
     pub registry: Registry<'a>,
@@ -125,7 +125,7 @@ pub(crate) struct Loaded<'m> {
     pub(crate) input_written: &'m [bool],
     pub(crate) steps: &'m [Step<'m>],
     pub(crate) delegates: Delegates<'m>,
-    /// What the steps that are not ordinary need, if there are any.
+    /// The extended steps, if there are any.
     #[cfg(feature = "alloc")]
     pub(crate) extended: Option<alloc::boxed::Box<Extended<'m>>>,
     /// A bit for each output of the delegate with the most outputs, set if it was taken in the present call.
@@ -166,7 +166,7 @@ pub struct MemoryUse {
     pub method: usize,
     /// Planned buffers, all memory ids together.
     pub planned: usize,
-    /// The most that one operator takes while it runs.
+    /// Maximum temporary memory of one operator.
     pub temp: usize,
     /// The block that holds all of it, with padding and what only loading needs. Buffers that were given apart or are
     /// shared do not count.
@@ -509,7 +509,7 @@ fn rebound<'m>(bump: &mut Bump<'m>, values: Values<'m>, steps: &[Step<'m>]) -> C
     Ok(list.finish())
 }
 
-/// The most temporary memory that one instruction asks for.
+/// Maximum temporary memory of one instruction.
 fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>, report: &mut Report) -> Checked<usize> {
     let mut most = 0;
     for (i, step) in steps.iter().enumerate() {

@@ -25,7 +25,7 @@ pub struct Bump<'m> {
     used: usize,
     /// Bytes of the blocks before the current one.
     retired: usize,
-    /// The most that was ever in use, scratch memory included.
+    /// Maximum in use at once, scratch memory included.
     peak: usize,
     /// Bytes that may still be handed out in the present phase of loading, whatever the memory holds.
     budget: usize,
@@ -59,7 +59,7 @@ impl<'m> Bump<'m> {
         self.retired + self.used
     }
 
-    /// The most that was in use at once, in bytes, with what [`scratch`](Self::scratch) took.
+    /// Maximum in use at once, in bytes, including [`scratch`](Self::scratch).
     pub fn peak(&self) -> usize {
         self.peak.max(self.used())
     }
@@ -279,11 +279,11 @@ unsafe impl Zero for Cell<usize> {}
 // SAFETY: as its element.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
-/// The most that a growing [`Bump`] takes from the heap at once, in bytes; larger pieces are taken apart.
+/// Maximum bytes of a chunk that a growing [`Bump`] allocates; larger requests get an allocation of their own.
 #[cfg(feature = "alloc")]
 const HEAP_CHUNK: usize = 8192;
 
-/// What it takes first, and twice as much with each of the next chunks: allocators keep blocks of up to 1 KiB at hand.
+/// Bytes of its first chunk; each of the next is twice as large: allocators keep blocks of up to 1 KiB at hand.
 #[cfg(feature = "alloc")]
 const FIRST_CHUNK: usize = 960;
 
@@ -400,7 +400,7 @@ impl SharedBytes {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     start: NonNull<u8>,
-    /// What the allocator gave, at most 64 bytes before.
+    /// Start of the allocation, at most 64 bytes before.
     base: NonNull<u8>,
     layout: core::alloc::Layout,
 }
@@ -497,7 +497,7 @@ impl<'a> Lent<'a> {
         Self { bytes: NonNull::from(bytes), lent: PhantomData }
     }
 
-    /// Where to write.
+    /// Start of the memory to write.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.bytes.cast()
     }
@@ -811,7 +811,7 @@ unsafe impl Send for SharedArenas<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for SharedArenas<'_> {}
 
-/// How a method refers to its shared arenas.
+/// A method's reference to its shared arenas.
 #[derive(Clone, Debug)]
 pub(crate) enum SharedRef<'m> {
     Borrowed(&'m SharedArenas<'m>),

@@ -84,7 +84,7 @@ impl<'m> Method<'m> {
         footprint::on_32_bit(&self.loaded.0)
     }
 
-    /// What [`memory_use`](Self::memory_use) is by calculation, to check the calculation with.
+    /// Calculates [`memory_use`](Self::memory_use), to check the calculation.
     #[doc(hidden)]
     pub fn calculated_memory_use(&self) -> MemoryUse {
         footprint::here(&self.loaded.0)

@@ -99,7 +99,7 @@ impl OpSet {
     }
 }
 
-/// Where a method finds its operators: sets in order of precedence.
+/// Operator sets in order of precedence, in which a method finds its operators.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry<'r> {
     sets: &'r [&'r OpSet],

@@ -31,7 +31,7 @@ impl<'p> Program<'p> {
         })
     }
 
-    /// What the file says, for inspection.
+    /// The parsed file, for inspection.
     pub fn parsed(&self) -> format::Program<'_> {
         self.parsed
     }

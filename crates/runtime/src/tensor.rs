@@ -211,18 +211,18 @@ pub(crate) struct TensorState<'m> {
     dims: &'m [Cell<usize>],
     /// Bytes that the current sizes take.
     nbytes: Cell<usize>,
-    /// Bytes that the sizes at load take: the most that the tensor may ever need.
+    /// Bytes at the sizes at load, which are the upper bound.
     pub(crate) bound: usize,
     /// Bytes that the memory behind `data` holds.
     room: Cell<usize>,
     data: Cell<Option<NonNull<u8>>>,
     /// True if `data` changes between or during executions.
     rebound: Cell<bool>,
-    /// What the program may do with the memory that belongs to this tensor.
+    /// The program's access to the memory of this tensor.
     pub(crate) access: Access,
 }
 
-/// What the program may do with a tensor's own memory.
+/// A program's access to a tensor's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// A constant of the file.

@@ -49,8 +49,8 @@ fn run(compiled: &Compiled, names: &[&str]) -> Vec<Vec<f32>> {
 fn takers(compiled: &Compiled) -> Vec<Option<&str>> {
     fn taker(fate: &Fate) -> Option<&str> {
         match fate {
-            Fate::Taken { backend } => Some(backend),
-            Fate::Left { .. } => None,
+            Fate::Claimed { backend } => Some(backend),
+            Fate::Refused { .. } => None,
         }
     }
     compiled.report.entries.iter().map(|entry| taker(&entry.fate)).collect()

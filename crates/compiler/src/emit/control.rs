@@ -12,7 +12,7 @@ use rushlight_graph::{Arg, BlockId, Def, Node, Type, ValueId};
 use super::calls::is_tensor;
 use super::method::Method;
 
-/// The arguments of a node with blocks, taken apart.
+/// The arguments of a node with blocks, by their role.
 struct Parts<'n> {
     blocks: Vec<BlockId>,
     lists: Vec<&'n [Arg]>,
@@ -104,7 +104,7 @@ impl Method<'_> {
         Ok(())
     }
 
-    /// Runs a block for each slice of some tensors, and stacks what it gives.
+    /// Runs a block for each slice of some tensors, and stacks its results.
     pub fn scan(&mut self, node: &Node) -> Result<(), Error> {
         let parts = Parts::of(node);
         let body = parts.block(0)?;
@@ -203,7 +203,7 @@ impl Method<'_> {
         }
     }
 
-    /// A jump that is taken when `condition` is false, to a place that [`land`](Self::land) settles. Returns its index.
+    /// Adds a jump for when `condition` is false, whose destination [`land`](Self::land) sets. Returns its index.
     fn jump_if_false(&mut self, condition: u32) -> usize {
         let at = self.here();
         self.emit(InstructionModel::JumpFalse { cond: condition, destination: 0 });

@@ -16,8 +16,8 @@ use super::pools::Pool;
 /// The rules by which constants go to `.ptd` files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalWeights {
-    /// Patterns of names of constants, each with the file that takes them. The first that fits counts; what fits none
-    /// stays in the program. `*` in a pattern stands for any text. A file without a name is called as the program.
+    /// Patterns of names of constants, each with the file that they go to. The first match counts; what matches none
+    /// stays in the program. `*` in a pattern matches any text. A file without a name is called as the program.
     pub rules: Vec<(String, Option<String>)>,
     /// Maximum bytes of tensors in one file: a file that would hold more becomes several. A tensor is never divided, so
     /// that a larger one has a file of its own.
@@ -27,7 +27,7 @@ pub struct ExternalWeights {
 /// The content of a `.ptd` file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExternalData {
-    /// The name that the rule gives; `None` for that of the program.
+    /// The file name of the rule; `None` for that of the program.
     pub file: Option<String>,
     /// The number of this part, counted from 1, and the number of parts.
     pub part: (usize, usize),
@@ -120,7 +120,7 @@ impl External {
         Ok(Self { options: options.clone(), data: Pool::default(), files: IndexMap::new(), keys: HashMap::new() })
     }
 
-    /// Takes a constant that a rule gives a file, and returns the key by which the program finds it. `tensor` is how the
+    /// Adds a constant to the file of its rule, and returns the key by which the program finds it. `tensor` is how the
     /// program declares it.
     pub fn insert(&mut self, constant: &Constant, tensor: &TensorModel) -> Result<Option<String>, Error> {
         let mut rules = self.options.rules.iter();

@@ -1,4 +1,4 @@
-//! State that is updated where it lies.
+//! State that is updated in place.
 
 use rushlight_graph::Error;
 use rushlight_graph::{Arg, Def, Node, NodeId, Op, Target, Type, ValueId};
@@ -35,7 +35,7 @@ impl Method<'_> {
         Ok(())
     }
 
-    /// Writes a node that updates its first argument where it lies, if it does. Others are left to [`Method::call`].
+    /// Writes a node that updates its first argument in place, if it does. Others are left to [`Method::call`].
     pub fn updating_call(&mut self, node: &Node) -> Result<bool, Error> {
         let (Some(Arg::Value(old)), Some(new)) = (node.args.first(), node.result()) else { return Ok(false) };
         let Op::Call(schema) = &node.op else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! When each piece of memory is in use, and where it lies.
+//! Lifetimes of planned memory, and its places.
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 

@@ -236,7 +236,7 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    /// A tensor of this type that stands for no value of the graph.
+    /// Adds a tensor of this type that is no value of the graph.
     pub fn temporary(&mut self, ty: &TensorType) -> Result<u32, Error> {
         let (tensor, bytes) = self.tensor_model(ty, "temporary")?;
         let slot = self.slots.computed(bytes);

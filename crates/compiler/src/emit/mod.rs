@@ -33,7 +33,7 @@ use pools::Pools;
 pub struct EmitOptions {
     /// True if inputs have a place in the arena; otherwise the caller's memory is read.
     pub plan_inputs: bool,
-    /// True if outputs have a place in the arena; otherwise the caller gives memory for them.
+    /// True if outputs have a place in the arena; otherwise the caller provides memory for them.
     pub plan_outputs: bool,
     /// Each planned tensor starts at a multiple of this.
     pub alignment: u64,

@@ -30,7 +30,7 @@ pub(super) struct Pool {
     by_hash: HashMap<u64, Vec<u32>>,
 }
 
-/// Data up to this size are put together at once; larger ones when they are written.
+/// Data up to this size are read at once; larger ones when they are written.
 const SMALL: usize = 1 << 14;
 
 impl Pools {

@@ -90,7 +90,7 @@ impl Slots {
         self.push(SlotInfo { bytes, memory_id: ARENA, fixed: None, whole_call: false, elsewhere: false })
     }
 
-    /// The one slot that stands for all that were joined with this one.
+    /// The representative of all slots that were joined with this one.
     pub fn find(&self, slot: Slot) -> Slot {
         let mut at = slot.0;
         while let Some(parent) = self.parents.get(at as usize).copied().filter(|parent| *parent != at) {

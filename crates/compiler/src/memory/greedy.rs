@@ -1,6 +1,6 @@
 //! ExecuTorch's greedy allocation, so that no plan is larger than the one that its exporter would make.
 //!
-//! Items are taken by size, the largest first, into buckets that are as large as their first item. The first bucket
+//! Items go by size, the largest first, into buckets that are as large as their first item. The first bucket
 //! that is unused for all of an item's lifetime takes it at its bottom; else the first bucket that has room above all
 //! that is in use meanwhile; else the item opens a bucket. Buckets are laid end to end.
 
@@ -57,7 +57,7 @@ struct Bucket {
     size: u64,
     /// The strictest of its items.
     alignment: u64,
-    /// From which instruction on how much of the bucket is taken, counted from the bottom.
+    /// Bytes of the bucket in use, counted from the bottom, each with the first instruction.
     heights: BTreeMap<usize, u64>,
 }
 

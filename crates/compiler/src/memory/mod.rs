@@ -37,7 +37,7 @@ pub const DEFAULT_ALIGNMENT: u64 = 16;
 /// Bytes to find a place for: the storage of a tensor, or of several that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// 0 takes no room and conflicts with nothing.
+    /// 0 needs no memory and conflicts with nothing.
     pub bytes: u64,
     /// The offset is a multiple of this power of two.
     pub alignment: u64,

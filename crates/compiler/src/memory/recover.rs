@@ -1,5 +1,5 @@
 //! The sizes and lifetimes behind the memory plan of a finished program, found by following what its instructions write
-//! and read. For drawings, and to compare a plan with what the same buffers could take.
+//! and read. For drawings, and to compare a plan with others of the same buffers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -72,7 +72,7 @@ struct Trace<'p, 'a> {
     handles: HashMap<u32, Vec<usize>>,
     /// Values that have data: an instruction wrote them, or they had it from the start.
     known: Vec<bool>,
-    /// Steps that may still be taken.
+    /// Remaining steps.
     budget: usize,
     contents: Vec<Content>,
     /// The content by the instruction and which of its outputs wrote it, so that a loop's second pass finds that of the first.
@@ -356,7 +356,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         contents
     }
 
-    /// The contents that a value stands for, and those of a list's elements.
+    /// The contents of a value, and those of a list's elements.
     fn contents_of(&mut self, value: u32) -> Vec<usize> {
         let mut contents = Vec::new();
         for value in self.elements_of(value) {

@@ -49,7 +49,7 @@ struct FreeList {
     gaps: BTreeMap<u64, u64>,
     /// Length and start of each gap.
     by_length: BTreeSet<(u64, u64)>,
-    /// Nothing above was ever taken.
+    /// Nothing above was ever in use.
     end: u64,
 }
 

@@ -11,12 +11,12 @@ pub struct Canonical<'a> {
     pub model: &'a Model,
     pub method: &'a str,
     pub graph: &'a Graph,
-    taken: &'a Taken,
+    claimed: &'a ClaimedNodes,
 }
 
 impl<'a> Canonical<'a> {
-    pub(super) fn new(model: &'a Model, method: &'a str, graph: &'a Graph, taken: &'a Taken) -> Self {
-        Self { model, method, graph, taken }
+    pub(super) fn new(model: &'a Model, method: &'a str, graph: &'a Graph, claimed: &'a ClaimedNodes) -> Self {
+        Self { model, method, graph, claimed }
     }
 
     /// All calls of operators, those in the blocks of control flow among them. Control flow itself and the delegates of
@@ -27,14 +27,14 @@ impl<'a> Canonical<'a> {
         nodes.filter(|node| matches!(graph.nodes[*node].op, Op::Call(_)))
     }
 
-    /// True if a node is computed from constants alone, and always gives the same.
+    /// True if a node is computed from constants alone, and is deterministic.
     pub fn is_constant(&self, node: NodeId) -> bool {
         is_constant(self.graph, node)
     }
 
     /// True if a back end of higher priority has claimed a node.
     pub fn is_claimed(&self, node: NodeId) -> bool {
-        self.taken.is_claimed(node)
+        self.claimed.is_claimed(node)
     }
 }
 
@@ -67,12 +67,12 @@ impl Claims {
 
 /// The nodes of a method that back ends have claimed. A back end is its position in the list.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct ClaimedNodes {
     by: FxHashMap<NodeId, usize>,
     copies: FxHashSet<(NodeId, usize)>,
 }
 
-impl Taken {
+impl ClaimedNodes {
     pub fn take(&mut self, node: NodeId, backend: usize) {
         self.by.insert(node, backend);
     }
@@ -101,7 +101,7 @@ impl Taken {
     }
 }
 
-/// True if a node is computed from constants alone, and always gives the same.
+/// True if a node is computed from constants alone, and is deterministic.
 fn is_constant(graph: &Graph, node: NodeId) -> bool {
     /// Weights are dequantized, reshaped and transposed, no more.
     const MAX_NODES: usize = 16;
@@ -129,15 +129,15 @@ fn is_constant(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// The nodes of which only copies are used, with the back end that copies them.
-pub(super) fn copied_whole(graph: &Graph, taken: &Taken) -> FxHashMap<NodeId, usize> {
+pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<NodeId, usize> {
     let users = graph.users();
     let mut whole: FxHashMap<NodeId, usize> = FxHashMap::default();
-    let mut copies: Vec<(NodeId, usize)> = taken.copies.iter().copied().collect();
+    let mut copies: Vec<(NodeId, usize)> = claimed.copies.iter().copied().collect();
     // Users come after what they use.
     copies.sort_unstable_by(|one, two| two.cmp(one));
     for (node, backend) in copies {
         let is_in_parts = |user: &Option<NodeId>| {
-            user.is_some_and(|user| taken.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
+            user.is_some_and(|user| claimed.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
         };
         let results = &graph.nodes[node].results;
         if results.iter().filter_map(|result| users.get(result)).flatten().all(is_in_parts) {

@@ -109,7 +109,7 @@ fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) ->
     all
 }
 
-/// The nodes as a model of their own, and the values that they take from outside.
+/// Copies the nodes into a model of their own. Returns it with the values of the method that are its inputs.
 fn part(
     model: &Model,
     method: &str,

@@ -1,7 +1,7 @@
 //! Levels: the nodes that can run together.
 //!
-//! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another taker. What one
-//! backend takes on one level can run as one: a path that leaves a taker comes back on a higher level.
+//! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another claimant. What one
+//! back end claims on one level can run as one part: a path that leaves a claimant comes back on a higher level.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,12 +9,12 @@ use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
 use rustc_hash::FxHashSet;
 
-use super::claims::Taken;
+use super::claims::ClaimedNodes;
 
-/// Returns the level of each node of a block. `takers` has the back end that claimed each node; what its parts copy does not
+/// Returns the level of each node of a block. `claimants` has the back end that claimed each node; what its parts copy does not
 /// come from outside. A node depends on its arguments,
 /// and on the first result whose type defines a symbol in them.
-pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], taken: &Taken) -> Vec<u32> {
+pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>], claimed: &ClaimedNodes) -> Vec<u32> {
     let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
     let mut sizes_by: HashMap<SymbolId, (u32, Option<usize>)> = HashMap::new();
     let mut given = HashSet::new();
@@ -24,23 +24,23 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], 
         });
     }
     let mut levels = Vec::with_capacity(nodes.len());
-    for (node, taker) in nodes.iter().zip(takers) {
+    for (node, claimant) in nodes.iter().zip(claimants) {
         let mut level = 0;
         let mut follow = |maker: Option<&(u32, Option<usize>)>| {
-            if let Some((other, other_taker)) = maker {
-                level = level.max(other + u32::from(other_taker != taker));
+            if let Some((other, other_claimant)) = maker {
+                level = level.max(other + u32::from(other_claimant != claimant));
             }
         };
-        for_each_input(graph, *node, *taker, taken, &mut FxHashSet::default(), &mut |value| {
+        for_each_input(graph, *node, *claimant, claimed, &mut FxHashSet::default(), &mut |value| {
             follow(made_by.get(&value));
         });
         graph.for_each_symbol_by(*node, &mut |symbol| follow(sizes_by.get(&symbol)));
         levels.push(level);
         for result in &graph.nodes[*node].results {
-            made_by.insert(*result, (level, *taker));
+            made_by.insert(*result, (level, *claimant));
             for_each_symbol(graph.ty(*result), &mut |symbol| {
                 if !given.contains(&symbol) {
-                    sizes_by.entry(symbol).or_insert((level, *taker));
+                    sizes_by.entry(symbol).or_insert((level, *claimant));
                 }
             });
         }
@@ -52,8 +52,8 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], takers: &[Option<usize>], 
 fn for_each_input(
     graph: &Graph,
     node: NodeId,
-    taker: Option<usize>,
-    taken: &Taken,
+    claimant: Option<usize>,
+    claimed: &ClaimedNodes,
     seen: &mut FxHashSet<NodeId>,
     visit: &mut dyn FnMut(ValueId),
 ) {
@@ -63,9 +63,9 @@ fn for_each_input(
     let mut inputs = Vec::new();
     graph.for_each_use_by(node, &mut |value| inputs.push(value));
     for value in inputs {
-        match (graph.values[value].def, taker) {
-            (Def::Result(maker, _), Some(by)) if taken.is_copied(maker, by) => {
-                for_each_input(graph, maker, taker, taken, seen, visit);
+        match (graph.values[value].def, claimant) {
+            (Def::Result(maker, _), Some(by)) if claimed.is_copied(maker, by) => {
+                for_each_input(graph, maker, claimant, claimed, seen, visit);
             }
             _ => visit(value),
         }

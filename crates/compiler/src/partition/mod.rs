@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 pub use claims::{Canonical, Claim, Claims};
 pub use report::{Entry, Fate, PORTABLE, Report};
 
-use claims::Taken;
+use claims::ClaimedNodes;
 
 /// The ahead-of-time half of a back end. Its other half, `rushlight_runtime::Backend` of the same name, runs what
 /// [`compile`](Self::compile) made.
@@ -61,7 +61,7 @@ pub trait Backend: fmt::Debug + Send {
         Ok(())
     }
 
-    /// True if the back end takes a node by itself. The graph is functional, and its tensors are contiguous.
+    /// Decides if the back end claims a node by itself. The graph is functional, and its tensors are contiguous.
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
         let _ = (graph, node);
         Offer::Leave("the back end claims no single nodes".to_owned())
@@ -83,12 +83,12 @@ pub enum Offer {
     Leave(String),
 }
 
-/// A part of a method that one backend took: a model with one method, `forward`, whose inputs and outputs are the values
+/// A part of a method that one back end claimed: a model with one method, `forward`, whose inputs and outputs are the values
 /// that cross the border. Constants come with it.
 #[derive(Debug)]
 pub struct Part {
     pub model: Model,
-    /// The method that it was taken from.
+    /// The method that it comes from.
     pub method: String,
 }
 
@@ -144,18 +144,18 @@ fn partition_method(
     backends: &[Box<dyn Backend>],
     report: &mut Report,
 ) -> Result<(), Error> {
-    let mut taken = Taken::default();
+    let mut claimed = ClaimedNodes::default();
     let mut refusals: FxHashMap<NodeId, Vec<(String, String)>> = FxHashMap::default();
     for (index, backend) in backends.iter().enumerate() {
-        let canonical = Canonical::new(model, method, graph, &taken);
+        let canonical = Canonical::new(model, method, graph, &claimed);
         let mut claims = Claims::default();
         backend.claim(&canonical, &mut claims).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
-        let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !taken.is_claimed(*node)).collect();
+        let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !claimed.is_claimed(*node)).collect();
         for node in nodes {
             match claims.remove(node) {
-                Some(Claim::Take) => taken.take(node, index),
+                Some(Claim::Take) => claimed.take(node, index),
                 Some(Claim::Copy) => {
-                    taken.copy(node, index);
+                    claimed.copy(node, index);
                     let reason = "the parts that use it compute it again".to_owned();
                     refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
                 }
@@ -176,7 +176,7 @@ fn partition_method(
             graph,
             block,
             backends,
-            &mut Decided { taken: &taken, refusals: &mut refusals, report },
+            &mut Decided { claimed: &claimed, refusals: &mut refusals, report },
         )?;
     }
     Ok(())
@@ -184,7 +184,7 @@ fn partition_method(
 
 /// The claims and refusals of a method's nodes, and the report that they go to.
 struct Decided<'d> {
-    taken: &'d Taken,
+    claimed: &'d ClaimedNodes,
     /// By node, the back ends that refused it, with their reasons.
     refusals: &'d mut FxHashMap<NodeId, Vec<(String, String)>>,
     report: &'d mut Report,
@@ -201,24 +201,24 @@ fn partition_block(
     let nodes = graph.blocks[block].nodes.clone();
     let first = decided.report.entries.len();
     let entries: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
-    let takers: Vec<Option<usize>> = nodes.iter().map(|node| decided.taken.by(*node)).collect();
-    let copied = claims::copied_whole(graph, decided.taken);
-    for (node, taker) in nodes.iter().zip(&takers) {
-        let owner = taker.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
+    let claimants: Vec<Option<usize>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
+    let copied = claims::copied_whole(graph, decided.claimed);
+    for (node, claimant) in nodes.iter().zip(&claimants) {
+        let owner = claimant.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
         let fate = match owner {
-            Some(backend) => Fate::Taken { backend: backend.name().into() },
-            None => Fate::Left { reasons: decided.refusals.remove(node).unwrap_or_default() },
+            Some(backend) => Fate::Claimed { backend: backend.name().into() },
+            None => Fate::Refused { reasons: decided.refusals.remove(node).unwrap_or_default() },
         };
         decided.report.entries.push(Entry::new(method, graph, *node, fate));
     }
-    let levels = levels::levels(graph, &nodes, &takers, decided.taken);
+    let levels = levels::levels(graph, &nodes, &claimants, decided.claimed);
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     // No node depends on one of a higher level, so that sorting by level keeps the order of computation.
     order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));
     let mut result = Vec::new();
     let mut rest = order.as_slice();
     while let Some((first, _)) = rest.split_first() {
-        let key = |index: &usize| (levels.get(*index).copied(), takers.get(*index).copied().flatten());
+        let key = |index: &usize| (levels.get(*index).copied(), claimants.get(*index).copied().flatten());
         let (level, _) = key(first);
         let count = rest.iter().take_while(|index| key(index).0 == level).count();
         let (group, after) = rest.split_at(count);
@@ -226,11 +226,11 @@ fn partition_block(
         for index in group.iter().filter(|index| key(index).1.is_none()) {
             result.extend(nodes.get(*index).copied());
         }
-        for (taker, backend) in backends.iter().enumerate() {
-            let members = group.iter().filter(|index| key(index).1 == Some(taker));
+        for (claimant, backend) in backends.iter().enumerate() {
+            let members = group.iter().filter(|index| key(index).1 == Some(claimant));
             let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
             if !members.is_empty() {
-                let copies = decided.taken.copies_of(taker);
+                let copies = decided.claimed.copies_of(claimant);
                 match extract::delegate(model, method, graph, &members, &copies, backend.as_ref()) {
                     Ok((node, precisions)) => {
                         decided.report.name_precisions(&entries, precisions);

@@ -40,11 +40,11 @@ pub struct Entry {
 /// The outcome of the claims on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    Taken {
+    Claimed {
         backend: String,
     },
     /// Reasons of refusal by back end; the node runs on the runtime's operators.
-    Left {
+    Refused {
         reasons: Vec<(String, String)>,
     },
 }
@@ -86,7 +86,7 @@ impl Report {
     ) {
         for node in nodes {
             let Some(entry) = entries.get(node).and_then(|index| self.entries.get_mut(*index)) else { continue };
-            entry.fate = Fate::Left { reasons: vec![(backend.into(), reason.into())] };
+            entry.fate = Fate::Refused { reasons: vec![(backend.into(), reason.into())] };
             entry.precision = None;
             entry.is_returned = true;
         }
@@ -104,12 +104,12 @@ impl Report {
     }
 
     /// Number of nodes that each back end claimed; those that none claimed are under [`PORTABLE`].
-    pub fn shares(&self) -> BTreeMap<&str, usize> {
-        let mut shares = BTreeMap::new();
+    pub fn claim_counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
         for entry in &self.entries {
-            *shares.entry(entry.taker()).or_insert(0) += 1;
+            *counts.entry(entry.claimant()).or_insert(0) += 1;
         }
-        shares
+        counts
     }
 }
 
@@ -118,8 +118,8 @@ impl Entry {
     fn to_json(&self) -> Json {
         let text = |text: &str| Json::String(text.into());
         let fate = match &self.fate {
-            Fate::Taken { backend } => text(backend),
-            Fate::Left { reasons } => {
+            Fate::Claimed { backend } => text(backend),
+            Fate::Refused { reasons } => {
                 let pairs = reasons.iter().map(|(name, reason)| Json::Array(vec![text(name), text(reason)]));
                 Json::Array(pairs.collect())
             }
@@ -139,40 +139,44 @@ impl Entry {
     fn from_json(row: Json) -> Option<Self> {
         let [method, node, op, module, source, precision, fate, is_returned] = row.into_tuple()?;
         let fate = match fate {
-            Json::String(backend) => Fate::Taken { backend },
+            Json::String(backend) => Fate::Claimed { backend },
             fate => {
                 let pairs = fate.into_array()?.into_iter().map(|pair| {
                     let [name, reason] = pair.into_tuple()?;
                     Some((name.into_string()?, reason.into_string()?))
                 });
-                Fate::Left { reasons: pairs.collect::<Option<_>>()? }
+                Fate::Refused { reasons: pairs.collect::<Option<_>>()? }
             }
+        };
+        let optional = |json: Json| match json {
+            Json::Null => Some(None),
+            json => json.into_string().map(Some),
         };
         Some(Self {
             method: method.into_string()?,
             node: node.into_string()?,
             op: op.into_string()?,
             module: module.into_string()?,
-            source: source.into_optional_string()?,
-            precision: precision.into_optional_string()?,
+            source: optional(source)?,
+            precision: optional(precision)?,
             fate,
             is_returned: is_returned.as_bool()?,
         })
     }
 
     /// The back end that claimed the node; [`PORTABLE`] if none did.
-    pub fn taker(&self) -> &str {
+    pub fn claimant(&self) -> &str {
         match &self.fate {
-            Fate::Taken { backend } => backend,
-            Fate::Left { .. } => PORTABLE,
+            Fate::Claimed { backend } => backend,
+            Fate::Refused { .. } => PORTABLE,
         }
     }
 
     /// Reasons of refusal by back end. Those asked before the claimant are not recorded.
     pub fn reasons(&self) -> &[(String, String)] {
         match &self.fate {
-            Fate::Taken { .. } => &[],
-            Fate::Left { reasons } => reasons,
+            Fate::Claimed { .. } => &[],
+            Fate::Refused { reasons } => reasons,
         }
     }
 }
@@ -181,11 +185,11 @@ impl Entry {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.entries.len();
-        for (owner, count) in self.shares() {
+        for (owner, count) in self.claim_counts() {
             writeln!(f, "{owner}: {count} of {total} nodes")?;
         }
         let width = |text: fn(&Entry) -> &str| self.entries.iter().map(|entry| text(entry).len()).max().unwrap_or(0);
-        let (node, op, taker) = (width(|entry| &entry.node), width(|entry| &entry.op), width(Entry::taker));
+        let (node, op, claimant) = (width(|entry| &entry.node), width(|entry| &entry.op), width(Entry::claimant));
         let mut method = None;
         for entry in &self.entries {
             if method != Some(&entry.method) {
@@ -193,7 +197,7 @@ impl fmt::Display for Report {
                 method = Some(&entry.method);
             }
             let source = entry.source.as_deref().unwrap_or_default();
-            let line = format!("  {:node$}  {:op$}  {:taker$}  {source}", entry.node, entry.op, entry.taker());
+            let line = format!("  {:node$}  {:op$}  {:claimant$}  {source}", entry.node, entry.op, entry.claimant());
             writeln!(f, "{}", line.trim_end())?;
             if let Some(precision) = &entry.precision {
                 writeln!(f, "    {precision}")?;
@@ -222,8 +226,8 @@ mod tests {
             fate,
             is_returned: false,
         };
-        let left = Fate::Left { reasons: vec![("Npu".into(), "too small".into())] };
-        let report = Report { entries: vec![entry("a", Fate::Taken { backend: "Npu".into() }), entry("b", left)] };
+        let left = Fate::Refused { reasons: vec![("Npu".into(), "too small".into())] };
+        let report = Report { entries: vec![entry("a", Fate::Claimed { backend: "Npu".into() }), entry("b", left)] };
         assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
         assert_eq!(Report::from_bytes(b"[1]"), None);
     }

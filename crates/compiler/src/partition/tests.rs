@@ -42,6 +42,6 @@ method "forward" {
     let mut model = Model::parse(text, &Contents::default()).unwrap();
     model.verify().unwrap();
     let report = partition(&mut model, &[Box::new(Multiplier)]).unwrap();
-    assert_eq!(report.entries.iter().filter(|entry| matches!(entry.fate, Fate::Taken { .. })).count(), 2);
+    assert_eq!(report.entries.iter().filter(|entry| matches!(entry.fate, Fate::Claimed { .. })).count(), 2);
     model.verify().unwrap();
 }

@@ -86,7 +86,7 @@ impl Merge<'_> {
     }
 }
 
-/// Numbers that stand for texts and expressions, so that calls compare quickly.
+/// Interned texts and expressions, so that calls compare quickly.
 #[derive(Default)]
 struct Numbers {
     texts: FxHashMap<String, u64>,

@@ -1,6 +1,6 @@
 //! The order in memory that nodes compute in.
 //!
-//! Graphs are row-major. Images that a program takes or gives with the channels innermost are copied from and to that
+//! Graphs are row-major. Inputs and outputs that are channels-last images are copied from and to that
 //! order, although convolutions and what is usually around them can work in either. Which of them do is a cut through
 //! the graph, whose price is what is copied at its edges.
 
@@ -297,7 +297,7 @@ impl Copying<'_> {
     }
 }
 
-/// The side of a cut of what is in this order whatever the others are in.
+/// The side of the cut of nodes whose order is fixed.
 const fn fixed(channels_last: bool) -> usize {
     if channels_last { SOURCE } else { SINK }
 }

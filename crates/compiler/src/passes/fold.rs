@@ -1,7 +1,7 @@
 //! Constant folding: computes at compile time what depends on constants alone.
 //!
 //! Views of constants cost nothing: they show other elements of the same bytes. Everything else is computed by the
-//! reference operators: what is small at once, what is large when it is written, so that it takes no memory before.
+//! reference operators: small results at once, large ones when they are written, so that they need no memory before.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use super::check::has_kernel;
 use super::functionalise::{Layout, layouts};
 use rushlight_graph::Pass;
 
-/// Replaces nodes whose arguments are all constant by constants, unless these would take much more room in the file
+/// Replaces nodes whose arguments are all constant by constants, unless these would need many more bytes in the file
 /// than what they are computed from. The nodes are left dead.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldConstants {
-    /// Results of up to this many bytes may take more room than the arguments.
+    /// Results of up to this many bytes may be larger than the arguments.
     pub small: usize,
-    /// All results together may take this many bytes more than all constants.
+    /// All results together may have this many bytes more than all constants.
     pub allowance: usize,
     /// True if dequantized integers become constants that know their integers, which back ends multiply as
     /// they are. Otherwise the nodes stay.
@@ -87,8 +87,8 @@ impl Pass for FoldConstants {
     }
 }
 
-/// The values that a node takes, each with the constant that it is; `None` if the node takes anything else, or does
-/// not always give the same.
+/// The arguments of a node, each with the constant that it is; `None` if one is not constant, or the node is not
+/// deterministic.
 fn constant_inputs(
     graph: &Graph,
     node: &Node,
@@ -115,7 +115,7 @@ fn constant_inputs(
 
 struct Folder<'s> {
     small: usize,
-    /// Bytes that results may still take.
+    /// Remaining bytes for results.
     budget: usize,
     /// Operations that may still be computed.
     work: u64,

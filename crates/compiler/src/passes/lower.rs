@@ -15,7 +15,7 @@ pub struct LowerComposites {
     pub keep: HashSet<String>,
 }
 
-/// A composite operator is made of composites that are made of … this many levels at most.
+/// Maximum nesting of composites that are lowered to composites.
 const MAX_LEVELS: usize = 32;
 
 impl Pass for LowerComposites {

@@ -139,7 +139,7 @@ impl Match {
         Some(Self { q, k, v, masks, scale, shape: [batch, heads, rows, width] })
     }
 
-    /// Adds the attention, and gives what stands for the result of the second product.
+    /// Adds the attention, and returns the value that replaces the result of the second matmul.
     fn build(&self, builder: &mut Builder<'_>, result: ValueId) -> Result<ValueId, Error> {
         let mut mask: Option<ValueId> = None;
         for (value, shape) in &self.masks {
@@ -170,7 +170,7 @@ fn node_of<'g>(graph: &'g Graph, value: ValueId, name: &str) -> Option<&'g Node>
     graph.producer(value).filter(|node| node.op.name() == name)
 }
 
-/// The softmax behind the choice of zeros for rows whose scores are all -inf, which is what attention gives for them.
+/// The softmax before the selection of zeros for rows whose scores are all -inf, as attention returns for them.
 fn guarded_softmax(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let value_of = |node: &Node, name: &str| node.arg(name).and_then(Arg::as_value);
     let is = |arg: Option<&Arg>, number: f64| match arg {

@@ -168,7 +168,7 @@ impl Schedule {
         nodes
     }
 
-    /// An order that takes less memory than that of the source.
+    /// An order that needs less memory than that of the source.
     fn better(&self) -> Option<Vec<usize>> {
         let source: Vec<usize> = (0..self.steps.len()).collect();
         let most = self.uses(&source).score.0;

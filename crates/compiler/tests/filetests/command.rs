@@ -1,36 +1,12 @@
-//! What the steps of `# run:` do. A new command is an arm of [`run`].
-
-use std::str::FromStr;
+//! The steps of `# run:`. A new command is an arm of [`run`].
 
 use rushlight_compiler::emit::EmitOptions;
 use rushlight_compiler::passes::{self, FoldConstants, LowerComposites};
 use rushlight_compiler::{CompileOptions, Stage, advance};
-use rushlight_graph::{Error, Model, Pass};
+use rushlight_graph::testing::filetests::{Failure, Outcome, Step, parse_option};
+use rushlight_graph::{Model, Pass};
 
-use crate::file::Step;
 use crate::listing;
-
-/// What a step gives.
-pub enum Outcome {
-    /// The changed model.
-    Model,
-    /// A text.
-    Text(String),
-}
-
-/// Why a step gives nothing.
-pub enum Failure {
-    /// The compiler refuses the model, which a file may expect.
-    Compile(Error),
-    /// The step is written wrongly.
-    Usage(String),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Compile(error)
-    }
-}
 
 /// Runs a step:
 ///
@@ -72,10 +48,10 @@ fn pass(name: &str, step: &Step) -> Result<Box<dyn Pass>, Failure> {
             let mut pass = FoldConstants::default();
             for (key, value) in &step.options {
                 match key.as_str() {
-                    "small" => pass.small = parse(value)?,
-                    "allowance" => pass.allowance = parse(value)?,
-                    "dequantize" => pass.dequantize = parse(value)?,
-                    _ => return Err(unknown(key)),
+                    "small" => pass.small = parse_option(value)?,
+                    "allowance" => pass.allowance = parse_option(value)?,
+                    "dequantize" => pass.dequantize = parse_option(value)?,
+                    _ => return Err(Failure::unknown_option(key)),
                 }
             }
             Box::new(pass)
@@ -85,12 +61,12 @@ fn pass(name: &str, step: &Step) -> Result<Box<dyn Pass>, Failure> {
             for (key, value) in &step.options {
                 match key.as_str() {
                     "keep" => pass.keep = value.split(';').map(ToOwned::to_owned).collect(),
-                    _ => return Err(unknown(key)),
+                    _ => return Err(Failure::unknown_option(key)),
                 }
             }
             Box::new(pass)
         }
-        _ => return Err(unknown(&step.options[0].0)),
+        _ => return Err(Failure::unknown_option(&step.options[0].0)),
     })
 }
 
@@ -98,23 +74,15 @@ fn emit_options(step: &Step) -> Result<EmitOptions, Failure> {
     let mut options = EmitOptions { debug_map: false, ..EmitOptions::default() };
     for (key, value) in &step.options {
         match key.as_str() {
-            "plan-inputs" => options.plan_inputs = parse(value)?,
-            "plan-outputs" => options.plan_outputs = parse(value)?,
-            "keep-results" => options.keep_results = parse(value)?,
-            _ => return Err(unknown(key)),
+            "plan-inputs" => options.plan_inputs = parse_option(value)?,
+            "plan-outputs" => options.plan_outputs = parse_option(value)?,
+            "keep-results" => options.keep_results = parse_option(value)?,
+            _ => return Err(Failure::unknown_option(key)),
         }
     }
     Ok(options)
 }
 
 fn no_options(step: &Step) -> Result<(), Failure> {
-    step.options.first().map_or(Ok(()), |(key, _)| Err(unknown(key)))
-}
-
-fn parse<T: FromStr>(value: &str) -> Result<T, Failure> {
-    value.parse().map_err(|_| Failure::Usage(format!("`{value}` is not a value of this option")))
-}
-
-fn unknown(key: &str) -> Failure {
-    Failure::Usage(format!("no option `{key}`"))
+    step.options.first().map_or(Ok(()), |(key, _)| Err(Failure::unknown_option(key)))
 }

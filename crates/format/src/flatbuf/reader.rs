@@ -18,7 +18,7 @@ pub(crate) struct Context<'a> {
 /// Offsets to vtables are signed 32-bit numbers, which bounds a flatbuffer.
 const MAX_LEN: usize = i32::MAX as usize;
 
-/// How often all of a flatbuffer may be read. Flatbuffers may share tables and strings, so that a small file can
+/// Limit of the bytes read, as a multiple of the flatbuffer's size. Flatbuffers may share tables and strings, so that a small file can
 /// describe a huge program; what writers do share stays below a small factor.
 const BUDGET_FACTOR: usize = 16;
 
@@ -222,7 +222,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Where an offset at `pos` leads, which may be behind the buffer.
+/// Target of the offset at `pos`, which may be beyond the buffer.
 #[inline(always)]
 fn ahead(pos: u32, offset: u32) -> usize {
     let pos = pos as usize;
@@ -302,7 +302,7 @@ impl<'c, 'a> Table<'c, 'a> {
         self.ctx
     }
 
-    /// Where the table stands in the buffer.
+    /// Position of the table in the buffer.
     #[inline]
     pub fn position(&self) -> u32 {
         self.pos

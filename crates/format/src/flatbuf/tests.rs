@@ -20,7 +20,7 @@ fn build(fill: impl FnOnce(&mut Builder) -> super::Offset) -> Vec<u8> {
     builder.finish(root, *b"TEST", &[])
 }
 
-/// What `read` gives for the root table.
+/// Reads the root table with `read`.
 fn root<T>(buf: &[u8], read: impl FnOnce(Table<'_, '_>) -> T) -> Result<T, FormatError> {
     let ctx = Context::new(buf);
     ctx.explain(ctx.root(ROOT).map(read))

@@ -104,7 +104,7 @@ impl<'a> FlatTensorModel<'a> {
     }
 }
 
-/// What tells whether two blobs are one.
+/// The identity of a blob.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Content<'m> {
     Bytes(&'m [u8]),

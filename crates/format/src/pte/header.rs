@@ -17,7 +17,7 @@ const MIN_HEADER_LEN: u32 = 24;
 pub struct ExtendedHeader {
     /// Bytes of the flatbuffer, this header included.
     pub program_size: u64,
-    /// Where segments start; 0 when there are none.
+    /// Offset of the first segment; 0 when there are none.
     pub segment_base_offset: u64,
     /// Bytes from there to the end of the last segment. Files from before this field lack it.
     pub segment_data_size: Option<u64>,

@@ -79,7 +79,7 @@ pub struct TensorModel {
     pub fully_qualified_name: Option<String>,
 }
 
-/// Where a tensor's data is; see [`TensorStorage`].
+/// The storage of a tensor's data; see [`TensorStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageModel {
     Constant { index: u32 },

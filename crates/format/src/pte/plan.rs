@@ -51,7 +51,7 @@ pub struct DelegateSpec<'a> {
     compile_specs: TableList,
 }
 
-/// Where a delegate's payload is.
+/// The storage of a delegate's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelegateDataRef {
     /// Index of the program's inline delegate data.
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
         (0..self.num_instructions()).filter_map(move |index| plan.instruction(index))
     }
 
-    /// Whether the exporter kept stack traces.
+    /// True if the exporter kept stack traces.
     pub fn has_stacktrace(&self) -> bool {
         self.stacktrace.len() > 0
     }
@@ -189,12 +189,12 @@ impl<'a> Plan<'a> {
             .map_or(Device::default(), |(_, device)| device)
     }
 
-    /// How the caller's nested inputs map to the flat list, as pytree text; empty if not recorded.
+    /// The mapping of the caller's nested inputs to the flat list, as pytree text; empty if not recorded.
     pub fn input_encoding(&self) -> &'a str {
         self.encoding(CONTAINER_INPUT)
     }
 
-    /// How the flat outputs map to the nested ones, as pytree text; empty if not recorded.
+    /// The mapping of the flat outputs to the nested ones, as pytree text; empty if not recorded.
     pub fn output_encoding(&self) -> &'a str {
         self.encoding(CONTAINER_OUTPUT)
     }
@@ -290,7 +290,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What reading a table costs of the budget, apart from what it points at.
+/// Cost of reading a table, apart from what it points at.
 const TABLE_COST: usize = 16;
 
 fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) {

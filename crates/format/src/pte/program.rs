@@ -23,7 +23,7 @@ pub struct Program<'a> {
     shapes: Option<&'a [u8]>,
 }
 
-/// Where constants are kept.
+/// The storage of constants.
 #[derive(Clone, Copy, Debug)]
 enum Constants<'a> {
     /// In the flatbuffer, as programs from before segments do.
@@ -187,7 +187,7 @@ impl<'a> Program<'a> {
         self.named_data().find(|(k, _)| *k == key).map(|(_, data)| data)
     }
 
-    /// How many payloads there are of the kind that `reference` names.
+    /// Number of payloads of the kind that `reference` names.
     pub(crate) fn num_delegate_data(&self, reference: DelegateDataRef) -> usize {
         match reference {
             DelegateDataRef::Segment(_) => self.segments.len(),
@@ -215,7 +215,7 @@ impl<'a> Program<'a> {
         (table.required_string(NAMED_KEY), self.segments.of(table, NAMED_SEGMENT_INDEX))
     }
 
-    /// Whether all that the file describes is right.
+    /// True if all that the file describes is right.
     fn check(&self, ctx: &Context<'a>) -> bool {
         if let Constants::Inline(buffers) = self.constants {
             ctx.each(buffers, PROGRAM_CONSTANT_BUFFER, |buffer| {

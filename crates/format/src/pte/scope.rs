@@ -1,4 +1,4 @@
-//! What the entries of a plan are checked against while a program is parsed.
+//! Limits against which the entries of a plan are checked while a program is parsed.
 
 use crate::error::ErrorKind;
 use crate::flatbuf::{Table, Vector};

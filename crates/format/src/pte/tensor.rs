@@ -1,4 +1,4 @@
-//! What a program says of its tensors.
+//! Tensors of a program: type, sizes and storage.
 
 use crate::ScalarType;
 use crate::error::{ErrorKind, Feature};
@@ -8,7 +8,7 @@ use crate::schema::*;
 
 use super::scope::Scope;
 
-/// What a file says of a tensor.
+/// A tensor of a program: type, sizes and storage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TensorSpec<'a> {
     pub scalar_type: ScalarType,
@@ -29,7 +29,7 @@ pub struct TensorSpec<'a> {
     pub fully_qualified_name: Option<&'a str>,
 }
 
-/// Where the data of a tensor is.
+/// The storage of a tensor's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorStorage<'a> {
     /// In the program: [`Program::constant`](super::Program::constant).

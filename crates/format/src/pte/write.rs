@@ -21,10 +21,10 @@ const HEADER_LEN: usize = 32;
 /// Alignment of blobs inside the flatbuffer.
 const INLINE_ALIGNMENT: usize = 16;
 
-/// How a program is laid out.
+/// Options of the layout of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Where constants and delegate payloads go.
+    /// The placement of constants and delegate payloads.
     pub placement: Placement,
     /// Each segment starts at a multiple of this.
     pub segment_alignment: u64,
@@ -170,7 +170,7 @@ impl ProgramModel<'_> {
     }
 }
 
-/// Where the payload of a delegate was put.
+/// The location of a delegate's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
     Inline(u32),

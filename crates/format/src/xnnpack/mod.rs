@@ -1,4 +1,4 @@
-//! What ExecuTorch's XNNPACK delegate keeps in a program: a graph of its nodes, and their constants.
+//! Payloads of ExecuTorch's XNNPACK delegate: a graph of nodes, and their constants.
 //!
 //! Constants have lain in three places: in the flatbuffer, in a region of the payload behind it, and in the program's
 //! named data. All three are read.
@@ -25,7 +25,7 @@ pub struct Payload<'a> {
     constants: Constants<'a>,
 }
 
-/// Where the payload lists its constants.
+/// The list of the payload's constants.
 #[derive(Clone, Copy, Debug)]
 enum Constants<'a> {
     /// In the flatbuffer: payloads without a header.
@@ -45,7 +45,7 @@ pub enum ConstantData<'a> {
 /// A tensor of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value<'a> {
-    /// What nodes call it.
+    /// The id by which nodes refer to it.
     pub id: u32,
     pub datatype: Datatype,
     /// Sizes, in the order in which the dimensions lie in memory. Of tensors that are no constants these are the largest.
@@ -56,13 +56,13 @@ pub struct Value<'a> {
     pub input: Option<u32>,
     /// The argument of the delegate call that is this output.
     pub output: Option<u32>,
-    /// How its integers stand for numbers.
+    /// Quantization of its integers, if it has any.
     pub quantization: Option<Quantization<'a>>,
-    /// Whether it holds numbers that are quantized when they are used.
+    /// True if it holds numbers that are quantized when they are used.
     pub is_quantized_later: bool,
 }
 
-/// How integers stand for numbers: `(q - zero_point) * scale`.
+/// Quantization: an integer `q` represents `(q - zero_point) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Quantization<'a> {
@@ -84,7 +84,7 @@ pub enum Quantization<'a> {
     },
 }
 
-/// Where scales are.
+/// The storage of scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scales<'a> {
     Here(Vector<'a, f32>),
@@ -92,7 +92,7 @@ pub enum Scales<'a> {
     Constant(u32),
 }
 
-/// What the elements of a tensor are.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Datatype {
@@ -306,7 +306,7 @@ impl Datatype {
         (Self::Bf16, "bf16"),
     ];
 
-    /// What the schema calls it.
+    /// The name in the schema.
     pub fn name(self) -> &'static str {
         Self::ALL.get(self as usize).map_or("", |(_, name)| name)
     }
@@ -321,7 +321,7 @@ fn datatype(tensor: Table<'_, '_>, field: Field) -> Option<Datatype> {
     known.map(|(datatype, _)| *datatype)
 }
 
-/// Whether an input is quantized before use, which the first releases wrote so.
+/// True if an input is quantized before use, which the first releases wrote so.
 fn datatype_or_invalid(tensor: Table<'_, '_>) -> Option<bool> {
     Some(datatype(tensor, TENSOR_DQ_DATATYPE)? != Datatype::Invalid)
 }

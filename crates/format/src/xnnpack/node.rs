@@ -20,7 +20,7 @@ pub struct Node<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFlags(pub u32);
 
-/// What a node computes. Numbers named after values are ids of [`Value`](super::Value)s.
+/// The operator of a node. Numbers named after values are ids of [`Value`](super::Value)s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -147,7 +147,7 @@ pub struct Convolution {
     pub padding: Padding,
     pub stride: [u32; 2],
     pub dilation: [u32; 2],
-    /// What a transposed convolution adds to the sizes of its output.
+    /// Output padding of a transposed convolution.
     pub adjustment: [u32; 2],
     pub groups: u32,
     pub input: u32,
@@ -156,7 +156,7 @@ pub struct Convolution {
     pub output: u32,
 }
 
-/// What a convolution's filter is. Sizes are in the order of its dimensions.
+/// The kind of a convolution's filter. Sizes are in the order of its dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConvolutionKind {
     /// `[output channels, height, width, input channels of a group]`.
@@ -198,7 +198,7 @@ pub struct Padding {
 /// The id of what is not there, such as a bias.
 const NO_VALUE: u32 = u32::MAX;
 
-/// What the schema calls the nodes, by tag.
+/// Names of the nodes in the schema, by tag.
 const NAMES: [&str; 48] = [
     "NONE",
     "XNNAdd",
@@ -258,7 +258,7 @@ impl NodeFlags {
     /// The output has as many dimensions as the input.
     pub const KEEP_DIMS: u32 = 0x40;
 
-    /// Whether a flag is set.
+    /// True if a flag is set.
     pub const fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
@@ -282,7 +282,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// What the schema calls it.
+    /// The name in the schema.
     pub fn name(&self) -> &'static str {
         NAMES.get(usize::from(self.tag)).copied().unwrap_or_default()
     }
@@ -477,7 +477,7 @@ impl Pooling {
 }
 
 impl Padding {
-    /// Whether there is none.
+    /// True if there is none.
     pub const fn is_empty(self) -> bool {
         self.top == 0 && self.right == 0 && self.bottom == 0 && self.left == 0
     }

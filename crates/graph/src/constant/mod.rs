@@ -39,12 +39,12 @@ pub enum ConstantData {
     Computed(Arc<dyn Computed>),
 }
 
-/// Content that is computed when it is needed and not kept: large folded weights take no memory until they are written.
+/// Content that is computed when it is needed and not kept: large folded weights need no memory until they are written.
 pub trait Computed: Send + Sync {
     /// The elements in row-major order, in place of what is in `to`.
     fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// The integers that this is computed from, if it is what they stand for.
+    /// The integers, if this is a quantized constant.
     fn quantized(&self) -> Option<&QuantizedConstant> {
         None
     }
@@ -77,7 +77,7 @@ impl Constant {
         Ok(Self { data: ConstantData::Dense(bytes), ..constant })
     }
 
-    /// The integers that the elements stand for, if they are known.
+    /// The integers and their quantization, if it is a quantized constant.
     pub fn quantized(&self) -> Option<&QuantizedConstant> {
         match &self.data {
             ConstantData::Computed(computed) => computed.quantized(),
@@ -99,12 +99,12 @@ impl Constant {
         elements.checked_mul(self.ty.dtype.size()).filter(|len| isize::try_from(*len).is_ok()).ok_or_else(too_large)
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len().is_ok_and(|len| len == 0)
     }
 
-    /// The elements in row-major order. Shares memory where the content lies there in that order.
+    /// The elements in row-major order. Shares memory where the content is in that order already.
     pub fn read(&self) -> Result<Bytes, Error> {
         if let Some(bytes) = self.in_place() {
             return Ok(bytes);
@@ -139,7 +139,7 @@ impl Constant {
         Ok(self.read()?.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect())
     }
 
-    /// The elements in row-major order, if they lie so in memory already.
+    /// Borrows the elements, if they are in row-major order in memory already.
     pub fn in_place(&self) -> Option<Bytes> {
         match &self.data {
             ConstantData::Dense(bytes) => Some(bytes.clone()),
@@ -148,7 +148,7 @@ impl Constant {
         }
     }
 
-    /// Where in the storage of a strided constant its elements are, if they lie there in row-major order.
+    /// Range of a strided constant's elements in its storage, if they are there in row-major order.
     fn dense_range(&self) -> Option<Range<usize>> {
         let ConstantData::Strided { offset, strides, .. } = &self.data else { return None };
         let start = offset.checked_mul(self.ty.dtype.size())?;
@@ -156,7 +156,7 @@ impl Constant {
         is_row_major(&self.sizes().ok()?, strides).then_some(range)
     }
 
-    /// How many rows of a strided constant are put together at a time, and the bytes of a row; `None` if that is no matter
+    /// Number of rows of a strided constant that are gathered at a time, and the bytes of a row; `None` if it is not a matter
     /// of rows.
     fn rows_of_pieces(&self) -> Option<(usize, usize)> {
         /// Pieces of about this size are still in the caches when they are written.

@@ -264,7 +264,7 @@ fn dropout_with_mask(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>
     Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(mask, input.shape.clone())])
 }
 
-/// Kernels have it; what does nothing is taken away.
+/// Kernels have it; calls that change nothing are removed.
 fn native_dropout(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if !operands.has(2) || operands.bool(2)? {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Attention: products, a softmax and masks.
+//! Attention: matmuls, a softmax and masks.
 
 use rushlight_format::ScalarType;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::joins::{interleave, lower_triangle};
-use super::products::{linear_of, matmul};
+use super::matmul::{linear_of, matmul};
 use super::slices::{select, slice};
 use super::views::{permute, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, promote, result};
@@ -20,7 +20,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::_transformer_encoder_layer_fwd", super::inference::same, encoder_layer),
 ];
 
-/// What attention does besides its tensors.
+/// Attributes of attention.
 struct Parameters {
     mask: Option<ValueId>,
     causal: bool,
@@ -29,10 +29,10 @@ struct Parameters {
     grouped: bool,
 }
 
-/// What attention computes on its way.
+/// Results and intermediate results of attention.
 struct Attended {
     output: ValueId,
-    /// The products of queries and keys, scaled and masked.
+    /// The scores: queries times keys, scaled and masked.
     scores: ValueId,
     probabilities: ValueId,
 }
@@ -102,7 +102,7 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &Parameters)
     Ok(Attended { output, scores, probabilities })
 }
 
-/// Heads of keys or values repeated to as many as the queries have.
+/// Repeats the heads of keys or values to the number of query heads.
 fn repeat_heads(b: &mut Builder<'_>, value: ValueId, query: &[Expr], dim: usize) -> Result<ValueId, Error> {
     let shape = b.tensor(value)?.shape;
     match (query.get(dim), shape.get(dim)) {
@@ -229,7 +229,7 @@ impl MultiHead {
         Ok((linear_of(b, mixed, out_weight, Some(out_bias))?, probabilities))
     }
 
-    /// Queries, keys and values as `[batch, head, length, width]`. Of one tensor, they are one product.
+    /// Queries, keys and values as `[batch, head, length, width]`. Of one tensor, they are one GEMM.
     fn projected(&self, b: &mut Builder<'_>, head: i64) -> Result<[ValueId; 3], Error> {
         let [weight, bias, ..] = self.weights;
         let [input, key, value] = self.inputs;

@@ -54,12 +54,12 @@ impl<'m> Builder<'m> {
         built
     }
 
-    /// What the operators take and give.
+    /// Schemas of the operators.
     pub fn schemas(&self) -> &Arc<Schemas> {
         self.schemas
     }
 
-    /// Calls an operator and gives its results. `args` are its first arguments in order; the others have their defaults.
+    /// Calls an operator and returns its results. `args` are its first arguments in order; the others have their defaults.
     pub fn call(&mut self, name: &str, args: Vec<Arg>) -> Result<Vec<ValueId>, Error> {
         self.call_with(name, args, &[])
     }

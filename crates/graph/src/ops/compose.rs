@@ -81,7 +81,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether an argument is a tensor.
+    /// True if an argument is a tensor.
     pub(crate) fn is_tensor(&self, arg: &Arg) -> bool {
         arg.as_value().is_some_and(|value| matches!(self.graph.ty(value), Type::Tensor(_)))
     }
@@ -113,10 +113,10 @@ impl Builder<'_> {
     }
 }
 
-/// What a lowering gives.
+/// Result of a lowering: the values that replace the node's results, or `None` if it stays.
 pub(crate) type Lowered = Result<Option<Vec<ValueId>>, Error>;
 
-/// Whether the dtype has 16 bits of floating point.
+/// True if the dtype has 16 bits of floating point.
 const fn is_half(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
 }

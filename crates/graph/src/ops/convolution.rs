@@ -32,7 +32,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::conv_tbc", by_lowering, time_first),
 ];
 
-/// What a convolution does besides its tensors; lists hold a number for each spatial dimension.
+/// Attributes of a convolution; lists have a number for each spatial dimension.
 #[derive(Clone, Debug)]
 struct Parameters {
     stride: Vec<i64>,

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::{Arg, Builder, Expr, ValueId};
 
-use super::products::product;
+use super::matmul::product;
 use super::views::{permute, squeeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite};
 

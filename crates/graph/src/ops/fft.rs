@@ -35,7 +35,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::fft_rfftfreq", frequencies_type, |b, o| frequencies(b, o, true)),
 ];
 
-/// How a transform scales: PyTorch's codes.
+/// PyTorch's codes of the normalization of a transform.
 const UNSCALED: i64 = 0;
 const BY_ROOT: i64 = 1;
 const BY_SIZE: i64 = 2;

@@ -295,7 +295,7 @@ fn tensor_or_number(
     }
 }
 
-/// Where values belong in sorted boundaries: as many boundaries as are less, or with `right` not greater. Boundaries of
+/// Counts, for each value, the sorted boundaries that are less, or with `right` not greater. Boundaries of
 /// more than one dimension have their own for each row of values.
 fn count_below(
     b: &mut Builder<'_>,

@@ -391,7 +391,7 @@ fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![turned]))
 }
 
-/// What is below the diagonal becomes zero.
+/// Sets what is below the diagonal to zero.
 fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let matrix = tensor.shape.get(tensor.rank().saturating_sub(2)..).unwrap_or_default().to_vec();
@@ -403,7 +403,7 @@ fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::masked_fill.Scalar", vec![operands.value(0)?.into(), mask.into(), 0.into()]).map(Some)
 }
 
-/// Whether an element of a matrix is on the diagonal or below it.
+/// True if an element of a matrix is on the diagonal or below it.
 pub(crate) fn lower_triangle(b: &mut Builder<'_>, matrix: Vec<Expr>, diagonal: Expr) -> Result<ValueId, Error> {
     let full = b.one_with("aten::full", vec![matrix.into(), true.into()], &[("dtype", ScalarType::Bool.into())])?;
     b.one("aten::tril", vec![full.into(), diagonal.into()])

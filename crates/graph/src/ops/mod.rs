@@ -1,4 +1,4 @@
-//! What the compiler knows of each operator: the types of its results, and how it is made of simpler ones.
+//! Definitions of operators: inference of their result types, and lowering to simpler operators.
 //!
 //! An operator family a file. A [`Definition`] says how to infer and, for operators that kernels do not have, how to
 //! lower: in terms of operators that are closer to the kernels' set, which may themselves be lowered again. The
@@ -9,6 +9,7 @@ mod assertion;
 mod attention;
 mod binary;
 mod builder;
+mod by_lowering;
 mod comparison;
 mod complex;
 mod compose;
@@ -21,10 +22,10 @@ mod fft;
 mod gradient;
 mod indexing;
 mod inference;
-mod inferred;
 mod joins;
 mod llama;
 mod loss;
+mod matmul;
 mod norm;
 mod normalisation;
 mod number;
@@ -32,7 +33,6 @@ mod operands;
 mod padding;
 mod pointwise;
 mod pooling;
-mod products;
 mod promotion;
 mod quantile;
 mod quantized;
@@ -60,20 +60,20 @@ use crate::once::once;
 use crate::{Expr, Graph, MAX_NODES, Type, ValueId};
 
 pub use builder::{Builder, bind};
+pub(crate) use by_lowering::{by_lowering, result};
 pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
-pub(crate) use inferred::{by_lowering, result};
 pub use number::number_bytes;
 pub use operands::Operands;
 pub use operands::wrap_dim;
 pub use promotion::{broadcast, promote};
 
-/// What the compiler knows of an operator.
+/// Inference and lowering of an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
     /// Full name, as in its schema.
     pub name: &'static str,
     pub infer: Infer,
-    /// How it is made of simpler operators; `None` where kernels have it.
+    /// Lowering to simpler operators; `None` where kernels have it.
     pub lower: Option<Lower>,
 }
 
@@ -111,12 +111,12 @@ const FAMILIES: &[&[Definition]] = &[
     joins::OPS,
     llama::OPS,
     loss::OPS,
+    matmul::OPS,
     norm::OPS,
     normalisation::OPS,
     padding::OPS,
     pointwise::OPS,
     pooling::OPS,
-    products::OPS,
     quantile::OPS,
     quantized::OPS,
     random::OPS,

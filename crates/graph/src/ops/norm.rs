@@ -27,7 +27,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite("aten::dist", distance_type, distance),
 ];
 
-/// Which norm.
+/// The kind of a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
     P(f64),
@@ -126,7 +126,7 @@ fn linalg_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.has(1) && dims == 2 { matrix(b, operands, order) } else { vector(b, operands, order) }
 }
 
-/// The greatest or least sum of magnitudes of rows or columns, or the Frobenius norm.
+/// The maximum or minimum of the sums of magnitudes of rows or columns, or the Frobenius norm.
 fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered {
     let p = match order {
         Order::Frobenius => return vector(b, operands, Order::P(2.0)),

@@ -36,7 +36,7 @@ impl<'a> Operands<'a> {
         self.args.get(index).unwrap_or(&Arg::None)
     }
 
-    /// Whether an argument is given.
+    /// True if an argument is given.
     pub fn has(&self, index: usize) -> bool {
         !self.arg(index).is_none()
     }

@@ -102,7 +102,7 @@ fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Lowered 
     }
 }
 
-/// What is cut off on one side, put before the other.
+/// Circular padding: what is beyond one side is copied from the other.
 fn circular(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut value = operands.value(0)?;
     let tensor = b.tensor(value)?;

@@ -1,4 +1,4 @@
-//! Pooling. Kernels pool in two and three dimensions; one dimension is a picture of height 1.
+//! Pooling. Kernels pool in two and three dimensions; one dimension is an image of height 1.
 
 use rushlight_format::ScalarType;
 
@@ -111,7 +111,7 @@ fn avg_pool(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(result(dtype, pooled(operands, graph, None, 4)?))
 }
 
-/// A list argument of one number with another in front, for a picture of height 1; an empty list stays empty.
+/// A list argument of one number with another in front, for an image of height 1; an empty list stays empty.
 fn flat(operands: &Operands<'_>, index: usize, height: i64) -> Result<Arg, Error> {
     match operands.ints(index)?.as_slice() {
         [] => Ok(Arg::List(Vec::new())),
@@ -195,7 +195,7 @@ fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 /// Windows of one size for each dimension: those that end earlier repeat their last index, which changes no maximum.
-/// The picture is laid out by windows and pooled; indices are then those of the original.
+/// Lays the image out by windows and pools it; indices are then those of the original.
 fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = dims_of(operands);
     let tensor = b.tensor(operands.value(0)?)?;
@@ -207,7 +207,7 @@ fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if from.iter().chain(&wanted).any(|size| !(1..=1 << 24).contains(size)) {
         return Err(operands.wrong(0, "a picture with elements"));
     }
-    // One dimension is pooled as a picture of height 1.
+    // One dimension is pooled as an image of height 1.
     let height = tensor.rank() - dims;
     let (value, from, wanted) = if dims == 1 {
         let value = unsqueeze(b, operands.value(0)?, height)?;
@@ -261,7 +261,7 @@ impl Table {
         Self { indices: (0..to).flat_map(window).collect(), length, size: from }
     }
 
-    /// Whether the windows tile the dimension.
+    /// True if the windows tile the dimension.
     fn is_even(&self) -> bool {
         self.indices.len() as i64 == self.size
     }
@@ -271,7 +271,7 @@ impl Table {
     }
 }
 
-/// Where elements of a picture that was laid out by windows come from.
+/// Maps indices into an image that was laid out by windows to indices into the original.
 fn original_indices(b: &mut Builder<'_>, indices: ValueId, tables: &[Table]) -> Result<ValueId, Error> {
     let shape = b.tensor(indices)?.shape;
     let flat = b.view(indices, vec![Expr::product(&shape)])?;

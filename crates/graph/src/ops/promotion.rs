@@ -1,4 +1,4 @@
-//! PyTorch's rules for the dtype and shape of what several arguments give together.
+//! PyTorch's rules of type promotion and broadcasting.
 
 use rushlight_format::ScalarType;
 

@@ -77,7 +77,7 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     arranged(b, operands, value, &Places { dim, several, shape: &ty.shape })
 }
 
-/// Where a quantile's dimensions go.
+/// Positions of a quantile's dimensions.
 struct Places<'a> {
     dim: usize,
     several: bool,

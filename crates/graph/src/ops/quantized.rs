@@ -1,4 +1,4 @@
-//! Operators of quantized programs. Integers `q` stand for real numbers `(q - zero_point) * scale`.
+//! Operators of quantized programs. Integers `q` represent real numbers `(q - zero_point) * scale`.
 
 use rushlight_format::ScalarType;
 
@@ -84,7 +84,7 @@ fn embedding(operands: &Operands<'_>, graph: &Graph, indices: usize, packed: i64
     one(operands.dtype_or(named(operands, "dtype"), natural)?, shape)
 }
 
-/// The product of matrices, the second of them transposed or not.
+/// A matmul, the second matrix of which is transposed or not.
 fn product(operands: &Operands<'_>, graph: &Graph, transposed: bool) -> Result<Vec<Type>, Error> {
     let (input, weight) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
     let mut shape = input.shape.clone();
@@ -95,7 +95,7 @@ fn product(operands: &Operands<'_>, graph: &Graph, transposed: bool) -> Result<V
     one(operands.dtype_or(named(operands, "dtype"), input.dtype)?, shape)
 }
 
-/// How integers stand for numbers in a computation.
+/// Quantization of the tensors of a computation.
 #[derive(Clone, Debug)]
 pub(crate) struct Affine {
     pub scale: Arg,
@@ -185,7 +185,7 @@ fn dequantize_groups(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.view(value, shape).and_then(done)
 }
 
-/// The scale that maps the greatest magnitude to the end of the range.
+/// The scale that maps the maximum magnitude to the end of the range.
 fn choose_symmetric(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let (low, high, eps) = (operands.float(1)?, operands.float(2)?, operands.float(3)?);

@@ -1,6 +1,6 @@
 //! Recurrent layers: LSTM, GRU and Elman networks.
 //!
-//! What the inputs contribute is one product for all steps. The steps themselves are unrolled while they are few, which
+//! The contribution of the inputs is one GEMM for all steps. The steps themselves are unrolled while they are few, which
 //! leaves everything to the passes that follow; longer sequences and those of unknown length become a scan, since a
 //! program grows with every unrolled step.
 
@@ -8,7 +8,7 @@ use crate::Error;
 use crate::{Arg, Block, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::joins::cat_of;
-use super::products::linear_of;
+use super::matmul::linear_of;
 use super::slices::{select, split};
 use super::views::{transpose, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, result};
@@ -191,7 +191,7 @@ fn scan(
     Ok((flipped(b, outputs)?, results))
 }
 
-/// What the inputs of all steps contribute to the gates. Where the biases are only added, both are.
+/// Computes the contribution of the inputs of all steps to the gates. Where the biases are only added, both are.
 fn input_part(b: &mut Builder<'_>, cell: Cell, input: ValueId, weights: &Weights) -> Result<ValueId, Error> {
     let bias = match (weights.input_bias, weights.hidden_bias) {
         (Some(input), Some(hidden)) if cell != Cell::Gru => {

@@ -69,7 +69,7 @@ fn summed(dtype: ScalarType) -> ScalarType {
     if category(dtype) < 2 { ScalarType::Long } else { dtype }
 }
 
-/// Whether any or all are true; bytes give bytes.
+/// True if any or all are true; bytes give bytes.
 fn truth(dtype: ScalarType) -> ScalarType {
     if dtype == ScalarType::Byte { ScalarType::Byte } else { ScalarType::Bool }
 }
@@ -115,7 +115,7 @@ pub(crate) fn reduced_shape(shape: &[Expr], dims: &[usize], keepdim: bool) -> Ve
     sizes.map(|(dim, size)| if dims.contains(&dim) { Expr::Int(1) } else { size.clone() }).collect()
 }
 
-/// Whether any or all are true over dims, where an empty list means none.
+/// True if any or all are true over dims, where an empty list means none.
 fn truth_over(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     if operands.has(1) && operands.ints(1)?.is_empty() {
@@ -170,7 +170,7 @@ fn count_nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.one("aten::sum.dim_IntList", vec![nonzero.into(), dim_list(operands.arg(1)), Arg::from(false)]).and_then(done)
 }
 
-/// Whether each element is not zero.
+/// True if each element is not zero.
 fn is_nonzero(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
     if b.tensor(x)?.dtype == ScalarType::Bool { Ok(x) } else { b.compare("aten::ne", x, 0) }
 }

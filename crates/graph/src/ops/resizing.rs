@@ -1,7 +1,7 @@
-//! Pictures in another size.
+//! Resizing of images.
 //!
-//! Kernels take the nearest pixel or interpolate between two along height and width. One dimension is a picture of
-//! height 1; three are two pictures, one after the other. What has wider filters is a product with a constant matrix
+//! Kernels take the nearest pixel or interpolate between two along height and width. One dimension is an image of
+//! height 1; three are two images, one after the other. Wider filters are a GEMM with a constant matrix
 //! along each dimension.
 
 use crate::Error;
@@ -145,7 +145,7 @@ fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(tensor.dtype, [lead, &target.sizes].concat()))
 }
 
-/// Nearest and linear: one or two resizings of pictures.
+/// Nearest and linear: one or two resizings of images.
 fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = Target::read(operands, &tensor)?;
@@ -229,7 +229,7 @@ fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::_upsample_bilinear2d_aa", args).map(Some)
 }
 
-/// A product with a matrix of weights along each dimension.
+/// A GEMM with a matrix of weights along each dimension.
 fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     if !tensor.dtype.is_floating() {
@@ -238,7 +238,7 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let target = Target::read(operands, &tensor)?;
     let name = operands.schema.base_name();
     let mut value = operands.value(0)?;
-    // Columns first, then, with the picture turned, rows.
+    // Columns first, then, with the image transposed, rows.
     for (from, to, ratio) in target.known(operands)?.into_iter().rev() {
         let mut weights = vec![0.0; from * to];
         for (at, column) in (0..to).map(|at| (at, filter(name, at, from, ratio, target.align_corners))) {
@@ -254,7 +254,7 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         }
         let ty = TensorType::of(tensor.dtype, &[from as i64, to as i64]);
         let weights = b.constant(Constant::dense("filter", ty, bytes)?);
-        let product = super::products::matmul(b, value, weights)?;
+        let product = super::matmul::matmul(b, value, weights)?;
         value = transpose_last(b, product)?;
     }
     Ok(Some(vec![value]))

@@ -4,8 +4,8 @@ use crate::Error;
 use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::same;
+use super::matmul::matmul;
 use super::number::MAX_COMPUTED;
-use super::products::matmul;
 use super::views::{permute, transpose, transpose_last};
 use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel, number_bytes, result};
 
@@ -38,7 +38,7 @@ fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call("aten::grid_sampler_2d", operands.args.to_vec()).map(Some)
 }
 
-/// The most pixels of a grid: each takes several numbers.
+/// Maximum number of pixels of a grid: each needs several numbers.
 const MAX_PIXELS: i64 = MAX_COMPUTED >> 4;
 
 /// The points that an affine map moves the pixels' coordinates to, from -1 to 1 in each dimension.
@@ -182,7 +182,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![b.view(patches, [lead, &[columns, product(&counts).into()]].concat())?]))
 }
 
-/// The windows of a picture: rows and columns in a window, then rows and columns of windows.
+/// Unfolds an image: rows and columns in a window, then rows and columns of windows.
 fn windows(b: &mut Builder<'_>, picture: ValueId, kernel: &[i64], stride: &[i64]) -> Result<ValueId, Error> {
     let lead = b.tensor(picture)?.rank().saturating_sub(2);
     let mut value = picture;

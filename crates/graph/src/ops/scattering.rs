@@ -74,7 +74,7 @@ fn put_along(b: &mut Builder<'_>, operands: &Operands<'_>, values: ValueId, accu
 }
 
 fn index_add(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let values = super::products::scaled(b, operands.value(3)?, operands.arg(4))?;
+    let values = super::matmul::scaled(b, operands.value(3)?, operands.arg(4))?;
     put_along(b, operands, values, true)
 }
 

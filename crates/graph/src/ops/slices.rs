@@ -70,7 +70,7 @@ pub(crate) fn split(b: &mut Builder<'_>, value: ValueId, dim: usize, sizes: Vec<
     b.call("aten::split_with_sizes_copy", vec![value.into(), sizes.into(), (dim as i64).into()])
 }
 
-/// The copying twin with the same arguments.
+/// The copying variant with the same arguments.
 pub(crate) fn twin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     match operands.schema.twin.as_deref() {
         Some(twin) => b.call(twin, operands.args.to_vec()).map(Some),
@@ -138,7 +138,7 @@ pub(crate) fn slice_range(
     Ok((start, end, step))
 }
 
-/// Whether a size is at most another, whatever the sizes of inputs are.
+/// True if a size is at most another, whatever the sizes of inputs are.
 fn is_at_most(size: &Expr, other: &Expr, symbols: &Symbols) -> bool {
     other.sub(size.clone()).range(symbols).0.is_some_and(|least| least >= 0)
 }

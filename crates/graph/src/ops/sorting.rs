@@ -112,7 +112,7 @@ fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> R
         return Ok(middle);
     }
     let [value, position] = middle.as_slice() else { return Ok(middle) };
-    // The greatest of truth values is the first NaN, if there is one.
+    // The maximum of truth values is the first NaN, if there is one.
     let nan = b.unary("aten::isnan", x)?;
     let nan = b.cast(nan, ScalarType::Byte)?;
     let dim = if ty.rank() == 0 { 0 } else { dim as i64 };

@@ -230,7 +230,7 @@ fn nan_to_num(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     done(value)
 }
 
-/// The greatest finite number of a floating dtype.
+/// The maximum finite number of a floating dtype.
 pub(crate) fn largest(dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => f64::from(half::f16::MAX),

@@ -290,7 +290,7 @@ fn permuted(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(result(tensor.dtype, shape))
 }
 
-/// Where each dimension of the result of a permuting operator comes from.
+/// The dimension of the input that each dimension of a permutation's result is.
 fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let rank = tensor.rank();

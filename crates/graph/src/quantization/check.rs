@@ -1,4 +1,4 @@
-//! What programs quantize with, checked when they are imported: such mistakes of observers, calibrations and tools would be
+//! Checks of scales and zero points at import: such mistakes of observers, calibrations and tools would be
 //! NaN, or all zeros, long after.
 
 use std::ops::RangeInclusive;
@@ -74,7 +74,7 @@ impl Affine<'_> {
         self.check_groups(&[scales, zero_points])
     }
 
-    /// What shares a scale: a channel, a group of the last dimension, or a block.
+    /// Checks the scales of channels, groups of the last dimension, or blocks.
     fn check_groups(&self, parameters: &[Option<Vec<f64>>]) -> Result<(), Error> {
         let input = self.node.arg("input").and_then(Arg::as_value);
         let Some(sizes) = input.and_then(|input| self.graph.tensor(input).ok()?.static_sizes()) else { return Ok(()) };
@@ -150,7 +150,7 @@ mod tests {
     use crate::testing::{Method, float};
     use crate::{Arena, Arg};
 
-    /// What is wrong with `dequantize_per_tensor(quantize_per_tensor(x, …), …)`.
+    /// The error of `dequantize_per_tensor(quantize_per_tensor(x, …), …)`, if there is one.
     fn of_tensor(scale: f64, zero_point: i64, [low, high]: [i64; 2]) -> Option<String> {
         let mut method = Method::new();
         let x = method.graph().input("x", float(&[2, 3]));

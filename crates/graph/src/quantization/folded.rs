@@ -9,7 +9,7 @@ use crate::{Arg, Constant, ConstantData, Granularity, Node, Quantization, Quanti
 
 use super::parameters::{PerTensor, blocks, integer, is_dequantize};
 
-/// The constant that a node makes of constant integers, if it is one that dequantizes, with parameters that make sense.
+/// Folds a node that dequantizes constant integers to a quantized constant; `None` for other nodes and invalid parameters.
 /// `constant` finds the constant that a value is.
 pub fn folded<'c>(
     node: &Node,
@@ -62,7 +62,7 @@ pub fn folded<'c>(
     Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: input.name.clone(), ..result.clone() })
 }
 
-/// Which elements share a scale where a node dequantizes, and how many scales that makes.
+/// The granularity of a node that dequantizes, and its number of scales.
 fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
     let sizes = integers.sizes().ok()?;
     let is_known = matches!(

@@ -1,6 +1,6 @@
 //! Quantized values. In the graph they are what PyTorch's quantizers leave: integers between `quantize` and `dequantize`
-//! nodes. What an integer stands for is read from these nodes ([`PerTensor`]); of constants it is part of their type
-//! ([`QuantizedConstant`]), so that back ends find the integers of a weight behind the numbers that they stand for.
+//! nodes. Scales and zero points are read from these nodes ([`PerTensor`]); those of constants are part of their type
+//! ([`QuantizedConstant`]), so that back ends find the integers of a dequantized weight.
 
 mod check;
 mod folded;

@@ -10,24 +10,24 @@ use crate::{Arg, Node};
 pub struct PerTensor {
     pub scale: f32,
     pub zero_point: i64,
-    /// The least and greatest integer in use.
+    /// Minimum and maximum integer in use.
     pub range: (i64, i64),
     /// Of the integers.
     pub dtype: ScalarType,
 }
 
-/// Whether an operator makes integers of numbers, all with the same known scale.
+/// True for the operator that quantizes with one scale.
 pub fn is_quantize(name: &str) -> bool {
     name == "quantized_decomposed::quantize_per_tensor"
 }
 
-/// Whether an operator makes numbers of integers, all with the same known scale.
+/// True for the operator that dequantizes with one scale.
 pub fn is_dequantize(name: &str) -> bool {
     name == "quantized_decomposed::dequantize_per_tensor"
 }
 
 impl PerTensor {
-    /// Those of a node that quantizes or dequantizes; `None` if it is another, or its parameters make no sense.
+    /// Reads the parameters of a node that quantizes or dequantizes; `None` for other nodes and invalid parameters.
     pub fn of(node: &Node) -> Option<Self> {
         if !is_quantize(node.op.name()) && !is_dequantize(node.op.name()) {
             return None;

@@ -47,7 +47,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 pub(super) fn from_hex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect::<Option<Vec<_>>>()?;
     let pairs = digits.chunks_exact(2);

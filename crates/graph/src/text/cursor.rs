@@ -18,7 +18,7 @@ impl<'t> Cursor<'t> {
         Self { text, at: 0 }
     }
 
-    /// What is left.
+    /// The rest of the text.
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }

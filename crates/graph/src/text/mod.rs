@@ -41,10 +41,10 @@ use crate::Error;
 
 use super::{ConstantData, Model};
 
-/// How much the text says.
+/// Level of detail of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What a reader wants: each node's module and innermost line of Python; no hashes of content, which take reading
+    /// For readers: each node's module and innermost line of Python; no hashes of content, which take reading
     /// all weights.
     Review,
     /// All that a model is, so that it can be read back.
@@ -66,7 +66,7 @@ impl Contents {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

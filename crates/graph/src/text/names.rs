@@ -33,7 +33,7 @@ impl<K: Eq + Hash> Names<K> {
     }
 }
 
-/// Whether a character can stand in a name without quotes.
+/// True if a character can stand in a name without quotes.
 pub(super) fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
@@ -62,7 +62,7 @@ const RESERVED: [&str; 16] = [
     "int",
 ];
 
-/// Whether a name can be a symbol's in expressions.
+/// True if a name can be a symbol's in expressions.
 fn is_symbol(name: &str) -> bool {
     is_name(name)
         && !name.contains('.')
@@ -113,7 +113,7 @@ pub(super) fn word(text: &str, is_word: impl Fn(&str) -> bool) -> String {
     if is_word(text) { text.to_owned() } else { quoted(text) }
 }
 
-/// Whether a text is an operator's name such as `aten::add.Tensor`.
+/// True if a text is an operator's name such as `aten::add.Tensor`.
 pub(super) fn is_operator(text: &str) -> bool {
     text.split_once("::").is_some_and(|(namespace, name)| {
         let word = |text: &str| text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && is_name(text);

@@ -155,7 +155,7 @@ impl<'t> Parser<'t> {
         content::bytes_of(&self.content()?).ok_or_else(|| before.error("content that is bytes"))
     }
 
-    /// What a hash stands for.
+    /// Parses a hash and finds its content.
     fn content(&mut self) -> Result<ConstantData, Error> {
         self.cursor.skip();
         let before = self.cursor.clone();
@@ -428,7 +428,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What arguments refer to.
+/// Names that arguments refer to.
 struct Scope<'s, 't> {
     graph: &'s mut Graph,
     symbols: &'s HashMap<String, Expr>,

@@ -1,4 +1,4 @@
-//! What is written reads back as the same model, and nothing that is read can do harm.
+//! Written text reads back as the same model, and no text can do harm.
 
 use std::sync::Arc;
 

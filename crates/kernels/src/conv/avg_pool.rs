@@ -22,7 +22,7 @@ pub const AVG_POOL2D_BACKWARD_GRAD_INPUT: Op = Op::new("aten::avg_pool2d_backwar
 pub const PORTABLE: OpGroup = &[AVG_POOL2D_OUT];
 pub const CORE_ATEN: OpGroup = &[AVG_POOL1D_OUT, AVG_POOL3D_OUT, AVG_POOL2D_BACKWARD_GRAD_INPUT];
 
-/// What a sum over a window is divided by.
+/// Divisor of the sum over a window.
 #[derive(Clone, Copy)]
 enum Divisor {
     Given(i64),

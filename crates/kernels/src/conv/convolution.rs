@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Scala
 
 use super::staged::{self, Geometry, convolve};
 use super::window::{Planes, Space, Window, required_space};
-use crate::linear::product::{Addend, Layout, Operand, Shape, product};
+use crate::linear::gemm::{Addend, Layout, Operand, Shape, product};
 use crate::support::runs::{Accumulator, runs};
 use crate::support::shape::Dims;
 
@@ -158,7 +158,7 @@ impl Geometry {
         Ok(sizes)
     }
 
-    /// The most temporary memory that [`convolve`] takes for tensors of type `dtype`.
+    /// Maximum temporary memory of [`convolve`] for tensors of type `dtype`.
     pub(super) fn temp_bytes(&self, dtype: ScalarType) -> Result<usize> {
         accumulate!(dtype, A => staged::temp_bytes::<A>(self))
     }

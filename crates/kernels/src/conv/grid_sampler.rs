@@ -19,7 +19,7 @@ enum Interpolation {
     Bicubic,
 }
 
-/// What lies outside of the image.
+/// Padding outside of the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Padding {
     Zeros,

@@ -138,7 +138,7 @@ fn copy_box<const N: usize>(
     }
 }
 
-/// What lies beyond the input.
+/// Content of the padding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Border {
     /// The input, mirrored at its first and last element.

@@ -264,7 +264,7 @@ struct Memory<'a, A> {
     sums: &'a mut [A],
     offsets: &'a mut [u32],
     places: &'a mut [u32],
-    /// How many of the offsets and places are listed.
+    /// Number of listed offsets and places.
     taps: usize,
 }
 

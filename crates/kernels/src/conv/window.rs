@@ -60,7 +60,7 @@ pub(crate) fn required_space(
     }
 }
 
-/// Where the planes of a tensor lie: batches, channels, and up to three spatial dimensions.
+/// Strides of the planes of a tensor: batches, channels, and up to three spatial dimensions.
 #[derive(Clone, Copy)]
 pub(crate) struct Planes {
     pub(crate) batch: usize,
@@ -120,7 +120,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// How many windows fit, rounded up in ceil mode if the last one starts inside of the input or its left padding.
+    /// Number of windows that fit, rounded up in ceil mode if the last one starts inside of the input or its left padding.
     /// Fails if none fits or the sizes overflow.
     pub(crate) fn count(&self, ceil: bool) -> Result<usize> {
         let fitting = || {

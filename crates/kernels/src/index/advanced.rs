@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorList, TensorMut};
 
 use super::indexing::{Indexing, Strides};
-use super::rows::Rows;
+use super::rows::RowSelection;
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::shape::{Dims, broadcast_strides, numel};
@@ -26,9 +26,9 @@ fn index(cx: &KernelContext<'_>) -> Result<()> {
     same_dtype(input.dtype(), &out, 2)?;
     if input.is_contiguous()
         && let Some(index) = only(&list)?
-        && let Some(rows) = Rows::new(input.sizes(), input.dtype().size(), &index, true)
+        && let Some(rows) = RowSelection::new(input.sizes(), input.dtype().size(), &index, true)
     {
-        out.resize(&Rows::sizes(input.sizes(), &index)?).map_err(|e| e.arg(2))?;
+        out.resize(&RowSelection::sizes(input.sizes(), &index)?).map_err(|e| e.arg(2))?;
         if out.is_contiguous() {
             return rows.take(out.bytes_mut(), input.bytes()).map_err(|e| e.arg(1));
         }
@@ -65,8 +65,8 @@ fn put(out: &mut TensorMut<'_>, list: &TensorList<'_>, values: Tensor<'_>, accum
         && out.is_contiguous()
         && values.is_contiguous()
         && let Some(index) = only(list)?
-        && *values.sizes() == *Rows::sizes(out.sizes(), &index)?
-        && let Some(rows) = Rows::new(out.sizes(), out.dtype().size(), &index, true)
+        && *values.sizes() == *RowSelection::sizes(out.sizes(), &index)?
+        && let Some(rows) = RowSelection::new(out.sizes(), out.dtype().size(), &index, true)
     {
         return rows.put(out.bytes_mut(), values.bytes()).map_err(|e| e.arg(1));
     }

@@ -126,7 +126,7 @@ fn put(out: &mut TensorMut<'_>, at: usize, value: usize) -> Result<()> {
 /// Columns that one pass over a bag accumulates.
 const COLUMNS: usize = 64;
 
-/// Which rows of a table each bag holds. Rows and offsets were checked.
+/// Rows of the table in each bag. Rows and offsets were checked.
 struct Bags<'a> {
     indices: Indices<'a>,
     offsets: Indices<'a>,

@@ -116,7 +116,7 @@ impl IndexedDim {
             return Ok(());
         }
         let indices = Indices::of(index)?;
-        let Rows { mut starts, len, steps } = self.rows(index, other)?;
+        let IndexRows { mut starts, len, steps } = self.rows(index, other)?;
         loop {
             let [mut at, mut own, mut target] = starts.offsets;
             for _ in 0..len {
@@ -133,18 +133,18 @@ impl IndexedDim {
     }
 
     /// The rows of the index, one of one element if it has no dimensions.
-    fn rows(&self, index: &Tensor<'_>, other: &[usize]) -> Result<Rows> {
+    fn rows(&self, index: &Tensor<'_>, other: &[usize]) -> Result<IndexRows> {
         let (&len, outer) = index.sizes().split_last().unwrap_or((&1, &[]));
         let strides = [index.strides(), &self.others, other];
         let steps = strides.map(|strides| strides.get(outer.len()).copied().unwrap_or(0));
         let starts = Walk::new(outer, strides.map(|strides| strides.get(..outer.len()).unwrap_or(&[])))?;
-        Ok(Rows { starts, len, steps })
+        Ok(IndexRows { starts, len, steps })
     }
 }
 
 /// The rows of an index tensor: offsets of their first elements in it, in the tensor and by other strides, their length,
 /// and steps from element to element.
-struct Rows {
+struct IndexRows {
     starts: Walk<3>,
     len: usize,
     steps: [usize; 3],

@@ -1,4 +1,4 @@
-//! Which elements tensors of indices select, and where PyTorch places them.
+//! Indexing by tensors: the elements that they select, and where PyTorch places them.
 
 use rushlight_runtime::{Detail, MAX_RANK, Result, ScalarType, Tensor, TensorList, TensorMut};
 
@@ -13,7 +13,7 @@ pub(super) struct Strides<'a> {
     pub(super) other: &'a [usize],
 }
 
-/// What one entry of the list of indices selects.
+/// An entry of the list of indices.
 #[derive(Clone, Copy)]
 enum Selector<'a> {
     /// One position of one dimension for each index.
@@ -32,7 +32,7 @@ struct Index<'a> {
     dim: usize,
 }
 
-/// Which elements a list of indices selects, and where PyTorch places them: the dimensions of the broadcast indices
+/// The elements that a list of indices selects, and where PyTorch places them: the dimensions of the broadcast indices
 /// stand in place of the indexed ones if those are side by side, else in front.
 pub(super) struct Indexing<'a> {
     indices: [Index<'a>; MAX_RANK],
@@ -42,7 +42,7 @@ pub(super) struct Indexing<'a> {
     /// Sizes and numbers of the dimensions that are kept whole.
     kept: Dims,
     kept_dims: Dims,
-    /// How many kept dimensions come before the positions.
+    /// Number of kept dimensions before the positions.
     before: usize,
     sizes: Dims,
     /// Negative indices count from the end.

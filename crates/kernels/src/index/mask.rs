@@ -186,7 +186,7 @@ impl Pair {
         })
     }
 
-    /// How many elements of the result each element of the mask stands for.
+    /// Number of elements of the result for each element of the mask.
     fn copies(&self, mask: &Tensor<'_>) -> usize {
         if mask.numel() == 0 { 0 } else { self.numel / mask.numel() }
     }

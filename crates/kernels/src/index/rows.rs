@@ -7,7 +7,7 @@ use crate::support::index::{Indices, Line};
 use crate::support::shape::Dims;
 
 /// Rows along the first dimension of a contiguous tensor. The selection is contiguous too: one row for each index.
-pub(super) struct Rows<'a> {
+pub(super) struct RowSelection<'a> {
     indices: Indices<'a>,
     count: usize,
     /// Rows of the indexed tensor.
@@ -18,7 +18,7 @@ pub(super) struct Rows<'a> {
     wraps: bool,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowSelection<'a> {
     /// For a contiguous tensor with these sizes and elements of `width` bytes. `None` if the indices are masks or not in
     /// the order of their memory, or if there is nothing to copy.
     pub(super) fn new(sizes: &[usize], width: usize, index: &Tensor<'a>, wraps: bool) -> Option<Self> {

@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
 
 use super::indexing::Indexing;
-use super::rows::Rows;
+use super::rows::RowSelection;
 use crate::support::copy::{StridedCopy, same_dtype};
 use crate::support::index::Indices;
 use crate::support::shape::{Dims, normalize_dim};
@@ -64,7 +64,7 @@ fn embedding(cx: &KernelContext<'_>) -> Result<()> {
         return Err(Error::from(Detail::Rank { expected: "2", got: weight.rank() }).arg(0));
     }
     same_dtype(weight.dtype(), &out, 5)?;
-    out.resize(&Rows::sizes(weight.sizes(), &index)?).map_err(|e| e.arg(5))?;
+    out.resize(&RowSelection::sizes(weight.sizes(), &index)?).map_err(|e| e.arg(5))?;
     if take_rows(&mut out, weight, &index).map_err(|e| e.arg(1))? {
         return Ok(());
     }
@@ -77,7 +77,7 @@ fn take_rows(out: &mut TensorMut<'_>, input: Tensor<'_>, index: &Tensor<'_>) -> 
     if !input.is_contiguous() || !out.is_contiguous() {
         return Ok(false);
     }
-    let Some(rows) = Rows::new(input.sizes(), input.dtype().size(), index, false) else { return Ok(false) };
+    let Some(rows) = RowSelection::new(input.sizes(), input.dtype().size(), index, false) else { return Ok(false) };
     rows.take(out.bytes_mut(), input.bytes())?;
     Ok(true)
 }

@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor};
 
-use super::product::{Layout, Operand};
+use super::gemm::{Layout, Operand};
 use crate::support::number::Number;
 use crate::support::real::Real;
 use crate::support::runs::runs;
@@ -133,7 +133,7 @@ fn matrix(tensor: &Tensor<'_>, argument: usize) -> Result<usize> {
     }
 }
 
-/// Which norm of the difference is the distance.
+/// The norm that is the distance.
 #[derive(Clone, Copy)]
 enum Norm {
     /// Differing elements.

@@ -308,7 +308,7 @@ fn each_pair<F: Real, const N: usize>(
     }
 }
 
-/// Where the lines start in one of both tensors, if there are `N` and their elements lie next to each other.
+/// Starts of the lines in one of both tensors, if there are `N` and their elements are adjacent.
 fn starts<const N: usize>(lines: &[[usize; 2]], side: usize, step: usize) -> Option<[usize; N]> {
     (lines.len() == N && step == 1).then(|| each(|l| lines[l][side]))
 }

@@ -2,8 +2,8 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 
-use super::product::{Addend, Operand, Shape, product};
-use super::products::{batched, layout, same_dtype, sizes};
+use super::gemm::{Addend, Operand, Shape, product};
+use super::matmul::{batched, layout, same_dtype, sizes};
 use crate::support::number::Number;
 
 /// `transformers::grouped_mm_fallback.out(Tensor input, Tensor weight, Tensor offs, *, Tensor(a!) out)`

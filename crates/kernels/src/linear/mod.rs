@@ -4,13 +4,13 @@ use rushlight_runtime::OpGroup;
 
 pub mod distance;
 pub mod fft;
+pub(crate) mod gemm;
 pub mod grouped;
-pub(crate) mod product;
-pub mod products;
+pub mod matmul;
 mod transform;
 
 /// The groups of this folder that ExecuTorch has in its portable set.
-pub const PORTABLE: &[OpGroup] = &[products::PORTABLE, distance::OPS];
+pub const PORTABLE: &[OpGroup] = &[matmul::PORTABLE, distance::OPS];
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] = &[];
@@ -19,4 +19,4 @@ pub const CORE_ATEN: &[OpGroup] = &[];
 pub const TRANSFORMERS: &[OpGroup] = &[grouped::OPS];
 
 /// The groups of this folder that ExecuTorch has only in its optimized set.
-pub const OPTIMIZED: &[OpGroup] = &[products::OPTIMIZED, fft::OPS];
+pub const OPTIMIZED: &[OpGroup] = &[matmul::OPTIMIZED, fft::OPS];

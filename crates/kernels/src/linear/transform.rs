@@ -132,7 +132,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
         Self { n, twiddles, a, b, chirp: Some(Chirp { factors, filter, lines }) }
     }
 
-    /// Where the values go in, `n` of each line.
+    /// Inputs of the transform, `n` of each line.
     pub(super) fn lines(&mut self) -> &mut [Lanes<F, N>] {
         match &mut self.chirp {
             Some(chirp) => chirp.lines,

@@ -17,9 +17,9 @@ const LANES: usize = 4;
 
 /// The operands of attention over `[batch, head, position, column]`.
 pub(super) struct Attention<'a, T> {
-    pub(super) query: Rows<'a, T>,
-    pub(super) key: Rows<'a, T>,
-    pub(super) value: Rows<'a, T>,
+    pub(super) query: HeadRows<'a, T>,
+    pub(super) key: HeadRows<'a, T>,
+    pub(super) value: HeadRows<'a, T>,
     pub(super) shape: Shape<'a>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Shape<'a> {
 
 /// Rows of an operand, each dense in memory.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a, T> {
+pub(super) struct HeadRows<'a, T> {
     pub(super) data: &'a [T],
     /// Distance in elements between batches, heads and positions.
     pub(super) strides: [usize; 3],
@@ -62,7 +62,7 @@ fn offset(strides: [usize; 3], batch: usize, head: usize, position: usize) -> us
     batch * strides[0] + head * strides[1] + position * strides[2]
 }
 
-impl<'a, T> Rows<'a, T> {
+impl<'a, T> HeadRows<'a, T> {
     #[inline]
     fn part(&self, start: usize, columns: core::ops::Range<usize>) -> &'a [T] {
         &self.data[start + columns.start..start + columns.end]
@@ -81,7 +81,7 @@ impl<'a, T> Rows<'a, T> {
 
 /// An element of an operand.
 pub(super) trait Operand: Element {
-    /// What results are rounded to.
+    /// Type of the results.
     type Output: Number;
     /// The values of several elements, less the zero point of int8 operands.
     fn load<const N: usize>(elements: &[Self; N], zero_point: f32) -> [f32; N];
@@ -310,7 +310,7 @@ struct QueryTile<const R: usize> {
 }
 
 impl<const R: usize> QueryTile<R> {
-    fn load<T: Operand>(&mut self, query: &Rows<'_, T>, places: [Place; R], columns: core::ops::Range<usize>) {
+    fn load<T: Operand>(&mut self, query: &HeadRows<'_, T>, places: [Place; R], columns: core::ops::Range<usize>) {
         self.start = columns.start;
         for (values, place) in self.values.iter_mut().zip(places) {
             let start = offset(query.strides, place.batch, place.head, place.position);
@@ -481,7 +481,7 @@ mod tests {
         const K: usize = 44;
         const D: usize = 150;
         let (query, key, value) = (values::<{ 2 * Q * D }>(1), values::<{ K * D }>(2), values::<{ K * D }>(3));
-        let rows = |data, strides| Rows { data, strides, quantization: None };
+        let rows = |data, strides| HeadRows { data, strides, quantization: None };
         let attention = Attention {
             query: rows(&query[..], [0, Q * D, D]),
             key: rows(&key[..], [0, 0, D]),

@@ -25,7 +25,7 @@ fn update_cache(cx: &KernelContext<'_>) -> Result<()> {
 fn update_cache_with_indices(cx: &KernelContext<'_>) -> Result<()> {
     let (value, indices) = (cx.tensor(0)?, cx.tensor(3)?);
     let mut cache = cx.out(1)?;
-    let rows = Rows::new(&value, 0, &cache, 1)?;
+    let rows = RowWrite::new(&value, 0, &cache, 1)?;
     if indices.sizes() != [rows.batches, rows.positions] || !indices.is_contiguous() {
         return Err(Error::invalid("there must be one index for each position of each batch").arg(3));
     }
@@ -54,7 +54,7 @@ pub(super) fn write_rows(
     cache_index: usize,
     start: i64,
 ) -> Result<()> {
-    let rows = Rows::new(value, value_index, cache, cache_index)?;
+    let rows = RowWrite::new(value, value_index, cache, cache_index)?;
     check_position(start, rows.positions, rows.cached).map_err(|e| e.arg(cache_index))?;
     let (length, stride) = (rows.positions * rows.bytes, rows.cached * rows.bytes);
     if length == 0 {
@@ -67,8 +67,8 @@ pub(super) fn write_rows(
     Ok(())
 }
 
-/// What a write consists of.
-struct Rows {
+/// The rows of a write.
+struct RowWrite {
     batches: usize,
     positions: usize,
     /// Positions in the cache.
@@ -77,7 +77,7 @@ struct Rows {
     bytes: usize,
 }
 
-impl Rows {
+impl RowWrite {
     fn new(value: &Tensor<'_>, value_index: usize, cache: &TensorMut<'_>, cache_index: usize) -> Result<Self> {
         let (&[batches, positions, heads, columns], &[cache_batches, cached, cache_heads, cache_columns]) =
             (value.sizes(), cache.sizes())

@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor};
 
-use super::attention::{Attention, Operand, RowQuantization, Rows, Shape};
+use super::attention::{Attention, HeadRows, Operand, RowQuantization, Shape};
 use super::cache::write_rows;
 
 /// `llama::custom_sdpa.out(Tensor query, Tensor key, Tensor value, SymInt start_pos, Tensor? attn_mask=None,
@@ -200,13 +200,13 @@ fn rows<'a, T: Operand>(
     (tensor, index): (&Tensor<'a>, usize),
     zero_points: usize,
     dims: [usize; 3],
-) -> Result<Rows<'a, T>> {
+) -> Result<HeadRows<'a, T>> {
     let quantization = match tensor.dtype() {
         ScalarType::Char => Some(row_quantization(cx, tensor, zero_points, dims)?),
         _ => None,
     };
     let strides = row_strides(tensor, dims).map_err(|e| e.arg(index))?;
-    Ok(Rows { data: tensor.as_slice()?, strides, quantization })
+    Ok(HeadRows { data: tensor.as_slice()?, strides, quantization })
 }
 
 /// The zero points in argument `index` and the scales behind them.

@@ -57,7 +57,7 @@ fn native_group_norm_backward_out(cx: &KernelContext<'_>) -> Result<()> {
     call.run(&groups.sizes, along, groups.reduced())
 }
 
-/// What a tensor's dimensions are.
+/// The roles of a tensor's dimensions.
 #[derive(Clone, Copy)]
 enum Role {
     /// Those of the input.
@@ -200,7 +200,7 @@ impl<'c, 'm> Call<'c, 'm> {
     }
 }
 
-/// What the gradients are computed from. The sets of the nests are the input, the gradient, the mean, the reciprocal
+/// Inputs of the gradients. The sets of the nests are the input, the gradient, the mean, the reciprocal
 /// deviation, then two others.
 struct Inputs<'a, C> {
     input: Reader<'a, C>,

@@ -53,7 +53,7 @@ pub const OPS: &[Op] = &[
     EMBEDDING_2BIT_DTYPE_OUT,
 ];
 
-/// How the values of a row lie in its bytes.
+/// Packing of a row's values in its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Packing {
     Byte,

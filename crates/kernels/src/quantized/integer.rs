@@ -66,7 +66,7 @@ macro_rules! dispatch_stored {
 /// and leaves that integer in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// How to quantize: `clamp(round(x * inverse) + zero_point, min, max)`, halves rounded to the even integer.
+/// Parameters of quantization: `clamp(round(x * inverse) + zero_point, min, max)`, halves rounded to the even integer.
 #[derive(Clone, Copy)]
 pub(super) struct Quantizer {
     pub(super) inverse: f32,

@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Result, ScalarType, Tensor
 
 use crate::support::shape::{Walk, normalize_dim, numel};
 
-/// Which elements of a tensor share a scale and a zero point.
+/// The groups of elements that share a scale and a zero point.
 #[derive(Clone, Copy)]
 pub(super) enum Granularity {
     /// All of them.

@@ -1,4 +1,4 @@
-//! Whether any element differs from zero. NaN does.
+//! True if any element differs from zero. NaN does.
 
 use rushlight_runtime::{Bool8, Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 

@@ -227,7 +227,7 @@ fn in_logical_order<C: Bounded, F: Order<C>>(input: &Tensor<'_>, mut position: T
     Ok(())
 }
 
-/// Which of two values is the extremum.
+/// Selects the extremum of two values.
 trait Order<C: Copy>: Fold<C, 1> {
     /// True if `x` replaces the extremum `best` of the elements before it: also if it is NaN and `best` is not.
     fn beats(x: C, best: C) -> bool;

@@ -24,9 +24,9 @@ struct Dim {
 pub(crate) struct StridedCopy {
     dims: [Dim; MAX_DIMS],
     len: usize,
-    /// Where the first element goes.
+    /// Offset of the first element in the destination.
     pub(crate) dst_offset: usize,
-    /// Where the first element comes from.
+    /// Offset of the first element in the source.
     pub(crate) src_offset: usize,
 }
 
@@ -167,7 +167,7 @@ impl StridedCopy {
         true
     }
 
-    /// How far the copy goes below and above its start on each side, or `None` if that is beyond any memory.
+    /// Extent of the copy below and above its start on each side, or `None` if that is beyond any memory.
     fn reach(&self) -> Option<[Reach; 2]> {
         let mut reach = [Reach::default(); 2];
         for dim in &self.dims[..self.len] {
@@ -256,7 +256,7 @@ impl Block<'_> {
     /// Calls `each` with the rows of the block, in the destination's memory order. The caller checks the offsets.
     pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(Row)) {
         let (inner, outer) = self.split();
-        let mut rows = Rows::new(outer, to, from);
+        let mut rows = OuterIndex::new(outer, to, from);
         loop {
             each(Row { dst: rows.dst, dst_stride: inner.dst, src: rows.src, src_stride: inner.src, len: inner.size });
             if !rows.next() {
@@ -282,7 +282,7 @@ impl Block<'_> {
         let (inner, outer) = self.split();
         let len = inner.size * width;
         let (rows, outer) = last(outer);
-        let mut planes = Rows::new(outer, to, from);
+        let mut planes = OuterIndex::new(outer, to, from);
         loop {
             let (mut to, mut from) = (planes.dst, planes.src);
             for _ in 0..rows.size {
@@ -312,7 +312,7 @@ impl Block<'_> {
                 let (before, after) = (&outer[..other], &outer[other + 1..]);
                 rest[..other].copy_from_slice(before);
                 rest[other..other + after.len()].copy_from_slice(after);
-                let mut planes = Rows::new(&rest[..before.len() + after.len()], to, from);
+                let mut planes = OuterIndex::new(&rest[..before.len() + after.len()], to, from);
                 loop {
                     transpose(dst, planes.dst, src, planes.src, outer[other], inner);
                     if !planes.next() {
@@ -322,7 +322,7 @@ impl Block<'_> {
             }
         }
         let (rows, outer) = last(outer);
-        let mut planes = Rows::new(outer, to, from);
+        let mut planes = OuterIndex::new(outer, to, from);
         loop {
             let (mut to, mut from) = (planes.dst, planes.src);
             for _ in 0..rows.size {
@@ -346,14 +346,14 @@ fn last(dims: &[Dim]) -> (Dim, &[Dim]) {
 }
 
 /// Walks the outer dimensions of a block.
-struct Rows<'a> {
+struct OuterIndex<'a> {
     dims: &'a [Dim],
     index: [usize; MAX_DIMS],
     dst: usize,
     src: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> OuterIndex<'a> {
     fn new(dims: &'a [Dim], dst: usize, src: usize) -> Self {
         Self { dims, index: [0; MAX_DIMS], dst, src }
     }

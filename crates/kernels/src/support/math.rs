@@ -585,7 +585,7 @@ fn exp2_regular(x: f64) -> f32 {
     (q * pow2_of_rounded(shifted)) as f32
 }
 
-/// Whether x is a normal positive number.
+/// True if x is a normal positive number.
 #[inline(always)]
 fn is_normal_positive(x: f32) -> bool {
     (f32::MIN_POSITIVE..f32::INFINITY).contains(&x)

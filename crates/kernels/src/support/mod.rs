@@ -1,4 +1,4 @@
-//! What the operator families share: dispatch over element types, conversions, shapes, elementwise loops.
+//! Common parts of the operator families: dispatch over element types, conversions, shapes, elementwise loops.
 
 #[macro_use]
 pub(crate) mod dispatch;

@@ -35,7 +35,7 @@ pub(crate) fn divide_by(b: f32) -> impl Fn(&[f32], &mut [f32]) {
     }
 }
 
-/// Whether x is the least normal number or below it, and not zero: in a form that few vector instructions compute.
+/// True if x is the least normal number or below it, and not zero: in a form that few vector instructions compute.
 #[inline(always)]
 fn is_subnormal(x: f32) -> bool {
     // Without the sign the bits are 1 to 2^24, as numbers; less one and the half of all numbers they are the lowest.

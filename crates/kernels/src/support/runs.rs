@@ -14,7 +14,7 @@ pub(crate) type Load<A> = fn(&Tensor<'_>, usize, usize, &mut [A]) -> Result<()>;
 /// Writes `values` into a tensor's memory, `step` apart, the first at `start`.
 pub(crate) type Store<A> = fn(&mut TensorMut<'_>, usize, usize, &[A]) -> Result<()>;
 
-/// How the elements of one type become accumulators and the other way round.
+/// Conversion of elements of one type to accumulators and back.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<A> {
     pub(crate) load: Load<A>,

@@ -216,7 +216,7 @@ pub(crate) struct Cursor {
     sizes: Dims,
     strides: Dims,
     index: Dims,
-    /// Where the current innermost row starts.
+    /// Start of the current innermost row.
     row: usize,
     /// Elements of the row that are passed.
     column: usize,

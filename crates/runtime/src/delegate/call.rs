@@ -6,7 +6,7 @@ use crate::context::DelegateContext;
 use crate::events::DelegateEvents;
 use crate::interrupt::Interrupts;
 
-/// What a delegate gets in a call. Fields, so that a delegate can borrow several at once.
+/// The arguments, states and buffers of a delegate call. Fields, so that a delegate can borrow several at once.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Call<'c, 'm> {

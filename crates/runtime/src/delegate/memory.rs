@@ -6,11 +6,11 @@
 pub struct DeviceId {
     /// The API behind it, such as `wgpu`.
     pub kind: &'static str,
-    /// Which of several devices.
+    /// Index of the device.
     pub index: u32,
 }
 
-/// Where the data of a tensor is.
+/// The memory of a tensor's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Slices that the host reads and writes.

@@ -83,7 +83,7 @@ pub trait Backend: Sync {
 
 /// One prepared payload.
 pub trait Delegate: Send {
-    /// How many of the arguments, counted from the last, are outputs.
+    /// Number of outputs, which are the last arguments.
     fn num_outputs(&self) -> usize;
 
     /// Reads the inputs and writes the outputs. Every delegate has it, unless it overrides [`call`](Self::call) or is a
@@ -157,7 +157,7 @@ impl core::fmt::Debug for DelegateHandle<'_> {
     }
 }
 
-/// What a backend may use to prepare a payload.
+/// Payload, memory and options from which a back end makes a delegate.
 #[derive(Debug)]
 pub struct InitContext<'a, 'm> {
     /// Name of the method that is loaded.

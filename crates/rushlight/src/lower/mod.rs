@@ -186,7 +186,7 @@ impl Lowered {
         let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
         let known = model.named_data.len();
         let report = advance(&mut model, &options, Stage::Final)?;
-        if !translated && report.entries.iter().all(|entry| entry.taker() == PORTABLE) {
+        if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {
             return Err(left("the CPU back end takes no operator of it"));
         }
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.

@@ -100,7 +100,7 @@ fn what_was_lowered_is_found_again() {
         let (program, folder) = (corpus(name), folder(name));
         let mut first = load(&program, cache(&folder));
         let (file, report, want) = (written(&mut first), first.report().cloned().expect(name), results(&mut first));
-        assert!(report.shares().contains_key("RushlightCpu"), "{name}: {report}");
+        assert!(report.claim_counts().contains_key("RushlightCpu"), "{name}: {report}");
         let mut second = load(&program, cache(&folder));
         assert_eq!(loaded(&mut second), file);
         assert_eq!(second.report().expect(name), &report);

@@ -21,7 +21,7 @@ fn small_programs_run_as_they_are_and_say_so() {
     assert!(module.report().is_err_and(|reason| reason.message().contains("small")));
     assert!(load("1.5.1/add.pte", Lower::Off).report().is_err_and(|reason| reason.message().contains("off")));
     let mut lowered = load("1.5.1/add.pte", Lower::Cpu);
-    assert!(lowered.report().is_ok_and(|report| report.shares().contains_key("RushlightCpu")));
+    assert!(lowered.report().is_ok_and(|report| report.claim_counts().contains_key("RushlightCpu")));
     let [reference, fast] = [Lower::Off, Lower::Cpu].map(|lower| {
         let (x, y) = ([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0.5f32; 6]);
         let view = |floats| TensorView::of(&[2, 3], floats).expect("a view").into();

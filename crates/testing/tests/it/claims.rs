@@ -132,7 +132,7 @@ method "forward" {
     let model = Model::parse(text, &Contents::default()).unwrap();
     model.verify().unwrap();
     let (_, report) = compiled(&model, vec![Box::new(Cpu::default())]);
-    let owners: Vec<_> = report.entries.iter().map(|entry| (entry.op.as_str(), entry.taker())).collect();
+    let owners: Vec<_> = report.entries.iter().map(|entry| (entry.op.as_str(), entry.claimant())).collect();
     let expected = [
         ("quantized_decomposed::quantize_per_tensor", "portable"),
         ("quantized_decomposed::dequantize_per_tensor", "RushlightCpu"),

@@ -36,9 +36,9 @@ fn check(recording: &Recording) -> Result<(f64, [usize; 2]), String> {
     let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
     let compiled = compile_pte(&file, &[], &options).map_err(|error| format!("compile: {error}"))?;
     let entries = &compiled.report.entries;
-    let taken = entries.iter().filter(|entry| matches!(entry.fate, Fate::Taken { .. })).count();
+    let taken = entries.iter().filter(|entry| matches!(entry.fate, Fate::Claimed { .. })).count();
     let others = entries.len() - taken;
-    for entry in entries.iter().filter(|entry| !matches!(entry.fate, Fate::Taken { .. })) {
+    for entry in entries.iter().filter(|entry| !matches!(entry.fate, Fate::Claimed { .. })) {
         println!("    {}: {:?}", entry.op, entry.fate);
     }
     let program = compiled.program.to_bytes().map_err(|error| error.to_string())?;

@@ -26,6 +26,7 @@ mod gemm;
 mod step;
 #[cfg(test)]
 mod tests;
+mod text;
 mod types;
 mod work;
 
@@ -157,7 +158,7 @@ pub struct Tensor {
 /// clamped to `min..=max`. Signed integers are stored with a bias of 128.
 ///
 /// It is compared and hashed by the bits of its scale, unlike the engine's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Affine {
     /// Bits of f32.
     scale: u32,

@@ -1,6 +1,6 @@
 //! The checksum of zip archives.
 
-/// A table for each byte of those that are taken at once ("slicing", Kounavis and Berry, 2005), the last byte first, for
+/// A table for each of the bytes that are processed at once ("slicing", Kounavis and Berry, 2005), the last byte first, for
 /// the reflected polynomial 0xedb88320 of ITU-T V.42.
 static TABLES: [[u32; 256]; 16] = tables();
 

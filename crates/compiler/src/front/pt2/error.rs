@@ -71,7 +71,7 @@ pub enum ErrorKind {
     SymbolicSize,
     /// A weight that is not strided.
     Layout { code: i64 },
-    /// The last element of a tensor lies behind the end of its storage.
+    /// The last element of a tensor is beyond the end of its storage.
     OutOfStorage { needed: u64, available: u64 },
     /// Sizes and strides of different rank.
     Rank { sizes: usize, strides: usize },

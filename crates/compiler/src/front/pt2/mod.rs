@@ -1,4 +1,4 @@
-//! Reads the `.pt2` archives of `torch.export.save`: the program as typed data, and weights where they lie.
+//! Reads the `.pt2` archives of `torch.export.save`: the program as typed data, and weights borrowed from the archive.
 //!
 //! [`Archive::parse`] checks the container; the program, weights and sample inputs of a model are read when they are
 //! asked for. Only [`import`] knows operators and the compiler's graph.

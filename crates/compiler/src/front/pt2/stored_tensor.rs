@@ -1,4 +1,4 @@
-//! Tensors whose elements lie in the archive.
+//! Tensors whose elements are in the archive.
 
 use rushlight_format::ScalarType;
 
@@ -8,7 +8,7 @@ use rushlight_graph::Bytes;
 /// More dimensions than PyTorch's own limit are an attack.
 pub(super) const MAX_RANK: usize = 64;
 
-/// A strided tensor over a storage that others may share. Every element lies within the storage.
+/// A strided tensor over a storage that others may share. Every element is within the storage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredTensor {
     pub dtype: ScalarType,
@@ -36,7 +36,7 @@ pub enum StorageData {
 }
 
 impl StoredTensor {
-    /// Checks that every element lies within the storage, and that the number of bytes of all elements can be addressed.
+    /// Checks that every element is within the storage, and that the number of bytes of all elements can be addressed.
     pub(super) fn new(
         dtype: ScalarType,
         sizes: &[i64],
@@ -79,7 +79,7 @@ impl StoredTensor {
         self.numel() * self.dtype.size()
     }
 
-    /// True if the elements lie one after the other in row-major order.
+    /// True if the elements are contiguous in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.numel() == 0
@@ -90,7 +90,7 @@ impl StoredTensor {
             })
     }
 
-    /// The elements in row-major order where they lie, if they lie so.
+    /// Borrows the elements, if they are contiguous in row-major order.
     pub fn contiguous_bytes(&self) -> Option<Bytes> {
         match &self.storage.data {
             StorageData::Bytes(bytes) if self.is_contiguous() => {
@@ -101,7 +101,7 @@ impl StoredTensor {
         }
     }
 
-    /// The elements in row-major order, copied. A tensor with strides of 0 takes its full size.
+    /// Copies the elements in row-major order. A tensor with strides of 0 gets its full size.
     pub fn to_contiguous(&self) -> Vec<u8> {
         let bytes = match &self.storage.data {
             StorageData::Zeros => return vec![0; self.nbytes()],

@@ -29,7 +29,7 @@ pub struct Zip {
     entries: IndexMap<String, Entry>,
 }
 
-/// One entry; its range lies in the archive.
+/// One entry; its range is within the archive.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: usize,
@@ -114,7 +114,7 @@ impl Zip {
         }
     }
 
-    /// Compares the checksums of all entries, those of weights too, which takes a look at every byte.
+    /// Compares the checksums of all entries, those of weights too, which reads every byte.
     pub fn verify(&self) -> Result<(), Error> {
         self.names().try_for_each(|name| self.get_checked(name).map(drop))
     }

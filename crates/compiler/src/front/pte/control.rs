@@ -35,7 +35,7 @@ struct Count {
 }
 
 impl Method<'_, '_> {
-    /// Takes the condition that the jump at `at` begins, and gives the instruction after it.
+    /// Lifts the condition that the jump at `at` begins, and returns the instruction after it.
     pub(super) fn lift_cond(&mut self, at: usize, end: usize) -> Result<usize, Error> {
         let plan = self.plan;
         let Some(InstructionModel::JumpFalse { cond, destination }) = plan.instructions.get(at) else {
@@ -142,7 +142,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// Takes a loop, and gives the instruction after it.
+    /// Lifts a loop, and returns the instruction after it.
     pub(super) fn lift_loop(&mut self, region: Region) -> Result<usize, Error> {
         let Region { start, end, .. } = region;
         let back = end - 1;
@@ -498,7 +498,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// Runs a part of the walk in another block, and gives the scope that it ends in.
+    /// Lifts a part of the method into another block, and returns the scope at its end.
     fn inside(&mut self, block: BlockId, walk: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<Scope, Error> {
         let outer = std::mem::replace(&mut self.block, block);
         let walked = walk(self);
@@ -522,7 +522,7 @@ impl Method<'_, '_> {
         }
     }
 
-    /// The type of what two branches give; `None` if they differ. Sizes that differ, or that only a branch knows, get
+    /// The common type of two branches' results; `None` if they differ. Sizes that differ, or that only a branch knows, get
     /// symbols.
     fn common_type(&mut self, a: ValueId, b: ValueId, symbols: usize) -> Option<TensorType> {
         let (a, b) = (self.graph.tensor(a).ok()?.clone(), self.graph.tensor(b).ok()?.clone());

@@ -13,7 +13,7 @@ use super::method::Method;
 use super::static_type;
 
 impl Method<'_, '_> {
-    /// Puts the nodes of an XNNPACK payload in the place of its call. `given` are the arguments that it reads, `outs`
+    /// Replaces the call of an XNNPACK payload by its nodes. `given` are the arguments that it reads, `outs`
     /// those that it writes.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Method<'_, '_> {
         }
     }
 
-    /// A value that the payload gives, as the program plans its tensor.
+    /// A result of the payload, with the type that the program declares for it.
     fn as_planned(&mut self, value: ValueId, out: u32) -> Result<ValueId, Error> {
         let tensor = self.tensor_model(out)?;
         let mut value = self.cast_if_other(value, tensor.scalar_type)?;

@@ -18,7 +18,7 @@ use super::{Sources, static_type};
 /// Sizes that views may settle.
 const MAX_ROUNDS: usize = 64;
 
-/// Steps that a method may take for each of its instructions and values, beyond a fixed allowance: nested jumps make
+/// Limit of the steps for each instruction and value of a method, beyond a fixed allowance: nested jumps make
 /// the walk look at instructions again.
 const STEPS_EACH: u64 = 2_000;
 const STEPS_ALWAYS: u64 = 1_000_000;
@@ -223,7 +223,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// Takes an instruction, or the control flow that begins there, and gives the next.
+    /// Lifts an instruction, or the control flow that begins there, and returns the next.
     fn step(&mut self, at: usize, end: usize) -> Result<usize, Error> {
         self.origin = self.origin_of(at);
         if let Some(region) = self.regions.loop_at(at, end) {
@@ -448,7 +448,7 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// An expression without the symbols that others stand for.
+    /// An expression with replaced symbols substituted.
     fn resolved(&self, expr: &Expr) -> Expr {
         if self.settled.is_empty() {
             return expr.clone();
@@ -516,7 +516,7 @@ impl<'a, 'f> Method<'a, 'f> {
         })
     }
 
-    /// Lets an expression stand for a symbol everywhere.
+    /// Replaces a symbol by an expression everywhere.
     fn substitute(&mut self, symbol: SymbolId, by: &Expr) -> Result<(), Error> {
         let mut is_inside = false;
         by.for_each_symbol(&mut |other| is_inside |= other == symbol);

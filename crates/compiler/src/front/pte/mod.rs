@@ -107,7 +107,7 @@ pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Resu
     Ok(model)
 }
 
-/// Named data that tensors used has become constants; what is left is for delegates.
+/// Keeps the named data of delegates; that of tensors has become constants.
 fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     let values = content.methods.iter().flat_map(|plan| &plan.values);
     let names: HashSet<&str> = values
@@ -232,7 +232,7 @@ impl Sources<'_> {
         Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None, nodes: Vec::new() })
     }
 
-    /// Data that a delegate keeps under a name, which stays where it lies in its file.
+    /// Named data of a delegate, which stays in its file.
     fn named(&self, key: &str) -> Option<Bytes> {
         let bytes = self.external(key)?;
         self.inlined.borrow_mut().insert(key.to_owned());

@@ -103,7 +103,7 @@ impl Method<'_, '_> {
     }
 }
 
-/// The overload that takes numbers of all kinds; programs of old name another for integers.
+/// The overload for numbers of all kinds; old programs name another one for integers.
 fn scalar_overload(name: &str) -> String {
     name.strip_suffix(".int").map_or_else(|| name.to_owned(), |base| format!("{base}.Scalar"))
 }

@@ -9,7 +9,7 @@ use rushlight_graph::{Arg, ValueId};
 pub(super) enum Place {
     /// In planned memory.
     Planned { memory_id: u32, offset: u64 },
-    /// In memory of its own: given by the caller, empty, or that of a handle that was moved.
+    /// In memory of its own: provided by the caller, empty, or that of a handle that was moved.
     Own(u32),
 }
 

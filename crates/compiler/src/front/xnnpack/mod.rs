@@ -25,9 +25,9 @@ use values::Values;
 /// ExecuTorch's name of the delegate.
 pub const BACKEND: &str = "XnnpackBackend";
 
-/// The call of the delegate whose place the nodes take.
+/// The call of the delegate, which the nodes replace.
 pub(super) trait Site {
-    /// The argument at a position, as it lies in memory.
+    /// The argument at a position, in its order in memory.
     fn input(&self, position: u32) -> Option<ValueId>;
 
     /// Data that the program keeps under a name.

@@ -31,7 +31,7 @@ impl Nodes<'_, '_> {
         self.site.one("aten::permute_copy", vec![input.into(), Arg::from(order.as_slice())])
     }
 
-    /// A part of each dimension. A size of 0 is what is left behind the offset.
+    /// A slice of each dimension. A size of 0 is the rest after the offset.
     pub(super) fn slice(
         &mut self,
         offsets: Vector<'_, u32>,

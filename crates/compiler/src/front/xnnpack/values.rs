@@ -106,7 +106,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The numbers of a tensor, which is a constant, an input, or what a node has given.
+    /// The real numbers of a tensor, which is a constant, an input, or a result of a node.
     pub fn read(&mut self, id: u32, site: &mut dyn Site) -> Result<ValueId, Error> {
         let dtype = self.dtype(id)?;
         self.read.insert(id);
@@ -155,7 +155,7 @@ impl<'a> Values<'a> {
         Ok(value)
     }
 
-    /// The numbers that constant integers stand for.
+    /// The dequantized values of constant integers.
     fn dequantized_constant(
         &self,
         id: u32,
@@ -232,7 +232,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A matrix of integers from -8 to 7, of which two lie in a byte, the first in its low bits; rows begin with a byte.
+    /// A matrix of integers from -8 to 7, two in a byte, the first in its low bits; rows begin with a byte.
     fn four_bits(&self, index: u32, sizes: &[i64], site: &dyn Site) -> Result<Constant, Error> {
         let [rows, columns] = sizes[..] else { return Err(Error::invalid("four bits of what is no matrix")) };
         let stored = [rows, (columns + 1) / 2];
@@ -246,7 +246,7 @@ impl<'a> Values<'a> {
         Constant::dense(format!("xnnpack_{index}"), TensorType::of(ScalarType::Char, sizes), integers)
     }
 
-    /// Lets a quantized tensor have its integers and the numbers that they stand for.
+    /// Records the integers of a quantized tensor, and their dequantized values.
     pub fn write_integers(&mut self, id: u32, integers: ValueId, value: ValueId) -> Result<(), Error> {
         self.write(id, value)?;
         self.integers.insert(id, integers);
@@ -323,7 +323,7 @@ fn cut_to_bf16(number: f32) -> f32 {
     f32::from_bits(number.to_bits() & 0xFFFF_0000)
 }
 
-/// The numbers that integers stand for.
+/// Dequantizes integers.
 pub(super) fn dequantized(site: &mut dyn Site, integers: ValueId, rounding: Rounding) -> Result<ValueId, Error> {
     let Rounding::Static { scale, zero_point, range: [min, max], dtype } = rounding else {
         return Err(Error::unsupported("an input whose scales are chosen when it runs"));
@@ -333,7 +333,7 @@ pub(super) fn dequantized(site: &mut dyn Site, integers: ValueId, rounding: Roun
     site.one("quantized_decomposed::dequantize_per_tensor", args)
 }
 
-/// Numbers as integers, and the numbers that these stand for.
+/// Quantizes numbers, and dequantizes the result.
 pub(super) fn rounded(
     site: &mut dyn Site,
     value: ValueId,

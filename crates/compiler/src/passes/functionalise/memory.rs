@@ -72,7 +72,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The tensor that a value of the original graph stands for, if one was noted.
+    /// The tensor of a value of the original graph, if one was recorded.
     pub fn find(&self, value: ValueId) -> Option<Id<Tensor>> {
         self.of_value.get(&value).copied()
     }
@@ -122,7 +122,7 @@ impl Memory {
         self.of_value.insert(value, tensor);
     }
 
-    /// The value that holds what the tensor shows now; adds the nodes that this takes.
+    /// Returns a value with the tensor's present content; adds the nodes that compute it.
     pub fn read(&mut self, b: &mut Builder<'_>, tensor: Id<Tensor>) -> Result<ValueId, Error> {
         let storage = self.tensors[tensor].storage;
         let generation = self.storages[storage].generation;

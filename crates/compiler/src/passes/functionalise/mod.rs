@@ -224,7 +224,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The tensor that a value stands for; `None` for a number.
+    /// The tensor of a value; `None` for a number.
     fn tensor_of(&mut self, value: ValueId, block: BlockId) -> Option<Id<Tensor>> {
         if let Some(tensor) = self.memory.find(value) {
             return Some(tensor);

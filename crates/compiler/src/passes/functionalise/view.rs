@@ -74,7 +74,7 @@ pub(super) fn returns_its_argument(node: &Node) -> bool {
 }
 
 impl View {
-    /// Reads a call of a view operator; `of` is where its first argument lies.
+    /// Reads a call of a view operator; `of` is the layout of its first argument.
     pub fn read(node: &Node, graph: &Graph, of: Option<&Layout>) -> Result<Views, Error> {
         let Some(schema) = node.op.schema() else { return Ok(Views::Copies) };
         let operands = Operands::new(schema, &node.args);
@@ -315,7 +315,7 @@ fn split_dim(name: &str, operands: &Operands<'_>, rank: usize) -> Result<Option<
     }))
 }
 
-/// The parts that a division along a dimension gives.
+/// The parts of a division along a dimension.
 fn parts(name: &str, dim: usize, results: &[&TensorType], of: Option<&Layout>) -> Vec<(View, Option<Layout>)> {
     let mut start = Expr::Int(0);
     let part = |ty: &&TensorType| {
@@ -331,7 +331,7 @@ fn parts(name: &str, dim: usize, results: &[&TensorType], of: Option<&Layout>) -
     results.iter().map(part).collect()
 }
 
-/// The order of dimensions that an operator gives; `None` for operators that do not permute.
+/// The permutation of an operator; `None` for operators that do not permute.
 fn permutation(name: &str, operands: &Operands<'_>, rank: usize) -> Result<Option<Vec<usize>>, Error> {
     let wrap = |index: usize, dim: i64| {
         let wrapped = if dim < 0 { dim.saturating_add(rank as i64) } else { dim };

@@ -111,7 +111,7 @@ impl Walk<'_> {
         Ok(targets)
     }
 
-    /// The new content for operators that take nothing from the old.
+    /// The new content, for operators that do not read the old.
     fn overwritten(
         &mut self,
         schema: &Schema,
@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Makes a node a call of its functional twin, and gives the new contents of what it wrote to.
+    /// Makes a node a call of its functional variant, and returns the new contents of what it wrote to.
     fn become_twin(
         &mut self,
         node: NodeId,
@@ -253,7 +253,7 @@ impl Walk<'_> {
     }
 }
 
-/// The arguments of `from` as `to` takes them: by name, else by position.
+/// The arguments of `from` for the schema `to`: by name, else by position.
 fn rename(from: &Schema, to: &Schema, args: &[Arg]) -> Result<Vec<Arg>, Error> {
     let named: Vec<(&str, Arg)> = from
         .params

@@ -55,7 +55,7 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// The expression that a name stands for; a symbol of its own if the expression is not understood.
+    /// The expression of a name; a symbol of its own if the expression is not understood.
     pub(super) fn sym_int(&mut self, source: &Source<'a>, name: &str) -> Result<Expr, Error> {
         match source.sym_int_values.get(name) {
             Some(SymInt::Int(value)) => Ok(Expr::Int(*value)),
@@ -66,7 +66,7 @@ impl<'a> Importer<'_, '_, 'a> {
     }
 }
 
-/// The value of a name, which must be one that a node or input gives.
+/// The value of a name, which must be that of an input or result.
 pub(super) fn value_named(scope: &Scope, name: &str) -> Result<ValueId, Error> {
     match scope.get(name) {
         Some(Binding::Arg(Arg::Value(value))) => Ok(*value),

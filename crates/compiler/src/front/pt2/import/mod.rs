@@ -283,7 +283,7 @@ fn open_number(name: &str) -> Error {
         .help("pass a tensor, as `torch.tensor(3)`, and read it with `.item()`, or leave the number out of `dynamic_shapes`")
 }
 
-/// A literal that was given as an input.
+/// A literal input.
 fn constant_input(value: &ConstantValue<'_>) -> Result<Arg, Error> {
     Ok(match value {
         ConstantValue::None => Arg::None,

@@ -13,7 +13,7 @@ use super::super::schema::{
 use super::super::{ExportedProgram, StorageData, StoredTensor, Weight};
 use super::{Binding, Importer, unknown_name};
 
-/// Bytes that an archive's weights may take beyond what the archive holds.
+/// Limit of the bytes of an archive's weights beyond those that it holds.
 const MAX_REPEATED: usize = 1 << 30;
 
 impl<'a> Importer<'_, '_, 'a> {
@@ -131,7 +131,7 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(Binding::Arg(Arg::Value(self.graph.constant(id, &self.model.constants))))
     }
 
-    /// Refuses weights that take much more room than the archive has bytes for: strides of 0 repeat elements, and fake
+    /// Refuses weights that have many more bytes than the archive: strides of 0 repeat elements, and fake
     /// tensors have none.
     fn count_repeated(&mut self, path: &str, tensor: &StoredTensor) -> Result<(), Error> {
         let held = match &tensor.storage.data {

@@ -241,7 +241,7 @@ impl<'a> Machine<'a> {
         self.cells.push(content);
     }
 
-    /// Values below a mark are out of reach until the mark is taken away.
+    /// Values below a mark are out of reach until the mark is popped.
     fn height_above(&self, count: usize) -> Result<usize, Stop> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let height = self.stack.len().checked_sub(count).filter(|&height| height >= floor);
@@ -441,7 +441,7 @@ impl<'a> Machine<'a> {
         Ok(Content::Tensor(Arc::new(tensor)))
     }
 
-    /// Calls the function, and gives the attributes in `state` to what it returns.
+    /// Calls the function, and sets the attributes in `state` on its result.
     fn rebuild_from_type(
         &mut self,
         function: Cell,

@@ -22,7 +22,7 @@ pub use treespec::{TreeKey, TreeSpec};
 
 use super::error::{Error, ErrorKind};
 
-/// The version of the schema that is read. Version 0.0 stands for a development state of it.
+/// The version of the schema that is read. Version 0.0 is a development state of it.
 const MAJOR: i64 = 8;
 
 /// A program: one graph, what its inputs and outputs mean, and how it is called.

@@ -40,7 +40,7 @@ union! {
 }
 
 union! {
-    /// A literal that was given as an input when the program was exported, and is part of it now.
+    /// A literal input of the export, which is part of the program now.
     pub enum ConstantValue {
         "as_none" => None,
         "as_int" => Int(i64),

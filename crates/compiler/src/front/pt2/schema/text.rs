@@ -1,4 +1,4 @@
-//! Text of a JSON document, taken from the document itself wherever it stands there as it is.
+//! Strings of a JSON document, borrowed from the document where they have no escapes.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;

@@ -1,11 +1,11 @@
-//! Matrix products of two or three dimensions.
+//! `mm`, `bmm` and other matmuls of two or three dimensions.
 
 use half::f16;
 use rushlight_runtime::{
     Complex, Detail, Element, Error, KernelContext, MAX_RANK, Op, OpGroup, Result, ScalarType, Tensor, TensorMut,
 };
 
-use super::product::{Addend, Layout, Operand, Shape, product};
+use super::gemm::{Addend, Layout, Operand, Shape, product};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::runs::Accumulator;
 use crate::support::shape::{broadcast_strides, numel};
@@ -108,7 +108,7 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
         }
         None => None,
     };
-    let (x, y) = (Rows::of(input.sizes(), input.strides()), Rows::of(out.sizes(), out.strides()));
+    let (x, y) = (MatrixRows::of(input.sizes(), input.strides()), MatrixRows::of(out.sizes(), out.strides()));
     let w = layout(weight.strides(), 0);
     let w = Layout { offset: 0, row: w.col, col: w.row };
     accumulate!(input.dtype(), A => {
@@ -133,7 +133,7 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 /// The leading dimensions of a tensor as the rows of a matrix.
-struct Rows {
+struct MatrixRows {
     sizes: [usize; MAX_RANK],
     strides: [usize; MAX_RANK],
     leading: usize,
@@ -143,7 +143,7 @@ struct Rows {
     col: usize,
 }
 
-impl Rows {
+impl MatrixRows {
     fn of(sizes: &[usize], strides: &[usize]) -> Self {
         let leading = sizes.len().saturating_sub(1);
         let mut rows = Self { sizes: [1; MAX_RANK], strides: [0; MAX_RANK], leading, uniform: true, row: 0, col: 1 };

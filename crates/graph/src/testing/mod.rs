@@ -6,6 +6,8 @@
     reason = "only tests call it, which fail by panics"
 )]
 
+pub mod filetests;
+
 use rushlight_format::ScalarType;
 
 use crate::{Arg, Block, BlockId, Graph, Model, Op, Origin, OriginId, Schemas, TensorType, Type, ValueId, bind};
@@ -71,7 +73,7 @@ impl Method {
         graph.nodes[node].results[0]
     }
 
-    /// Runs a pass, and gives the names of the operators that are left, those in blocks before what runs these.
+    /// Runs a pass, and returns the names of the operators that are left, those in blocks before what runs these.
     pub fn after(&mut self, pass: &impl Pass) -> Vec<String> {
         self.model.verify().unwrap();
         pass.run(&mut self.model).unwrap();

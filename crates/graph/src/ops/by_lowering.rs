@@ -1,4 +1,4 @@
-//! Types of results, for operators without a rule of their own.
+//! Inference of operators without a rule of their own: their lowering is inferred.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ pub(crate) fn result(dtype: ScalarType, shape: Vec<Expr>) -> Vec<Type> {
     vec![Type::Tensor(TensorType::new(dtype, shape))]
 }
 
-/// The types that a composite operator's simpler operators give: it is lowered in a graph of its own, which is thrown
+/// Infers the types of a composite operator from its lowering, in a graph of its own, which is thrown
 /// away. For rare operators, whose rule would only repeat their lowering; it must not look at constants.
 pub(crate) fn by_lowering(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     static SCHEMAS: OnceLock<Arc<Schemas>> = OnceLock::new();

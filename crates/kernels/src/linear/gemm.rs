@@ -1,4 +1,4 @@
-//! The matrix product behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
+//! The GEMM behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
 //!
 //! `out = alpha * (a @ b) + addend`, computed in accumulators over the whole inner dimension and rounded once.
 //! Products with several rows keep 6 x 8 accumulators in registers and copy blocks of both operands to the stack, those
@@ -71,9 +71,9 @@ impl<'a, A: Accumulator> Operand<'a, A> {
     }
 
     /// The rows from the first on and their distance, if they can be read where they are.
-    fn in_place(&self) -> Option<Rows<'a, A>> {
+    fn in_place(&self) -> Option<DenseRows<'a, A>> {
         let values = self.native?.get(self.layout.offset..)?;
-        (self.layout.col == 1).then_some(Rows { values, step: self.layout.row })
+        (self.layout.col == 1).then_some(DenseRows { values, step: self.layout.row })
     }
 
     /// The first `len` elements of row `i`, if they can be read where they are.
@@ -102,12 +102,12 @@ impl<'a, A: Accumulator> Operand<'a, A> {
 
 /// Rows of a matrix whose elements lie next to each other.
 #[derive(Clone, Copy)]
-struct Rows<'a, A> {
+struct DenseRows<'a, A> {
     values: &'a [A],
     step: usize,
 }
 
-/// What is added to each element of the product.
+/// The addend of each element of the result.
 #[derive(Clone, Copy)]
 pub(crate) enum Addend<'a, A> {
     None,
@@ -212,7 +212,7 @@ struct Output<'o, 't, A> {
     addend: Addend<'o, A>,
 }
 
-/// Where the product goes: accumulators as they are, or through a conversion.
+/// Destination of the result: accumulators as they are, or through a conversion.
 enum Memory<'o, 't, A> {
     Native(&'o mut [A]),
     Converted(&'o mut TensorMut<'t>, Store<A>),
@@ -527,7 +527,12 @@ fn multiply<A: Accumulator>(
 
 /// Small operands with contiguous rows: tiles of four rows that are multiplied where they are. There are [`NR`] columns
 /// or more; the last ones may be computed twice.
-fn small<A: Accumulator>(shape: Shape, a: Rows<'_, A>, b: Rows<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+fn small<A: Accumulator>(
+    shape: Shape,
+    a: DenseRows<'_, A>,
+    b: DenseRows<'_, A>,
+    out: &mut Output<'_, '_, A>,
+) -> Result<()> {
     let Shape { m, k, n } = shape;
     let is_plain = out.layout.col == 1 && out.alpha == A::ONE && matches!(out.addend, Addend::None);
     let row = |i: usize| a.values.get(i.min(m - 1) * a.step..).and_then(|row| row.get(..k)).unwrap_or_default();

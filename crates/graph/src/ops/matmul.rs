@@ -1,4 +1,4 @@
-//! Matrix products, all of which become `mm`, `bmm` and `addmm`.
+//! Matmuls of all kinds, which become `mm`, `bmm` and `addmm`.
 
 use rushlight_format::ScalarType;
 
@@ -67,7 +67,7 @@ fn grouped_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.one(name, args).map(|product| Some(vec![product]))
 }
 
-/// The product of the last two dimensions, broadcast over the others, as `torch.matmul`.
+/// `torch.matmul`: a matmul of the last two dimensions, broadcast over the others.
 pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
     let shape = matmul_shape(&x, &y)?;
@@ -100,7 +100,7 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
     b.view(product, shape)
 }
 
-/// The product of two matrices. Kernels multiply complex ones only in stacks.
+/// A matmul of two matrices. Kernels multiply complex ones only in batches.
 pub(crate) fn product(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {
     if !b.tensor(left)?.dtype.is_complex() {
         return b.one("aten::mm", vec![left.into(), right.into()]);
@@ -110,7 +110,7 @@ pub(crate) fn product(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Res
     squeeze(b, stack, 0)
 }
 
-/// `input @ weight.T + bias`, with the rows of all leading dimensions in one product.
+/// `input @ weight.T + bias`, with the rows of all leading dimensions in one GEMM.
 pub(crate) fn linear_of(
     b: &mut Builder<'_>,
     input: ValueId,
@@ -173,7 +173,7 @@ fn complex_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![product(b, operands.value(0)?, operands.value(1)?)?]))
 }
 
-/// The product, without `.dtype`, of the tensors in the result's dtype.
+/// The matmul, without `.dtype`, of the tensors in the result's dtype.
 fn in_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let schema = operands.schema;
     let at = schema.position("out_dtype").ok_or_else(|| operands.wrong(0, "an operator with a result dtype"))?;
@@ -184,7 +184,7 @@ fn in_dtype(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call(schema.base_name(), args).map(Some)
 }
 
-/// Sums of products of bytes, in 32 bits.
+/// An int8 matmul, accumulated in 32 bits.
 fn int_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let left = b.cast(operands.value(0)?, ScalarType::Int)?;
     let right = b.cast(operands.value(1)?, ScalarType::Int)?;
@@ -310,7 +310,7 @@ fn baddbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     added(b, operands, product)
 }
 
-/// A sum of products is one product with a longer inner dimension.
+/// A sum of matmuls is one matmul with a longer inner dimension.
 fn addbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y) = (operands.tensor(1, b.graph)?.clone(), operands.tensor(2, b.graph)?.clone());
     let ([count, m, k], [_, _, n]) = (x.shape.as_slice(), y.shape.as_slice()) else {
@@ -345,7 +345,7 @@ fn outer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![outer_of(b, operands.value(0)?, operands.value(1)?)?]))
 }
 
-/// The product over the last dimensions of both.
+/// The inner product over the last dimensions of both.
 fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);

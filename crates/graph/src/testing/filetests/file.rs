@@ -22,7 +22,10 @@ pub struct Step {
 }
 
 impl<'t> File<'t> {
-    /// Reads the parts. A file without a separator expects nothing yet.
+    /// Reads the parts of a file. One without a separator expects nothing yet.
+    ///
+    /// # Errors
+    /// The part that is missing or malformed.
     pub fn parse(text: &'t str) -> Result<Self, String> {
         let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
         let commands: Vec<&str> = head.iter().filter_map(|line| line.strip_prefix("# run:")).collect();
