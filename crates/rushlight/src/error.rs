@@ -180,6 +180,13 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// Of conversions that cannot fail.
+impl From<core::convert::Infallible> for Error {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl From<runtime::Error> for Error {
     /// Without the context of a program. Errors from a [`Module`](crate::Module) say more.
     fn from(error: runtime::Error) -> Self {

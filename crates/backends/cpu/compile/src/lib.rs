@@ -29,7 +29,7 @@ mod wide;
 
 use std::num::NonZeroUsize;
 
-use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload};
+use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
 use rushlight_graph::{Error, ErrorKind};
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
@@ -64,29 +64,38 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    /// The names, as the option is written.
+    const NAMES: &[&str] = &["f32", "f16", "bf16"];
 
-    /// `f32`, `f16` or `bf16`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
+    fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "f32" => Some(Self::F32),
+            "f16" => Some(Self::F16),
+            "bf16" => Some(Self::Bf16),
+            _ => None,
         }
     }
 }
 
-impl std::str::FromStr for Precision {
-    type Err = Error;
+const PRECISION: &str = "precision";
+const THREADS: &str = "threads";
 
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|precision| precision.name() == name);
-        known.ok_or_else(|| {
-            error("no precision has this name").expected("`f32`, `f16` or `bf16`").got(format!("`{name}`"))
-        })
-    }
-}
+/// Maximum number of threads that pack weights.
+const MAX_THREADS: i64 = rushlight_engine::MAX_THREADS as i64;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec::choice(
+        PRECISION,
+        Precision::NAMES,
+        "what weights of matmuls and convolutions are rounded to; sums stay f32, and processors with instructions for bf16 \
+         round activations to it too",
+    ),
+    OptionSpec::new(
+        THREADS,
+        OptionValue::Int(0),
+        "how many threads pack weights while the model is compiled; 0 for as many as the machine runs at once",
+    ),
+];
 
 /// What the name of packed weights says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +110,29 @@ pub enum Keys {
 impl Backend for Cpu {
     fn name(&self) -> &str {
         CPU_BACKEND
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
+        let wrong = |expected: &str| {
+            let message = format!("the option `{name}` does not take this value");
+            Err(Error::new(ErrorKind::Option, message).expected(expected).got(format!("`{value}`")))
+        };
+        match (name, value) {
+            (PRECISION, OptionValue::String(text)) => match Precision::of_name(text) {
+                Some(precision) => self.precision = precision,
+                None => return wrong("f32, f16 or bf16"),
+            },
+            (THREADS, OptionValue::Int(threads @ 0..=MAX_THREADS)) => {
+                self.threads = usize::try_from(threads).ok().and_then(NonZeroUsize::new);
+            }
+            (THREADS, _) => return wrong(&format!("0 to {MAX_THREADS}")),
+            _ => return wrong("an option that the back end declares"),
+        }
+        Ok(())
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
@@ -132,4 +164,35 @@ fn held_as_float(dtype: ScalarType) -> bool {
 
 fn error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Backend, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_compiler::partition::{parse_option, set_option};
+
+    use super::*;
+
+    #[test]
+    fn options_set_what_they_declare() {
+        let mut cpu = Cpu::default();
+        for (name, precision) in [("bf16", Precision::Bf16), ("f16", Precision::F16), ("f32", Precision::F32)] {
+            parse_option(&mut cpu, "precision", name).unwrap();
+            assert_eq!(cpu.precision, precision);
+        }
+        assert!(Precision::NAMES.iter().all(|name| Precision::of_name(name).is_some()));
+        parse_option(&mut cpu, "threads", "3").unwrap();
+        assert_eq!(cpu.threads, NonZeroUsize::new(3));
+        set_option(&mut cpu, "threads", 0.into()).unwrap();
+        assert_eq!(cpu.threads, None);
+        for (name, value) in
+            [("precision", "int8"), ("threads", "-1"), ("threads", "1000000"), ("threads", "many"), ("tile", "3")]
+        {
+            let error = parse_option(&mut cpu, name, value).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Option, "{error}");
+        }
+        for spec in cpu.options() {
+            set_option(&mut cpu, spec.name, spec.default).unwrap();
+        }
+        assert_eq!((cpu.precision, cpu.threads), (Cpu::default().precision, Cpu::default().threads));
+    }
 }
