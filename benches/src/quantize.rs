@@ -64,7 +64,7 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
     for (name, _) in PARTS {
         all += part(name)?;
     }
-    let floats = Compiler::new().method("forward", model).backend_named("cpu").and_then(Compiler::compile);
+    let floats = Compiler::new().method("forward", model).backend("cpu").compile();
     let floats = floats.and_then(|program| program.to_bytes()).map_err(failed)?;
     let pictures = pictures(&inputs)?;
     let compared = pictures.get(SHOWN..).context("inputs to compare")?;
@@ -96,7 +96,7 @@ pub fn once(model: &Path, inputs: &Path, out: &Path) -> Result<()> {
     let samples = pictures(inputs)?.into_iter().take(SHOWN).map(|picture| vec![Value::Tensor(picture)]).collect();
     let quantization = Quantization::new(Scheme::Int8).calibrate("forward", samples);
     let compiler = Compiler::new().method("forward", model).quantize(quantization);
-    let program = compiler.backend_named("cpu").and_then(Compiler::compile).map_err(failed)?;
+    let program = compiler.backend("cpu").compile().map_err(failed)?;
     program.save(out).map_err(failed)?;
     println!("{}", json!({ "seconds": start.elapsed().as_secs_f64() }));
     Ok(())

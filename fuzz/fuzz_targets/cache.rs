@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight::{Cache, CacheUse, Lower, Module};
+use rushlight::{Cache, CacheUse, Module};
 use rushlight_fuzz::run;
 
 const MODEL: &[u8] = include_bytes!("../../tests/corpus/1.5.1/mlp.pte");
@@ -36,7 +36,7 @@ static ENTRY: LazyLock<(PathBuf, PathBuf, Vec<u8>)> = LazyLock::new(|| {
 
 fn load(folder: &PathBuf, memory: usize) -> Module {
     let cache = Cache::new(folder).smallest(0);
-    let builder = Module::builder().lower(Lower::Cpu).threads(1).memory_limit(memory).cache(cache);
+    let builder = Module::builder().lower("cpu").threads(1).memory_limit(memory).cache(cache);
     let mut module = builder.load_bytes(&PROGRAM).expect("a program of the corpus");
     let _ = module.load_method("forward");
     module

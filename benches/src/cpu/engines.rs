@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use rushlight::{Compiler, Precision};
+use rushlight::Compiler;
 
 use crate::agreement;
 use crate::environment::variable;
@@ -40,11 +40,26 @@ const fn engine(name: &'static str, worker: Worker, file: &'static str) -> Engin
     Engine { name, worker, file, error: FLOAT32_ERROR }
 }
 
+/// What our compiler rounds weights to.
+#[derive(Clone, Copy)]
+pub enum Precision {
+    F32,
+    Bf16,
+}
+
+impl Precision {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
 /// What our compiler makes of `model.pt2` for the CPU back end.
 const fn compiled(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "compiled.pte",
-        Precision::F16 => "compiled_f16.pte",
         Precision::Bf16 => "compiled_bf16.pte",
     }
 }
@@ -132,8 +147,9 @@ impl Engines {
         if file.exists() {
             std::fs::remove_file(&file)?;
         }
-        let compiler = Compiler::new().method("forward", folder.join(source)).precision(precision);
-        let program = compiler.backend_named("cpu").and_then(Compiler::compile).map_err(error)?;
+        let backend = format!("cpu:precision={}", precision.name());
+        let compiler = Compiler::new().method("forward", folder.join(source)).backend(&*backend);
+        let program = compiler.compile().map_err(error)?;
         program.save(&file).map_err(error)?;
         Ok(file)
     }

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use rushlight::Precision;
 
-use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, OURS_INT8, PEERS, PEERS_INT8};
+use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, OURS_INT8, PEERS, PEERS_INT8, Precision};
 use super::sides::{ROUNDS, Sides, TURN};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds};

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use rushlight::Precision;
 use rushlight_engine::Engine as Cpu;
 use rushlight_engine::hwbench::{Limits, byte_op_rate};
 
-use super::engines::{EXECUTORCH_FOUR_BITS, Engine, Engines, LLAMA_CPP, OURS_FOUR_BITS};
+use super::engines::{EXECUTORCH_FOUR_BITS, Engine, Engines, LLAMA_CPP, OURS_FOUR_BITS, Precision};
 use super::sides::{ROUNDS, Sides};
 use super::{Missing, cell, header, ratio, row};
 use crate::document::{conditions, significant};

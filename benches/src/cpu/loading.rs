@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rushlight::{Module, Precision};
+use rushlight::Module;
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
-use super::engines::{Engine, Engines, OURS, PEERS};
+use super::engines::{Engine, Engines, OURS, PEERS, Precision};
 use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds, significant};
 use crate::interleaved::median;

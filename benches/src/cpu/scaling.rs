@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use rushlight::Precision;
 
-use super::engines::{Engine, Engines, ONNX_RUNTIME, OURS};
+use super::engines::{Engine, Engines, ONNX_RUNTIME, OURS, Precision};
 use super::sides::{ROUNDS, Sides};
 use super::{Missing, cell, header, ratio, row};
 use crate::document::{conditions, milliseconds};

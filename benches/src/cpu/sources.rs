@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use rushlight::Precision;
 
-use super::engines::{Engine, Engines, OURS, OURS_PORTABLE, OURS_XNNPACK};
+use super::engines::{Engine, Engines, OURS, OURS_PORTABLE, OURS_XNNPACK, Precision};
 use super::sides::{ROUNDS, Sides};
 use super::{Missing, PICTURE, cell, header, ratio, row};
 use crate::document::{conditions, milliseconds};

@@ -7,13 +7,14 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyComplex, PyDict, PyList, PyTuple};
-use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
+use rushlight::compiler::partition::{Backend, Offer, OptionSpec, OptionValue, Part, Payload, set_option};
 use rushlight::graph::text::Detail;
 use rushlight::graph::{Arg, Constant, Def, Expr, Graph, Input, Layout, NodeId, Type, ValueId};
 use rushlight::graph::{Bytes, Error, ErrorKind};
 
 use crate::array::own;
 use crate::callback;
+use crate::choice::{self, Given};
 use crate::ffi;
 use crate::interpreter::attached;
 use crate::tensor::{Tensor, dtype_name};
@@ -25,6 +26,7 @@ pub struct PythonBackend {
     name: String,
     /// `rushlight._backend.Adapter`, which checks what the user's object gives.
     adapter: Py<PyAny>,
+    options: &'static [OptionSpec],
     failure: Arc<Failure>,
 }
 
@@ -63,7 +65,8 @@ impl PythonBackend {
     pub fn new(adapter: &Bound<'_, PyAny>) -> PyResult<(Self, Arc<Failure>)> {
         let failure = Arc::<Failure>::default();
         let name = adapter.getattr("name")?.extract()?;
-        Ok((Self { name, adapter: adapter.clone().unbind(), failure: failure.clone() }, failure))
+        let options = choice::declared(adapter.getattr("options")?.extract()?);
+        Ok((Self { name, adapter: adapter.clone().unbind(), options, failure: failure.clone() }, failure))
     }
 
     /// The error of a call of the user's code, which is kept too.
@@ -90,10 +93,15 @@ impl Backend for PythonBackend {
         })
     }
 
-    fn knows_precision(&self, precision: &str) -> bool {
-        let known =
-            || -> PyResult<Vec<String>> { Python::attach(|py| self.adapter.bind(py).getattr("precisions")?.extract()) };
-        precision == "f32" || known().is_ok_and(|known| known.iter().any(|known| known == precision))
+    fn options(&self) -> &'static [OptionSpec] {
+        self.options
+    }
+
+    fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
+        attached(|py| {
+            let set = method(self.adapter.bind(py), "set_option", (name, Given::from(value)));
+            set.map(drop).map_err(|cause| self.fail(py, "set_option", cause, |error| error))
+        })
     }
 
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
@@ -123,6 +131,24 @@ impl Backend for PythonBackend {
             payload.map_err(|cause| self.fail(py, "preprocess", cause, |error| error))
         })
     }
+}
+
+/// Sets the options of a back end in Python: those that are given, and all others to their defaults.
+#[pyfunction]
+pub fn set_options(py: Python<'_>, adapter: &Bound<'_, PyAny>, given: Vec<(String, Given)>) -> PyResult<()> {
+    let (mut backend, failure) = PythonBackend::new(adapter)?;
+    let others = backend.options().iter().filter(|spec| given.iter().all(|(name, _)| name != spec.name));
+    let defaults: Vec<_> = others.map(|spec| (spec.name, spec.default)).collect();
+    let given = given.iter().map(|(name, given)| (name.as_str(), given.value()));
+    for (name, value) in given.chain(defaults) {
+        let set = set_option(&mut backend, name, value);
+        if let Some(failure) = failure.take(py) {
+            return Err(failure);
+        }
+        let set = set.map_err(|error| error.at(format!("backend `{}`", backend.name())));
+        crate::error::map(py, set.map_err(rushlight::Error::from))?;
+    }
+    Ok(())
 }
 
 /// Values that convert to a tuple of arguments.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
 use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::graph::Bytes;
@@ -17,6 +17,7 @@ use rushlight_format::pte::{InstructionModel, PlanModel};
 
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
+use crate::choice::BackendSpec;
 use crate::error;
 use crate::report::entry_to_python;
 use crate::source::Source;
@@ -58,9 +59,8 @@ pub struct Request<'py> {
     methods: Vec<(String, Bound<'py, PyAny>)>,
     /// Methods that return what they are given.
     constants: Vec<(String, Vec<Bound<'py, PyAny>>)>,
-    /// Names, and adapters of backends in Python.
+    /// `BackendSpec`s, and adapters of backends in Python.
     backends: Vec<Bound<'py, PyAny>>,
-    precision: String,
     share_state: bool,
     plan_inputs: bool,
     plan_outputs: bool,
@@ -138,8 +138,8 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     }
     let mut failures: Vec<Arc<Failure>> = Vec::new();
     for backend in &request.backends {
-        compiler = if let Ok(name) = backend.cast::<PyString>() {
-            error::map(py, compiler.backend_named(name.to_str()?))?
+        compiler = if let Ok(spec) = backend.cast::<BackendSpec>() {
+            compiler.backend(spec.get().0.clone())
         } else {
             let (backend, failure) = PythonBackend::new(backend)?;
             failures.push(failure);
@@ -149,8 +149,6 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     if let Some(quantization) = request.quantization {
         compiler = compiler.quantize(quantization.quantization(py)?);
     }
-    let precision = request.precision.parse().map_err(rushlight::Error::from);
-    compiler = compiler.precision(error::map(py, precision)?);
     let options = compiler.options();
     for (name, values) in &request.constants {
         let results: PyResult<Vec<_>> = values.iter().map(|value| constant(py, name, value)).collect();

@@ -3,6 +3,7 @@
 mod array;
 mod backend;
 mod callback;
+mod choice;
 mod compare;
 mod compiler;
 mod custom;
@@ -25,6 +26,10 @@ mod _rushlight {
     use super::*;
 
     #[pymodule_export]
+    use super::backend::set_options;
+    #[pymodule_export]
+    use super::choice::{BackendSpec, backends};
+    #[pymodule_export]
     use super::compare::compare;
     #[pymodule_export]
     use super::compiler::{Compiled, compile};
@@ -41,12 +46,6 @@ mod _rushlight {
     #[pyfunction]
     fn operator_names() -> Vec<&'static str> {
         rushlight::kernels::ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()
-    }
-
-    /// Names of the backends that come with Rushlight.
-    #[pyfunction]
-    fn backend_names() -> Vec<&'static str> {
-        rushlight::backend_names().collect()
     }
 
     #[pymodule_init]

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rushlight::{Input, MethodInstance, MethodMeta, TensorInfo, TensorView, Value, ValueInfo};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
+use crate::choice::BackendSpec;
 use crate::report::entry_to_python;
 use crate::source::{Source, bytes_of};
 use crate::tensor::{Tensor, dtype_name};
@@ -93,12 +95,20 @@ impl Module {
     }
 }
 
+/// What is done with a portable program when it is loaded.
+#[derive(FromPyObject)]
+enum Lowering<'py> {
+    /// `auto`, `off`, or a backend with its options.
+    Text(PyBackedStr),
+    To(Vec<Bound<'py, BackendSpec>>),
+}
+
 #[pymethods]
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
     #[new]
     #[pyo3(signature = (
-        source, data = None, threads = None, lower = "auto", cache = None, memory_limit = None, time_limit = None
+        source, data = None, threads = None, lower = None, cache = None, memory_limit = None, time_limit = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]
     fn new(
@@ -106,13 +116,19 @@ impl Module {
         source: &Bound<'_, PyAny>,
         data: Option<Vec<Bound<'_, PyAny>>>,
         threads: Option<usize>,
-        lower: &str,
+        lower: Option<Lowering<'_>>,
         cache: Option<PathBuf>,
         memory_limit: Option<usize>,
         time_limit: Option<f64>,
     ) -> PyResult<Self> {
         let (operators, backends) = (AtomicUsize::new(custom::count()), AtomicUsize::new(delegate::count()));
-        let mut builder = builder(py).lower(error::map(py, rushlight::Lower::from_name(lower))?);
+        let mut builder = match lower {
+            None => builder(py),
+            Some(Lowering::Text(text)) => builder(py).lower(&*text),
+            Some(Lowering::To(specs)) => {
+                builder(py).lower(rushlight::Lower::To(specs.iter().map(|spec| spec.get().0.clone()).collect()))
+            }
+        };
         if let Some(threads) = threads {
             builder = builder.threads(threads);
         }

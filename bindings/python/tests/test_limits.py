@@ -55,7 +55,7 @@ REFUSED = {
     "memory_limit": [0, -1, True, 1.5, "1", 1 << 80],
     "time_limit": [0, -1.0, True, "1", float("nan"), float("inf"), 1e300],
     "threads": [0, -1, True, False, 1.5, "2", 1 << 40, 10**30],
-    "lower": ["portable", None],
+    "lower": [None],
 }
 
 
@@ -84,38 +84,142 @@ class Takes:
         return b""
 
 
-@pytest.mark.parametrize("backend", [Takes(), [Takes(), "cpu"], ["cpu", Takes()], [Takes(), "portable"]])
-def test_precisions_that_a_backend_does_not_know_are_refused(backend):
-    for precision in ("bf16", "f16"):
-        with pytest.raises(ValueError) as caught:
-            rushlight.compile(MLP, backend=backend, precision=precision)
-        assert "`Takes`" in str(caught.value) and precision in str(caught.value), caught.value
-    assert rushlight.compile(MLP, backend=backend, precision="f32").buffer
+class Tuned(Takes):
+    """With options, whose values it remembers."""
+
+    name = "Tuned"
+    options = (
+        rushlight.OptionSpec("mode", "fast", "how it rounds", ("fast", "exact")),
+        rushlight.OptionSpec("depth", 3, "how deep it looks"),
+        rushlight.OptionSpec("trace", False, "whether it traces"),
+    )
+
+    def __init__(self):
+        self.values = {}
+
+    def set_option(self, name, value):
+        if name == "depth" and value < 0:
+            raise ValueError("depth is at least 0")
+        self.values[name] = value
 
 
-def test_backends_may_know_precisions():
-    class Knows(Takes):
-        name = "Knows"
-        precisions = ("f32", "bf16")
+def test_options_of_backends_are_listed():
+    cpu, portable = rushlight.backends()
+    assert (cpu.name, portable.name, portable.options) == ("cpu", "portable", [])
+    options = {option.name: option for option in cpu.options}
+    assert options["precision"].default == "f32" and options["precision"].choices == ("f32", "f16", "bf16")
+    assert options["threads"].default == 0 and options["threads"].choices == ()
+    assert all(option.about for option in cpu.options)
 
-    assert rushlight.compile(MLP, backend=[Knows(), "cpu"], precision="bf16").buffer
-    with pytest.raises(ValueError):
-        rushlight.compile(MLP, backend=[Knows(), "cpu"], precision="f16")
+
+@pytest.mark.parametrize("backend", [Takes(), [Takes(), "cpu"], "portable"])
+def test_options_that_a_backend_does_not_have_are_refused(backend):
+    first = backend[0] if isinstance(backend, list) else backend
+    with pytest.raises(rushlight.Error, match="has no option `precision`") as caught:
+        rushlight.compile(MLP, backend=(first, {"precision": "bf16"}))
+    assert caught.value.expected == "no options" and caught.value.code_name == "InvalidArgument"
+    assert rushlight.compile(MLP, backend=backend).buffer
 
 
-@pytest.mark.parametrize("precision", ["int8", "BF16", "", None, 16])
-@pytest.mark.parametrize("backend", [None, "cpu", "portable", ["cpu", "portable"]])
-def test_precisions_that_nobody_knows_are_refused(backend, precision):
+def test_one_backend_is_written_in_several_ways():
+    exact = rushlight.compile(MLP, backend="cpu").buffer
+    ways = [
+        "cpu:precision=bf16",
+        ("cpu", {"precision": "bf16"}),
+        ["cpu:precision=bf16", "portable"],
+        [("cpu", {"precision": "bf16", "threads": 1}), Takes()],
+        ("cpu:threads=1", {"precision": "bf16"}),
+    ]
+    programs = [rushlight.compile(MLP, backend=way).buffer for way in ways]
+    assert len(set(programs)) == 1 and programs[0] != exact
+    assert rushlight.compile(MLP, backend=("cpu", {"precision": "f32"})).buffer == exact
+    assert rushlight.compile(MLP, backend=("cpu", "portable")).buffer == exact
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["precision=int8", "precision=BF16", "precision=", "precison=bf16", "precision", "", "threads=-1", "threads=two"],
+)
+def test_options_that_do_not_exist_say_which_do(options):
     with pytest.raises(rushlight.Error) as caught:
-        rushlight.compile(MLP, backend=backend, precision=precision)
-    assert "precision" in str(caught.value) and caught.value.got == f"`{precision}`", caught.value
+        rushlight.compile(MLP, backend=f"cpu:{options}")
+    assert caught.value.code_name == "InvalidArgument" and caught.value.expected, caught.value
+    with pytest.raises(rushlight.Error):
+        rushlight.load(DIGITS, lower=f"cpu:{options}")
 
 
-@pytest.mark.parametrize("backend", [None, "portable", [], ["portable"]])
-def test_precisions_need_the_cpu(backend):
-    with pytest.raises((ValueError, rushlight.Error)) as caught:
-        rushlight.compile(MLP, backend=backend, precision="bf16")
-    assert "cpu" in str(caught.value), caught.value
+@pytest.mark.parametrize("given", [{"precision": True}, {"threads": "2"}, {"precision": "f8"}, {"deep": 1}])
+def test_values_have_the_types_that_are_declared(given):
+    with pytest.raises(rushlight.Error) as caught:
+        rushlight.compile(MLP, backend=("cpu", given))
+    assert "`precision` (what weights" in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("given", [{"precision": None}, {"threads": 1.5}, {3: "bf16"}])
+def test_values_that_no_option_has_are_refused(given):
+    for backend in ("cpu", Tuned()):
+        with pytest.raises(TypeError, match="must be a"):
+            rushlight.compile(MLP, backend=(backend, given))
+    with pytest.raises(ValueError, match="64 bits"):
+        rushlight.compile(MLP, backend=("cpu", {"threads": 1 << 63}))
+
+
+def test_backends_in_python_have_options():
+    tuned = Tuned()
+    assert rushlight.compile(MLP, backend=(tuned, {"mode": "exact", "trace": True})).buffer
+    assert tuned.values == {"mode": "exact", "depth": 3, "trace": True}
+    # Of the next compilation, too, what is not given has its default.
+    assert rushlight.compile(MLP, backend=["cpu", (tuned, {"depth": 5})]).buffer
+    assert tuned.values == {"mode": "fast", "depth": 5, "trace": False}
+    for given, message in [
+        ({"mode": "slow"}, "fast or exact"),
+        ({"depth": True}, "an int"),
+        ({"deep": 1}, "`mode` .how it rounds: fast or exact, by default fast"),
+    ]:
+        with pytest.raises(rushlight.Error, match=message):
+            rushlight.compile(MLP, backend=(tuned, given))
+    with pytest.raises(rushlight.Error, match="`set_option` of the backend `Tuned` failed") as caught:
+        rushlight.compile(MLP, backend=(tuned, {"depth": -1}))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_options_have_to_be_declared_well():
+    def declared(*options):
+        backend = Tuned()
+        backend.options = options
+        return backend
+
+    spec = rushlight.OptionSpec
+    for options, kind in [
+        (["mode"], TypeError),
+        ([spec("mode", None, "how")], TypeError),
+        ([spec("mode", "fast", "how", ("slow",))], ValueError),
+        ([spec("mode", "fast", "how"), spec("mode", "fast", "how")], ValueError),
+    ]:
+        with pytest.raises(kind, match="option"):
+            rushlight.compile(MLP, backend=declared(*options))
+    silent = Takes()
+    silent.options = [spec("mode", "fast", "how")]
+    with pytest.raises(TypeError, match="set_option"):
+        rushlight.compile(MLP, backend=silent)
+
+
+def test_programs_are_lowered_with_options():
+    rows = [
+        rushlight.load(DIGITS, lower=lower)(IMAGE).tolist()
+        for lower in ("cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}), ["cpu:precision=bf16"])
+    ]
+    assert rows[0] != rows[1] and rows[1] == rows[2] == rows[3]
+    for wrong in ("portable", [], "npu"):
+        with pytest.raises(rushlight.Error, match="`auto`, `off`, `cpu`"):
+            rushlight.load(DIGITS, lower=wrong)
+    with pytest.raises(TypeError, match="for your own"):
+        rushlight.load(DIGITS, lower=Takes())
+
+
+def test_precision_is_said_where_it_is_now():
+    with pytest.raises(TypeError, match='backend="cpu:precision=bf16"'):
+        rushlight.compile(MLP, backend="cpu", precision="bf16")
 
 
 def renamed(name):

@@ -48,7 +48,7 @@ def test_weights_are_rounded_and_nothing_else(precision, batch, monkeypatch):
     torch.manual_seed(0)
     model = Mixed().eval()
     x = torch.randn(batch, 24, 11, 13)
-    program = rushlight.export(model, (x,), backend="cpu", precision=precision)
+    program = rushlight.export(model, (x,), backend=f"cpu:precision={precision}")
     got = torch.from_dlpack(program(x))
     expected = rounded(model, TYPES[precision])(x)
     assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
@@ -61,7 +61,7 @@ def test_inputs_are_rounded_at_most_to_bf16(batch):
     torch.manual_seed(0)
     model = Mixed().eval()
     x = torch.randn(batch, 24, 11, 13)
-    got = torch.from_dlpack(rushlight.export(model, (x,), backend="cpu", precision="bf16")(x))
+    got = torch.from_dlpack(rushlight.export(model, (x,), backend="cpu:precision=bf16")(x))
     expected = rounded(model, torch.bfloat16)
     exact = expected(x)
     for module in expected.modules():
@@ -99,7 +99,7 @@ class Chained(nn.Module):
 def test_results_are_nearer_than_those_of_a_model_in_bf16(threads):
     torch.manual_seed(0)
     model, x = Chained().eval(), torch.randn(2, 3, 44, 60)
-    program = rushlight.load(rushlight.export(model, (x,), backend="cpu", precision="bf16").buffer, threads=threads)
+    program = rushlight.load(rushlight.export(model, (x,), backend="cpu:precision=bf16").buffer, threads=threads)
     with torch.no_grad():
         exact, rough = model(x), copy.deepcopy(model).bfloat16()(x.bfloat16()).float()
     got = torch.from_dlpack(program(x))
@@ -112,18 +112,18 @@ def test_the_file_has_half_the_weights(precision):
     model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).eval()
     x = (torch.zeros(1, 512),)
     whole = len(rushlight.export(model, x, backend="cpu").buffer)
-    half = len(rushlight.export(model, x, backend="cpu", precision=precision).buffer)
+    half = len(rushlight.export(model, x, backend=("cpu", {"precision": precision})).buffer)
     assert half < 0.51 * whole
 
 
 def test_what_cannot_be_meant_is_refused():
     model, x = nn.Linear(64, 64), (torch.zeros(1, 64),)
     with pytest.raises(rushlight.Error, match="`f8`"):
-        rushlight.export(model, x, backend="cpu", precision="f8")
-    with pytest.raises(rushlight.Error, match="not asked"):
+        rushlight.export(model, x, backend="cpu:precision=f8")
+    with pytest.raises(TypeError, match='backend="cpu:precision=bf16"'):
         rushlight.export(model, x, precision="bf16")
     with torch.no_grad():
         model.weight[3, 5] = 1e5
     with pytest.raises(rushlight.Error, match="65504"):
-        rushlight.export(model, x, backend="cpu", precision="f16")
-    assert rushlight.export(model, x, backend="cpu", precision="bf16").buffer
+        rushlight.export(model, x, backend="cpu:precision=f16")
+    assert rushlight.export(model, x, backend="cpu:precision=bf16").buffer

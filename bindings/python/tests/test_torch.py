@@ -150,7 +150,7 @@ def test_programs_are_lowered_when_that_is_asked_for_and_say_why_not():
     assert lowered.report.lowered and "RushlightCpu" in lowered.report.backends
     x = torch.randn(tuple(small.meta().inputs[0].sizes))
     torch.testing.assert_close(lowered(x), rushlight.load(program("linear"), lower="off")(x), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError):
+    with pytest.raises(rushlight.Error, match="`auto`, `off`, `cpu`"):
         rushlight.load(program("linear"), lower="npu")
 
 

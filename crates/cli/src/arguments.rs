@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{LoadMode, Lower, Module, ModuleBuilder, Steps};
+use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, Steps};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -33,8 +33,9 @@ pub struct Running {
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Compile a portable program when it is loaded: auto where that pays, off never, or for a backend
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = lower())]
+    /// Compile a portable program when it is loaded: auto where that pays, off never, or always for a backend, with options
+    /// such as `cpu:precision=bf16` (`rushlight backends` lists them)
+    #[arg(long, default_value = "auto", value_name = "auto|off|BACKEND", value_parser = lower)]
     pub lower: Lower,
 
     #[command(flatten)]
@@ -201,8 +202,17 @@ pub fn output_file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-fn lower() -> impl TypedValueParser<Value = Lower> {
-    PossibleValuesParser::new(Lower::NAMES.map(|(name, _)| name)).try_map(|name| Lower::from_name(&name))
+/// Parses what is done with a portable program when it is loaded.
+fn lower(text: &str) -> Result<Lower, String> {
+    text.parse().map_err(|error: rushlight::Error| {
+        let expected = error.what_was_expected().map(|expected| format!("; expected {expected}"));
+        format!("{}{}", error.message(), expected.unwrap_or_default())
+    })
+}
+
+/// Reads a backend with its options.
+pub fn backend_spec(text: &str) -> Result<BackendSpec, Failure> {
+    text.parse().map_err(Failure::of_arguments)
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -231,9 +241,9 @@ impl Model {
         Ok(options(self.builder()).load(&self.model)?)
     }
 
-    /// Loads the program to run it, and to record the steps of the CPU back end if that is asked for.
+    /// Loads the program to run it, and to record the steps of back ends if that is asked for.
     pub fn load_to_run(&self, running: &Running, steps: Option<Arc<Steps>>) -> Result<Module, Failure> {
-        let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower)));
+        let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower.clone())));
         if let Some(threads) = running.threads {
             builder = builder.threads(threads);
         }

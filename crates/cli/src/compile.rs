@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::{Compiler, Precision, open_exported};
+use rushlight::{Compiler, open_exported};
 use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
@@ -13,7 +13,7 @@ use rushlight_devtools::describe;
 use rushlight_graph::Literal;
 use serde_json::json;
 
-use crate::arguments::{named, output_file};
+use crate::arguments::{backend_spec, output_file};
 use crate::failure::Failure;
 use crate::inputs::extension;
 use crate::output;
@@ -27,7 +27,7 @@ Examples:
   rushlight compile model.pt2 --constant get_max_seq_len=128 -o model.pte
   rushlight compile model.pt2 --external-weights -o model.pte          weights in model.ptd
   rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'
-  rushlight compile model.pt2 --backend cpu --precision bf16 -o model.pte
+  rushlight compile model.pt2 --backend cpu:precision=bf16 -o model.pte
   rushlight compile model.pt2 --backend portable --report report.json")]
 pub struct Compile {
     /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
@@ -42,15 +42,10 @@ pub struct Compile {
     #[arg(long)]
     share_state: bool,
 
-    /// A backend to offer the nodes to; may be repeated, the first one is asked first. What none takes runs on the
-    /// portable operators
-    #[arg(long = "backend", value_name = "NAME")]
+    /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
+    /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
+    #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
     backends: Vec<String>,
-
-    /// What the backend `cpu` rounds weights to. Sums are in f32; with bf16, processors that multiply pairs of it round
-    /// what is multiplied with the weights too, and what goes from one product to the next
-    #[arg(long, default_value = "f32", value_name = "TYPE", value_parser = named::<Precision>(Precision::ALL.map(Precision::name)))]
-    precision: Precision,
 
     /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
     #[arg(long, value_name = "FILE|-")]
@@ -118,9 +113,8 @@ impl Compile {
         output::check_outputs(&paths, std::iter::once(&output).chain(report))?;
         output::check_result(&output, to_stdout || self.json)?;
         for backend in &self.backends {
-            compiler = compiler.backend_named(backend)?;
+            compiler = compiler.backend(backend_spec(backend)?);
         }
-        compiler = compiler.precision(self.precision);
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')

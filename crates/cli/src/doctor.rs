@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::kernels::ALL;
-use rushlight::{MethodMeta, Module, Registry};
+use rushlight::{BackendInfo, MethodMeta, Module, Registry};
 
 use crate::arguments::Caching;
 use crate::failure::Failure;
@@ -29,7 +29,10 @@ impl Doctor {
         }
         let count: usize = ALL.iter().map(|set| set.iter().count()).sum();
         output::print(&format!("  operators  {count}, the reference kernels, one thread, no vector dispatch"));
-        output::print(&format!("  backends   {}", rushlight::backend_names().collect::<Vec<_>>().join(", ")));
+        output::print(&format!(
+            "  backends   {}",
+            rushlight::backends().map(BackendInfo::name).collect::<Vec<_>>().join(", ")
+        ));
         match &self.model {
             Some(model) => diagnose(&mut self.caching.add_to(Module::builder()).load(model)?, model),
             None => Ok(()),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backends;
 mod bench;
 mod compare;
 mod compile;
@@ -68,6 +69,8 @@ enum Command {
     Inspect(inspect::Inspect),
     /// List the operators that a program needs, and what is missing
     Ops(ops::Ops),
+    /// List the backends and their options
+    Backends(backends::Backends),
     /// Check that a file is well-formed and can be loaded
     Validate(validate::Validate),
     /// Show the memory that a method takes, and the Rust static that provides it
@@ -110,6 +113,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Ops(ops) => ops.run(),
+        Command::Backends(backends) => {
+            backends.run();
+            Ok(())
+        }
         Command::Validate(validate) => validate.run(),
         Command::Size(size) => size.run(),
         Command::Doctor(doctor) => doctor.run(),

@@ -13,7 +13,7 @@ use rushlight_devtools::samples::samples;
 use rushlight_devtools::{describe, npy, quantization};
 use serde_json::json;
 
-use crate::arguments::{finite, named, output_file};
+use crate::arguments::{backend_spec, finite, named, output_file};
 use crate::failure::Failure;
 use crate::inputs::{self, Normalize, extension, is_image};
 use crate::output;
@@ -81,8 +81,9 @@ pub struct Quantize {
     #[arg(long)]
     no_bias_correction: bool,
 
-    /// A backend to offer the nodes to; may be repeated
-    #[arg(long = "backend", value_name = "NAME", default_value = "cpu")]
+    /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
+    /// first. `rushlight backends` lists the backends and their options
+    #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]", default_value = "cpu")]
     backends: Vec<String>,
 
     /// The file to write; by default the model's name with the ending .pte
@@ -129,7 +130,7 @@ impl Quantize {
         }
         let mut compiler = Compiler::new().method_bytes("forward", bytes).quantize(quantization);
         for backend in &self.backends {
-            compiler = compiler.backend_named(backend)?;
+            compiler = compiler.backend(backend_spec(backend)?);
         }
         let program = compiler.compile()?;
         let size = program.save(&output).map_err(Failure::of_arguments)?;

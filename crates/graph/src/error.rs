@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Type,
     /// A backend refused or failed.
     Backend,
+    /// An option that a backend does not have, or a value that the option does not take.
+    Option,
     /// A graph that breaks the rules of graphs: a defect of a pass.
     Verification,
     /// The output cannot be written as asked.
@@ -31,6 +33,7 @@ impl ErrorKind {
             Self::Unsupported => "Unsupported",
             Self::Type => "Type",
             Self::Backend => "Backend",
+            Self::Option => "Option",
             Self::Verification => "Verification",
             Self::Output => "Output",
         }

@@ -109,7 +109,7 @@ pub enum Detail {
     Work { operations: u64, limit: u64 },
     /// A back end has no option of the name that was given, only these.
     UnknownOption { known: &'static [OptionSpec] },
-    /// An option has another type than the value that was given.
+    /// An option does not take the value that was given: it has another type, or is a choice of others.
     OptionType { option: &'static OptionSpec },
 }
 
@@ -279,7 +279,7 @@ impl fmt::Display for Detail {
                     .try_for_each(|(i, option)| write!(f, "{}`{}`", if i == 0 { "" } else { ", " }, option.name))
             }
             #[cfg(feature = "alloc")]
-            Self::OptionType { option } => write!(f, "option `{}`: expected {}", option.name, option.type_name()),
+            Self::OptionType { option } => write!(f, "option `{}`: expected {}", option.name, option.values()),
         }
     }
 }

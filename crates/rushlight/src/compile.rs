@@ -6,17 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 use rushlight_compiler::front::pt2::ImportOptions;
-use rushlight_compiler::partition::{Backend, PORTABLE};
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
-use rushlight_cpu_compile::Precision;
-use rushlight_cpu_payload::CPU_BACKEND;
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
 use rushlight_graph::Bytes;
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, InputFiles, unwritable};
-use crate::backends::{self, Make};
+use crate::backends::{self, BackendChoice, Destination};
 use crate::error::Error;
 use crate::kinds::{Wanted, mistaken};
 use crate::module::Module;
@@ -28,32 +25,11 @@ use crate::source::{self, LoadMode, Shared};
 #[derive(Debug, Default)]
 pub struct Compiler {
     methods: Vec<(String, Source)>,
-    /// In the order of priority.
-    backends: Vec<Chosen>,
-    precision: Precision,
+    /// In the order of priority; what cannot be one is an error of the compilation.
+    backends: Vec<Result<BackendChoice, Error>>,
     #[cfg(feature = "cpu")]
     quantization: Option<Quantization>,
     options: CompileOptions,
-}
-
-/// Whom nodes are offered.
-#[derive(Debug)]
-enum Chosen {
-    Given(Box<dyn Backend>),
-    /// One that comes with Rushlight, by its name there.
-    Named(String, Make),
-    /// The runtime's operators.
-    Portable,
-}
-
-impl Chosen {
-    fn name(&self) -> &str {
-        match self {
-            Self::Given(backend) => backend.name(),
-            Self::Named(name, _) => name,
-            Self::Portable => PORTABLE,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -137,36 +113,25 @@ impl Compiler {
         self
     }
 
-    /// A backend, offered what those before it left. What none takes runs on the runtime's operators.
-    #[must_use]
-    pub fn backend(mut self, backend: Box<dyn Backend>) -> Self {
-        self.backends.push(Chosen::Given(backend));
-        self
-    }
-
-    /// As [`backend`](Self::backend), one of [`backend_names`](crate::backend_names). `portable` stands for the runtime's
-    /// operators, which take everything.
+    /// A backend, shown what those before it left: one that comes with Rushlight, such as `"cpu"` or
+    /// `"cpu:precision=bf16"`, or a boxed one of your own. What none claims runs on the runtime's operators, for which
+    /// `"portable"` stands. [`backends`](crate::backends) lists the names and their options; another one is an error of
+    /// [`compile`](Self::compile).
     ///
-    /// # Errors
-    /// `NotFound`, with the names that there are.
-    pub fn backend_named(mut self, name: &str) -> Result<Self, Error> {
-        self.backends.push(match backends::backend_named(name)? {
-            Some(make) => Chosen::Named(name.to_owned(), make),
-            None => Chosen::Portable,
-        });
-        Ok(self)
-    }
-
-    /// Sets the precision of weights for the backend `cpu`; `f32` by default, the only one that other backends know unless
-    /// [`Backend::knows_precision`] says otherwise.
+    /// ```no_run
+    /// # fn main() -> rushlight::Result<()> {
+    /// rushlight::Compiler::new().method("forward", "model.pt2").backend("cpu:precision=bf16").compile()?.save("model.pte")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
+    pub fn backend(mut self, backend: impl TryInto<BackendChoice, Error: Into<Error>>) -> Self {
+        self.backends.push(backend.try_into().map_err(Into::into));
         self
     }
 
-    /// Has convolutions and linear layers compute in integers, without PyTorch. The backend `cpu` computes them so; without it
-    /// weights are smaller, and the runtime's operators make floats of them at each call.
+    /// Has convolutions and linear layers compute in integers, without PyTorch. Backends with kernels for it compute them so;
+    /// without one weights are smaller, and the runtime's operators make floats of them at each call.
     #[cfg(feature = "cpu")]
     #[must_use]
     pub fn quantize(mut self, quantization: Quantization) -> Self {
@@ -179,35 +144,13 @@ impl Compiler {
         &mut self.options
     }
 
-    /// Refuses a precision that a backend does not know, or that no backend would use.
-    fn check_precision(&self) -> Result<(), Error> {
-        let precision = self.precision.name();
-        if self.precision == Precision::F32 {
-            return Ok(());
-        }
-        let does_not_know =
-            |chosen: &&Chosen| matches!(chosen, Chosen::Given(backend) if !backend.knows_precision(precision));
-        if let Some(backend) = self.backends.iter().find(does_not_know) {
-            let message = format!("the backend `{}` does not know the precision {precision}", backend.name());
-            return Err(Error::invalid(message).help(
-                "leave the precision out, or ask no other backend than `cpu`; a backend of your own says what it knows by \
-                 `Backend::knows_precision`",
-            ));
-        }
-        if self.backends.iter().all(|chosen| matches!(chosen, Chosen::Portable)) {
-            let message = format!("the precision {precision} is one of the backend `cpu`, which is not asked");
-            return Err(Error::invalid(message).help("name that backend, too"));
-        }
-        Ok(())
-    }
-
     /// Compiles.
     ///
     /// # Errors
     /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have, `InvalidArgument` for two methods of one name, for a backend that is given twice or after
-    /// `portable`, for a precision that one of the backends does not know, and for file names that weights cannot have. The
-    /// error names the node and its line of Python.
+    /// the compiler does not have, `NotFound` for a backend that does not exist, `InvalidArgument` for two methods of one name,
+    /// for a backend that is given twice or after `portable`, for an option that a backend does not have, and for file names
+    /// that weights cannot have. The error names the node and its line of Python.
     pub fn compile(mut self) -> Result<CompiledProgram, Error> {
         if self.methods.is_empty() {
             return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
@@ -215,14 +158,13 @@ impl Compiler {
         let methods = self.methods.iter().map(|(name, _)| name);
         let constants = self.options.constant_methods.iter().map(|(name, _)| name);
         check_method_names(methods.chain(constants).map(String::as_str))?;
-        backends::check(self.backends.iter().map(Chosen::name))?;
-        self.check_precision()?;
-        for chosen in self.backends {
-            match chosen {
-                Chosen::Given(backend) => self.options.backends.push(backend),
-                Chosen::Named(_, make) => self.options.backends.push(make(self.precision)),
-                Chosen::Portable => {}
-            }
+        let chosen = self.backends.into_iter().collect::<Result<Vec<_>, _>>()?;
+        backends::check(chosen.iter().map(BackendChoice::name))?;
+        for chosen in chosen {
+            self.options.backends.extend(match chosen {
+                BackendChoice::Own(backend) => Some(backend),
+                BackendChoice::Known(spec) => spec.make(&Destination::default())?,
+            });
         }
         let mut programs = Vec::with_capacity(self.methods.len());
         let mut inputs = InputFiles::new();
@@ -304,12 +246,15 @@ impl CompiledProgram {
 
     /// True if an error of loading is a defect of the program rather than of the environment.
     fn contradicts_itself(&self, code: Code) -> bool {
-        let delegates = || self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
         match code {
             Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
             Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
             // Weights; or a backend, unless all are there.
-            Code::NotFound => cfg!(feature = "cpu") && delegates().all(|delegate| delegate.id == CPU_BACKEND),
+            #[cfg(feature = "cpu")]
+            Code::NotFound => {
+                let mut delegates = self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
+                delegates.all(|delegate| backends::runs_backend(&delegate.id))
+            }
             _ => false,
         }
     }

@@ -180,6 +180,13 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// Of conversions that cannot fail.
+impl From<core::convert::Infallible> for Error {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl From<runtime::Error> for Error {
     /// Without the context of a program. Errors from a [`Module`](crate::Module) say more.
     fn from(error: runtime::Error) -> Self {
@@ -197,7 +204,7 @@ impl From<rushlight_graph::Error> for Error {
             ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
             ErrorKind::Unsupported => Code::NotSupported,
             ErrorKind::Type => Code::InvalidType,
-            ErrorKind::Output => Code::InvalidArgument,
+            ErrorKind::Output | ErrorKind::Option => Code::InvalidArgument,
             ErrorKind::Backend => Code::DelegateInvalidCompatibility,
             _ => Code::Internal,
         };

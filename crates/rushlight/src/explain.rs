@@ -52,7 +52,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
         _ => Error::new(error.code, error.detail.to_string()),
     };
     let result = match error.code {
-        // Errors of the CPU back end; other back ends have files of their own.
+        // Errors of a back end that comes with Rushlight; others have files of their own.
         Code::DelegateInvalidCompatibility
             if error.site.step.is_some() || matches!(error.detail, Detail::Payload { .. }) =>
         {
@@ -222,6 +222,7 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
 }
 
 /// The origin of a delegate's step.
+#[cfg(feature = "cpu")]
 pub(crate) struct StepOrigin {
     /// The value that it computes.
     pub name: String,
@@ -234,6 +235,7 @@ pub(crate) struct StepOrigin {
 }
 
 /// Adds the place in the model to an error in a step of a delegate.
+#[cfg(feature = "cpu")]
 pub(crate) fn explain_step(result: Error, error: &runtime::Error, step: u32, origin: &StepOrigin) -> Error {
     let argument = match error.detail {
         Detail::Index { .. } if origin.kind == "gather" => "`indices` of ",

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "lower")]
 use rushlight_compiler::{debug_map, emit::MethodMap};
-use rushlight_cpu_payload::CpuProgram;
 use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
     self as runtime, DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Outputs, Program,
@@ -15,7 +14,9 @@ use rushlight_runtime::{
 
 use crate::clock::Timed;
 use crate::error::Error;
-use crate::explain::{StepOrigin, explain, explain_inputs, explain_step};
+#[cfg(feature = "cpu")]
+use crate::explain::{StepOrigin, explain_step};
+use crate::explain::{explain, explain_inputs};
 use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
 use crate::tensor::{Tensor, Value};
 
@@ -72,22 +73,21 @@ impl Shown {
         let parsed = program.parsed();
         let Some(plan) = parsed.method_named(method) else { return (*error).into() };
         let result = explain(&plan);
-        match (error.site.step, error.site.instruction) {
-            (Some(step), Some(instruction)) => match self.step(&parsed, &plan, instruction as usize, step as usize) {
-                Some(origin) => explain_step(result, error, step, &origin),
-                None => result,
-            },
-            _ => result,
+        #[cfg(feature = "cpu")]
+        if let (Some(step), Some(instruction)) = (error.site.step, error.site.instruction)
+            && let Some(origin) = self.step(&parsed, &plan, instruction as usize, step as usize)
+        {
+            return explain_step(result, error, step, &origin);
         }
+        result
     }
 
-    /// Returns the origin of a step of the CPU back end's payload.
+    /// Returns the origin of a step of a delegate.
+    #[cfg(feature = "cpu")]
     fn step(&self, program: &pte::Program<'_>, plan: &Plan<'_>, instruction: usize, step: usize) -> Option<StepOrigin> {
         let Some(pte::Instruction::Delegate { delegate, .. }) = plan.instruction(instruction) else { return None };
-        let payload = program.delegate_data(plan.delegate(delegate as usize)?.data)?;
-        let payload = CpuProgram::parse(payload).ok()?;
-        let kind = payload.steps.get(step)?.name();
-        let name = payload.names.get(step).cloned().unwrap_or_default();
+        let delegate = plan.delegate(delegate as usize)?;
+        let (kind, name) = crate::backends::step(delegate.id, program.delegate_data(delegate.data)?, step)?;
         #[cfg(feature = "lower")]
         {
             let maps = if self.map.is_none() { debug_map::of_program(program) } else { Vec::new() };

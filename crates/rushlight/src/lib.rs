@@ -28,15 +28,12 @@
 #[cfg(feature = "compile")]
 #[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "`Compiler` uses all of it, the cache a part"))]
 mod atomic;
-#[cfg(feature = "compile")]
-#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "only `Compiler` selects back ends by name"))]
+#[cfg(any(feature = "compile", feature = "cpu"))]
 mod backends;
 #[cfg(feature = "std")]
 mod clock;
 #[cfg(feature = "pt2")]
 mod compile;
-#[cfg(feature = "cpu")]
-mod cpu;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
@@ -67,11 +64,13 @@ mod tensor;
 #[cfg(feature = "compile")]
 pub use atomic::{InputFiles, write_file};
 #[cfg(feature = "compile")]
-pub use backends::backend_names;
+pub use backends::{BackendChoice, BackendSpec};
+#[cfg(any(feature = "compile", feature = "cpu"))]
+pub use backends::{BackendInfo, backends};
+#[cfg(feature = "cpu")]
+pub use backends::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
-#[cfg(feature = "cpu")]
-pub use cpu::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 #[cfg(feature = "pt2")]
@@ -89,8 +88,6 @@ pub use module::{Module, ModuleBuilder};
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
-#[cfg(feature = "compile")]
-pub use rushlight_cpu_compile::Precision;
 #[cfg(feature = "cpu")]
 pub use rushlight_engine::{Isa, hwbench::Limits};
 #[cfg(feature = "compile")]

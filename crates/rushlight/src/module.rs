@@ -12,6 +12,8 @@ use rushlight_runtime::{
     OptionValue, Program, Registry, SharedArenas, StableBytes, States,
 };
 
+#[cfg(feature = "cpu")]
+use crate::backends;
 use crate::clock::HAS_CLOCK;
 use crate::error::Error;
 use crate::instance::{MethodInstance, Shown};
@@ -56,7 +58,7 @@ struct Lowering {
 
 struct Options {
     #[cfg(feature = "cpu")]
-    cpu: crate::cpu::Cpu,
+    host: backends::Host,
     /// The file that the program was loaded from, if any.
     path: Option<PathBuf>,
     external_data: Vec<DataMap<'static>>,
@@ -73,12 +75,13 @@ struct Options {
 /// How to load a [`Module`].
 #[derive(Default)]
 pub struct ModuleBuilder {
+    /// An error is that of loading.
     #[cfg(feature = "lower")]
-    lower: Lower,
+    lower: Option<Result<Lower, Error>>,
     #[cfg(feature = "lower")]
     cache: Option<Cache>,
     #[cfg(feature = "cpu")]
-    cpu: crate::cpu::Cpu,
+    host: backends::Host,
     mode: LoadMode,
     external_data: Vec<Source>,
     registry: Vec<&'static OpSet>,
@@ -171,19 +174,27 @@ impl ModuleBuilder {
     }
 
     /// How many threads a call may use, the caller's among them; 0 counts as 1. As many as the machine runs at once by
-    /// default. Only what was compiled for the CPU back end uses more than one.
+    /// default. Only what was compiled for a back end uses more than one.
     #[cfg(feature = "cpu")]
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
-        self.cpu.threads = Some(threads.max(1));
+        self.host.threads = Some(threads.max(1));
         self
     }
 
-    /// What is done with a portable program when its first method is loaded: [`Lower::Auto`] by default.
+    /// What is done with a portable program when its first method is loaded: [`Lower::Auto`] by default. Also as text:
+    /// `auto`, `off`, or a back end with its options. Loading fails if there is none of that name, or it has no such option.
+    ///
+    /// ```no_run
+    /// # fn main() -> rushlight::Result<()> {
+    /// let module = rushlight::Module::builder().lower("cpu:precision=bf16").load("model.pte")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "lower")]
     #[must_use]
-    pub fn lower(mut self, lower: Lower) -> Self {
-        self.lower = lower;
+    pub fn lower(mut self, lower: impl TryInto<Lower, Error: Into<Error>>) -> Self {
+        self.lower = Some(lower.try_into().map_err(Into::into));
         self
     }
 
@@ -199,11 +210,11 @@ impl ModuleBuilder {
         self
     }
 
-    /// Records how long each step of what was compiled for the CPU back end takes.
+    /// Records how long each step of what was compiled for a back end takes.
     #[cfg(feature = "cpu")]
     #[must_use]
-    pub fn profile_steps(mut self, steps: Arc<crate::cpu::Steps>) -> Self {
-        self.cpu.profile = Some(steps);
+    pub fn profile_steps(mut self, steps: Arc<backends::Steps>) -> Self {
+        self.host.profile = Some(steps);
         self
     }
 
@@ -263,8 +274,12 @@ impl ModuleBuilder {
             let message = "this system has no clock, so that a time limit cannot be kept";
             return Err(Error::new(Code::NotSupported, message).help("load the program without one"));
         }
+        #[cfg(feature = "lower")]
+        let lower = self.lower.transpose()?.unwrap_or_default();
+        #[cfg(feature = "lower")]
+        lower.check()?;
         #[cfg(feature = "cpu")]
-        if self.cpu.profile.is_some() && !HAS_CLOCK {
+        if self.host.profile.is_some() && !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that steps cannot be timed"));
         }
         let parsed = Program::from_owned(bytes.clone());
@@ -293,7 +308,7 @@ impl ModuleBuilder {
         let registry = interned(&self.registry, rushlight_kernels::ALL);
         let options = Options {
             #[cfg(feature = "cpu")]
-            cpu: self.cpu,
+            host: self.host,
             path: path.map(Path::to_owned),
             external_data,
             external_names,
@@ -314,7 +329,7 @@ impl ModuleBuilder {
             identity: Arc::default(),
             #[cfg(feature = "lower")]
             lowering: Lowering {
-                lower: self.lower,
+                lower,
                 cache: self.cache.or_else(Cache::of_environment).filter(Cache::is_on),
                 mode: self.mode,
                 source,
@@ -387,7 +402,7 @@ impl Module {
         self.lowered().as_ref().map(|lowered| &lowered.report)
     }
 
-    /// Measures what the machine can do at most with the instruction set and the threads that the CPU back end uses here,
+    /// Measures what the machine can do at most with the instruction set and the threads that back ends use here,
     /// to compare the times of its steps with. Takes about a fifth of a second.
     ///
     /// # Errors
@@ -397,7 +412,7 @@ impl Module {
         if !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that nothing can be measured"));
         }
-        self.options.cpu.limits()
+        self.options.host.limits()
     }
 
     /// What the [`cache`](ModuleBuilder::cache) did; `None` without one, and for a program that is not lowered. That is
@@ -432,11 +447,11 @@ impl Module {
     #[cfg(feature = "lower")]
     fn setting(&self) -> lower::Setting<'_> {
         lower::Setting {
-            lower: self.lowering.lower,
+            lower: &self.lowering.lower,
             registry: self.options.registry,
             backends: &self.options.backends,
             share_memory: self.options.share_memory,
-            threads: self.options.cpu.threads,
+            threads: self.options.host.threads,
             cache: self.lowering.cache.as_ref(),
             mode: self.lowering.mode,
             memory_limit: self.options.memory_limit,
@@ -584,9 +599,9 @@ impl Module {
         let meta = self.meta(name)?;
         #[cfg(feature = "lower")]
         if let Ok(lowered) = self.lowered() {
-            let (program, weights) = (lowered.program.clone(), lowered.weights.clone());
+            let (program, blobs) = (lowered.program.clone(), lowered.blobs.clone());
             let (is_from_cache, memory) = (lowered.is_from_cache(), lowered.memory);
-            match self.instance(&program, &meta, has_states, memory, &weights) {
+            match self.instance(&program, &meta, has_states, memory, &blobs) {
                 Ok(instance) => return Ok(instance),
                 // The state that methods share would become two.
                 Err(error) if self.options.share_memory && !self.methods.is_empty() => return Err(error),
@@ -691,15 +706,15 @@ impl Module {
         })
     }
 
-    /// Loads a method of a program, which takes `taken` bytes of memory besides the file's, and whose weights for the CPU back
-    /// end may be in `weights`. `meta` is the file's.
+    /// Loads a method of a program, which takes `taken` bytes of memory besides the file's, and whose data for back ends that
+    /// come with Rushlight may be in `blobs`. `meta` is the file's.
     fn instance(
         &mut self,
         program: &Program<'static>,
         meta: &MethodMeta,
         has_states: bool,
         taken: usize,
-        #[cfg(feature = "cpu")] weights: &Arc<rushlight_cpu_run::Weights>,
+        #[cfg(feature = "cpu")] blobs: &Arc<backends::Blobs>,
     ) -> Result<MethodInstance, Error> {
         let name = &meta.name;
         let shared = if self.options.share_memory { Some(self.shared_arenas(program)?) } else { None };
@@ -717,15 +732,12 @@ impl Module {
             memory = memory.with_shared_arenas(shared);
         }
         let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
-        #[cfg_attr(not(feature = "cpu"), allow(unused_mut, reason = "only the CPU back end is added"))]
-        let mut backends: Vec<&dyn Backend> = self.options.backends.iter().map(|b| &**b as &dyn Backend).collect();
+        let own = self.options.backends.iter().map(|backend| &**backend as &dyn Backend);
         #[cfg(feature = "cpu")]
-        let cpu;
+        let known = backends::running(program.parsed().method_named(name), &self.options.host, blobs)?;
         #[cfg(feature = "cpu")]
-        if uses_cpu(program, name) {
-            cpu = self.options.cpu.backend()?.weights(weights.clone());
-            backends.push(&cpu);
-        }
+        let own = own.chain(known.iter().map(|backend| &**backend as &dyn Backend));
+        let backends: Vec<&dyn Backend> = own.collect();
         let registry = self.registry();
         let backend_options: Vec<BackendOption<'_>> = self.options.backend_options.get().collect();
         let options = LoadOptions {
@@ -855,16 +867,6 @@ fn data_beside(program: &Path, key: &str) -> Vec<PathBuf> {
         bytes.is_some_and(|bytes| FlatTensor::parse(bytes.bytes()).is_ok_and(|data| data.get(key).is_some()))
     });
     files
-}
-
-#[cfg(feature = "cpu")]
-fn uses_cpu(program: &Program<'_>, method: &str) -> bool {
-    let plan = program.parsed().method_named(method);
-    plan.is_some_and(|plan| {
-        (0..plan.num_delegates())
-            .filter_map(|index| plan.delegate(index))
-            .any(|delegate| delegate.id == rushlight_cpu_payload::CPU_BACKEND)
-    })
 }
 
 impl core::fmt::Debug for Module {

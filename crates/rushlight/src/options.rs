@@ -6,35 +6,44 @@ use crate::error::Error;
 
 /// Options by back end and name; a later value replaces an earlier one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BackendOptions(Vec<(String, String, Value)>);
+pub(crate) struct BackendOptions(Vec<(String, String, OwnedValue)>);
 
-#[derive(Clone, Debug)]
-enum Value {
+/// An [`OptionValue`] with a text of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OwnedValue {
     Bool(bool),
     Int(i64),
     String(String),
 }
 
+impl OwnedValue {
+    pub fn as_value(&self) -> OptionValue<'_> {
+        match self {
+            Self::Bool(value) => OptionValue::Bool(*value),
+            Self::Int(value) => OptionValue::Int(*value),
+            Self::String(value) => OptionValue::String(value),
+        }
+    }
+}
+
+impl From<OptionValue<'_>> for OwnedValue {
+    fn from(value: OptionValue<'_>) -> Self {
+        match value {
+            OptionValue::Bool(value) => Self::Bool(value),
+            OptionValue::Int(value) => Self::Int(value),
+            OptionValue::String(value) => Self::String(value.to_owned()),
+        }
+    }
+}
+
 impl BackendOptions {
     pub fn set(&mut self, backend: &str, name: &str, value: OptionValue<'_>) {
-        let value = match value {
-            OptionValue::Bool(value) => Value::Bool(value),
-            OptionValue::Int(value) => Value::Int(value),
-            OptionValue::String(value) => Value::String(value.to_owned()),
-        };
         self.0.retain(|(known, option, _)| known != backend || option != name);
-        self.0.push((backend.to_owned(), name.to_owned(), value));
+        self.0.push((backend.to_owned(), name.to_owned(), value.into()));
     }
 
     pub fn get(&self) -> impl Iterator<Item = BackendOption<'_>> {
-        self.0.iter().map(|(backend, name, value)| {
-            let value = match value {
-                Value::Bool(value) => OptionValue::Bool(*value),
-                Value::Int(value) => OptionValue::Int(*value),
-                Value::String(value) => OptionValue::String(value),
-            };
-            BackendOption { backend, key: name, value }
-        })
+        self.0.iter().map(|(backend, name, value)| BackendOption { backend, key: name, value: value.as_value() })
     }
 }
 
@@ -60,10 +69,9 @@ pub(crate) fn check<'a>(
 /// Explains an error about an option.
 pub(crate) fn explain(error: &rushlight_runtime::Error, option: &BackendOption<'_>) -> Error {
     let BackendOption { backend, key, value } = option;
-    let describe = |option: &OptionSpec| format!("`{}` ({})", option.name, option.about);
     match error.detail {
         Detail::UnknownOption { known } => {
-            let known: Vec<String> = known.iter().map(describe).collect();
+            let known: Vec<String> = known.iter().map(OptionSpec::to_string).collect();
             let expected = if known.is_empty() { "no options".into() } else { known.join(", ") };
             Error::new(error.code, format!("back end `{backend}` has no option `{key}`")).expected(expected)
         }

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::{CompileOptions, Stage, advance};
-use rushlight_cpu_compile::{Cpu, Keys, Precision, has_kernel, packed_bytes};
-use rushlight_cpu_run::CpuBackend;
-use rushlight_engine::{Engine, Isa};
+use rushlight_engine::Engine;
 use rushlight_format::ScalarType;
 use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{self as graph, Bytes, Model};
 use rushlight_quantize::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
-use rushlight_runtime::{Input, Output, TensorView};
+use rushlight_runtime::{Code, Input, Output, TensorView};
 
 use crate::atomic::unwritable;
-use crate::cpu;
+use crate::backends::{self, BackendInfo, BackendSpec, Destination, Host, QuantizedKernels};
 use crate::error::Error;
 use crate::exported::example_inputs;
 use crate::module::Module;
@@ -100,20 +98,33 @@ impl Quantization {
         let without = files.iter().filter(|(method, _)| Runs::of(&self.samples, method).next().is_none());
         let example = |(method, bytes): &(&str, Bytes)| Some(((*method).to_owned(), vec![example_inputs(bytes)?]));
         let examples: Vec<_> = without.filter_map(example).collect();
-        let engine = cpu::Cpu::default().engine()?;
-        let mut runs = Runs { samples: &self.samples, examples: &examples, engine, failure: None };
+        let (backend, kernels) = backends::quantizing()
+            .ok_or_else(|| Error::new(Code::NotSupported, "no backend of this build computes in integers"))?;
+        let host = Host::default();
+        let engine = host.engine()?;
+        let exact = BackendSpec::of(backend);
+        let options = (kernels.rough)(&engine).iter();
+        let rough = options.copied().try_fold(exact.clone(), |spec, (name, value)| spec.option(name, value))?;
+        let (samples, examples) = (&self.samples, &examples);
+        let mut runs = Runs { samples, examples, host, engine, backend, kernels, exact, rough, failure: None };
         // The error of this crate has more detail than the compiler's.
         quantize(model, &self.settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
     }
 }
 
-/// Runs programs on samples with the CPU back end.
+/// Runs programs on samples with a back end whose kernels compute in integers.
 struct Runs<'a> {
     /// By method.
     samples: &'a [(String, Vec<Vec<Value>>)],
     /// The inputs that methods were exported with.
     examples: &'a [(String, Vec<Vec<Value>>)],
+    host: Host,
     engine: Arc<Engine>,
+    backend: &'static BackendInfo,
+    kernels: &'static QuantizedKernels,
+    /// The back end with its defaults, and as it is faster where precision does not matter.
+    exact: BackendSpec,
+    rough: BackendSpec,
     /// What the compiler only knows as an error of its own.
     failure: Option<Error>,
 }
@@ -137,8 +148,7 @@ impl Calibration for Runs<'_> {
     }
 
     fn packed_bytes(&self, layer: &LayerShape<'_>) -> Option<PackedBytes> {
-        let (integers, floats) = packed_bytes(layer);
-        has_kernel(layer).then_some(PackedBytes { integers, floats })
+        (self.kernels.packed_bytes)(layer)
     }
 
     fn samples(&self, method: &str, of: Inputs) -> usize {
@@ -146,10 +156,8 @@ impl Calibration for Runs<'_> {
     }
 
     fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), graph::Error> {
-        // Only where pairs are multiplied is bf16 faster.
-        let is_rough = shown.is_rough && self.engine.isa() == Isa::Avx512Bf16;
-        let precision = if is_rough { Precision::Bf16 } else { Precision::F32 };
-        let mut module = match load(model, precision, &self.engine) {
+        let spec = if shown.is_rough { &self.rough } else { &self.exact };
+        let mut module = match load(model, self.backend, spec, &self.host) {
             Ok(module) => module,
             Err(error) => return Err(self.fail(error, shown.inputs)),
         };
@@ -188,18 +196,18 @@ impl Runs<'_> {
 }
 
 /// A program of a model, with weights that stay where the compiler has put them.
-fn load(mut model: Model, precision: Precision, engine: &Arc<Engine>) -> Result<Module, Error> {
+fn load(mut model: Model, backend: &BackendInfo, spec: &BackendSpec, host: &Host) -> Result<Module, Error> {
     let options = CompileOptions {
-        backends: vec![Box::new(Cpu { keys: Keys::Place, precision, ..Cpu::default() })],
+        backends: spec.make(&Destination { in_memory: true, ..Destination::default() })?.into_iter().collect(),
         emit: EmitOptions { debug_map: false, ..EmitOptions::default() },
         ..CompileOptions::default()
     };
     let known = model.named_data.len();
     advance(&mut model, &options, Stage::Final)?;
-    let packed = model.named_data.split_off(known);
+    let blobs = backends::blobs(model.named_data.split_off(known));
     let program = emit(&model, &options.emit)?.program.to_bytes().map_err(unwritable)?;
-    let backend = CpuBackend::new(engine.clone()).weights(cpu::weights(packed));
-    Module::builder().backend(Arc::new(backend)).load_bytes(&program)
+    let running = backend.run(host, &blobs)?.into_iter();
+    running.fold(Module::builder(), |builder, backend| builder.backend(backend.into())).load_bytes(&program)
 }
 
 /// Runs a method and shows its outputs, where they are if inputs fit as they are.

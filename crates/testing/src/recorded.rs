@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use half::{bf16, f16};
-use rushlight::{Input, LoadMode, Lower, Module, ScalarType, Tensor, TensorView, Value};
+use rushlight::{Input, LoadMode, Module, ScalarType, Tensor, TensorView, Value};
 use rushlight_devtools::npy;
 use rushlight_format::pte::{self, Plan, Program, TensorStorage};
 use serde_json::Value as Json;
@@ -169,7 +169,7 @@ impl Recording {
     }
 
     /// Loads the program with its data files, on the reference operators or lowered.
-    pub fn load(&self, lower: Lower) -> Result<Module, Failure> {
+    pub fn load(&self, lower: &str) -> Result<Module, Failure> {
         // Miri maps no files.
         let mode = if cfg!(miri) { LoadMode::File } else { LoadMode::default() };
         let mut builder = Module::builder().lower(lower).mode(mode);

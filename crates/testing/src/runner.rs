@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rushlight::{Lower, Module};
+use rushlight::Module;
 use rushlight_format::ScalarType;
 use rushlight_kernels::ALL;
 use rushlight_runtime::{
@@ -133,7 +133,7 @@ pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
         Ok(written) => written,
         Err(error) => return differs("writing the program", &error),
     };
-    let builder = Module::builder().lower(Lower::Cpu).threads(1);
+    let builder = Module::builder().lower("cpu").threads(1);
     let mut module = match builder.load_bytes(&written.bytes) {
         Ok(module) => module,
         Err(error) => return differs("loading", &error),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cap::Cap;
 use rushlight::runtime::Input;
-use rushlight::{Lower, Module, TensorView};
+use rushlight::{Module, TensorView};
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
@@ -28,7 +28,7 @@ fn executing_what_was_lowered_allocates_nothing() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1");
     for threads in [1, 2] {
         for name in ["add", "mlp", "conv", "softmax", "channels_last"] {
-            let builder = Module::builder().lower(Lower::Cpu).threads(threads);
+            let builder = Module::builder().lower("cpu").threads(threads);
             let mut module = builder.load(format!("{corpus}/{name}.pte")).expect("a file of the corpus");
             assert!(module.report().is_ok(), "{name} is not lowered");
             let meta = module.meta("forward").expect("it has the method");

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cap::Cap;
-use rushlight::{Compiler, Input, Lower, Module, ModuleBuilder, TensorView, Value};
+use rushlight::{Compiler, Input, Module, ModuleBuilder, TensorView, Value};
 
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
@@ -18,8 +18,7 @@ fn corpus(name: &str) -> String {
 }
 
 fn compiled(name: &str, builder: ModuleBuilder) -> Module {
-    let compiler =
-        Compiler::new().method("forward", corpus(name)).backend_named("cpu").expect("it comes with Rushlight");
+    let compiler = Compiler::new().method("forward", corpus(name)).backend("cpu");
     let program = compiler.compile().and_then(|program| program.to_bytes()).expect("it compiles");
     builder.load_bytes(&program).expect("a program")
 }
@@ -43,22 +42,22 @@ fn cases() -> Vec<Case> {
         || (vec![vec![vec![3, 8]], vec![vec![8, 8]], vec![vec![1, 8]]], vec![vec![vec![3, 1]], vec![vec![9, 8]]]);
     let case = |name, module, (taken, refused)| Case { name, module, taken, refused };
     vec![
-        case("as it is", loaded("corpus/1.5.1/mlp.pte", builder(Lower::Off)), mlp()),
-        case("lowered", loaded("corpus/1.5.1/mlp.pte", builder(Lower::Cpu)), mlp()),
+        case("as it is", loaded("corpus/1.5.1/mlp.pte", builder("off")), mlp()),
+        case("lowered", loaded("corpus/1.5.1/mlp.pte", builder("cpu")), mlp()),
         case(
             "lowered, by two threads",
-            loaded("corpus/1.5.1/mlp.pte", Module::builder().lower(Lower::Cpu).threads(2)),
+            loaded("corpus/1.5.1/mlp.pte", Module::builder().lower("cpu").threads(2)),
             mlp(),
         ),
         case(
             "out of time",
-            loaded("corpus/1.5.1/mlp.pte", builder(Lower::Cpu).time_limit(Duration::ZERO)),
+            loaded("corpus/1.5.1/mlp.pte", builder("cpu").time_limit(Duration::ZERO)),
             (vec![], vec![vec![vec![2, 8]]]),
         ),
-        case("compiled for the CPU, changing sizes", compiled("shapes/scaled.pt2", builder(Lower::Off)), scaled()),
+        case("compiled for the CPU, changing sizes", compiled("shapes/scaled.pt2", builder("off")), scaled()),
         case(
             "compiled for the CPU, computed sizes",
-            compiled("shapes/twice_as_many.pt2", builder(Lower::Off)),
+            compiled("shapes/twice_as_many.pt2", builder("off")),
             (
                 (1..=8).map(|n| vec![vec![n, 2], vec![2 * n, 2]]).collect(),
                 vec![vec![vec![3, 2], vec![5, 2]], vec![vec![9, 2], vec![18, 2]]],
@@ -66,19 +65,19 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "convolution, changing sizes",
-            compiled("shapes/convolved.pt2", builder(Lower::Off)),
+            compiled("shapes/convolved.pt2", builder("off")),
             (
                 vec![vec![vec![1, 3, 8, 10]], vec![vec![2, 3, 4, 12]], vec![vec![2, 3, 12, 5]]],
                 vec![vec![vec![1, 1, 8, 10]]],
             ),
         ),
-        case("quantized", compiled("corpus/pt2/int8.pt2", builder(Lower::Off)), int8()),
+        case("quantized", compiled("corpus/pt2/int8.pt2", builder("off")), int8()),
     ]
 }
 
 /// The sizes of the quantized program are those that it declares.
 fn int8() -> (Vec<Vec<Vec<usize>>>, Vec<Vec<Vec<usize>>>) {
-    let module = compiled("corpus/pt2/int8.pt2", Module::builder().lower(Lower::Off));
+    let module = compiled("corpus/pt2/int8.pt2", Module::builder().lower("off"));
     let meta = module.meta("forward").expect("a method");
     let sizes: Vec<_> = meta.inputs.iter().filter_map(|input| Some(input.as_tensor()?.sizes.clone())).collect();
     (vec![sizes], vec![vec![vec![1]]])

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use cap::Cap;
-use rushlight::{Code, Input, Lower, Module, ModuleBuilder, TensorView, Value};
+use rushlight::{Code, Input, Module, ModuleBuilder, TensorView, Value};
 use rushlight_cpu_payload::{
     Buffer, CPU_BACKEND, CpuProgram, Elementwise, Instruction, Operand, Size, Step, Tensor, Unary,
 };
@@ -35,7 +35,7 @@ fn written(plan: PlanModel<'_>) -> Vec<u8> {
 fn run(builder: ModuleBuilder, program: &[u8]) -> Result<Vec<Value>, rushlight::Error> {
     let x = [1.0f32; 4];
     let x = TensorView::of(&[4], &x).expect("a view");
-    builder.lower(Lower::Off).threads(1).load_bytes(program)?.forward(&[x.into()])
+    builder.lower("off").threads(1).load_bytes(program)?.forward(&[x.into()])
 }
 
 /// Fails with little memory, without taking more, and runs with enough.
@@ -154,7 +154,7 @@ fn what_lowering_makes_is_limited() {
     let x = vec![1.0f32; 4 * 128];
     let inputs = [Input::from(TensorView::of(&[4, 128], &x).expect("a view"))];
     let lowered = |limit: usize| {
-        let builder = Module::builder().lower(Lower::Cpu).threads(1).memory_limit(limit);
+        let builder = Module::builder().lower("cpu").threads(1).memory_limit(limit);
         let mut module = builder.load_bytes(&program).expect("a program");
         let before = ALLOCATOR.allocated();
         let outputs = module.forward(&inputs).map(|outputs| outputs.len());

@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use rushlight::{Error, Input, Lower, Module, TensorView};
+use rushlight::{Error, Input, Module, TensorView};
 
 #[derive(Default)]
 struct Host {
@@ -37,7 +37,7 @@ pub extern "C" fn program(byte: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn load(lower: u32, millis: u32) -> u32 {
     HOST.with_borrow_mut(|host| {
-        let mut builder = Module::builder().lower(if lower == 0 { Lower::Off } else { Lower::Cpu });
+        let mut builder = Module::builder().lower(if lower == 0 { "off" } else { "cpu" });
         if millis > 0 {
             builder = builder.time_limit(Duration::from_millis(u64::from(millis)));
         }

@@ -7,7 +7,19 @@
     y = module(x)          # torch in, torch out; numpy in, numpy out; any buffer in, rushlight.Tensor out
 """
 
-from ._backend import Backend, Constants, Node, Part, Payload, SymInt, Value, register_backend
+from ._backend import (
+    Backend,
+    BackendInfo,
+    Constants,
+    Node,
+    OptionSpec,
+    Part,
+    Payload,
+    SymInt,
+    Value,
+    backends,
+    register_backend,
+)
 from ._compare import Comparison, ComparisonRow, compare
 from ._compile import MethodReport, Program, Report, compile, export, register_op
 from ._errors import Error
@@ -21,10 +33,11 @@ from ._quantization import (
     QuantizedOutput,
 )
 from ._report import LoadReport, NodeReport
-from ._rushlight import Tensor, __version__, backend_names, operator_names
+from ._rushlight import Tensor, __version__, operator_names
 
 __all__ = [
     "Backend",
+    "BackendInfo",
     "Comparison",
     "ComparisonRow",
     "Constants",
@@ -36,6 +49,7 @@ __all__ = [
     "Node",
     "NodeReport",
     "OperatorUse",
+    "OptionSpec",
     "Part",
     "Payload",
     "Program",
@@ -51,7 +65,7 @@ __all__ = [
     "Value",
     "ValueInfo",
     "__version__",
-    "backend_names",
+    "backends",
     "compare",
     "compile",
     "export",

@@ -93,7 +93,7 @@ def load(
     *,
     data: Union[None, _Source, Sequence[_Source]] = None,
     threads: Optional[SupportsIndex] = None,
-    lower: Literal["auto", "off", "cpu"] = "auto",
+    lower: _Lower = "auto",
     cache: Union[None, str, os.PathLike[str]] = None,
     memory_limit: Optional[SupportsIndex] = None,
     time_limit: Optional[SupportsFloat] = None,
@@ -272,9 +272,24 @@ class QuantizationReport(NamedTuple):
     bytes_after: int
     layers_in_integers: int
 
-_Backends = Union[str, Backend, Sequence[Union[str, Backend]], None]
+class OptionSpec(NamedTuple):
+    name: str
+    default: Union[bool, int, str]
+    about: str
+    choices: tuple[str, ...] = ()
 
-def backend_names() -> list[str]: ...
+class BackendInfo(NamedTuple):
+    name: str
+    about: str
+    options: list[OptionSpec]
+
+_Options = Mapping[str, Union[bool, int, str]]
+_Known = Union[str, tuple[str, _Options]]
+_Backend = Union[_Known, Backend, tuple[Backend, _Options]]
+_Backends = Union[_Backend, Sequence[_Backend], None]
+_Lower = Union[_Known, Sequence[_Known]]
+
+def backends() -> list[BackendInfo]: ...
 def register_backend(backend: _RuntimeBackend) -> None: ...
 def compile(
     source: Union[_Exported, Mapping[str, _Exported]],
@@ -282,7 +297,6 @@ def compile(
     quantize: Union[_Scheme, Quantization, None] = None,
     calibration: Any = None,
     backend: _Backends = None,
-    precision: Literal["f32", "f16", "bf16"] = "f32",
     share_state: bool = False,
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
@@ -301,7 +315,6 @@ def export(
     quantize: Any = None,
     calibration: Any = None,
     backend: _Backends = None,
-    precision: Literal["f32", "f16", "bf16"] = "f32",
     share_state: bool = False,
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,

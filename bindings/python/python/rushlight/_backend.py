@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional, Protocol, Union
 
 from . import _rushlight
-from ._errors import Error
 
 
 class SymInt(NamedTuple):
@@ -116,12 +115,42 @@ class Payload(NamedTuple):
     named_data: Mapping[str, bytes] = {}
 
 
+class OptionSpec(NamedTuple):
+    """An option that a backend has.
+
+    The type of `default`, a bool, an int or a str, is the type of its values; `about` is one line of documentation. An option
+    with `choices` takes one of these strs.
+    """
+
+    name: str
+    default: Union[bool, int, str]
+    about: str
+    choices: tuple = ()
+
+
+class BackendInfo(NamedTuple):
+    """A backend that comes with Rushlight, with the options that it has when a model is compiled."""
+
+    name: str
+    about: str
+    options: list
+
+
+def backends():
+    """The backends that come with Rushlight, as `BackendInfo`s."""
+    return [
+        BackendInfo(name, about, [OptionSpec(*spec, tuple(choices)) for *spec, choices in options])
+        for name, about, options in _rushlight.backends()
+    ]
+
+
 class Backend(Protocol):
     """The ahead-of-time half of a backend: what `backend=` takes. Any object with these members will do.
 
     A backend may also have `keeps_whole(op) -> bool`: whether an operator, such as
     "aten::scaled_dot_product_attention", should be offered whole though the compiler could make it of simpler ones.
-    It may have `precisions`, names of those that `compile` may be asked for with it: without, it knows "f32" alone.
+    It may have `options`, a sequence of `OptionSpec`s, and then has `set_option(name, value)`, which is called for each of
+    them before anything is compiled, with what the user gave or the default: `backend=(Npu(), {"mode": "exact"})`.
     What these functions raise becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
     """
 
@@ -189,7 +218,7 @@ class Adapter:
     size = SymInt
     value = Value
 
-    def __init__(self, backend):
+    def __init__(self, backend, options):
         self.name = _name(backend)
         for needed in ("partition", "preprocess"):
             if not callable(getattr(backend, needed, None)):
@@ -198,7 +227,13 @@ class Adapter:
                     "`partition(node)` and `preprocess(part)`"
                 )
         self._backend = backend
-        self.precisions = tuple(getattr(backend, "precisions", ()))
+        self.options = _declared(self.name, getattr(backend, "options", ()))
+        if self.options and not callable(getattr(backend, "set_option", None)):
+            raise TypeError(f"the backend `{self.name}` has options, and no method `set_option(name, value)`")
+        _rushlight.set_options(self, _given(options))
+
+    def set_option(self, name, value):
+        self._backend.set_option(name, value)
 
     def node(self, *fields):
         return Node(*fields)
@@ -230,28 +265,58 @@ class Adapter:
 
 
 def adapted(backend):
-    """The argument `backend` of `compile` as a list of names and adapters."""
+    """The argument `backend` of `compile` as a list of backends that come with Rushlight, and adapters."""
     if backend is None:
         return []
-    backends = backend if isinstance(backend, (list, tuple)) else [backend]
-    return [item if isinstance(item, (str, Adapter)) else Adapter(item) for item in backends]
+    is_list = isinstance(backend, (list, tuple)) and not _is_pair(backend)
+    return [_adapted(item) for item in (backend if is_list else [backend])]
 
 
-_PRECISIONS = ("f32", "f16", "bf16")
+def _adapted(item):
+    if isinstance(item, (_rushlight.BackendSpec, Adapter)):
+        return item
+    backend, options = item if _is_pair(item) else (item, {})
+    if isinstance(backend, str):
+        return _rushlight.BackendSpec(backend, _given(options))
+    return Adapter(backend, options)
 
 
-def check_precision(precision, backends):
-    """Refuses a precision that does not exist, or that one of the backends does not know."""
-    if not isinstance(precision, str) or precision not in _PRECISIONS:
-        names = "`f32`, `f16` or `bf16`"
-        raise Error(f"no precision is called `{precision}`: expected {names}", expected=names, got=f"`{precision}`")
-    for backend in backends:
-        known = () if isinstance(backend, str) else ("f32", *backend.precisions)
-        if known and precision not in known:
-            raise ValueError(
-                f"the backend `{backend.name}` does not know the precision {precision!r}, it knows {', '.join(known)}: "
-                "compile with precision='f32', or give it an attribute `precisions` that says what it computes with"
-            )
+def _is_pair(item):
+    """Whether it is a backend with a dict of its options."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Mapping)
+
+
+def _given(options):
+    """Options with names and values that can be options at all."""
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an option must be a str, got {_described(name)}")
+        _check_value(f"the option `{name}`", value)
+    return list(options.items())
+
+
+def _declared(backend, options):
+    declared = []
+    for option in options:
+        if not isinstance(option, OptionSpec):
+            raise TypeError(f"`options` of the backend `{backend}` must be OptionSpecs, got {_described(option)}")
+        name, default, about, choices = option[0], option[1], option[2], tuple(option[3])
+        if not isinstance(name, str) or not isinstance(about, str) or any(not isinstance(c, str) for c in choices):
+            raise TypeError(f"name, about and choices of an option of the backend `{backend}` must be strs: {option}")
+        _check_value(f"the default of the option `{name}`", default)
+        if choices and default not in choices:
+            raise ValueError(f"the default of the option `{name}` must be one of {', '.join(choices)}, got {default!r}")
+        if any(name == known for known, *_ in declared):
+            raise ValueError(f"the backend `{backend}` declares the option `{name}` twice")
+        declared.append((name, default, about, list(choices)))
+    return declared
+
+
+def _check_value(what, value):
+    if not isinstance(value, (bool, int, str)):
+        raise TypeError(f"{what} must be a bool, an int or a str, got {_described(value)}")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{what} must fit into 64 bits, got {value}")
 
 
 def _name(backend):

@@ -1,5 +1,6 @@
 """From PyTorch models and exported programs to .pte files."""
 
+import functools
 import inspect
 import io
 import math
@@ -10,7 +11,7 @@ from typing import NamedTuple, Optional
 
 from . import _quantization as quantization
 from . import _rushlight
-from ._backend import adapted, check_precision
+from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
 from ._quantization import Quantization
@@ -166,13 +167,26 @@ class Program:
         return f"rushlight.Program(methods={[method['name'] for method in self._core.methods()]})"
 
 
+def _says_where_precision_is(function):
+    @functools.wraps(function)
+    def checked(*args, **kwargs):
+        if "precision" in kwargs:
+            raise TypeError(
+                f"{function.__name__}() takes no `precision`, which is an option of a backend: "
+                f"backend=\"cpu:precision={kwargs['precision']}\""
+            )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_says_where_precision_is
 def compile(
     source,
     *,
     quantize=None,
     calibration=None,
     backend=None,
-    precision="f32",
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -192,12 +206,11 @@ def compile(
     which have a signal-to-noise below 10 dB.
     `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, that show what numbers are like inside of
     the model; for several methods a dict of these. "int8" needs some.
-    `backend`: who is offered the nodes; what it leaves runs on the portable operators. The name of one that comes with
-    Rushlight, an object of your own with `name`, `partition(node)` and `preprocess(part)` (see `rushlight.Backend`), or
-    a list of these, the first asked first; with `quantize` "cpu" if none is given. `program.report` says who took each node, or why not.
-    `precision`: what the backend "cpu" rounds the weights of products to, "f32", "f16" or "bf16". Sums are in
-    f32; with "bf16", processors that multiply pairs of it round what is multiplied with the weights too, and what
-    goes from one product to the next. A backend of your own has to know it: see `rushlight.Backend`.
+    `backend`: who is shown the nodes; what it leaves runs on the portable operators. One that comes with Rushlight, as
+    "cpu" or with options as "cpu:precision=bf16", an object of your own with `name`, `partition(node)` and
+    `preprocess(part)` (see `rushlight.Backend`), either of them with a dict of options, as ("cpu", {"precision": "bf16"}), or a
+    list of these, the first asked first; with `quantize` "cpu" if none is given. `rushlight.backends()` has the names and
+    their options. `program.report` says who took each node, or why not.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.
@@ -212,7 +225,6 @@ def compile(
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
     backends = adapted("cpu" if backend is None and quantize is not None else backend)
-    check_precision(precision, backends)
     sources = source if isinstance(source, Mapping) else {"forward": source}
     methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
     constants = [
@@ -226,7 +238,6 @@ def compile(
                 "constants": constants,
                 "quantization": quantization.request(quantize, calibration, list(sources)),
                 "backends": backends,
-                "precision": precision,
                 "share_state": share_state,
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
@@ -241,6 +252,7 @@ def compile(
     return program
 
 
+@_says_where_precision_is
 def export(
     model,
     args,
@@ -251,7 +263,6 @@ def export(
     quantize=None,
     calibration=None,
     backend=None,
-    precision="f32",
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -271,7 +282,6 @@ def export(
     """
     # Checked before the export, which may take long.
     backends = adapted(backend)
-    check_precision(precision, backends)
     is_ours = quantize is None or isinstance(quantize, (str, Quantization))
     if is_ours and quantize is not None:
         # Iterables may be there only once.
@@ -303,7 +313,6 @@ def export(
         quantize=quantize if is_ours else None,
         calibration=calibration if is_ours else None,
         backend=backends,
-        precision=precision,
         share_state=share_state,
         constant_methods=constant_methods,
         plan_inputs=plan_inputs,

@@ -5,6 +5,7 @@ import operator
 import os
 
 from . import _meta
+from ._backend import Adapter, adapted
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
 
@@ -67,8 +68,9 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     `threads` is how many threads a call may use, 1 to 1024; as many as the machine runs at once by default. The
     reference operators use the calling thread alone.
     `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
-    machine where that pays, "cpu" for the CPU back end in any case, and "off" runs it on the reference operators, as
-    does a program that cannot be compiled: `Module.report` says why.
+    machine where that pays, a backend in any case for that (as "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}),
+    or a list of these; see `rushlight.backends()`), and "off" runs it on the reference operators, as does a program that
+    cannot be compiled: `Module.report` says why.
     `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that
     the next load finds them there; by default the environment variable RUSHLIGHT_CACHE names it, and without that nothing
     is kept. `Module.report` says what it did; whatever goes wrong with it, the program runs.
@@ -92,8 +94,12 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
         files = [data]
     else:
         files = list(data)
-    if lower not in ("auto", "off", "cpu"):
-        raise ValueError(f"lower must be 'auto', 'off' or 'cpu', got {lower!r}")
+    if lower is None:
+        raise ValueError("lower must be 'auto', 'off' or a backend, got None")
+    if not isinstance(lower, str):
+        lower = adapted(lower)
+        if any(isinstance(backend, Adapter) for backend in lower):
+            raise TypeError("programs are lowered to backends that come with Rushlight: compile the model for your own")
     return Module(_Core(path_or_bytes, files, threads, lower, cache, memory_limit, time_limit))
 
 

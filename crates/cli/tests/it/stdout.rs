@@ -174,12 +174,27 @@ fn json_shows_what_is_asked_for() {
 
 /// `compare` fails where numbers part, and says no more than it saw.
 #[test]
+fn backends_are_listed_with_their_options() {
+    let list = json(&["backends", "--json"]);
+    let names: Vec<_> = list.as_array().expect("a list").iter().map(|backend| &backend["name"]).collect();
+    assert_eq!(names, ["cpu", "portable"]);
+    let precision = &list[0]["options"][0];
+    assert_eq!((&precision["name"], &precision["default"]), (&"precision".into(), &"f32".into()));
+    assert_eq!(precision["choices"], serde_json::json!(["f32", "f16", "bf16"]));
+    assert_eq!((&list[0]["options"][1]["default"], &list[1]["options"]), (&0.into(), &serde_json::json!([])));
+    let text = succeeds(&["backends"]);
+    for part in ["cpu ", "precision=f32|f16|bf16", "[default: f32]", "threads=N", "portable "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     let folder = folder("compare");
     let model = format!("{EXAMPLE}/digits.pt2");
     let exact = compiled(&folder);
     let rounded = at(&folder, "bf16.pte");
-    succeeds(&["compile", &model, "--backend", "cpu", "--precision", "bf16", "-o", &rounded]);
+    succeeds(&["compile", &model, "--backend", "cpu:precision=bf16", "-o", &rounded]);
     assert!(succeeds(&["compare", &model, &exact]).contains("no result differs"));
     succeeds(&["compare", &model, &exact, "--fail-below", "60"]);
     fails(&["compare", &model, &rounded], 7, &["a result differs by more than 1e-4 of its scale"]);

@@ -9,6 +9,7 @@
 mod claims;
 mod extract;
 mod levels;
+mod options;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,9 @@ use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId};
 use rustc_hash::FxHashMap;
 
 pub use claims::{Canonical, Claim, Claims};
+pub use options::{BackendText, given_twice, parse_option, set_option};
 pub use report::{Entry, Fate, PORTABLE, Report};
+pub use rushlight_runtime::{OptionSpec, OptionValue};
 
 use claims::ClaimedNodes;
 
@@ -37,10 +40,20 @@ pub trait Backend: fmt::Debug + Send {
         false
     }
 
-    /// True if the back end supports a precision of this name, such as `bf16`, whose meaning is the back end's own. A precision
-    /// that one of several back ends does not know is refused.
-    fn knows_precision(&self, precision: &str) -> bool {
-        precision == "f32"
+    /// The options that the back end has. Users write them as `name:key=value,key=value`; others are errors that list these.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    /// Sets one of the [options](Self::options), before anything is compiled. Called by [`set_option`] and [`parse_option`],
+    /// which have checked that the option exists and takes the value.
+    ///
+    /// # Errors
+    /// `Option` for a value that the declaration does not rule out, such as a number outside of its range.
+    fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
+        let _ = value;
+        let message = format!("the backend `{}` declares the option `{name}`, and cannot set it", self.name());
+        Err(Error::new(ErrorKind::Backend, message).help("implement `Backend::set_option`"))
     }
 
     /// Claims nodes of a method. By default each node is decided by itself, by [`offer`](Self::offer); patterns, such as

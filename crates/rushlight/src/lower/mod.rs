@@ -5,6 +5,7 @@ mod interface;
 mod work;
 
 use std::num::NonZeroUsize;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +14,13 @@ use rushlight_compiler::front::pte::{LiftOptions, lift_with};
 use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
-use rushlight_cpu_compile::{Cpu, Keys};
-use rushlight_cpu_payload::CPU_BACKEND;
-use rushlight_cpu_run::Weights;
 use rushlight_format::pte::WriteOptions;
 use rushlight_graph::Bytes;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
+use crate::backends::{self, BackendSpec, Blobs, Destination, default_threads};
 use crate::clock::Stopwatch;
-use crate::cpu::{self, default_threads};
 use crate::error::Error;
 use crate::source::{LoadMode, Shared};
 
@@ -35,7 +33,7 @@ pub use cache::{Cache, CacheUse};
 /// A lowered program is lifted into the compiler's graph, optimised, and compiled for a backend; what that does not take
 /// stays on the reference operators. It takes and gives what the file declares, and its state behaves the same. A
 /// program that cannot be lowered runs as it is: [`Module::report`](crate::Module::report) says why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lower {
     /// It runs on the reference operators.
     Off,
@@ -43,34 +41,72 @@ pub enum Lower {
     /// reference operators less than about a tenth of a millisecond is left as it is.
     #[default]
     Auto,
-    /// It is lowered to the CPU back end, however small it is.
-    Cpu,
+    /// It is lowered to these backends, the first shown nodes first, however small it is.
+    To(Vec<BackendSpec>),
 }
 
 impl Lower {
-    /// Every choice with its name.
-    pub const NAMES: [(&'static str, Self); 3] = [("auto", Self::Auto), ("off", Self::Off), ("cpu", Self::Cpu)];
+    /// Finds what cannot be meant.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Off | Self::Auto => Ok(()),
+            Self::To(specs) if !specs.iter().any(BackendSpec::compiles) => {
+                let names: Vec<&str> = specs.iter().map(BackendSpec::name).collect();
+                Err(Self::unknown(&names.join(", ")))
+            }
+            Self::To(specs) => backends::check(specs.iter().map(BackendSpec::name)),
+        }
+    }
 
-    /// The choice of a name: `auto`, `off`, or a backend's.
+    /// The error of something that programs cannot be lowered to.
+    fn unknown(got: &str) -> Error {
+        let known = backends::compiling().map(|backend| format!("`{}`", backend.name()));
+        let names: Vec<String> = ["`auto`".to_owned(), "`off`".to_owned()].into_iter().chain(known).collect();
+        Error::new(Code::NotFound, "programs cannot be lowered to this when they are loaded")
+            .expected(names.join(", "))
+            .got(format!("`{got}`"))
+    }
+}
+
+impl FromStr for Lower {
+    type Err = Error;
+
+    /// Reads `auto`, `off`, or a back end with its options, such as `cpu:precision=bf16`.
     ///
     /// # Errors
-    /// `NotFound`, with the names that there are.
-    pub fn from_name(name: &str) -> Result<Self, Error> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|(_, lower)| *lower).ok_or_else(|| {
-            let names = Self::NAMES.map(|(name, _)| format!("`{name}`"));
-            Error::new(Code::NotFound, "programs cannot be lowered to this when they are loaded")
-                .expected(names.join(", "))
-                .got(format!("`{name}`"))
-        })
+    /// `NotFound`, with the names that exist, and those of [`BackendSpec`].
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => match text.parse::<BackendSpec>() {
+                Ok(spec) => Ok(spec.into()),
+                Err(error) if error.code() == Code::NotFound => Err(Self::unknown(text)),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+impl TryFrom<&str> for Lower {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<BackendSpec> for Lower {
+    fn from(spec: BackendSpec) -> Self {
+        Self::To(vec![spec])
     }
 }
 
 /// A program that was lowered, and what became of its nodes.
 pub(crate) struct Lowered {
     pub program: Program<'static>,
-    /// What the CPU back end keeps under names, handed over as it is.
-    pub weights: Arc<Weights>,
+    /// What back ends keep under names, handed over as it is.
+    pub blobs: Arc<Blobs>,
     pub maps: Vec<MethodMap>,
     pub report: Report,
     pub cache: Option<CacheUse>,
@@ -91,7 +127,7 @@ pub(crate) struct Source {
 /// What a program is loaded with, as far as it decides whether it is lowered.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
-    pub lower: Lower,
+    pub lower: &'a Lower,
     pub registry: &'static [&'static OpSet],
     pub backends: &'a [Arc<dyn Backend + Send>],
     pub share_memory: bool,
@@ -122,10 +158,10 @@ impl Lowered {
             match kept {
                 Ok(Some(Kept { program, maps, report })) => {
                     let cache = Some(CacheUse::Loaded { file: entry.file.clone() });
-                    let (weights, time) = (Arc::default(), started.elapsed());
+                    let (blobs, time) = (Arc::default(), started.elapsed());
                     // It is a file, which does not count, as the program itself.
                     let memory = 0;
-                    return Ok(Self { program, weights, maps, report, cache, time, memory, refusal: None });
+                    return Ok(Self { program, blobs, maps, report, cache, time, memory, refusal: None });
                 }
                 Ok(None) => {}
                 Err(error) => ignored = Some(error),
@@ -166,13 +202,12 @@ impl Lowered {
         let (plan_inputs, plan_outputs) = interface::planned(program);
         // Methods may share weights, which then are told apart by content.
         let is_kept = matches!(entry, Some(Ok(_)));
-        let keys = if program.num_methods() == 1 && !is_kept { Keys::Place } else { Keys::Content };
+        let in_memory = program.num_methods() == 1 && !is_kept;
+        let destination = Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory };
+        let specs = specs(setting.lower);
+        let made = specs.iter().map(|spec| spec.make(&destination)).collect::<Result<Vec<_>, _>>()?;
         let options = CompileOptions {
-            backends: vec![Box::new(Cpu {
-                threads: setting.threads.and_then(NonZeroUsize::new),
-                keys,
-                ..Cpu::default()
-            })],
+            backends: made.into_iter().flatten().collect(),
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
             ..CompileOptions::default()
         };
@@ -187,7 +222,8 @@ impl Lowered {
         let known = model.named_data.len();
         let report = advance(&mut model, &options, Stage::Final)?;
         if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {
-            return Err(left("the CPU back end takes no operator of it"));
+            let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
+            return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
         }
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
@@ -216,7 +252,7 @@ impl Lowered {
         });
         Ok(Self {
             program: lowered,
-            weights: cpu::weights(weights),
+            blobs: backends::blobs(weights),
             maps,
             report,
             cache,
@@ -240,15 +276,15 @@ impl Lowered {
 /// Finds reasons to leave a program as it is that show before it is lifted. Otherwise says whether parts of it run in no
 /// other way, because they were compiled for another backend and are translated.
 fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error> {
-    if setting.lower == Lower::Off {
+    if *setting.lower == Lower::Off {
         return Err(left("lowering is off"));
     }
     let parsed = program.parsed();
     let mut translated = false;
     for plan in parsed.methods() {
         for delegate in (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)) {
-            if delegate.id == CPU_BACKEND {
-                return Err(left("it is compiled for the CPU back end already"));
+            if let Some(name) = backends::name_of(delegate.id) {
+                return Err(left(format!("it is compiled for the backend `{name}` already")));
             }
             translated |= delegate.id == xnnpack::BACKEND && !registered(setting.backends, delegate.id);
         }
@@ -262,7 +298,7 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
             }
         }
     }
-    if setting.lower == Lower::Auto && !translated && work::of(&parsed) < work::WORTHWHILE {
+    if *setting.lower == Lower::Auto && !translated && work::of(&parsed) < work::WORTHWHILE {
         return Err(left("it is so small that lowering takes longer than it saves"));
     }
     Ok(translated)
@@ -283,13 +319,22 @@ fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<
     let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes()).collect();
     // Everything that `Lowered::made` looks at besides the files. What makes it refuse a program counts, too.
     let yes = |is: bool| if is { "yes" } else { "no" };
-    let settings = [
-        ("backend", CPU_BACKEND),
-        ("inline_xnnpack", yes(inlines_xnnpack(setting))),
-        ("share_memory", yes(setting.share_memory)),
-    ];
+    let specs = specs(setting.lower);
+    let mut settings: Vec<(&str, String)> = specs.iter().flat_map(BackendSpec::settings).collect();
+    settings.push(("inline_xnnpack", yes(inlines_xnnpack(setting)).to_owned()));
+    settings.push(("share_memory", yes(setting.share_memory).to_owned()));
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let threads = setting.threads.unwrap_or_else(default_threads);
     Entry::of(cache, &Made { files, settings: &settings }, threads)
+}
+
+/// The back ends that are shown the nodes of a program.
+fn specs(lower: &Lower) -> Vec<BackendSpec> {
+    match lower {
+        Lower::Off => Vec::new(),
+        Lower::Auto => BackendSpec::preferred().into_iter().collect(),
+        Lower::To(specs) => specs.clone(),
+    }
 }
 
 /// Whether what was compiled for XNNPACK is lowered, because nobody else runs it.

@@ -49,7 +49,6 @@ fn debug_is_a_sentence() {
 #[cfg(feature = "lower")]
 #[test]
 fn the_reason_why_a_part_is_not_translated_is_told() {
-    use rushlight::Lower;
     use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
 
     let program = |backend: &str| {
@@ -66,18 +65,18 @@ fn the_reason_why_a_part_is_not_translated_is_told() {
         plan.instructions.push(InstructionModel::Delegate { delegate: 0, args: vec![x, y] });
         ProgramModel { methods: vec![plan], ..ProgramModel::new() }.to_bytes().expect("a small program")
     };
-    let load = |backend: &str, lower: Lower| {
+    let load = |backend: &str, lower: &str| {
         let mut module = Module::builder().lower(lower).load_bytes(&program(backend)).expect("a program");
         module.load_method("forward").expect_err("nobody runs it")
     };
-    for lower in [Lower::Auto, Lower::Cpu] {
+    for lower in ["auto", "cpu"] {
         let error = load("XnnpackBackend", lower);
         assert_eq!(error.code(), Code::NotFound, "{error}");
         assert!(error.message().contains("`XnnpackBackend`"), "{error}");
         assert!(error.what_came().is_some_and(|got| got.contains("no translation") && got.len() > 40), "{error}");
     }
-    let off = load("XnnpackBackend", Lower::Off);
+    let off = load("XnnpackBackend", "off");
     assert!(off.hint().is_some_and(|hint| hint.contains("lower=\"auto\"")), "{off}");
-    let other = load("CoreMLBackend", Lower::Auto);
+    let other = load("CoreMLBackend", "auto");
     assert!(other.what_came().is_none() && other.hint().is_some_and(|hint| hint.contains("register")), "{other}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Barrier;
 
-use rushlight::{Cache, CacheUse, Input, Lower, Module, ModuleBuilder, ScalarType, TensorView, Value};
+use rushlight::{Cache, CacheUse, Input, Module, ModuleBuilder, ScalarType, TensorView, Value};
 
 fn corpus(name: &str) -> Vec<u8> {
     fs::read(format!("{}/../../tests/corpus/1.5.1/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a file of the corpus")
@@ -28,7 +28,7 @@ fn load(program: &[u8], cache: Cache) -> Module {
 }
 
 fn builder(cache: Cache) -> ModuleBuilder {
-    Module::builder().lower(Lower::Cpu).threads(1).cache(cache)
+    Module::builder().lower("cpu").threads(1).cache(cache)
 }
 
 /// The bytes of all outputs of all methods, whose inputs are floats.
@@ -106,7 +106,7 @@ fn what_was_lowered_is_found_again() {
         assert_eq!(second.report().expect(name), &report);
         assert_eq!(results(&mut second), want, "{name}");
         assert_eq!(second.lowered_map("forward"), first.lowered_map("forward"));
-        let mut without = Module::builder().lower(Lower::Cpu).threads(1).cache("").load_bytes(&program).expect(name);
+        let mut without = Module::builder().lower("cpu").threads(1).cache("").load_bytes(&program).expect(name);
         assert!(without.cache_use().is_none());
         assert_eq!(results(&mut without), want, "{name}");
         // The file is a program like any other.
@@ -171,7 +171,7 @@ fn entries_of_other_programs_are_not_taken() {
 #[test]
 fn threads_write_and_read_the_same_entry_at_once() {
     let (program, folder) = (corpus("conv.pte"), folder("threads"));
-    let want = results(&mut Module::builder().lower(Lower::Cpu).threads(1).load_bytes(&program).expect("a program"));
+    let want = results(&mut Module::builder().lower("cpu").threads(1).load_bytes(&program).expect("a program"));
     let barrier = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -199,7 +199,7 @@ fn processes_share_a_folder() {
     const VARIABLE: &str = "RUSHLIGHT_TEST_SHARED_FOLDER";
     let program = corpus("conv.pte");
     if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
-        let want = results(&mut Module::builder().lower(Lower::Off).load_bytes(&program).expect("a program")).len();
+        let want = results(&mut Module::builder().lower("off").load_bytes(&program).expect("a program")).len();
         for _ in 0..10 {
             let mut module = load(&program, cache(&folder));
             assert_eq!(results(&mut module).len(), want);
@@ -231,7 +231,7 @@ fn folders_that_cannot_be_used_are_no_reason_to_fail() {
     fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("file");
     fs::write(&file, "a file").expect("a file");
-    let want = results(&mut Module::builder().lower(Lower::Cpu).threads(1).load_bytes(&program).expect("a program"));
+    let want = results(&mut Module::builder().lower("cpu").threads(1).load_bytes(&program).expect("a program"));
     for folder in [file.clone(), file.join("below")] {
         let mut module = load(&program, cache(&folder));
         let reason = not_written(&mut module);
@@ -268,4 +268,27 @@ fn the_least_recently_used_make_room() {
     loaded(&mut load(&mlp, cache(&folder)));
     let third = written(&mut load(&linear, cache(&folder).limit(sizes[0] + sizes[1])));
     assert_eq!([&first, &second, &third].map(|file| file.exists()), [true, false, true]);
+}
+
+/// Options decide what is compiled, and defaults are the same whether or not they are written.
+#[test]
+fn options_of_the_backend_are_part_of_the_key() {
+    let (program, folder) = (corpus("mlp.pte"), folder("options"));
+    let load = |lower: &str| {
+        let builder = Module::builder().lower(lower).threads(1).cache(cache(&folder));
+        let mut module = builder.load_bytes(&program).expect("a program");
+        (results(&mut module), module.cache_use().cloned().expect("it is lowered"))
+    };
+    let written = |lower: &str| match load(lower) {
+        (results, CacheUse::Written { file, ignored: None }) => (results, file),
+        (_, other) => panic!("{lower}: {other}"),
+    };
+    let (exact, rounded) = (written("cpu"), written("cpu:precision=bf16"));
+    assert!(exact.0 != rounded.0 && exact.1 != rounded.1);
+    for (lower, (want, file)) in [("cpu:precision=f32", &exact), ("cpu", &exact), ("cpu:precision=bf16", &rounded)] {
+        let (results, used) = load(lower);
+        assert!(matches!(&used, CacheUse::Loaded { file: from } if from == file), "{lower}: {used}");
+        assert_eq!(results, *want, "{lower}");
+    }
+    fs::remove_dir_all(&folder).expect("the test's own folder");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rushlight::{Cache, CacheUse, Lower, Module, TensorView};
+use rushlight::{Cache, CacheUse, Module, TensorView};
 
 /// Children find their folder here.
 const VARIABLE: &str = "RUSHLIGHT_TEST_CACHE_FOLDER";
@@ -24,7 +24,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn load(program: &[u8], folder: &Path) -> Module {
     let cache = Cache::new(folder).smallest(0);
-    Module::builder().lower(Lower::Cpu).threads(1).cache(cache).load_bytes(program).expect("a program of the corpus")
+    Module::builder().lower("cpu").threads(1).cache(cache).load_bytes(program).expect("a program of the corpus")
 }
 
 /// The result of a program that takes one tensor of floats.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
 use rushlight::graph::{Graph, NodeId};
-use rushlight::{Code, Compiler, InputFiles, Precision, write_file};
+use rushlight::{BackendSpec, Code, Compiler, InputFiles, write_file};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
 
@@ -55,40 +55,45 @@ fn inputs_and_outputs_are_told_apart_by_file() {
     assert_eq!((error.code(), error.what_came()), (Code::AccessFailed, Some("nothing")), "{error}");
 }
 
-/// A precision is an option of the backend `cpu`: what does not know it does not run in silence with another one.
+/// Options are those of one backend: what does not have one does not run in silence without it.
 #[test]
-fn a_precision_is_refused_that_a_backend_does_not_know() {
-    /// With the precisions that it knows besides `f32`.
+fn options_are_refused_that_a_backend_does_not_have() {
     #[derive(Debug)]
-    struct Npu(&'static [&'static str]);
+    struct Npu;
     impl Backend for Npu {
         fn name(&self) -> &'static str {
             "Npu"
         }
 
-        fn knows_precision(&self, precision: &str) -> bool {
-            self.0.contains(&precision)
-        }
-
         fn offer(&self, _: &Graph, _: NodeId) -> Offer {
-            Offer::Leave("it is never asked".into())
+            Offer::Leave("it takes nothing".into())
         }
 
         fn compile(&self, _: &Part) -> Result<Payload, rushlight::graph::Error> {
             Err(rushlight::graph::Error::unsupported("it is never asked"))
         }
     }
-    let with = |compiler: Compiler| compiler.method("forward", MODEL).precision(Precision::Bf16).compile();
-    let cpu = || Compiler::new().backend_named("cpu").expect("it comes with Rushlight");
-    assert!(with(cpu()).is_ok());
-    for compiler in [Compiler::new().backend(Box::new(Npu(&["f16"]))), cpu().backend(Box::new(Npu(&["f16"])))] {
-        let error = with(compiler).expect_err("an NPU has no option");
-        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
-        assert!(error.message().contains("`Npu`"), "{error}");
+    let compile = |compiler: Compiler| {
+        let program = compiler.method("forward", MODEL).compile();
+        program.and_then(|program| program.to_bytes())
+    };
+    let new = Compiler::new;
+    let exact = compile(new().backend("cpu")).expect("it compiles");
+    let rounded = compile(new().backend("cpu:precision=bf16")).expect("it compiles");
+    assert!(rounded.len() < exact.len(), "{} of {} bytes", rounded.len(), exact.len());
+    let spec = BackendSpec::new("cpu").and_then(|spec| spec.option("precision", "bf16")).expect("an option");
+    assert_eq!(compile(new().backend(spec)).expect("it compiles"), rounded);
+    assert_eq!(compile(new().backend(Box::new(Npu)).backend("cpu:precision=bf16")).expect("it compiles"), rounded);
+    let defaults = compile(new().backend("cpu:precision=f32,threads=1").backend("portable"));
+    assert_eq!(defaults.expect("it compiles"), exact);
+    for (compiler, code, expected) in [
+        (new().backend("npu"), Code::NotFound, "`cpu`, `portable`"),
+        (new().backend("cpu:precision=int8"), Code::InvalidArgument, "f32, f16 or bf16"),
+        (new().backend("cpu:mode=fast"), Code::InvalidArgument, "`precision` (what weights"),
+        (new().backend("portable:precision=bf16"), Code::InvalidArgument, "no options"),
+    ] {
+        let error = compile(compiler).expect_err("it has no such option");
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.what_was_expected().is_some_and(|known| known.contains(expected)), "{error}");
     }
-    for compiler in [Compiler::new(), cpu()] {
-        assert!(with(compiler.backend(Box::new(Npu(&["bf16"])))).is_ok());
-    }
-    assert!(with(Compiler::new().backend_named("portable").expect("it is known")).is_err());
-    assert!(with(Compiler::new()).is_err());
 }

@@ -20,7 +20,7 @@ fn digits() -> Vec<Vec<Value>> {
 }
 
 fn compile(quantization: Quantization) -> Result<CompiledProgram, Error> {
-    Compiler::new().method("forward", MODEL).quantize(quantization).backend_named("cpu")?.compile()
+    Compiler::new().method("forward", MODEL).quantize(quantization).backend("cpu").compile()
 }
 
 /// What each digit is taken for, and all logits.
@@ -174,7 +174,7 @@ fn no_scheme_makes_a_file_larger() {
     for model in [MODEL, TIED] {
         // The debug map says more of a quantized program, which has more nodes; it is no part of what runs.
         let compiler = || {
-            let mut compiler = Compiler::new().method("forward", model).backend_named("cpu").expect("a back end");
+            let mut compiler = Compiler::new().method("forward", model).backend("cpu");
             compiler.options().emit.debug_map = false;
             compiler
         };
@@ -199,7 +199,7 @@ fn tables_of_embeddings_become_integers() {
         if let Some(quantization) = quantization {
             compiler = compiler.quantize(quantization);
         }
-        compiler.backend_named(backend).and_then(Compiler::compile)
+        compiler.backend(backend).compile()
     };
     let run = |program: &CompiledProgram| {
         let mut module = Module::from_bytes(&program.to_bytes().expect("bytes")).expect("a program");

@@ -64,7 +64,7 @@ fn compile_and_run(
     let share_state = SHARED_STATE.contains(&recording.name.as_str());
     let mut compiler = Compiler::new().share_state(share_state);
     if let Some(backend) = backend {
-        compiler = compiler.backend_named(backend).map_err(|e| e.to_string())?;
+        compiler = compiler.backend(backend);
     }
     for (method, files) in recording.exported() {
         compiler = compiler.method(method, &files[form]);
@@ -274,7 +274,7 @@ fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Resul
         quantization = quantization.calibrate(method, vec![inputs]);
     }
     let mut compiler = Compiler::new().share_state(share_state).quantize(quantization);
-    compiler = compiler.backend_named("cpu").map_err(|e| e.to_string())?;
+    compiler = compiler.backend("cpu");
     for (method, files) in recording.exported() {
         compiler = compiler.method(method, &files[form]);
     }

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rushlight::Lower;
 use rushlight_testing::recorded::Recording;
 
 fn recordings() -> Vec<PathBuf> {
@@ -36,15 +35,15 @@ fn programs_of_every_generation_give_the_recorded_results() {
             // Miri looks at the runtime alone: it has neither the instructions of the CPU back end nor the time.
             if cfg!(miri) {
                 let runs = recording.backends().is_empty() && !has_roots(&recording);
-                return if runs { recording.run(&mut recording.load(Lower::Off)?) } else { Ok(0) };
+                return if runs { recording.run(&mut recording.load("off")?) } else { Ok(0) };
             }
-            let mut lowered = recording.load(Lower::Cpu)?;
+            let mut lowered = recording.load("cpu")?;
             let Some(backend) = recording.backends().into_iter().next() else {
                 recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))?;
-                return recording.run(&mut recording.load(Lower::Off)?);
+                return recording.run(&mut recording.load("off")?);
             };
             // Programs that need a backend are kept to see the error that names it, and to be lowered.
-            match recording.load(Lower::Off)?.load_method("forward") {
+            match recording.load("off")?.load_method("forward") {
                 Err(error) if error.to_string().contains(backend) => {}
                 Err(error) => return Err(format!("another error than the missing backend: {error}")),
                 Ok(()) => return Err("it loaded without its backend".to_owned()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rushlight::{Input, Lower, Module, TensorView};
+use rushlight::{Input, Module, TensorView};
 use rushlight_compiler::emit::emit;
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_cpu_compile::Cpu;
@@ -37,7 +37,7 @@ fn compiled(model: &Model) -> (Vec<u8>, Vec<u8>, CpuProgram) {
 }
 
 fn run<T: Element>(program: &[u8], elements: &[T]) -> Vec<Vec<f32>> {
-    let mut module = Module::builder().lower(Lower::Off).load_bytes(program).unwrap();
+    let mut module = Module::builder().lower("off").load_bytes(program).unwrap();
     let sizes = [elements.len()];
     let input = Input::from(TensorView::of(&sizes, elements).unwrap());
     let outputs = module.run("forward", &[input]).unwrap();
@@ -80,7 +80,7 @@ fn run_everywhere(program: &[u8], elements: &[f32]) -> Vec<Vec<f32>> {
     let from_bytes = run(program, elements);
     let path = std::env::temp_dir().join(format!("rushlight-delegated-{}-{}.pte", std::process::id(), program.len()));
     std::fs::write(&path, program).unwrap();
-    let mut module = Module::builder().lower(Lower::Off).load(&path).unwrap();
+    let mut module = Module::builder().lower("off").load(&path).unwrap();
     let sizes = [elements.len()];
     let outputs = module.run("forward", &[Input::from(TensorView::of(&sizes, elements).unwrap())]);
     std::fs::remove_file(&path).unwrap();
@@ -224,7 +224,7 @@ fn delegates_are_dropped_when_loading_fails_after_them() {
     for (outputs, loads) in [(1, true), (3, false), (usize::MAX, false)] {
         let live = Arc::new(AtomicUsize::new(0));
         let backend = Counted { outputs, live: live.clone() };
-        let mut module = Module::builder().lower(Lower::Off).backend(Arc::new(backend)).load_bytes(&ours).unwrap();
+        let mut module = Module::builder().lower("off").backend(Arc::new(backend)).load_bytes(&ours).unwrap();
         assert_eq!(module.load_method("forward").is_ok(), loads, "{outputs} outputs");
         assert_eq!(live.load(Ordering::Relaxed), if loads { 2 } else { 0 }, "{outputs} outputs");
         drop(module);
@@ -424,11 +424,11 @@ fn errors_of_steps_say_where_in_the_model() {
     let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
     let ours = rushlight_compiler::compile(model, &options).unwrap();
     let ours = ours.program.to_bytes().unwrap();
-    let run = |program: &[u8], lower: Lower, index: i64| {
+    let run = |program: &[u8], lower: &str, index: i64| {
         let mut module = Module::builder().lower(lower).load_bytes(program).unwrap();
         module.run("forward", &[Input::from(TensorView::of(&[2], &[1i64, index]).unwrap())]).map(drop)
     };
-    for (program, lower) in [(&portable, Lower::Off), (&ours, Lower::Off), (&portable, Lower::Cpu)] {
+    for (program, lower) in [(&portable, "off"), (&ours, "off"), (&portable, "cpu")] {
         assert!(run(program, lower, 6).is_ok());
         let error = run(program, lower, 1_000_000).unwrap_err();
         assert_eq!(error.message(), "index 1000000 is outside of a dimension of size 7", "{error}");
@@ -436,7 +436,7 @@ fn errors_of_steps_say_where_in_the_model() {
         let site = error.location().unwrap();
         assert!(site.contains("aten::embedding") && site.contains("instruction 0 of `forward`"), "{error}");
     }
-    let error = run(&ours, Lower::Off, -1).unwrap_err().to_string();
+    let error = run(&ours, "off", -1).unwrap_err().to_string();
     for part in ["index -1", "`indices` of aten::embedding", "node `words`", "module `bert.embeddings`", "step 0"] {
         assert!(error.contains(part), "{part}: {error}");
     }

@@ -17,7 +17,7 @@ fn programs() -> Vec<(PathBuf, Vec<u8>, usize)> {
     let mut programs = Vec::new();
     for file in std::fs::read_dir(folder).expect("the corpus is part of the repository").flatten() {
         let path = file.path();
-        let compiler = Compiler::new().method("forward", &path).backend_named("cpu").expect("it comes with Rushlight");
+        let compiler = Compiler::new().method("forward", &path).backend("cpu");
         let Ok(program) = compiler.compile() else { continue };
         let bytes = program.to_bytes().expect("small programs can be written");
         let payload = bytes.windows(4).position(|window| window == HEADER);

@@ -6,7 +6,6 @@
 
 use std::time::Instant;
 
-use rushlight::Lower;
 use rushlight_testing::recorded::{self, Recording};
 
 #[test]
@@ -21,8 +20,8 @@ fn models_give_the_recorded_results() {
             if !recording.has_program() {
                 return Ok(None);
             }
-            let count = recording.run(&mut recording.load(Lower::Off)?)?;
-            let mut lowered = recording.load(Lower::Cpu)?;
+            let count = recording.run(&mut recording.load("off")?)?;
+            let mut lowered = recording.load("cpu")?;
             if let Err(failure) = recording.run(&mut lowered) {
                 match recording.differs_on_cpu(&failure) {
                     Some(reason) => println!("{} lowered: differs, {reason}", recording.name),

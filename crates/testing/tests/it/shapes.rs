@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rushlight::{Code, Compiler, Error, Input, Lower, Module, ScalarType, TensorView};
+use rushlight::{Code, Compiler, Error, Input, Module, ScalarType, TensorView};
 use rushlight_compiler::{CompileOptions, compile_pte};
 use rushlight_graph::Bytes;
 use serde_json::Value as Json;
@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
 fn compiled(name: &str, backend: Option<&str>) -> Vec<u8> {
     let mut compiler = Compiler::new().method("forward", folder().join(format!("{name}.pt2")));
     if let Some(backend) = backend {
-        compiler = compiler.backend_named(backend).expect("it comes with Rushlight");
+        compiler = compiler.backend(backend);
     }
     compiler.compile().and_then(|program| program.to_bytes()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -31,14 +31,14 @@ fn modules(name: &str) -> Vec<(&'static str, Module)> {
     let again = compile_pte(&Bytes::from(portable.clone()), &[], &CompileOptions::default()).expect("it lifts");
     let again = again.program.to_bytes().expect("a small program");
     let load = |lower, bytes: &[u8]| Module::builder().lower(lower).threads(1).load_bytes(bytes).expect("a program");
-    let mut lowered = load(Lower::Cpu, &portable);
+    let mut lowered = load("cpu", &portable);
     let is_lowered = lowered.report().is_ok();
     assert!(is_lowered != NOT_LOWERED.contains(&name), "{name}: {:?}", lowered.report().err());
     vec![
-        ("portable", load(Lower::Off, &portable)),
+        ("portable", load("off", &portable)),
         ("lowered", lowered),
-        ("compiled for the CPU", load(Lower::Off, &compiled(name, Some("cpu")))),
-        ("lifted and compiled again", load(Lower::Off, &again)),
+        ("compiled for the CPU", load("off", &compiled(name, Some("cpu")))),
+        ("lifted and compiled again", load("off", &again)),
     ]
 }
 
@@ -146,7 +146,7 @@ fn bounded_sum(a: &[i32], b: &[i32], sum: &[i32]) -> Vec<u8> {
 fn what_lowering_assumes_of_sizes_is_checked() {
     let program = bounded_sum(&[8, 8], &[8, 8], &[8, 8]);
     let load = |lower| Module::builder().lower(lower).threads(1).load_bytes(&program).expect("a program");
-    let (mut reference, mut lowered) = (load(Lower::Off), load(Lower::Cpu));
+    let (mut reference, mut lowered) = (load("off"), load("cpu"));
     assert!(lowered.report().is_ok(), "{:?}", lowered.report().err());
     let mut refused = 0;
     for a in 1..5usize {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rushlight::runtime::Code;
-use rushlight::{Compiler, Error, Lower, Module, Quantization, Scheme};
+use rushlight::{Compiler, Error, Module, Quantization, Scheme};
 use rushlight_testing::page;
 use rushlight_testing::recorded::{self, Failure, Recording};
 use serde_json::{Map, Value as Json, json};
@@ -122,14 +122,14 @@ fn compiler(recording: &Recording, form: usize) -> Compiler {
 }
 
 fn compiled(recording: &Recording, form: usize, backend: &str) -> Result<Cell, Failure> {
-    let compiler = compiler(recording, form).backend_named(backend).map_err(|e| e.to_string())?;
+    let compiler = compiler(recording, form).backend(backend);
     let program = match compiler.compile() {
         Ok(program) => program,
         Err(error) => return Ok(of_compiler(&error)),
     };
     let file = program.to_bytes().map_err(|e| e.to_string())?;
     drop(program);
-    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|e| format!("load: {e}"))?;
+    let mut module = Module::builder().lower("off").load_bytes(&file).map_err(|e| format!("load: {e}"))?;
     Ok(Cell::Agrees(recording.run_within_tolerance(&mut module, widened(recording, TOLERANCE))?))
 }
 
@@ -141,7 +141,7 @@ fn lowered(recording: &Recording, file: &str) -> Result<Cell, Failure> {
         let reason = made[file]["error"].as_str().unwrap_or("it was not made");
         return Ok(Cell::Refused(format!("ExecuTorch's compiler: {reason}")));
     }
-    let mut module = match Module::builder().lower(Lower::Cpu).load(&path) {
+    let mut module = match Module::builder().lower("cpu").load(&path) {
         Ok(module) => module,
         Err(error) => return Ok(of_compiler(&error)),
     };
@@ -157,7 +157,7 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     for (method, inputs) in recording.inputs()? {
         quantization = quantization.calibrate(method, vec![inputs]);
     }
-    let compiler = compiler(recording, 0).backend_named("cpu").map_err(|e| e.to_string())?;
+    let compiler = compiler(recording, 0).backend("cpu");
     let program = match compiler.quantize(quantization).compile() {
         Ok(program) => program,
         Err(error) if error.code() == Code::InvalidArgument => return Ok(Cell::Refused(error.to_string())),
@@ -168,7 +168,7 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     let warns = report.is_some_and(|report| !report.warnings.is_empty());
     let layers = report.map_or(0, |report| report.layers.iter().filter(|layer| layer.kept.is_none()).count());
     drop(program);
-    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|e| format!("load: {e}"))?;
+    let mut module = Module::builder().lower("off").load_bytes(&file).map_err(|e| format!("load: {e}"))?;
     let snr = recording.signal_to_noise(&mut module)?;
     if snr < LOW && !warns {
         return Ok(Cell::Defect(format!("{snr:.1} dB without a warning")));

@@ -35,8 +35,8 @@ mod weights;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
-use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload};
-use rushlight_graph::{Error, NodeId, OriginId};
+use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
+use rushlight_graph::{Error, ErrorKind, NodeId, OriginId};
 use rustc_hash::FxHashMap;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
@@ -58,9 +58,52 @@ pub struct Cpu {
     pub precision: Precision,
 }
 
+const PRECISION: &str = "precision";
+const THREADS: &str = "threads";
+
+/// Maximum number of threads that pack weights.
+const MAX_THREADS: i64 = rushlight_engine::MAX_THREADS as i64;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec::choice(
+        PRECISION,
+        Precision::NAMES,
+        "what weights of matmuls and convolutions are rounded to; sums stay f32, and processors with instructions for bf16 \
+         round activations to it too",
+    ),
+    OptionSpec::new(
+        THREADS,
+        OptionValue::Int(0),
+        "how many threads pack weights while the model is compiled; 0 for as many as the machine runs at once",
+    ),
+];
+
 impl Backend for Cpu {
     fn name(&self) -> &str {
         CPU_BACKEND
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
+        let wrong = |expected: &str| {
+            let message = format!("the option `{name}` does not take this value");
+            Err(Error::new(ErrorKind::Option, message).expected(expected).got(format!("`{value}`")))
+        };
+        match (name, value) {
+            (PRECISION, OptionValue::String(text)) => match Precision::of_name(text) {
+                Some(precision) => self.precision = precision,
+                None => return wrong("f32, f16 or bf16"),
+            },
+            (THREADS, OptionValue::Int(threads @ 0..=MAX_THREADS)) => {
+                self.threads = usize::try_from(threads).ok().and_then(NonZeroUsize::new);
+            }
+            (THREADS, _) => return wrong(&format!("0 to {MAX_THREADS}")),
+            _ => return wrong("an option that the back end declares"),
+        }
+        Ok(())
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
@@ -105,4 +148,35 @@ fn of_nodes_before(
     }
     let nodes = graph.blocks[graph.body].nodes.iter();
     Ok(nodes.filter_map(|node| Some((*node, known.remove(&graph.nodes[*node].origin)?.1))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_compiler::partition::{parse_option, set_option};
+
+    use super::*;
+
+    #[test]
+    fn options_set_what_they_declare() {
+        let mut cpu = Cpu::default();
+        for (name, precision) in [("bf16", Precision::Bf16), ("f16", Precision::F16), ("f32", Precision::F32)] {
+            parse_option(&mut cpu, "precision", name).unwrap();
+            assert_eq!(cpu.precision, precision);
+        }
+        assert!(Precision::NAMES.iter().all(|name| Precision::of_name(name).is_some()));
+        parse_option(&mut cpu, "threads", "3").unwrap();
+        assert_eq!(cpu.threads, NonZeroUsize::new(3));
+        set_option(&mut cpu, "threads", 0.into()).unwrap();
+        assert_eq!(cpu.threads, None);
+        for (name, value) in
+            [("precision", "int8"), ("threads", "-1"), ("threads", "1000000"), ("threads", "many"), ("tile", "3")]
+        {
+            let error = parse_option(&mut cpu, name, value).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Option, "{error}");
+        }
+        for spec in cpu.options() {
+            set_option(&mut cpu, spec.name, spec.default).unwrap();
+        }
+        assert_eq!((cpu.precision, cpu.threads), (Cpu::default().precision, Cpu::default().threads));
+    }
 }

@@ -1,9 +1,5 @@
 //! The type of packed weights.
 
-use rushlight_graph::Error;
-
-use crate::error::error;
-
 /// The type that weights of GEMMs and convolutions are rounded to. 16 bits save half of their memory and of the time that they
 /// take to be read. Accumulators are `f32`, and so is everything else, except that processors with bf16 dot products (x86-64 with
 /// AVX-512 BF16) also round what is multiplied with weights of that type, and what goes from one GEMM to the next, and take about
@@ -20,26 +16,15 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    /// The names, as the option is written.
+    pub(crate) const NAMES: &[&str] = &["f32", "f16", "bf16"];
 
-    /// `f32`, `f16` or `bf16`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "f32" => Some(Self::F32),
+            "f16" => Some(Self::F16),
+            "bf16" => Some(Self::Bf16),
+            _ => None,
         }
-    }
-}
-
-impl std::str::FromStr for Precision {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|precision| precision.name() == name);
-        known.ok_or_else(|| {
-            error("no precision has this name").expected("`f32`, `f16` or `bf16`").got(format!("`{name}`"))
-        })
     }
 }

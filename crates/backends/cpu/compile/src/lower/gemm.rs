@@ -187,7 +187,9 @@ impl<'a> Lowering<'a> {
             (ConvolutionEpilogue::Int8(epilogue), None, _) if depthwise => {
                 ConvolutionKind::Int8Depthwise { window: window(), epilogue }
             }
-            (ConvolutionEpilogue::Int8(epilogue), None, _) => ConvolutionKind::Int8Direct { window: window(), groups, epilogue },
+            (ConvolutionEpilogue::Int8(epilogue), None, _) => {
+                ConvolutionKind::Int8Direct { window: window(), groups, epilogue }
+            }
         };
         let step = ConvolutionStep { x: self.plan.tensor(&x)?, w, y: self.plan.tensor(&image)?, kind };
         self.plan.step(self.label(&call), Step::Convolution(step));

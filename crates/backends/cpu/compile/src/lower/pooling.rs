@@ -1,7 +1,8 @@
 //! Pooling, reductions and resizing.
 
 use rushlight_cpu_payload::{
-    Affine, AveragePool, PoolKind, Pooling as PoolingStep, Reduce as ReduceStep, Reduction as ReductionOp, Resize as ResizeStep, Step,
+    Affine, AveragePool, PoolKind, Pooling as PoolingStep, Reduce as ReduceStep, Reduction as ReductionOp,
+    Resize as ResizeStep, Step,
 };
 
 use rushlight_graph::Error;
@@ -67,10 +68,9 @@ impl Lowering<'_> {
         let pixels = out_h.mul(out_w.clone());
         // A given divisor divides once.
         let within_kind = match kind {
-            PoolKind::Average(average) => PoolKind::Average(AveragePool {
-                divisor_override: average.divisor_override.map(|_| 1),
-                ..average
-            }),
+            PoolKind::Average(average) => {
+                PoolKind::Average(AveragePool { divisor_override: average.divisor_override.map(|_| 1), ..average })
+            }
             PoolKind::Max => PoolKind::Max,
         };
         let [within, across] = [

@@ -1,0 +1,244 @@
+//! The back ends that come with Rushlight.
+//!
+//! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no back end.
+
+mod cpu;
+#[cfg(feature = "cpu")]
+mod host;
+#[cfg(feature = "compile")]
+mod spec;
+
+#[cfg(feature = "compile")]
+use std::num::NonZeroUsize;
+#[cfg(feature = "cpu")]
+use std::sync::Arc;
+
+#[cfg(feature = "compile")]
+use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
+#[cfg(all(feature = "compile", feature = "cpu"))]
+use rushlight_graph::quantization::LayerShape;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+use rushlight_quantize::PackedBytes;
+
+use crate::error::Error;
+
+#[cfg(feature = "cpu")]
+pub(crate) use cpu::Blobs;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+pub(crate) use cpu::blobs;
+#[cfg(feature = "cpu")]
+pub use cpu::{Cost, StepRun, StepTime, Steps};
+#[cfg(feature = "cpu")]
+pub(crate) use host::Host;
+#[cfg(feature = "cpu")]
+pub use host::{chosen_isa, default_threads};
+#[cfg(feature = "compile")]
+pub use spec::{BackendChoice, BackendSpec};
+
+/// A back end that comes with Rushlight: [`backends`] has all of them.
+pub struct BackendInfo {
+    name: &'static str,
+    about: &'static str,
+    /// `None` for the runtime's operators, which take what others leave.
+    halves: Option<Halves>,
+}
+
+/// The two halves of a back end, as far as this build has them.
+struct Halves {
+    /// The name in programs.
+    #[cfg(feature = "cpu")]
+    id: &'static str,
+    /// Makes the ahead-of-time half.
+    #[cfg(feature = "compile")]
+    compile: fn(&Destination) -> Box<dyn Backend>,
+    /// Makes the run-time half, for programs whose named data is in memory where `blobs` has it.
+    #[cfg(feature = "cpu")]
+    run: Run,
+    /// Finds the kind and the name of a step of a payload, for errors.
+    #[cfg(feature = "cpu")]
+    step: fn(payload: &[u8], step: usize) -> Option<(&'static str, String)>,
+    #[cfg(all(feature = "compile", feature = "cpu"))]
+    quantized: Option<QuantizedKernels>,
+}
+
+/// A run-time half.
+#[cfg(feature = "cpu")]
+pub(crate) type Running = Box<dyn rushlight_runtime::Backend + Send>;
+
+#[cfg(feature = "cpu")]
+type Run = fn(&Host, &Arc<Blobs>) -> Result<Running, Error>;
+
+/// Where the result of a compilation goes.
+#[cfg(feature = "compile")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Destination {
+    /// Number of threads that compile; as many as the machine runs at once if `None`. An option of the back end may replace it.
+    pub threads: Option<NonZeroUsize>,
+    /// True if this process runs the result at once and never writes it.
+    pub in_memory: bool,
+}
+
+/// What quantization asks of a back end whose kernels compute in integers.
+#[cfg(all(feature = "compile", feature = "cpu"))]
+pub(crate) struct QuantizedKernels {
+    /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
+    pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
+    /// Returns options with which calibration runs faster on this host, at a lower precision.
+    pub rough: fn(&rushlight_engine::Engine) -> &'static [(&'static str, &'static str)],
+}
+
+/// The back ends, the preferred ones first.
+const TABLE: &[BackendInfo] = &[
+    cpu::CPU,
+    #[cfg(feature = "compile")]
+    BackendInfo {
+        name: PORTABLE,
+        about: "the reference operators, which take every node; what other backends leave runs on them in any case",
+        halves: None,
+    },
+];
+
+/// The back ends that come with Rushlight, with what users can choose of each.
+pub fn backends() -> impl ExactSizeIterator<Item = &'static BackendInfo> {
+    TABLE.iter()
+}
+
+impl BackendInfo {
+    /// The name that users write, such as `cpu`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One line of documentation.
+    pub fn about(&self) -> &'static str {
+        self.about
+    }
+
+    /// The options that it has when a model is compiled.
+    #[cfg(feature = "compile")]
+    pub fn options(&self) -> &'static [OptionSpec] {
+        self.halves.as_ref().map_or(&[], |halves| (halves.compile)(&Destination::default()).options())
+    }
+
+    /// The run-time half; `None` for the runtime's operators.
+    #[cfg(all(feature = "compile", feature = "cpu"))]
+    pub(crate) fn run(&self, host: &Host, blobs: &Arc<Blobs>) -> Result<Option<Running>, Error> {
+        self.halves.as_ref().map(|halves| (halves.run)(host, blobs)).transpose()
+    }
+}
+
+impl PartialEq for BackendInfo {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for BackendInfo {}
+
+impl core::fmt::Debug for BackendInfo {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("BackendInfo").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The back ends that programs can be lowered to, the preferred ones first.
+#[cfg(feature = "lower")]
+pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
+    TABLE.iter().filter(|backend| backend.halves.is_some())
+}
+
+/// The back end that quantization is made for, with what it asks of that.
+#[cfg(all(feature = "compile", feature = "cpu"))]
+pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
+    TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
+}
+
+/// The halves of the back end with an id.
+#[cfg(feature = "cpu")]
+fn halves(id: &str) -> Option<&'static Halves> {
+    TABLE.iter().filter_map(|backend| backend.halves.as_ref()).find(|halves| halves.id == id)
+}
+
+/// The name of the back end whose run-time half with this id is in this build.
+#[cfg(feature = "lower")]
+pub(crate) fn name_of(id: &str) -> Option<&'static str> {
+    let is = |backend: &&BackendInfo| backend.halves.as_ref().is_some_and(|halves| halves.id == id);
+    TABLE.iter().find(is).map(|backend| backend.name)
+}
+
+/// True if this build runs what was compiled for the back end with this id.
+#[cfg(feature = "cpu")]
+pub fn runs_backend(id: &str) -> bool {
+    halves(id).is_some()
+}
+
+/// The run-time halves of the back ends that a method has delegates of.
+#[cfg(feature = "cpu")]
+pub(crate) fn running(
+    plan: Option<rushlight_format::pte::Plan<'_>>,
+    host: &Host,
+    blobs: &Arc<Blobs>,
+) -> Result<Vec<Running>, Error> {
+    let Some(plan) = plan else { return Ok(Vec::new()) };
+    let is_used = |halves: &&Halves| {
+        (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)).any(|delegate| delegate.id == halves.id)
+    };
+    let used = TABLE.iter().filter_map(|backend| backend.halves.as_ref()).filter(is_used);
+    used.map(|halves| (halves.run)(host, blobs)).collect()
+}
+
+/// The kind and the name of a step of a delegate's payload.
+#[cfg(feature = "cpu")]
+pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<(&'static str, String)> {
+    (halves(id)?.step)(payload, step)
+}
+
+/// Finds what cannot be meant in a list of backends, the first shown nodes first.
+#[cfg(feature = "compile")]
+pub(crate) fn check<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+    let mut before: Vec<&str> = Vec::new();
+    for name in names {
+        if before.contains(&name) {
+            return Err(Error::invalid(format!("the backend `{name}` is given twice")));
+        }
+        if before.contains(&PORTABLE) {
+            return Err(Error::invalid(format!(
+                "the backend `{name}` comes after `{PORTABLE}`, which takes every node"
+            ))
+            .help(format!("put `{PORTABLE}` last, or leave it out: it takes what others leave")));
+        }
+        before.push(name);
+    }
+    Ok(())
+}
+
+#[cfg(all(test, feature = "compile"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_cannot_be_meant_are_refused() {
+        assert!(check(["a", "b", PORTABLE]).is_ok());
+        assert!(check(["a", "b", "a"]).unwrap_err().message().contains("twice"));
+        assert!(check([PORTABLE, "a"]).unwrap_err().hint().is_some_and(|hint| hint.contains("last")));
+    }
+
+    #[test]
+    fn names_are_unique_and_everything_is_documented() {
+        let mut names: Vec<&str> = backends().map(BackendInfo::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), backends().len());
+        for backend in backends() {
+            assert!(!backend.about().is_empty());
+            let mut options: Vec<&str> = backend.options().iter().map(|option| option.name).collect();
+            options.sort_unstable();
+            options.dedup();
+            assert_eq!(options.len(), backend.options().len(), "{}", backend.name());
+            for option in backend.options() {
+                assert!(!option.about.is_empty() && !option.about.contains('\n'), "{option}");
+                assert!(option.takes(option.default), "{option}");
+            }
+        }
+    }
+}
