@@ -19,12 +19,16 @@ impl Precision {
     /// The names, as the option is written.
     pub(crate) const NAMES: &[&str] = &["f32", "f16", "bf16"];
 
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
-        match name {
-            "f32" => Some(Self::F32),
-            "f16" => Some(Self::F16),
-            "bf16" => Some(Self::Bf16),
-            _ => None,
+    /// The name of a precision.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
         }
+    }
+
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        [Self::F32, Self::F16, Self::Bf16].into_iter().find(|precision| precision.name() == name)
     }
 }
