@@ -37,7 +37,9 @@ pub(crate) struct Attention {
 
 pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     let input = call.optional("self")?;
-    let dim = wrap_dim(call.int("dim")?, call.shape(input).ok()?.len())?;
+    let rank = call.shape(input).ok()?.len();
+    // A number has a dimension 0 too, for PyTorch.
+    let dim = wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank)?;
     Some(Softmax { input, dim, log: call.name() == "aten::_log_softmax" })
 }
 

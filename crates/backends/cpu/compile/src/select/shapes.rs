@@ -122,7 +122,8 @@ pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Shape> {
     }
     let input = || call.optional("self");
     let rank = || Some(call.shape(input()?).ok()?.len());
-    let dim = |rank: usize| wrap_dim(call.int("dim")?, rank);
+    // A number has a dimension 0 too, for PyTorch.
+    let dim = |rank: usize| wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank);
     let step = || call.int("step").filter(|step| *step > 0);
     let result_rank = || Some(call.shape(call.result().ok()?).ok()?.len());
     Some(match call.name() {
