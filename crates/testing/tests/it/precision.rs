@@ -215,7 +215,7 @@ fn check_model(name: &str, model: Model, cpu: Cpu, tally: &Mutex<Tally>) {
     let options = CompileOptions { backends: vec![Box::new(checked)], ..CompileOptions::default() };
     let Ok(compiled) = compile(model, &options) else { return };
     let mut own = std::mem::take(&mut *own.lock().unwrap());
-    let claimed = || compiled.report.entries.iter().filter(|entry| entry.taker() == CPU_BACKEND);
+    let claimed = || compiled.report.entries.iter().filter(|entry| entry.claimant() == CPU_BACKEND);
     let mut said = said.lock().unwrap().clone();
     for entry in compiled.report.entries.iter().filter(|entry| entry.is_returned) {
         own.failures.push(format!("{} is claimed, and not compiled: {:?}", entry.op, entry.reasons()));
@@ -232,7 +232,7 @@ fn check_model(name: &str, model: Model, cpu: Cpu, tally: &Mutex<Tally>) {
     // Copies of a node have a precision in each part, and none in the report.
     let is_lost = |(op, precision): &(String, Option<String>)| {
         precision.is_some()
-            && !compiled.report.entries.iter().any(|entry| entry.op == *op && entry.taker() != CPU_BACKEND)
+            && !compiled.report.entries.iter().any(|entry| entry.op == *op && entry.claimant() != CPU_BACKEND)
     };
     own.failures.extend(said.iter().filter(|one| is_lost(one)).map(|lost| format!("the report does not say {lost:?}")));
     let mut tally = tally.lock().unwrap();

@@ -2,7 +2,6 @@
 
 mod payload;
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -305,26 +304,12 @@ fn what_fuzzing_found_is_mended() {
     }
 }
 
-/// Kinds of steps: 5 of GEMMs, 8 of convolutions, and 12 others.
-const KINDS: usize = 25;
-
-/// The kind of a step.
-fn kind(step: &Step) -> String {
-    let text = match step {
-        Step::Matmul(step) => format!("{:?}", step.kind),
-        Step::Convolution(step) => format!("convolution {:?}", step.kind),
-        other => other.name().to_owned(),
-    };
-    text.split(" {").next().unwrap_or_default().to_owned()
-}
-
 /// Runs the fuzz target `cpu_payload` on some random bytes, with one instruction set after the other.
 #[test]
 fn arbitrary_payloads_do_no_harm() {
     let total = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000);
     let engines = engines();
     let (mut random, mut outcomes) = (0x9e37_79b9_7f4a_7c15u64, [0; 3]);
-    let mut computed = BTreeSet::new();
     for round in 0..total {
         let bytes: Vec<u8> = (0..512)
             .map(|_| {
@@ -335,13 +320,9 @@ fn arbitrary_payloads_do_no_harm() {
             })
             .collect();
         let payload = payload::arbitrary::payload(&mut Source::new(&bytes));
-        let steps = if payload.bytes.is_none() { payload.program.steps.clone() } else { Vec::new() };
         let backend = CpuBackend::new(engines[round % engines.len()].clone());
         match catch_unwind(AssertUnwindSafe(|| run(payload, backend, MEMORY_LIMIT))) {
-            Ok(Ok(())) => {
-                outcomes[0] += 1;
-                computed.extend(steps.iter().map(kind));
-            }
+            Ok(Ok(())) => outcomes[0] += 1,
             Ok(Err(error)) if error.code == Code::DelegateInvalidCompatibility => outcomes[1] += 1,
             Ok(Err(_)) => outcomes[2] += 1,
             Err(panic) => panic!("a panic in round {round}, of {bytes:?}: {panic:?}"),
@@ -349,7 +330,4 @@ fn arbitrary_payloads_do_no_harm() {
     }
     println!("computed, refused, failed otherwise: {outcomes:?}");
     assert!(outcomes[0] > total / 5 && outcomes[1] > total / 10, "{outcomes:?}");
-    // All kinds of steps are among those that are computed.
-    println!("{computed:?}");
-    assert!(total < 2_000 || computed.len() == KINDS, "{} kinds: {computed:?}", computed.len());
 }

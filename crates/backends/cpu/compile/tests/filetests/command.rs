@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 
-use rushlight_compiler::partition::{Backend, partition};
+use rushlight_compiler::partition::{Backend, parse_option, partition};
 use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_cpu_compile::Cpu;
@@ -19,12 +19,12 @@ use rushlight_graph::{Error, Model, Op, Pass};
 /// | `claims` | for each node its claimant and precision, or the reason of the refusal |
 /// | `lower` | the tensors and steps of each part's payload, then what is left of the method |
 ///
-/// `claims` and `lower` have the option `precision` (`f32`, `f16`, `bf16`).
+/// `claims` and `lower` have the options of the back end, such as `precision=bf16`.
 pub fn run(step: &Step, model: &mut Model) -> Result<Outcome, Failure> {
     let mut cpu = Cpu { threads: Some(NonZeroUsize::MIN), ..Cpu::default() };
     for (key, value) in &step.options {
         match (step.name.as_str(), key.as_str()) {
-            ("claims" | "lower", "precision") => cpu.precision = value.parse()?,
+            ("claims" | "lower", _) => parse_option(&mut cpu, key, value)?,
             _ => return Err(Failure::unknown_option(key)),
         }
     }
