@@ -128,11 +128,13 @@ fn hostile() -> Result<()> {
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
-/// no_std crates for cores without atomic exchange.
+/// no_std crates: the runtime's for cores without atomic exchange, and the payload of the CPU back end, with the engine
+/// whose enums it uses.
 fn embedded() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     cargo(&["check", "--quiet", "-p", "rushlight", "--no-default-features", "--target", "thumbv6m-none-eabi"])?;
+    cargo(&["check", "--quiet", "-p", "rushlight-cpu-payload", "--target", "thumbv7em-none-eabihf"])?;
     size::report()?;
     let printed = size::run_digits()?;
     let path = root().join("target/firmware.txt");

@@ -103,7 +103,7 @@ pub use parallel_map::{on_threads_of, parallel_map};
 #[cfg(feature = "std")]
 pub use pool::fork_generation;
 pub use pool::{MAX_THREADS, Pool};
-pub use pooling::{AveragePool, Pool2d, pool2d};
+pub use pooling::{AveragePool, Pool2d, PoolKind, pool2d};
 pub use quantization_error::{QuantizationGrid, quantization_error};
 pub use quantized::{
     Affine, DynamicQuantization, GroupwiseEpilogue, MAX_QUANT_K, QuantEpilogue, QuantOut, QuantResidual, RowQparams,

@@ -250,23 +250,14 @@ pub(crate) struct QuantizedLayout {
 }
 
 impl QuantizedLayout {
-    fn new(is_four_bits: bool, has_zeros: bool, group: usize, k: usize) -> Option<Self> {
+    pub(crate) fn of(matrix: &QuantizedMatrix) -> Option<Self> {
+        let &QuantizedMatrix { k, is_four_bits, has_zeros, group, .. } = matrix;
         let rows = padded_rows(k);
         let group = group.min(rows).max(2);
         group.is_multiple_of(2).then_some(Self { is_four_bits, has_zeros, group, rows })
     }
 
-    /// Parses the header of a matrix of `k` rows; returns the layout and the number of columns.
-    pub(crate) fn from_head(head: &[u8; QUANTIZED_HEADER], k: usize) -> Option<(Self, usize)> {
-        let [bits, has_zeros, 0, 0, g0, g1, g2, g3, n0, n1, n2, n3, rest @ ..] = *head else { return None };
-        let group = usize::try_from(u32::from_le_bytes([g0, g1, g2, g3])).ok()?;
-        let columns = usize::try_from(u32::from_le_bytes([n0, n1, n2, n3])).ok()?;
-        let is_known = matches!(bits, 4 | 8) && has_zeros <= 1 && rest == [0; 4];
-        let shape = Self::new(bits == 4, has_zeros == 1, group, k).filter(|_| is_known)?;
-        (shape.group == group).then_some((shape, columns))
-    }
-
-    fn head(&self, columns: u32) -> [u8; QUANTIZED_HEADER] {
+    pub(crate) fn head(&self, columns: u32) -> [u8; QUANTIZED_HEADER] {
         let mut head = [0; QUANTIZED_HEADER];
         head[0] = if self.is_four_bits { 4 } else { 8 };
         head[1] = u8::from(self.has_zeros);
@@ -303,18 +294,12 @@ pub struct QuantizedMatrix {
     pub group: usize,
 }
 
-impl QuantizedMatrix {
-    fn shape(&self) -> Option<QuantizedLayout> {
-        QuantizedLayout::new(self.is_four_bits, self.has_zeros, self.group, self.k)
-    }
-}
-
 /// Returns the size of a packed quantized matrix in bytes; `None` if it overflows `usize`, `n` exceeds 32 bits or
 /// `group` is odd.
 pub fn quantized_len(matrix: &QuantizedMatrix) -> Option<usize> {
     u32::try_from(matrix.n).ok()?;
     let panels = matrix.n.div_ceil(PANEL);
-    panels.checked_mul(matrix.shape()?.panel_bytes()?)?.checked_add(QUANTIZED_HEADER)
+    panels.checked_mul(QuantizedLayout::of(matrix)?.panel_bytes()?)?.checked_add(QUANTIZED_HEADER)
 }
 
 /// Packs the quantized matrix with integers `get(k, n)` and the (scale, zero point) of each group,
@@ -336,7 +321,7 @@ pub fn quantized(
     parameters: impl Fn(usize, usize) -> (f32, i8),
 ) {
     assert_eq!(Some(packed.len()), quantized_len(matrix), "length of the packed weights");
-    let Some(shape) = matrix.shape() else { return };
+    let Some(shape) = QuantizedLayout::of(matrix) else { return };
     let (head, mut rest) = packed.split_at_mut(QUANTIZED_HEADER);
     head.copy_from_slice(&shape.head(u32::try_from(matrix.n).unwrap_or(u32::MAX)));
     let bias = if shape.is_four_bits { 8 } else { 128 };
@@ -430,15 +415,6 @@ pub struct GroupwiseMatrix {
 impl GroupwiseMatrix {
     /// Bytes of the scales of one group of a panel, or of two groups if they are f16: keeps the weights aligned.
     const SCALES: usize = PANEL * size_of::<f32>();
-
-    /// Returns the layout whose size is `len` bytes; `None` if there is none. A single group has f32 scales.
-    pub fn of_len(k: usize, n: usize, len: usize) -> Option<Self> {
-        let all = [(false, false), (true, false), (false, true), (true, true)];
-        let of = |is_four_bits: bool| {
-            all.map(|(has_zeros, has_half_scales)| Self { k, n, is_four_bits, has_zeros, has_half_scales })
-        };
-        of(true).into_iter().chain(of(false)).find(|matrix| matrix.len() == Some(len))
-    }
 
     /// Size in bytes; `None` if it overflows `usize` or `k` is not a multiple of [`GROUP_SIZE`].
     pub fn len(&self) -> Option<usize> {

@@ -24,8 +24,14 @@ pub struct Pool2d {
     /// Before and after.
     pub padding: [[usize; 2]; 2],
     pub dilation: [usize; 2],
-    /// Average pooling; `None` for max pooling.
-    pub average: Option<AveragePool>,
+    pub kind: PoolKind,
+}
+
+/// What a pooling computes of each window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolKind {
+    Max,
+    Average(AveragePool),
 }
 
 /// The divisor of average pooling.
@@ -34,7 +40,7 @@ pub struct AveragePool {
     /// Counts padding, as zeros, instead of only the elements inside.
     pub count_include_pad: bool,
     /// Overrides the divisor.
-    pub divisor_override: Option<usize>,
+    pub divisor_override: Option<u32>,
 }
 
 impl AveragePool {
@@ -43,7 +49,7 @@ impl AveragePool {
     pub(crate) fn divisor_of(self, rows: Taps, columns: Taps) -> f32 {
         let inside = rows.count * columns.count;
         let count = if self.count_include_pad { rows.padded * columns.padded } else { inside };
-        self.divisor_override.unwrap_or(count).max(1) as f32
+        self.divisor_override.map_or(count, |divisor| divisor as usize).max(1) as f32
     }
 }
 
@@ -135,8 +141,8 @@ impl<T: Element> Kernel for PoolRows<'_, T> {
             for (out_x, y) in y.chunks_exact_mut(pool.channels).enumerate() {
                 let columns = pool.taps(1, out_x);
                 let window = PoolWindow { pool, x, rows, columns };
-                match pool.average {
-                    None => window.fold(
+                match pool.kind {
+                    PoolKind::Max => window.fold(
                         s,
                         y,
                         f32::NEG_INFINITY,
@@ -144,7 +150,7 @@ impl<T: Element> Kernel for PoolRows<'_, T> {
                         #[inline(always)]
                         |a, b| s.maximum(a, b),
                     ),
-                    Some(mean) => {
+                    PoolKind::Average(mean) => {
                         window.fold(
                             s,
                             y,
@@ -226,8 +232,8 @@ impl Pool2d {
                 positive(what, value)?;
             }
         }
-        if let Some(AveragePool { divisor_override: Some(divisor), .. }) = self.average {
-            positive("divisor", divisor)?;
+        if let PoolKind::Average(AveragePool { divisor_override: Some(divisor), .. }) = self.kind {
+            positive("divisor", divisor as usize)?;
         }
         for (axis, (input, output)) in [(self.in_h, self.out_h), (self.in_w, self.out_w)].into_iter().enumerate() {
             let padded = self.padding[axis].iter().try_fold(input, |sum, &padding| sum.checked_add(padding));

@@ -50,7 +50,6 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-cpu-payload", 1),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),
-    ("rushlight-cpu-payload", 1),
     ("rushlight-cpu-run", 2),
     ("rushlight-graph", 2),
     ("rushlight-compiler", 3),

@@ -57,7 +57,6 @@ pub enum Instruction {
 
 /// Unary operators. Booleans are 1 and 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Unary {
     Identity,
     Neg,
@@ -94,7 +93,6 @@ pub enum Unary {
 
 /// Binary operators. Booleans are 1 and 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Binary {
     Add,
     Sub,

@@ -4,7 +4,6 @@ use crate::arch::{Arithmetic, math};
 
 /// An activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[non_exhaustive]
 pub enum Activation {
     #[default]
     None,

@@ -2,8 +2,9 @@
 
 use super::{Bench, Case, Timing, Variant, test_values};
 use crate::{
-    Activation, AveragePool, Binary, Copy, Error, Instruction, MAX_DIMS, Normalization, Operand, Pool2d, Reduction,
-    Resize, ResizeMode, Source, Table, Unary, copy, elementwise, gather, normalize, pool2d, reduce, resize, softmax,
+    Activation, AveragePool, Binary, Copy, Error, Instruction, MAX_DIMS, Normalization, Operand, Pool2d, PoolKind,
+    Reduction, Resize, ResizeMode, Source, Table, Unary, copy, elementwise, gather, normalize, pool2d, reduce, resize,
+    softmax,
 };
 
 pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
@@ -143,11 +144,10 @@ fn windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
         stride: [2; 2],
         padding: [[1; 2]; 2],
         dilation: [1; 2],
-        average: None,
+        kind: PoolKind::Max,
     };
-    let counted = Some(AveragePool { count_include_pad: true, divisor_override: None });
-    let mean =
-        Pool2d { in_h: 35, in_w: 35, channels: 288, out_h: 35, out_w: 35, stride: [1; 2], average: counted, ..max };
+    let counted = PoolKind::Average(AveragePool { count_include_pad: true, divisor_override: None });
+    let mean = Pool2d { in_h: 35, in_w: 35, channels: 288, out_h: 35, out_w: 35, stride: [1; 2], kind: counted, ..max };
     for (shape, pool) in [("max 3x3/2 64 112x112 ResNet", max), ("mean 3x3 288 35x35 Inception", mean)] {
         let (read, written) = (pool.in_h * pool.in_w * pool.channels, pool.out_h * pool.out_w * pool.channels);
         bench.time(&case("pool", shape.to_owned(), false, 9 * written, read + written), || {

@@ -4,7 +4,7 @@ use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::pooling::Taps;
-use crate::{Engine, Pool2d};
+use crate::{AveragePool, Engine, Pool2d, PoolKind};
 
 use super::epilogue::{Affine, OutPtr, QuantOut, U8Quantizer};
 
@@ -20,7 +20,7 @@ const MAX_MEAN_COUNT: usize = 1 << 23;
 /// If a slice is too short, a size is zero or too large, or `pool` is average pooling.
 pub fn max_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], y: &mut [u8]) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    if pool.average.is_some() {
+    if pool.kind != PoolKind::Max {
         return Err(Error::Size { what: "average pooling in max_pool2d_u8" });
     }
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {
@@ -157,7 +157,9 @@ pub fn mean_u8(
 /// If a slice is too short, a size is zero or too large, a window has too many elements, or `pool` is max pooling.
 pub fn avg_pool2d_u8(engine: &Engine, pool: &Pool2d, x: &[u8], affine: Affine, mut y: QuantOut) -> Result<(), Error> {
     pool.check(x.len(), y.len())?;
-    let Some(mean) = pool.average else { return Err(Error::Size { what: "max pooling in avg_pool2d_u8" }) };
+    let PoolKind::Average(mean) = pool.kind else {
+        return Err(Error::Size { what: "max pooling in avg_pool2d_u8" });
+    };
     if pool.kernel[0].saturating_mul(pool.kernel[1]) > MAX_MEAN_COUNT {
         return Err(Error::Size { what: "elements of an int8 mean" });
     }
@@ -260,7 +262,7 @@ impl Kernel for MeanColumns<'_> {
 struct MeanPoolRow<'a> {
     means: &'a Means,
     pool: &'a Pool2d,
-    mean: crate::AveragePool,
+    mean: AveragePool,
     x: &'a [u8],
     /// Counted over all images.
     out_row: usize,

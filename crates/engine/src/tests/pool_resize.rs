@@ -1,10 +1,10 @@
 //! Pooling and resizing.
 
 use super::*;
-use crate::{AveragePool, Error, Pool2d, Resize, ResizeMode, pool2d, resize};
+use crate::{AveragePool, Error, Pool2d, PoolKind, Resize, ResizeMode, pool2d, resize};
 
 fn exact_pool(pool: &Pool2d, x: &[f32]) -> Vec<f64> {
-    let &Pool2d { batch, in_h, in_w, channels, out_h, out_w, kernel, stride, padding, dilation, average } = pool;
+    let &Pool2d { batch, in_h, in_w, channels, out_h, out_w, kernel, stride, padding, dilation, kind } = pool;
     let mut y = Vec::new();
     for index in 0..batch * out_h * out_w * channels {
         let (pixel, channel) = (index / channels, index % channels);
@@ -20,11 +20,14 @@ fn exact_pool(pool: &Pool2d, x: &[f32]) -> Vec<f64> {
                 inside.push(f64::from(x[((image * in_h + in_y) * in_w + in_x) * channels + channel]));
             }
         }
-        y.push(match average {
-            None => inside.iter().fold(f64::NEG_INFINITY, |max, &x| if max.is_nan() || max > x { max } else { x }),
-            Some(mean) => {
+        y.push(match kind {
+            PoolKind::Max => {
+                inside.iter().fold(f64::NEG_INFINITY, |max, &x| if max.is_nan() || max > x { max } else { x })
+            }
+            PoolKind::Average(mean) => {
                 let count = if mean.count_include_pad { counted } else { inside.len() };
-                inside.iter().sum::<f64>() / mean.divisor_override.unwrap_or(count).max(1) as f64
+                inside.iter().sum::<f64>()
+                    / mean.divisor_override.map_or(count, |divisor| divisor as usize).max(1) as f64
             }
         });
     }
@@ -37,10 +40,10 @@ fn pooling_agrees_with_f64() {
     for round in 0..150 {
         let kernel = [1 + rng.below(4), 1 + rng.below(4)];
         let means = [
-            None,
-            Some(AveragePool { count_include_pad: true, divisor_override: None }),
-            Some(AveragePool { count_include_pad: false, divisor_override: None }),
-            Some(AveragePool { count_include_pad: true, divisor_override: Some(7) }),
+            PoolKind::Max,
+            PoolKind::Average(AveragePool { count_include_pad: true, divisor_override: None }),
+            PoolKind::Average(AveragePool { count_include_pad: false, divisor_override: None }),
+            PoolKind::Average(AveragePool { count_include_pad: true, divisor_override: Some(7) }),
         ];
         let pool = Pool2d {
             batch: 1 + rng.below(2),
@@ -53,13 +56,13 @@ fn pooling_agrees_with_f64() {
             stride: [1 + rng.below(3), 1 + rng.below(3)],
             padding: [[rng.below(3), rng.below(3)], [rng.below(3), rng.below(3)]],
             dilation: [rng.one_of(&[1, 1, 2]), rng.one_of(&[1, 1, 3])],
-            average: rng.one_of(&means),
+            kind: rng.one_of(&means),
         };
         let mut x = rng.vector(pool.batch * pool.in_h * pool.in_w * pool.channels);
         if round % 5 == 0 {
             x[0] = f32::NAN;
         }
-        let bound = |expected: f64| if pool.average.is_some() { 2e-6 * expected.abs().max(1.0) } else { 0.0 };
+        let bound = |expected: f64| if pool.kind == PoolKind::Max { 0.0 } else { 2e-6 * expected.abs().max(1.0) };
         assert_agrees(&pool, &exact_pool(&pool, &x), bound, |engine| {
             let mut y = vec![0.5; pool.batch * pool.out_h * pool.out_w * pool.channels];
             pool2d(engine, &pool, &x, &mut y).unwrap();
@@ -81,7 +84,7 @@ fn pooling_refuses_impossible_sizes() {
         stride: [1, 1],
         padding: [[0; 2]; 2],
         dilation: [1, 1],
-        average: None,
+        kind: PoolKind::Max,
     };
     let run = |pool: Pool2d| pool2d(&Engine::new(1), &pool, &[1.0; 4], &mut [0.0]);
     assert_eq!(run(pool), Ok(()));

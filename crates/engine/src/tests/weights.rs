@@ -160,7 +160,7 @@ fn integers() {
             let quantized = Quantized::new(&mut rng, QuantizedMatrix { k, n, is_four_bits, has_zeros, group });
             let (packed, floats, a) = (quantized.packed(), quantized.floats(), rng.vector(m * k));
             let bytes = bytes_of(&packed);
-            let integers = QuantizedWeights::new(bytes, k).expect("a packed matrix");
+            let integers = QuantizedWeights::new(bytes, &quantized.matrix).expect("a packed matrix");
             assert_eq!(integers.columns(), n);
             let mut before = Vec::new();
             for engine in engines() {
@@ -193,9 +193,14 @@ fn integers() {
                 let beyond = gather(&engine, k, Table::Quantized(integers), &[n as i64][..], &mut vec![0.0; k]);
                 assert!(matches!(beyond, Err(Error::Index { size, .. }) if size == n));
             }
-            assert!(QuantizedWeights::new(&bytes[..bytes.len() - 4], k).is_none());
-            assert!(QuantizedWeights::new(bytes, k + 2).is_none() || k == 1);
-            assert!(QuantizedWeights::new(&bytes[1..], k).is_none());
+            let matrix = quantized.matrix;
+            let is_refused = |bytes: &[u8], matrix| QuantizedWeights::new(bytes, &matrix).is_none();
+            assert!(is_refused(&bytes[..bytes.len() - 4], matrix) && is_refused(&bytes[1..], matrix));
+            assert!(is_refused(bytes, QuantizedMatrix { k: k + 2, ..matrix }) || k == 1);
+            assert!(is_refused(bytes, QuantizedMatrix { n: n + 1, ..matrix }));
+            assert!(is_refused(bytes, QuantizedMatrix { has_zeros: !has_zeros, ..matrix }));
+            assert!(is_refused(bytes, QuantizedMatrix { is_four_bits: !is_four_bits, ..matrix }));
+            assert!(is_refused(bytes, QuantizedMatrix { group: 2, ..matrix }) || k <= 2);
         }
     }
 }
@@ -205,7 +210,7 @@ fn integers_are_only_of_matrices() {
     let mut rng = Rng(42);
     let matrix = QuantizedMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
     let packed = Quantized::new(&mut rng, matrix).packed();
-    let integers = QuantizedWeights::new(bytes_of(&packed), 18).unwrap();
+    let integers = QuantizedWeights::new(bytes_of(&packed), &matrix).unwrap();
     let engine = Engine::new(1);
     let conv = Conv2d { kernel: [3, 3], ..Conv2d::new([1, 5, 5, 2], 16, [3, 3]) };
     let mut out = vec![0.0; 9 * 16];

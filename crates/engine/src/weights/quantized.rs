@@ -1,7 +1,7 @@
 //! Weight-only quantization: packed weights of 4 or 8 bits that are dequantized to f32 on the fly.
 
 use crate::arch::{LANES, Simd};
-use crate::pack::{QUANTIZED_HEADER, QuantizedLayout};
+use crate::pack::{QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix};
 
 /// A packed matrix from [`pack::quantized`](crate::pack::quantized). A weight is `(integer - zero point) * scale`, with
 /// the parameters of its group of rows and column.
@@ -16,10 +16,14 @@ pub struct QuantizedWeights<'a> {
 }
 
 impl<'a> QuantizedWeights<'a> {
-    /// Parses the packed matrix of `k` rows in `packed`; `None` if it is malformed or not aligned to 4 bytes.
-    pub fn new(packed: &'a [u8], k: usize) -> Option<Self> {
+    /// Borrows the packed matrix in `packed`; `None` if it has another shape or layout than `matrix`, or is not aligned
+    /// to 4 bytes.
+    pub fn new(packed: &'a [u8], matrix: &QuantizedMatrix) -> Option<Self> {
         let (head, groups) = packed.split_first_chunk::<QUANTIZED_HEADER>()?;
-        let (shape, columns) = QuantizedLayout::from_head(head, k)?;
+        let (shape, columns) = (QuantizedLayout::of(matrix)?, matrix.n);
+        if *head != shape.head(u32::try_from(columns).ok()?) {
+            return None;
+        }
         let panels = columns.div_ceil(LANES);
         let is_aligned = groups.as_ptr().addr().is_multiple_of(align_of::<f32>());
         let panel_bytes = shape.panel_bytes()?;

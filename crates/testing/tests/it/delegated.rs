@@ -7,7 +7,7 @@ use rushlight::{Input, Lower, Module, TensorView};
 use rushlight_compiler::emit::emit;
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_cpu_compile::Cpu;
-use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Size, Step, TensorId};
+use rushlight_cpu_payload::{CPU_BACKEND, Convolution, ConvolutionKind, CpuProgram, Size, Step, TensorId};
 use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_runtime::{Delegate, DelegateContext, DelegateHandle, Element, InitContext};
@@ -352,7 +352,12 @@ fn geometry(weights: ValueId, transposed: bool, groups: i64) -> Vec<Arg> {
 /// Whether the convolutions of a program multiply bytes; none if there is none.
 fn convolves_bytes(payload: &CpuProgram) -> Option<bool> {
     let is_integer = |step: &Step| match step {
-        Step::Convolution(step) => Some(step.tail.integers.is_some()),
+        Step::Convolution(Convolution { kind, .. }) => Some(matches!(
+            kind,
+            ConvolutionKind::Int8Direct { .. }
+                | ConvolutionKind::Int8Depthwise { .. }
+                | ConvolutionKind::Int8Transposed { .. }
+        )),
         _ => None,
     };
     payload.steps.iter().filter_map(is_integer).reduce(|all, one| all && one)
@@ -395,7 +400,7 @@ fn convolutions_of_what_is_rounded_when_it_is_seen_multiply_bytes() {
         let (_, _, payload) = compiled(&model);
         assert_eq!(convolves_bytes(&payload), Some(true), "{transposed}, {groups} groups");
         // One scale for all of the picture.
-        let chosen = payload.steps.iter().find(|step| matches!(step, Step::RowScales(_))).unwrap();
+        let chosen = payload.steps.iter().find(|step| matches!(step, Step::ChooseQparams(_))).unwrap();
         let sizes = &payload.tensors[chosen.output() as usize].dims;
         assert_eq!(sizes, &[Size::Fixed(2), Size::Fixed(1)]);
     }

@@ -1,7 +1,7 @@
 //! Rows that are rounded to bytes with scales that are chosen when they are seen: three operators in a row, one that chooses,
 //! one that rounds and one that makes numbers of the integers again. Pictures have one scale for all of their rows.
 
-use rushlight_cpu_payload::Choice;
+use rushlight_cpu_payload::ZeroPointRule;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
@@ -12,7 +12,7 @@ use super::call::Call;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Chosen {
     pub x: ValueId,
-    pub choice: Choice,
+    pub choice: ZeroPointRule,
     /// Whether all rows have the same.
     pub is_shared: bool,
     /// The least and the greatest byte in use.
@@ -54,15 +54,15 @@ pub(super) fn chosen(graph: &Graph, node: NodeId) -> Option<Chosen> {
     let (choice, is_shared, [low, high]) = match call.name() {
         "quantized_decomposed::choose_qparams.tensor" => {
             let eps = call.number("eps")? as f32;
-            (Choice::Lower { eps }, true, [call.int("quant_min")?, call.int("quant_max")?])
+            (ZeroPointRule::FromMin { eps }, true, [call.int("quant_min")?, call.int("quant_max")?])
         }
-        "quantized_decomposed::choose_qparams_per_token_asymmetric" => (Choice::Nearer, false, [-128, 127]),
+        "quantized_decomposed::choose_qparams_per_token_asymmetric" => (ZeroPointRule::MinError, false, [-128, 127]),
         "torchao::choose_qparams_affine" if call.text("mapping_type") == Some("ASYMMETRIC") => {
             let eps = call.number("eps").map_or(f32::EPSILON, |eps| eps as f32);
             let natural = if dtype(call.node, "target_dtype")? == ScalarType::Byte { [0, 255] } else { [-128, 127] };
             let bound = |name: &str, natural: i64| call.number(name).map_or(natural, |bound| bound as i64);
             let range = [bound("quant_min", natural[0]), bound("quant_max", natural[1])];
-            (Choice::Lower { eps }, is_whole_tensor(&call, &ty.shape)?, range)
+            (ZeroPointRule::FromMin { eps }, is_whole_tensor(&call, &ty.shape)?, range)
         }
         _ => return None,
     };

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rushlight_cpu_payload::{Activation, Affine, Inner};
+use rushlight_cpu_payload::{Activation, Affine, FakeQuantize};
 
 use rushlight_graph::quantization;
 use rushlight_graph::{Graph, Model, NodeId, ValueId};
@@ -36,7 +36,7 @@ pub(super) struct TailNodes {
     /// Whether the residual is added after the activation.
     pub residual_last: bool,
     /// Of a product of bytes: what it is rounded to before the residual or the activation.
-    pub inner: Option<Inner>,
+    pub inner: Option<FakeQuantize>,
     /// What the bytes of the result stand for, if it is not floats.
     pub to: Option<Affine>,
     /// What the whole gives.
@@ -189,7 +189,7 @@ impl Fusion {
                     break;
                 }
                 let is_bounded = matches!(tail.activation, Activation::None | Activation::Clamp { .. });
-                if let Some(Inner { activation: Activation::None, affine }) = tail.inner
+                if let Some(FakeQuantize { activation: Activation::None, affine }) = tail.inner
                     && (Some(affine), tail.residual, is_bounded) == (tail.to, None, true)
                 {
                     // The same bytes within bounds: rounding once does.
@@ -200,7 +200,7 @@ impl Fusion {
                 if tail.inner.is_some() || affine_of(&call) != Some(affine) {
                     break;
                 }
-                tail.inner = Some(Inner { activation: tail.activation, affine });
+                tail.inner = Some(FakeQuantize { activation: tail.activation, affine });
                 (tail.activation, tail.to) = (Activation::None, None);
             } else if let (Some(other), Some(_), None, Activation::None) =
                 (residual(&call, value), tail.inner, tail.residual, tail.activation)

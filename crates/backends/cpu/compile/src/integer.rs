@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rushlight_cpu_payload::Affine;
+use rushlight_cpu_payload::{Affine, QuantizedFormat};
 use rushlight_engine::pack::{self, QuantizedMatrix};
 use rushlight_engine::{Conv2d, MAX_QUANT_K};
 use rushlight_format::ScalarType;
@@ -261,6 +261,13 @@ impl WeightsAlone {
             integers.strides.reverse();
         }
         Some(Self { matrix, integers, shift, parameters })
+    }
+
+    /// The layout as steps say it.
+    pub fn format(&self) -> QuantizedFormat {
+        let QuantizedMatrix { is_four_bits, has_zeros, group, .. } = self.matrix;
+        // Groups of more rows than there are is as good as one of all of them.
+        QuantizedFormat { is_four_bits, has_zeros, group: u32::try_from(group).unwrap_or(u32::MAX) }
     }
 
     /// Writes them as the engine reads them, in memory of [`pack::quantized_len`].

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use rushlight_cpu_payload::{self as payload, Affine, CpuProgram, Size, SizeOp, Step, TensorId};
+use rushlight_cpu_payload::{
+    self as payload, Affine, ConvertedType, CpuProgram, Direction, FloatFormat, Half, Size, SizeOp, Step, TensorId,
+};
 use rushlight_format::ScalarType;
 
 use rushlight_compiler::memory;
@@ -232,6 +234,15 @@ impl<'a> Plan<'a> {
         self.precision
     }
 
+    /// The format of [`weights`](Self::weights).
+    pub fn float_format(&self) -> FloatFormat {
+        match self.precision {
+            Precision::F16 => FloatFormat::Half(Half::F16),
+            Precision::Bf16 => FloatFormat::Half(Half::Bf16),
+            Precision::F32 => FloatFormat::F32,
+        }
+    }
+
     /// The packed weights of a product, `len` of them, as the tensor that its step reads.
     pub fn weights(
         &mut self,
@@ -239,18 +250,14 @@ impl<'a> Plan<'a> {
         len: usize,
         pack: impl FnOnce(&mut [f32]) -> Result<(), Error> + Send + 'a,
     ) -> Result<TensorId, Error> {
-        let dtype = match self.precision {
-            Precision::F16 => ScalarType::Half,
-            Precision::Bf16 => ScalarType::BFloat16,
-            Precision::F32 => ScalarType::Float,
-        };
-        if dtype == ScalarType::Float {
+        let format = self.float_format();
+        if format == FloatFormat::F32 {
             let view = self.packed(name, len, pack)?;
             return self.tensor(&view);
         }
         let buffer = self.blob(name, Content::Packed(len, self.precision, Box::new(pack)));
         let dims = [Expr::Int(len as i64)];
-        self.window_of(&View::dense(buffer, dims.to_vec()), &dims, dtype)
+        self.window_of(&View::dense(buffer, dims.to_vec()), &dims, format.dtype())
     }
 
     /// The packed weights of a product of bytes, `len` of them, a multiple of four.
@@ -385,18 +392,22 @@ impl<'a> Plan<'a> {
             let y = self.window_of(&to, &count, dtype)?;
             let size = self.size(&count[0])?;
             let (zero, one) = (Size::Fixed(0), Size::Fixed(1));
-            let copy = payload::Copy {
-                x,
-                y,
-                sizes: vec![size],
-                x_offset: zero,
-                x_strides: vec![one],
-                y_offset: zero,
-                y_strides: vec![one],
-                fill: None,
+            let step = if is_float {
+                Step::Copy(payload::Copy {
+                    x,
+                    y,
+                    sizes: vec![size],
+                    x_offset: zero,
+                    x_strides: vec![one],
+                    y_offset: zero,
+                    y_strides: vec![one],
+                    fill: None,
+                })
+            } else {
+                let element = ConvertedType::of(dtype).ok_or_else(|| error("an output of a type that is not held"))?;
+                Step::Convert(payload::Convert { x, y, element, direction: Direction::Leave })
             };
-            let convert = payload::Convert { x, y, dtype, enters: false };
-            self.step("output", if is_float { Step::Copy(copy) } else { Step::Convert(convert) });
+            self.step("output", step);
             to.buffer
         };
         let id = self.window_of(&View::dense(buffer, view.shape.clone()), &view.shape, dtype)?;

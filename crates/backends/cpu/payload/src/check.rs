@@ -3,16 +3,17 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use rushlight_engine::{Instruction, Operand};
 use rushlight_format::ScalarType;
 
 use super::error::{Counted, List, Nonzero};
 use super::work::{Fixed, Work};
 use super::{
-    Affine, Buffer, Convolution, CpuProgram, Elementwise, Instruction, MAX_OPERANDS, Operand, PayloadError,
-    PayloadFault, PayloadSite, REGISTERS, Resize, RoundRows, RowScales, Size, SizeOp, Step, Tensor,
+    Affine, Buffer, ChooseQparams, CpuProgram, Elementwise, MAX_OPERANDS, PayloadError, PayloadFault, PayloadSite,
+    QuantizeRows, REGISTERS, Size, SizeOp, Step, Tensor, types,
 };
 
-type Result<T = ()> = core::result::Result<T, PayloadError>;
+pub(super) type Result<T = ()> = core::result::Result<T, PayloadError>;
 
 /// Checks a program.
 pub(super) fn check(program: &CpuProgram) -> Result {
@@ -34,7 +35,7 @@ pub(super) fn check(program: &CpuProgram) -> Result {
 }
 
 /// Checks that a position is within a list.
-fn within(list: List, index: u32, len: usize) -> Result {
+pub(super) fn within(list: List, index: u32, len: usize) -> Result {
     if (index as usize) < len {
         return Ok(());
     }
@@ -148,7 +149,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
 }
 
 /// A scale is a number above zero, and so is its reciprocal.
-fn check_affine(affine: Affine) -> Result {
+pub(super) fn check_affine(affine: Affine) -> Result {
     let scale = affine.scale();
     let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
     if !is_scale(scale) || !is_scale(1.0 / scale) || affine.min > affine.max {
@@ -203,27 +204,14 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     if let Some(flag) = written.get_mut(buffer) {
         *flag = true;
     }
-    let tail = match step {
-        Step::Matmul(step) => Some(&step.tail),
-        Step::Convolution(step) => Some(&step.tail),
-        _ => None,
-    };
-    if let Some(inner) = tail.and_then(|tail| tail.integers.as_ref()).and_then(|integers| integers.inner) {
-        check_affine(inner.affine)?;
-    }
-    let is_bytes = |id: u32| program.tensors.get(id as usize).is_some_and(|tensor| tensor.affine.is_some());
+    types::check(program, step)?;
     match step {
-        Step::Softmax { x, y, log } if is_bytes(*x) != is_bytes(*y) || (*log && is_bytes(*x)) => {
-            return Err(PayloadError::new(PayloadFault::MixedTypes));
-        }
-        Step::Resize(Resize { x, y, .. }) if is_bytes(*x) != is_bytes(*y) => {
-            return Err(PayloadError::new(PayloadFault::MixedTypes));
-        }
         Step::Elementwise(step) => elementwise(step)?,
-        Step::RowScales(RowScales { range, .. }) | Step::RoundRows(RoundRows { range, .. }) if range[0] >= range[1] => {
+        Step::ChooseQparams(ChooseQparams { range, .. }) | Step::QuantizeRows(QuantizeRows { range, .. })
+            if range[0] >= range[1] =>
+        {
             return Err(PayloadError::new(PayloadFault::Zero(Nonzero::Range)));
         }
-        Step::Convolution(step) => convolution(step)?,
         Step::Pooling(step) => {
             nonzero(Nonzero::Kernel, &step.kernel)?;
             nonzero(Nonzero::Stride, &step.stride)?;
@@ -258,7 +246,7 @@ impl Work {
     }
 }
 
-fn nonzero(what: Nonzero, sizes: &[u32]) -> Result {
+pub(super) fn nonzero(what: Nonzero, sizes: &[u32]) -> Result {
     if sizes.contains(&0) { Err(PayloadError::new(PayloadFault::Zero(what))) } else { Ok(()) }
 }
 
@@ -267,17 +255,6 @@ fn same_rank<const N: usize>(expected: usize, lens: [usize; N]) -> Result {
         Some(got) => Err(PayloadError::new(PayloadFault::Ranks { expected, got })),
         None => Ok(()),
     }
-}
-
-fn convolution(step: &Convolution) -> Result {
-    let rank = step.kernel.len();
-    at_most(Counted::KernelDimensions, rank, 3)?;
-    nonzero(Nonzero::Groups, &[step.groups])?;
-    let added = step.output_padding.as_ref().map_or(rank, Vec::len);
-    same_rank(rank.max(1), [rank, step.stride.len(), step.padding.len(), step.dilation.len(), added])?;
-    nonzero(Nonzero::Kernel, &step.kernel)?;
-    nonzero(Nonzero::Stride, &step.stride)?;
-    nonzero(Nonzero::Dilation, &step.dilation)
 }
 
 /// Registers are written before they are read.

@@ -3,13 +3,17 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use rushlight_engine::{
+    Activation, AveragePool, Binary, Half, Instruction, Operand, PoolKind, Reduction, ResizeMode, Unary, Winograd,
+    ZeroPointRule,
+};
 use rushlight_format::ScalarType;
 
 use super::{
-    Activation, Affine, Attention, Binary, Buffer, Choice, Convert, Convolution, Copy, CpuProgram, Elementwise, Fold,
-    Gather, Inner, Instruction, Integers, Matmul, Normalisation, Operand, PayloadError, PayloadFault, PayloadSite,
-    Pooling, PoolingKind, Reduction, Resize, ResizeMode, RoundRows, RowScales, Size, SizeOp, Step, Tail, Tensor, Unary,
-    VERSION, Winograd,
+    Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
+    Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
+    Int8Epilogue, Matmul, MatmulKind, Normalisation, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
+    QuantizedFormat, Reduce, Residual, Resize, Size, SizeOp, Step, TableFormat, Tensor, VERSION, Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -278,24 +282,42 @@ structure! {
     CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, small, arena, scratch, steps, names }
     Tensor { dtype, buffer, offset, dims, affine }
     Affine { scale, zero, min, max }
-    Matmul { a, b, y, packed, transposed, tail }
-    Convolution { x, w, y, kernel, stride, padding, dilation, groups, depthwise, output_padding, winograd, tail }
-    Tail { bias, residual, residual_last, activation, integers }
-    Integers { offsets, scales, rows, inner }
-    RowScales { x, y, choice, is_shared, range }
-    RoundRows { x, scales, y, range }
-    Inner { activation, affine }
+    Matmul { a, b, y, kind }
+    Convolution { x, w, y, kind }
+    QuantizedFormat { is_four_bits, has_zeros, group }
+    GroupwiseFormat { is_four_bits, has_zeros, has_half_scales }
+    Epilogue { bias, residual, activation }
+    FakeQuantize { activation, affine }
+    GroupwiseEpilogue { qparams, sums, bias, activation }
+    ChooseQparams { x, y, rule, per_tensor, range }
+    QuantizeRows { x, qparams, y, range }
     Elementwise { operands, y, instructions }
-    Pooling { kind, x, y, kernel, stride, padding, dilation, count_padding, divisor }
-    Reduction { function, x, y, first, count }
+    Pooling { kind, x, y, kernel, stride, padding, dilation }
+    AveragePool { count_include_pad, divisor_override }
+    Reduce { op, x, y, first, count }
     Normalisation { x, y, weight, bias, dims, eps, centred }
     Copy { x, y, sizes, x_offset, x_strides, y_offset, y_strides, fill }
-    Gather { table, indices, y }
+    Gather { table, format, indices, y }
     Attention {
         q, k, v, mask, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
     Resize { x, y, mode, align_corners, scales }
-    Convert { x, y, dtype, enters }
+    Convert { x, y, element, direction }
+}
+
+impl<const D: usize> Codec for Window<D> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { kernel, stride, padding, dilation } = self;
+        kernel.put(out);
+        stride.put(out);
+        padding.put(out);
+        dilation.put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, PayloadError> {
+        let (kernel, stride) = (Codec::get(reader)?, Codec::get(reader)?);
+        Ok(Self { kernel, stride, padding: Codec::get(reader)?, dilation: Codec::get(reader)? })
+    }
 }
 
 union! {
@@ -305,13 +327,33 @@ union! {
     }
     Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len } }
     Step {
-        0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduction(step), 5 Softmax { x, y, log },
+        0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
-        11 Convert(step), 12 RowScales(step), 13 RoundRows(step)
+        11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step)
     }
-    Choice { 0 Lower { eps }, 1 Nearer }
+    MatmulKind {
+        0 Dense { transposed, epilogue }, 1 Packed { format, epilogue }, 2 WeightOnly { format, epilogue },
+        3 Int8 { epilogue }, 4 Groupwise { format, epilogue }
+    }
+    ConvolutionKind {
+        0 Direct { window, groups, format, epilogue }, 1 Direct3d { window, groups, format, epilogue },
+        2 Depthwise { window, epilogue }, 3 Transposed { window, output_padding, groups, format, epilogue },
+        4 Winograd { tile, padding, epilogue }, 5 Int8Direct { window, groups, epilogue },
+        6 Int8Depthwise { window, epilogue }, 7 Int8Transposed { window, output_padding, groups, epilogue }
+    }
+    FloatFormat { 0 F32, 1 Half(half) }
+    TableFormat { 0 F32, 1 Quantized { format, rows } }
+    Residual { 0 BeforeActivation(tensor), 1 AfterActivation(tensor) }
+    Int8Epilogue {
+        0 Static { offsets, scales, bias, fake_quantize, residual, activation },
+        1 Dynamic { qparams, sums, scales, bias, activation }
+    }
+    ConvertedType { 0 Half(half), 1 Bool, 2 Int8, 3 Uint8 }
+    Direction { 0 Enter, 1 Leave }
+    Half { 0 F16, 1 Bf16 }
+    ZeroPointRule { 0 FromMin { eps }, 1 MinError }
     Activation {
-        0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 Gelu,
+        0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 GeluErf,
         9 GeluTanh, 10 Elu { alpha }
     }
     Operand { 0 Register(register), 1 Tensor(index), 2 Number(value) }
@@ -328,7 +370,7 @@ union! {
         0 Add, 1 Sub, 2 Mul, 3 Div, 4 Max, 5 Min, 6 Pow, 7 Eq, 8 Ne, 9 Lt, 10 Le, 11 Gt, 12 Ge, 13 And, 14 Or
     }
     Winograd { 0 F2, 1 F4 }
-    PoolingKind { 0 Max, 1 Mean }
-    Fold { 0 Sum, 1 Mean, 2 Max, 3 Min }
+    PoolKind { 0 Max, 1 Average(average) }
+    Reduction { 0 Sum, 1 Mean, 2 Max, 3 Min }
     ResizeMode { 0 Nearest, 1 Bilinear }
 }

@@ -56,7 +56,7 @@ pub enum PayloadFault {
     TooLarge { size: u64, limit: u64 },
     /// A number that must not be zero is.
     Zero(Nonzero),
-    /// A quantized tensor outside of the arena, or a tensor of bytes in the arena without a scale.
+    /// A quantized tensor outside of the arena, or a u8 tensor in the arena without a quantization.
     Quantized { dtype: ScalarType },
     /// A scale that is no number above zero, or a range that is empty.
     Affine,
@@ -66,11 +66,15 @@ pub enum PayloadFault {
     Unwritten { tensor: TensorId },
     /// A step writes an input or a constant.
     Constant { tensor: TensorId },
-    /// A step mixes quantized tensors with others, or takes none.
+    /// A tensor is quantized where the step takes none, or is not where it takes one.
     MixedTypes,
+    /// A tensor has another element type than the step's format says.
+    Dtype { expected: ScalarType, got: ScalarType },
+    /// Weights with another number of elements than their format takes for the sizes of the step.
+    WeightSize { expected: u64, got: u64 },
     /// An operand is a register that no instruction before has written.
     Register { register: u8 },
-    /// Sizes of a window or strides that differ in number.
+    /// Lists of sizes and strides that differ in length.
     Ranks { expected: usize, got: usize },
     /// The step has no instructions.
     NoInstructions,
@@ -95,7 +99,6 @@ pub enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Dimensions,
-    KernelDimensions,
     Operands,
     Names,
     OutputSizes,
@@ -166,7 +169,15 @@ impl PayloadFault {
             Self::Memory => ("the tensor is not in the memory of this position", [0, 0]),
             Self::Unwritten { tensor } => ("tensor {} is read before any step has written it", [tensor as u64, 0]),
             Self::Constant { tensor } => ("tensor {} is written, but is an input or a constant", [tensor as u64, 0]),
-            Self::MixedTypes => ("quantized tensors together with others, or in a step that takes none", [0, 0]),
+            Self::MixedTypes => {
+                ("a tensor is quantized where the step takes none, or is not where it takes one", [0, 0])
+            }
+            Self::Dtype { expected, got } => {
+                ("a tensor of element type {}, where the step takes {}", [got as u64, expected as u64])
+            }
+            Self::WeightSize { expected, got } => {
+                ("weights of {} elements, where their format takes {}", [got, expected])
+            }
             Self::Register { register } => ("register {} is read before it is written", [register as u64, 0]),
             Self::Ranks { expected, got } => {
                 ("lists of sizes: expected {} in each, got {}", [expected as u64, got as u64])
@@ -214,7 +225,6 @@ impl Counted {
     const fn sentence(self) -> &'static str {
         match self {
             Self::Dimensions => "dimensions: expected at most {}, got {}",
-            Self::KernelDimensions => "dimensions of a kernel: expected at most {}, got {}",
             Self::Operands => "operands: expected at most {}, got {}",
             Self::Names => "names of steps: expected at most {}, got {}",
             Self::OutputSizes => "outputs with sizes: expected at most {}, got {}",

@@ -4,7 +4,9 @@
 //! bound on its operations in proportion to the elements of its tensors; [`Step::work`] computes both. They are compared when
 //! a payload is parsed, if its sizes are fixed, and again whenever dynamic sizes change.
 
-use super::{Attention, Convolution, Copy, CpuProgram, Matmul, Pooling, ResizeMode, Size, Step, TensorId};
+use rushlight_engine::ResizeMode;
+
+use super::{Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Matmul, Pooling, Size, Step, TensorId};
 
 /// The operations of one call of a step, and their limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ impl Step {
     /// | --- | --- | --- |
     /// | matmul | y K | y a: a row of `a` has K elements |
     /// | convolution | y max(1, taps C/groups) | y max(1, w): the weights have a row for each tap and channel |
-    /// | transposed convolution | the same, and the phases of bytes | the same, and the offsets, one of each phase |
+    /// | transposed int8 convolution | the same, and the phases | the same, and the offsets, one of each phase |
     /// | elementwise | y instructions | those in the payload |
     /// | pooling | y times the taps inside of the input | y x |
     /// | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
@@ -99,13 +101,13 @@ impl Step {
                 let each = if step.mode == ResizeMode::Bilinear { 6 } else { 1 };
                 Work::of(y.saturating_mul(each))
             }
-            Self::Reduction(_)
+            Self::Reduce(_)
             | Self::Softmax { .. }
             | Self::Normalisation(_)
             | Self::Gather(_)
             | Self::Convert(_)
-            | Self::RowScales(_)
-            | Self::RoundRows(_) => {
+            | Self::ChooseQparams(_)
+            | Self::QuantizeRows(_) => {
                 let mut all = y;
                 self.for_each_input(&mut |tensor| all = all.saturating_add(elements(tensor)));
                 Work::of(all)
@@ -115,17 +117,17 @@ impl Step {
 }
 
 fn convolution(step: &Convolution, y: u128, sizes: &dyn Sizes) -> Work {
-    let Convolution { x, w, kernel, stride, groups, tail, .. } = step;
-    let weights = sizes.elements(*w);
+    let Convolution { x, w, kind, .. } = step;
+    let (weights, channels) = (sizes.elements(*w), sizes.last(*x));
     // Windows of no channels have no taps to look at.
-    let depth = if step.depthwise { 1 } else { sizes.last(*x) / u128::from((*groups).max(1)) };
-    let taps = if sizes.last(*x) == 0 { 0 } else { product(kernel.iter().map(|size| u64::from(*size))) };
+    let depth = kind.groups().map_or(1, |groups| channels / u128::from(groups.max(1)));
+    let taps = if channels == 0 { 0 } else { product(kind.kernel().iter().map(|size| u64::from(*size))) };
     let window = taps.saturating_mul(depth);
     let (mut operations, mut limit) = (y.saturating_mul(window.max(1)), y.saturating_mul(weights.max(1)));
-    if let (Some(_), Some(integers)) = (&step.output_padding, &tail.integers) {
-        let phases = product(stride.iter().map(|size| u64::from(*size)));
+    if let ConvolutionKind::Int8Transposed { window, epilogue, .. } = kind {
+        let phases = product(window.stride.map(u64::from));
         operations = operations.saturating_add(if y == 0 { 0 } else { phases });
-        limit = limit.saturating_add(sizes.elements(integers.offsets));
+        limit = limit.saturating_add(sizes.elements(epilogue.offsets()));
     }
     Work { operations, limit }
 }
@@ -186,12 +188,12 @@ impl Sizes for Fixed<'_> {
 #[cfg(test)]
 mod tests {
     use alloc::vec;
-    use alloc::vec::Vec;
 
     use super::*;
     use crate::{
-        Elementwise, Gather, Instruction, Integers, Normalisation, Operand, PoolingKind, Reduction, Resize, RoundRows,
-        RowScales, Tail, Unary,
+        Activation, ChooseQparams, ConvertedType, Direction, Elementwise, Epilogue, FloatFormat, Gather, Half,
+        Instruction, Int8Epilogue, MatmulKind, Normalisation, Operand, PoolKind, QuantizeRows, Reduce, Reduction,
+        Resize, TableFormat, Unary, Window, ZeroPointRule,
     };
 
     /// Sizes of tensors by position; computed sizes are not asked for.
@@ -219,24 +221,24 @@ mod tests {
         sizes.map(Size::Fixed)
     }
 
-    fn convolution(kernel: [u32; 2], groups: u32, output_padding: Option<Vec<u32>>) -> Convolution {
-        let (stride, padding, dilation) = (vec![7, 9], vec![[0; 2]; 2], vec![1; 2]);
-        let (depthwise, winograd, tail) = (false, None, Tail::default());
-        let kernel = kernel.into();
-        Convolution {
-            x: 0,
-            w: 1,
-            y: 2,
-            kernel,
-            stride,
-            padding,
-            dilation,
-            groups,
-            depthwise,
-            output_padding,
-            winograd,
-            tail,
-        }
+    const F32: FloatFormat = FloatFormat::F32;
+
+    fn window(kernel: [u32; 2]) -> Window<2> {
+        Window { kernel, stride: [7, 9], padding: [[0; 2]; 2], dilation: [1; 2] }
+    }
+
+    fn convolution(kind: ConvolutionKind) -> Step {
+        Step::Convolution(Convolution { x: 0, w: 1, y: 2, kind })
+    }
+
+    fn direct(kernel: [u32; 2], groups: u32) -> Step {
+        let window = window(kernel);
+        convolution(ConvolutionKind::Direct { window, groups, format: F32, epilogue: Epilogue::default() })
+    }
+
+    fn matmul() -> Step {
+        let kind = MatmulKind::Packed { format: F32, epilogue: Epilogue::default() };
+        Step::Matmul(Matmul { a: 0, b: 1, y: 2, kind })
     }
 
     fn attention(keys: u64, depth: u64) -> Step {
@@ -265,27 +267,26 @@ mod tests {
 
     #[test]
     fn steps_of_models_are_bounded() {
-        let tail = Tail::default;
-        let matmul = Step::Matmul(Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: tail() });
-        let product = work(&matmul, &[&[3, 100], &[1600], &[3, 10]]);
-        assert_eq!(product, Work { operations: 30 * 100, limit: 30 * 300 });
-        let of_groups = Step::Convolution(convolution([3, 3], 2, None));
-        let grouped = work(&of_groups, &[&[1, 8, 8, 6], &[32 * 28], &[1, 6, 6, 4]]);
+        assert_eq!(work(&matmul(), &[&[3, 100], &[1600], &[3, 10]]), Work { operations: 30 * 100, limit: 30 * 300 });
+        let grouped = work(&direct([3, 3], 2), &[&[1, 8, 8, 6], &[32 * 28], &[1, 6, 6, 4]]);
         assert_eq!(grouped, Work { operations: 144 * 27, limit: 144 * 32 * 28 });
-        let transposed = Step::Convolution(convolution([2, 2], 1, Some(vec![0, 0])));
+        let transposed = convolution(ConvolutionKind::Transposed {
+            window: window([2, 2]),
+            output_padding: [0; 2],
+            groups: 1,
+            format: F32,
+            epilogue: Epilogue::default(),
+        });
         assert!(work(&transposed, &[&[1, 8, 8, 6], &[16 * 24], &[1, 51, 66, 4]]).is_bounded());
         assert!(work(&attention(100, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
-        let max = PoolingKind::Max;
         let pool = Pooling {
-            kind: max,
+            kind: PoolKind::Max,
             x: 0,
             y: 1,
             kernel: [u32::MAX; 2],
             stride: [1; 2],
             padding: [[0; 2]; 2],
             dilation: [1; 2],
-            count_padding: false,
-            divisor: None,
         };
         let global = work(&Step::Pooling(pool), &[&[1, 7, 9, 4], &[1, 1, 1, 4]]);
         assert_eq!(global, Work { operations: 4 * 63, limit: 4 * 252 });
@@ -304,36 +305,44 @@ mod tests {
         assert!(!work(&copy(1 << 62), &[&[1], &[8]]).is_bounded());
         assert!(!work(&attention(1 << 50, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
         assert!(!work(&attention(1 << 50, 0), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
-        let large = Step::Convolution(convolution([u32::MAX; 2], 1, None));
+        let large = direct([u32::MAX; 2], 1);
         assert!(!work(&large, &[&[1, 1, 1, 1], &[16], &[1, 1, 1, 1]]).is_bounded());
         // Without channels the kernel is not looked at.
         assert!(work(&large, &[&[1, 1, 1, 0], &[0], &[1, 1, 1, 1]]).is_bounded());
-        let integers = Integers { offsets: 3, scales: None, rows: None, inner: None };
-        let tail = Tail { integers: Some(integers), ..Tail::default() };
-        let phases = Step::Convolution(Convolution { tail, ..convolution([1, 1], 1, Some(vec![0, 0])) });
+        let phases = convolution(ConvolutionKind::Int8Transposed {
+            window: window([1, 1]),
+            output_padding: [0; 2],
+            groups: 1,
+            epilogue: Int8Epilogue::Dynamic {
+                qparams: 0,
+                sums: 3,
+                scales: 0,
+                bias: None,
+                activation: Activation::None,
+            },
+        });
         assert!(work(&phases, &[&[1, 1, 1, 1], &[64], &[1, 1, 1, 1], &[63]]).is_bounded());
         assert!(!work(&phases, &[&[1, 1, 1, 1], &[1], &[1, 1, 1, 1], &[1]]).is_bounded());
-        let matmul = Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: Tail::default() };
-        assert!(!work(&Step::Matmul(matmul), &[&[0, 1 << 60], &[1], &[1, 1]]).is_bounded());
+        assert!(!work(&matmul(), &[&[0, 1 << 60], &[1], &[1, 1]]).is_bounded());
     }
 
     #[test]
     fn other_steps_are_in_proportion_by_their_definition() {
         let instruction = Instruction::Unary { to: 0, function: Unary::Neg, x: Operand::Tensor(0) };
-        let (function, mode) = (crate::Fold::Sum, ResizeMode::Nearest);
-        let (choice, range) = (crate::Choice::Nearer, [0, 255]);
+        let (op, mode, format) = (Reduction::Sum, ResizeMode::Nearest, TableFormat::F32);
+        let (rule, range) = (ZeroPointRule::MinError, [0, 255]);
         let (weight, bias) = (None, None);
-        let dtype = crate::ScalarType::Half;
+        let (element, direction) = (ConvertedType::Half(Half::F16), Direction::Enter);
         let steps = [
             Step::Elementwise(Elementwise { operands: vec![0], y: 1, instructions: vec![instruction; 3] }),
-            Step::Reduction(Reduction { function, x: 0, y: 1, first: 0, count: 1 }),
+            Step::Reduce(Reduce { op, x: 0, y: 1, first: 0, count: 1 }),
             Step::Softmax { x: 0, y: 1, log: false },
             Step::Normalisation(Normalisation { x: 0, y: 1, weight, bias, dims: 1, eps: 0.0, centred: true }),
-            Step::Gather(Gather { table: 0, indices: 0, y: 1 }),
+            Step::Gather(Gather { table: 0, format, indices: 0, y: 1 }),
             Step::Resize(Resize { x: 0, y: 1, mode, align_corners: false, scales: [None; 2] }),
-            Step::Convert(crate::Convert { x: 0, y: 1, dtype, enters: true }),
-            Step::RowScales(RowScales { x: 0, y: 1, choice, is_shared: false, range }),
-            Step::RoundRows(RoundRows { x: 0, scales: 0, y: 1, range }),
+            Step::Convert(crate::Convert { x: 0, y: 1, element, direction }),
+            Step::ChooseQparams(ChooseQparams { x: 0, y: 1, rule, per_tensor: false, range }),
+            Step::QuantizeRows(QuantizeRows { x: 0, qparams: 0, y: 1, range }),
         ];
         for step in steps {
             for sizes in [[4u64, 5].as_slice(), &[0, 1 << 62, 4], &[1 << 62, 1 << 62]] {

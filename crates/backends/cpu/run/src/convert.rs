@@ -1,9 +1,8 @@
-//! The border between types outside and floats inside.
+//! Conversions between the element types of inputs and outputs and those inside.
 
 use half::slice::HalfFloatSliceExt;
-use rushlight_cpu_payload::Convert;
-use rushlight_engine::{Engine, Half};
-use rushlight_format::ScalarType;
+use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Half};
+use rushlight_engine::Engine;
 use rushlight_runtime::{Bool8, Element, Result};
 
 use crate::error::Unfit;
@@ -11,13 +10,12 @@ use crate::memory::{Site, done};
 
 /// Runs a conversion.
 pub(crate) fn convert(step: &Convert, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    match step.dtype {
-        ScalarType::Half => sixteen::<half::f16>(Half::F16, step, engine, site),
-        ScalarType::BFloat16 => sixteen::<half::bf16>(Half::Bf16, step, engine, site),
-        ScalarType::Bool => truth(step, site),
-        ScalarType::Char => bytes::<i8>(step, site, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
-        ScalarType::Byte => bytes::<u8>(step, site, |x| x, |x| x),
-        got => Err(Unfit::Dtype { expected: "Half, BFloat16, Bool, Char or Byte", got }.into()),
+    match step.element {
+        ConvertedType::Half(Half::F16) => sixteen::<half::f16>(Half::F16, step, engine, site),
+        ConvertedType::Half(Half::Bf16) => sixteen::<half::bf16>(Half::Bf16, step, engine, site),
+        ConvertedType::Bool => truth(step, site),
+        ConvertedType::Int8 => bytes::<i8>(step, site, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
+        ConvertedType::Uint8 => bytes::<u8>(step, site, |x| x, |x| x),
     }
 }
 
@@ -25,55 +23,56 @@ fn sixteen<T: Element>(half: Half, step: &Convert, engine: &Engine, site: &mut S
 where
     [T]: HalfFloatSliceExt,
 {
-    if step.enters {
-        let (y, reader) = site.split(step.y)?;
-        let x = reader.input::<T>(step.x)?.reinterpret_cast();
-        return done(rushlight_engine::widen(engine, half, x, y));
+    match step.direction {
+        Direction::Enter => {
+            let (y, reader) = site.split(step.y)?;
+            let x = reader.input::<T>(step.x)?.reinterpret_cast();
+            done(rushlight_engine::widen(engine, half, x, y))
+        }
+        Direction::Leave => {
+            let (y, reader, _) = site.split_output::<T>(step.y)?;
+            done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y.reinterpret_cast_mut()))
+        }
     }
-    let (y, reader, _) = site.split_output::<T>(step.y)?;
-    done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y.reinterpret_cast_mut()))
 }
 
 fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    if step.enters {
-        let (y, reader) = site.split(step.y)?;
-        let x = reader.input::<Bool8>(step.x)?;
-        if x.len() != y.len() {
-            return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
+    match step.direction {
+        Direction::Enter => {
+            let (y, reader) = site.split(step.y)?;
+            each(reader.input::<Bool8>(step.x)?, y, |x| f32::from(u8::from(x.get())))
         }
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = f32::from(u8::from(x.get())));
-        return Ok(());
+        Direction::Leave => {
+            let (y, reader, _) = site.split_output::<Bool8>(step.y)?;
+            each(reader.floats(step.x)?, y, |x| Bool8::from(x != 0.0))
+        }
     }
-    let (y, reader, _) = site.split_output::<Bool8>(step.y)?;
-    let x = reader.floats(step.x)?;
-    if x.len() != y.len() {
-        return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
-    }
-    y.iter_mut().zip(x).for_each(|(y, x)| *y = Bool8::from(*x != 0.0));
-    Ok(())
 }
 
-/// Integers of 8 bits, which are bytes inside.
+/// Integers of 8 bits, which are u8 inside.
 fn bytes<T: Element>(
     step: &Convert,
     site: &mut Site<'_, '_, '_, '_>,
     enter: fn(T) -> u8,
     leave: fn(u8) -> T,
 ) -> Result<()> {
-    if step.enters {
-        let (y, reader) = site.split_bytes(step.y)?;
-        let x = reader.input::<T>(step.x)?;
-        if x.len() != y.len() {
-            return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
+    match step.direction {
+        Direction::Enter => {
+            let (y, reader) = site.split_quantized(step.y)?;
+            each(reader.input::<T>(step.x)?, y, enter)
         }
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = enter(*x));
-        return Ok(());
+        Direction::Leave => {
+            let (y, reader, _) = site.split_output::<T>(step.y)?;
+            each(reader.quantized(step.x)?, y, leave)
+        }
     }
-    let (y, reader, _) = site.split_output::<T>(step.y)?;
-    let x = reader.bytes(step.x)?;
+}
+
+/// Converts elements one by one.
+fn each<T: Copy, U>(x: &[T], y: &mut [U], convert: impl Fn(T) -> U) -> Result<()> {
     if x.len() != y.len() {
         return Err(Unfit::Count { what: "elements of the result", expected: x.len(), got: y.len() }.into());
     }
-    y.iter_mut().zip(x).for_each(|(y, x)| *y = leave(*x));
+    y.iter_mut().zip(x).for_each(|(y, x)| *y = convert(*x));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a step computes and moves, to compare its time with the machine's limits.
 
-use rushlight_cpu_payload::{Attention, Convolution, Matmul, ResizeMode, Size, Step, TensorId};
+use rushlight_cpu_payload::{Attention, Convolution, ConvolutionKind, Matmul, ResizeMode, Size, Step, TensorId};
 
 /// What one call of a step does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Cost {
     pub bytes: f64,
 }
 
-/// The cost of a step with the sizes of the present call.
+/// Returns the cost of a step with the sizes of the present call.
 ///
 /// `width` is the bytes of an element.
 pub(crate) fn of<'s>(
@@ -28,21 +28,22 @@ pub(crate) fn of<'s>(
     step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
     let flops = match step {
         Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
-        Step::Convolution(Convolution { x, kernel, groups, output_padding: Some(_), .. }) => {
-            let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
-            2.0 * elements(*x) * taps * last(step.output()) / f64::from((*groups).max(1))
-        }
-        Step::Convolution(Convolution { x, kernel, groups, .. }) => {
-            let taps: f64 = kernel.iter().map(|&size| f64::from(size)).product();
-            2.0 * y * taps * last(*x) / f64::from((*groups).max(1))
+        Step::Convolution(Convolution { x, kind, .. }) => {
+            let taps: f64 = kind.kernel().iter().map(|&size| f64::from(size)).product();
+            let of_group = |channels: f64| kind.groups().map_or(1.0, |groups| channels / f64::from(groups.max(1)));
+            if matches!(kind, ConvolutionKind::Transposed { .. } | ConvolutionKind::Int8Transposed { .. }) {
+                2.0 * elements(*x) * taps * of_group(last(step.output()))
+            } else {
+                2.0 * y * taps * of_group(last(*x))
+            }
         }
         Step::Elementwise(step) => y * step.instructions.len() as f64,
         Step::Pooling(step) => y * f64::from(step.kernel[0]) * f64::from(step.kernel[1]),
-        Step::Reduction(step) => elements(step.x),
-        // The least and the greatest; a quotient, rounded.
-        Step::RowScales(step) => 2.0 * elements(step.x),
-        Step::RoundRows(step) => 2.0 * elements(step.x),
-        // The greatest, a difference, an exponential, a sum, a quotient.
+        Step::Reduce(step) => elements(step.x),
+        // Minimum and maximum; a quotient, rounded.
+        Step::ChooseQparams(step) => 2.0 * elements(step.x),
+        Step::QuantizeRows(step) => 2.0 * elements(step.x),
+        // The maximum, a difference, an exponential, a sum, a quotient.
         Step::Softmax { .. } => 5.0 * y,
         // Mean, difference, square and its mean, quotient, factor and offset.
         Step::Normalisation(_) => 7.0 * y,
@@ -59,12 +60,13 @@ pub(crate) fn of<'s>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rushlight_cpu_payload::Tail;
+    use rushlight_cpu_payload::{Epilogue, FloatFormat, MatmulKind};
 
     #[test]
-    fn a_product_counts_its_factors() {
+    fn a_matmul_counts_multiplications_and_additions() {
         let dims: [&[usize]; 3] = [&[2, 8, 32], &[32 * 16], &[2, 8, 10]];
-        let step = Step::Matmul(Matmul { a: 0, b: 1, y: 2, packed: true, transposed: false, tail: Tail::default() });
+        let kind = MatmulKind::Packed { format: FloatFormat::F32, epilogue: Epilogue::default() };
+        let step = Step::Matmul(Matmul { a: 0, b: 1, y: 2, kind });
         let cost = of(&step, |tensor| dims[tensor as usize], |tensor| [4, 2, 4][tensor as usize], |_| 0);
         assert_eq!(cost, Cost { flops: 2.0 * 160.0 * 32.0, bytes: 4.0 * (512.0 + 160.0) + 2.0 * 512.0 });
     }

@@ -1,7 +1,6 @@
 //! Errors of the engine, and of steps whose tensors contradict each other, as the runtime's.
 
 use rushlight_cpu_payload::PayloadError;
-use rushlight_format::ScalarType;
 use rushlight_runtime::{Code, Detail, Error};
 
 /// A step that its tensors or its payload contradict. The compiler writes none, so that the payload is damaged.
@@ -41,11 +40,6 @@ pub(crate) enum Unfit {
         expected: usize,
         got: usize,
     },
-    /// A tensor is of another type than the step takes there.
-    Dtype {
-        expected: &'static str,
-        got: ScalarType,
-    },
     /// A tensor is elsewhere than the step needs it: in the arena, an input, an output, among the constants.
     Place(&'static str),
     /// A part of the step that its kind needs is missing or of another form.
@@ -68,7 +62,6 @@ impl From<Unfit> for Error {
             Unfit::Rank { expected, got } => Detail::Rank { expected, got },
             Unfit::Size { dim, expected, got } => Detail::Size { dim, expected, got },
             Unfit::Count { what, expected, got } => Detail::Count { what, expected, got },
-            Unfit::Dtype { expected, got } => Detail::Dtype { expected, got },
             Unfit::Place(text) | Unfit::Part(text) => Detail::Text(text),
         };
         Self::new(Code::DelegateInvalidCompatibility, detail)

@@ -6,11 +6,14 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod bf16_placement;
 mod convert;
+mod convolution;
 mod cost;
+mod epilogue;
 mod error;
-mod halves;
 mod isolated;
+mod matmul;
 mod memory;
 mod prepared;
 mod profile;
@@ -130,7 +133,7 @@ impl<'m> Running<'m> {
             blobs.push(found.ok_or_else(unaligned)?);
         }
         if backend.engine.supports_bf16() {
-            halves::choose(&mut program);
+            bf16_placement::choose(&mut program);
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
         let threads = backend.engine.threads() as u64;
@@ -171,8 +174,8 @@ const STEP_BYTES: usize = 256 * 8 + 256;
 /// Maximum bytes in memory for one byte of a payload's tensors, sizes and steps.
 const PAYLOAD_FACTOR: usize = 16;
 
-/// As many outputs are gathered on the stack; for more a call allocates.
-const MANY_OUTPUTS: usize = 64;
+/// Maximum number of outputs that are gathered on the stack; for more a call allocates.
+const STACK_OUTPUTS: usize = 64;
 
 impl Delegate for Running<'_> {
     fn num_outputs(&self) -> usize {
@@ -192,7 +195,7 @@ impl Delegate for Running<'_> {
         // Most programs have few, and smaller ones take no longer than the clearing of room for many.
         match self.outputs {
             0..=2 => self.run(context, interrupts, &mut [const { None }; 2]),
-            3..=MANY_OUTPUTS => self.run(context, interrupts, &mut [const { None }; MANY_OUTPUTS]),
+            3..=STACK_OUTPUTS => self.run(context, interrupts, &mut [const { None }; STACK_OUTPUTS]),
             // Programs that show what is inside of a model have so many.
             more => self.run(context, interrupts, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
         }

@@ -1,8 +1,9 @@
-//! Where tensors are.
+//! The memory of tensors: arena, constants, and what the caller lends.
 
-use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, Size, TensorId};
+use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Size, TensorId};
+use rushlight_engine::pack::QuantizedMatrix;
 use rushlight_engine::{
-    Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, Half, QuantOut, QuantizedWeights, Weights,
+    Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, QuantOut, QuantizedWeights, Weights,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
@@ -14,15 +15,14 @@ use crate::weights::Blob;
 
 const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
 const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
-const NOT_IN_ARENA: Unfit = Unfit::Place("a tensor of bytes or bf16 is not in the arena");
+const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is not in the arena");
 const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
 pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
-const NOT_INTEGERS: Unfit = Unfit::Part("weights are not integers among the constants, as the step needs them");
-const NOT_PACKED: Unfit =
-    Unfit::Part("weights are not a packed matrix of integers with as many rows as the step needs");
+const NOT_CONSTANT: Unfit = Unfit::Place("weights of fewer than 32 bits are not among the constants");
+const NOT_PACKED: Unfit = Unfit::Part("packed integers begin with another layout than the step's");
 const ARENA: Unfit = Unfit::Place("the result overlaps what the step reads, or is not inside the arena");
 
-/// Floats that the arena's start is a multiple of: a cache line.
+/// Alignment of the arena in floats: a cache line.
 const ALIGNMENT: usize = 16;
 
 /// The memory of intermediate results.
@@ -39,7 +39,10 @@ impl Arena {
     }
 }
 
-/// So many zeros, or an error where memory does not hold them.
+/// Allocates `len` zeros.
+///
+/// # Errors
+/// When memory does not hold them.
 pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
     let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU back end"));
     let len = usize::try_from(len).map_err(|_| too_large())?;
@@ -47,20 +50,20 @@ pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| too_large())
 }
 
-/// What a tensor consists of.
+/// The buffer and element type of a tensor.
 struct Tensor {
     buffer: u32,
     dtype: ScalarType,
-    /// Of bytes.
+    /// Of quantized tensors.
     affine: Option<Affine>,
 }
 
-/// What bytes stand for, in the engine's terms.
+/// Converts a quantization to the engine's, which has its scale at hand.
 pub(crate) fn affine(affine: payload::Affine) -> Affine {
     Affine { scale: affine.scale(), zero_point: affine.zero, min: affine.min, max: affine.max }
 }
 
-/// What there is besides the arena.
+/// Everything besides the arena: constants, and where tensors are.
 pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
     tensors: Vec<Tensor>,
@@ -90,26 +93,21 @@ impl<'m> Memory<'m> {
         self.buffers.get(self.tensors.get(tensor as usize)?.buffer as usize).copied()
     }
 
-    /// What the numbers of a tensor of 16 bits are; `None` for other tensors.
-    fn half(&self, tensor: TensorId) -> Option<Half> {
-        match self.tensors.get(tensor as usize)?.dtype {
-            ScalarType::Half => Some(Half::F16),
-            ScalarType::BFloat16 => Some(Half::Bf16),
-            _ => None,
-        }
+    /// True for intermediate results that are stored as bf16.
+    fn is_bf16(&self, tensor: TensorId) -> bool {
+        self.dtype(tensor) == Some(ScalarType::BFloat16)
     }
 
-    #[cfg(feature = "isolate")]
     pub fn dtype(&self, tensor: TensorId) -> Option<ScalarType> {
         Some(self.tensors.get(tensor as usize)?.dtype)
     }
 
-    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    /// Returns the quantization of a tensor; `None` if it is not quantized.
     pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
         self.tensors.get(tensor as usize)?.affine
     }
 
-    /// How many elements the buffer of a tensor has, where that is known before a call.
+    /// Returns the number of elements of a tensor's buffer, if it is known before a call.
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
         let floats = match self.buffer(tensor as TensorId)? {
             Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
@@ -124,7 +122,7 @@ impl<'m> Memory<'m> {
         floats.checked_mul(each)
     }
 
-    /// Finds the outputs of a call, in the sizes that they have this time.
+    /// Resizes the outputs of a call to their present sizes, and borrows them.
     pub fn outputs<'c>(
         &self,
         context: &'c DelegateContext<'_>,
@@ -146,14 +144,14 @@ impl<'m> Memory<'m> {
     }
 }
 
-/// What a step works with.
+/// The memory and sizes that a step works with.
 pub(crate) struct Site<'s, 'o, 'c, 'm> {
     pub context: &'s DelegateContext<'c>,
     pub memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
     pub arena: &'s mut Arena,
     pub outputs: &'s mut [Option<TensorMut<'o>>],
-    /// Memory for the engine's own use.
+    /// Scratch memory of the engine.
     pub scratch: &'s mut [f32],
     pub isolated: Isolated,
 }
@@ -180,7 +178,7 @@ struct Outputs<'s, 'o> {
 }
 
 impl<'s> Outputs<'s, '_> {
-    /// The numbers of an output that is not written.
+    /// Returns the elements of an f32 output that is not being written.
     fn floats(self, index: usize) -> Option<&'s [f32]> {
         let output = match index.checked_sub(self.before.len()) {
             None => self.before.get(index),
@@ -191,12 +189,12 @@ impl<'s> Outputs<'s, '_> {
 }
 
 impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
-    /// Splits memory into a tensor that is written, and everything that may be read meanwhile.
+    /// Splits memory into an f32 tensor that is written, and everything that may be read meanwhile.
     pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>)> {
         self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
     }
 
-    /// As [`split`](Self::split), with the memory for the engine's own use.
+    /// As [`split`](Self::split), with scratch memory.
     pub fn split_with_scratch(
         &mut self,
         written: TensorId,
@@ -223,41 +221,41 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         }
     }
 
-    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bytes.
-    pub fn split_any(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+    /// As [`split_with_scratch`](Self::split_with_scratch), of an f32 or quantized tensor.
+    pub fn split_quant_out(&mut self, written: TensorId) -> Result<(QuantOut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         match self.memory.affine(written) {
             Some(affine) => {
-                let (y, reader, scratch) = self.split_small(written)?;
+                let (y, reader, scratch) = self.split_narrow(written)?;
                 Ok((QuantOut::Bytes(y, affine), reader, scratch))
             }
             None => self.split_with_scratch(written).map(|(y, reader, scratch)| (y.into(), reader, scratch)),
         }
     }
 
-    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of floats or of bf16.
-    pub fn split_numbers(
+    /// As [`split_with_scratch`](Self::split_with_scratch), of an f32 or bf16 tensor.
+    pub fn split_float_slice(
         &mut self,
         written: TensorId,
     ) -> Result<(FloatSliceMut<'_>, Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        match self.memory.half(written) {
-            Some(Half::Bf16) => {
-                let (y, reader, scratch) = self.split_small(written)?;
-                Ok((FloatSliceMut::Bf16(y), reader, scratch))
-            }
-            _ => self.split_with_scratch(written).map(|(y, reader, scratch)| (FloatSliceMut::F32(y), reader, scratch)),
+        if self.memory.is_bf16(written) {
+            let (y, reader, scratch) = self.split_narrow(written)?;
+            Ok((FloatSliceMut::Bf16(y), reader, scratch))
+        } else {
+            self.split_with_scratch(written).map(|(y, reader, scratch)| (FloatSliceMut::F32(y), reader, scratch))
         }
     }
 
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor of any type that steps compute.
     pub fn split_data(&mut self, written: TensorId) -> Result<(DataMut<'_>, Reader<'_, 'o, 'c, 'm>)> {
-        match self.memory.half(written) {
-            Some(Half::Bf16) => self.split_small(written).map(|(y, reader, _)| (DataMut::Bf16(y), reader)),
-            _ => self.split_any(written).map(|(y, reader, _)| (y.into(), reader)),
+        if self.memory.is_bf16(written) {
+            self.split_narrow(written).map(|(y, reader, _)| (DataMut::Bf16(y), reader))
+        } else {
+            self.split_quant_out(written).map(|(y, reader, _)| (y.into(), reader))
         }
     }
 
-    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena whose elements are smaller than floats.
-    fn split_small<T: bytemuck::Pod>(
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena whose elements have fewer than 32 bits.
+    fn split_narrow<T: bytemuck::Pod>(
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
@@ -282,9 +280,9 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         Ok((output, reader, scratch))
     }
 
-    /// As [`split_any`](Self::split_any), of a tensor of bytes.
-    pub fn split_bytes(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'o, 'c, 'm>)> {
-        match self.split_any(written)? {
+    /// As [`split_quant_out`](Self::split_quant_out), of a quantized tensor.
+    pub fn split_quantized(&mut self, written: TensorId) -> Result<(&mut [u8], Reader<'_, 'o, 'c, 'm>)> {
+        match self.split_quant_out(written)? {
             (QuantOut::Bytes(bytes, _), reader, _) => Ok((bytes, reader)),
             _ => Err(NOT_QUANTIZED.into()),
         }
@@ -315,13 +313,13 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
 }
 
 impl<'s> Reader<'s, '_, '_, '_> {
-    /// A tensor of floats.
+    /// Returns an f32 tensor.
     #[inline]
     pub fn floats(&self, tensor: TensorId) -> Result<&'s [f32]> {
         self.find_floats(tensor).ok_or_else(|| self.no_floats(tensor))
     }
 
-    /// A tensor of floats, in registers, which a [`Result`] does not fit.
+    /// Returns an f32 tensor, in registers, which a [`Result`] does not fit.
     fn find_floats(&self, tensor: TensorId) -> Option<&'s [f32]> {
         if let Some(copy) = self.copies.get(tensor) {
             return Some(copy);
@@ -344,7 +342,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         floats.get(start..start.checked_add(len)?)
     }
 
-    /// The reason why there is no tensor of floats.
+    /// Returns the reason why there is no f32 tensor.
     #[cold]
     fn no_floats(&self, tensor: TensorId) -> Error {
         match self.memory.buffer(tensor) {
@@ -354,27 +352,28 @@ impl<'s> Reader<'s, '_, '_, '_> {
         }
     }
 
-    /// What the bytes of a tensor stand for; `None` for tensors of other types.
+    /// Returns the quantization of a tensor; `None` if it is not quantized.
     pub fn affine(&self, tensor: TensorId) -> Option<Affine> {
         self.memory.affine(tensor)
     }
 
-    /// A tensor of bytes.
-    pub fn bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
-        if self.affine(tensor).is_none() { Err(NOT_QUANTIZED.into()) } else { self.small(tensor) }
+    /// Returns a quantized tensor.
+    pub fn quantized(&self, tensor: TensorId) -> Result<&'s [u8]> {
+        if self.affine(tensor).is_none() { Err(NOT_QUANTIZED.into()) } else { self.narrow(tensor) }
     }
 
-    /// A tensor of floats or of bf16.
+    /// Returns an f32 or bf16 tensor.
     #[inline]
-    pub fn numbers(&self, tensor: TensorId) -> Result<FloatSlice<'s>> {
-        match self.memory.half(tensor) {
-            Some(Half::Bf16) => self.small(tensor).map(FloatSlice::Bf16),
-            _ => self.floats(tensor).map(FloatSlice::F32),
+    pub fn float_slice(&self, tensor: TensorId) -> Result<FloatSlice<'s>> {
+        if self.memory.is_bf16(tensor) {
+            self.narrow(tensor).map(FloatSlice::Bf16)
+        } else {
+            self.floats(tensor).map(FloatSlice::F32)
         }
     }
 
-    /// A tensor in the arena whose elements are smaller than floats.
-    fn small<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
+    /// Returns a tensor in the arena whose elements have fewer than 32 bits.
+    fn narrow<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
         if let Some(copy) = self.copies.get(tensor) {
             return Ok(copy);
         }
@@ -391,29 +390,46 @@ impl<'s> Reader<'s, '_, '_, '_> {
         elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
-    /// A tensor of any type that steps compute.
+    /// Returns a tensor of any type that steps compute.
     #[inline(always)]
     pub fn data(&self, tensor: TensorId) -> Result<Data<'s>> {
         if let Some(affine) = self.affine(tensor) {
-            return self.bytes(tensor).map(|bytes| Data::Bytes(bytes, affine));
+            return self.quantized(tensor).map(|bytes| Data::Bytes(bytes, affine));
         }
-        self.numbers(tensor).map(|numbers| match numbers {
+        self.float_slice(tensor).map(|numbers| match numbers {
             FloatSlice::F32(floats) => Data::Floats(floats),
-            FloatSlice::Bf16(halves) => Data::Bf16(halves),
+            FloatSlice::Bf16(bits) => Data::Bf16(bits),
         })
     }
 
-    /// The weights of a product of bytes.
-    pub fn integer_weights(&self, tensor: TensorId) -> Result<&'s [i8]> {
-        self.constant_bytes(tensor, ScalarType::Char).map(bytemuck::cast_slice)
+    /// Returns the packed weights of an int8 GEMM or convolution.
+    pub fn int8_weights(&self, tensor: TensorId) -> Result<&'s [i8]> {
+        self.constant(tensor)
     }
 
-    /// Weights of fewer bits than a byte has.
+    /// Returns packed weights whose scales are among them.
     pub fn packed_bytes(&self, tensor: TensorId) -> Result<&'s [u8]> {
-        self.constant_bytes(tensor, ScalarType::Byte)
+        self.constant(tensor)
     }
 
-    fn constant_bytes(&self, tensor: TensorId, dtype: ScalarType) -> Result<&'s [u8]> {
+    /// Returns packed integers that are dequantized on the fly.
+    pub fn quantized_weights(&self, tensor: TensorId, matrix: &QuantizedMatrix) -> Result<QuantizedWeights<'s>> {
+        QuantizedWeights::new(self.packed_bytes(tensor)?, matrix).ok_or_else(|| NOT_PACKED.into())
+    }
+
+    /// Returns packed panels of floats.
+    pub fn weights(&self, tensor: TensorId, format: FloatFormat) -> Result<Weights<'s>> {
+        match format {
+            FloatFormat::F32 => self.floats(tensor).map(Weights::F32),
+            FloatFormat::Half(half) => self.constant(tensor).map(|weights| Weights::Half(half, weights)),
+        }
+    }
+
+    /// Returns a constant whose elements have fewer than 32 bits.
+    fn constant<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
+        if let Some(copy) = self.copies.get(tensor) {
+            return Ok(copy);
+        }
         let floats = match self.memory.buffer(tensor) {
             Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
             Some(Buffer::Small { offset, len }) => {
@@ -422,49 +438,12 @@ impl<'s> Reader<'s, '_, '_, '_> {
             }
             _ => None,
         };
-        let is_right = self.memory.tensors.get(tensor as usize).is_some_and(|it| it.dtype == dtype);
+        let elements: &[T] = bytemuck::cast_slice(floats.ok_or(NOT_CONSTANT)?);
         let (offset, len) = self.shapes.window(tensor);
-        let bytes: &[u8] = bytemuck::cast_slice(floats.filter(|_| is_right).ok_or(NOT_INTEGERS)?);
-        if let Some(copy) = self.copies.get(tensor) {
-            return Ok(copy);
-        }
-        bytes.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
+        elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
-    /// The packed matrix of a product with floats, of `k` rows and `n` columns.
-    pub fn matrix(&self, tensor: TensorId, k: usize, n: usize) -> Result<Weights<'s>> {
-        match self.integers(tensor, k)? {
-            Some(integers) if integers.columns() == n => Ok(Weights::Quantized(integers)),
-            Some(integers) => {
-                Err(Unfit::Count { what: "columns of the weights", expected: n, got: integers.columns() }.into())
-            }
-            None => self.weights(tensor),
-        }
-    }
-
-    /// The packed matrix of integers of `k` rows that a tensor is; `None` if it is one of floats.
-    pub fn integers(&self, tensor: TensorId, k: usize) -> Result<Option<QuantizedWeights<'s>>> {
-        if self.memory.tensors.get(tensor as usize).is_none_or(|it| it.dtype != ScalarType::Byte) {
-            return Ok(None);
-        }
-        QuantizedWeights::new(self.packed_bytes(tensor)?, k).map(Some).ok_or_else(|| NOT_PACKED.into())
-    }
-
-    /// The packed weights of a product.
-    pub fn weights(&self, tensor: TensorId) -> Result<Weights<'s>> {
-        let (Some(half), Some(Buffer::Blob(index))) = (self.memory.half(tensor), self.memory.buffer(tensor)) else {
-            return self.floats(tensor).map(Weights::F32);
-        };
-        if let Some(copy) = self.copies.get(tensor) {
-            return Ok(Weights::Half(half, copy));
-        }
-        let (offset, len) = self.shapes.window(tensor);
-        let halves = self.memory.blobs.get(index as usize).map(|blob| bytemuck::cast_slice(blob.floats()));
-        let window = halves.and_then(|halves| halves.get(offset..offset.checked_add(len)?));
-        window.map(|halves| Weights::Half(half, halves)).ok_or_else(|| self.beyond(tensor).into())
-    }
-
-    /// An input of any type, whole.
+    /// Returns an input of any type, whole.
     pub fn input<T: Element>(&self, tensor: TensorId) -> Result<&'s [T]> {
         match self.memory.buffer(tensor) {
             Some(Buffer::Input(index)) => self.context.input(index as usize)?.as_slice::<T>(),
@@ -490,6 +469,23 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     pub fn dims(&self, tensor: TensorId) -> &'s [usize] {
         self.shapes.dims(tensor)
+    }
+
+    /// Returns the sizes of an image `[N, H, W, C]`.
+    pub fn image(&self, tensor: TensorId) -> Result<[usize; 4]> {
+        let dims = self.dims(tensor);
+        dims.try_into().map_err(|_| Unfit::Rank { expected: "4", got: dims.len() }.into())
+    }
+
+    /// Returns the sizes of a volume `[N, D, H, W, C]`.
+    pub fn volume(&self, tensor: TensorId) -> Result<[usize; 5]> {
+        let dims = self.dims(tensor);
+        dims.try_into().map_err(|_| Unfit::Rank { expected: "5", got: dims.len() }.into())
+    }
+
+    /// Returns the element type of a tensor.
+    pub fn dtype(&self, tensor: TensorId) -> Option<ScalarType> {
+        self.memory.dtype(tensor)
     }
 }
 

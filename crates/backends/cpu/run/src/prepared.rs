@@ -1,7 +1,7 @@
-//! Steps in the engine's own terms, as far as that can be settled before a call.
+//! What of a step is computed once, when a program is loaded.
 
 use rushlight_cpu_payload as payload;
-use rushlight_engine::{self as engine, Activation, Data, Engine, Isa, QuantOut, Reduction, SoftmaxTable, Source};
+use rushlight_engine::{self as engine, Data, Engine, Isa, QuantOut, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
 
@@ -60,22 +60,18 @@ impl Prepared {
                 Self::Softmax(ByteSoftmax { x: *x, y: *y, table: SoftmaxTable::new(from) })
             }
             payload::Step::Elementwise(step) => {
-                let instructions: Vec<_> = step.instructions.iter().map(instruction).collect();
-                let table = table(step, &instructions, program);
-                Self::Elementwise(Elementwise { operands: step.operands.clone(), y: step.y, instructions, table })
+                let payload::Elementwise { operands, y, instructions } = step.clone();
+                let table = table(step, program);
+                Self::Elementwise(Elementwise { operands, y, instructions, table })
             }
             other => Self::Other(Box::new(other.clone())),
         }
     }
 }
 
-/// What each byte becomes. It is computed by portable code, so that functions with exponentials give the same on all
-/// machines.
-fn table(
-    step: &payload::Elementwise,
-    instructions: &[engine::Instruction],
-    program: &payload::CpuProgram,
-) -> Option<Box<[u8; 256]>> {
+/// Computes the result of an elementwise step for each byte, if it has one operand and both are quantized. Portable code
+/// does, so that functions with exponentials give the same on all machines.
+fn table(step: &payload::Elementwise, program: &payload::CpuProgram) -> Option<Box<[u8; 256]>> {
     let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
     let [x] = step.operands.as_slice() else { return None };
     let (from, to) = (affine_of(*x)?, affine_of(step.y)?);
@@ -85,66 +81,6 @@ fn table(
     *strides.first_mut()? = 1;
     let source = Source { data: Data::Bytes(&bytes, from), strides };
     let mut table = Box::new([0; 256]);
-    engine::elementwise(&engine, instructions, &[256], &[source], QuantOut::Bytes(&mut *table, to)).ok()?;
+    engine::elementwise(&engine, &step.instructions, &[256], &[source], QuantOut::Bytes(&mut *table, to)).ok()?;
     Some(table)
-}
-
-fn instruction(instruction: &payload::Instruction) -> engine::Instruction {
-    use engine::Instruction;
-    match *instruction {
-        payload::Instruction::Unary { to, function, x } => {
-            Instruction::Unary { to, function: unary(function), x: operand(x) }
-        }
-        payload::Instruction::Binary { to, function, a, b } => {
-            Instruction::Binary { to, function: binary(function), a: operand(a), b: operand(b) }
-        }
-        payload::Instruction::Select { to, condition, a, b } => {
-            Instruction::Select { to, condition: operand(condition), a: operand(a), b: operand(b) }
-        }
-        payload::Instruction::Activate { to, activation: function, x } => {
-            Instruction::Activate { to, activation: activation(function), x: operand(x) }
-        }
-    }
-}
-
-fn operand(operand: payload::Operand) -> engine::Operand {
-    match operand {
-        payload::Operand::Register(register) => engine::Operand::Register(register),
-        payload::Operand::Tensor(index) => engine::Operand::Tensor(index),
-        payload::Operand::Number(number) => engine::Operand::Number(number),
-    }
-}
-
-/// The engine's name for each of the format's functions.
-macro_rules! same {
-    ($name:ident: $from:ty => $to:ty { $($variant:ident),* }) => {
-        pub(crate) fn $name(function: $from) -> $to {
-            match function { $( <$from>::$variant => <$to>::$variant ),* }
-        }
-    };
-}
-
-same!(unary: payload::Unary => engine::Unary {
-    Identity, Neg, Abs, Sqrt, Rsqrt, Reciprocal, Square, Exp, Log, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Trunc,
-    Not, IsNan, Log1p, Expm1, RoundF16, RoundBf16
-});
-same!(binary: payload::Binary => engine::Binary {
-    Add, Sub, Mul, Div, Max, Min, Pow, Eq, Ne, Lt, Le, Gt, Ge, And, Or
-});
-same!(fold: payload::Fold => Reduction { Sum, Mean, Max, Min });
-
-pub(crate) fn activation(activation: payload::Activation) -> Activation {
-    match activation {
-        payload::Activation::None => Activation::None,
-        payload::Activation::Clamp { min, max } => Activation::Clamp { min, max },
-        payload::Activation::LeakyRelu { slope } => Activation::LeakyRelu { slope },
-        payload::Activation::Elu { alpha } => Activation::Elu { alpha },
-        payload::Activation::HardSwish => Activation::HardSwish,
-        payload::Activation::HardSigmoid => Activation::HardSigmoid,
-        payload::Activation::Sigmoid => Activation::Sigmoid,
-        payload::Activation::Silu => Activation::Silu,
-        payload::Activation::Tanh => Activation::Tanh,
-        payload::Activation::Gelu => Activation::GeluErf,
-        payload::Activation::GeluTanh => Activation::GeluTanh,
-    }
 }

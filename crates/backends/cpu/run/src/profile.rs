@@ -44,8 +44,8 @@ pub struct StepRun {
     pub time: Duration,
 }
 
-/// Runs that are kept one by one.
-const MOST_RUNS: usize = 1 << 17;
+/// Maximum number of runs that are kept one by one.
+const MAX_RUNS: usize = 1 << 17;
 
 impl Steps {
     /// The times so far, of each step of each program.
@@ -106,7 +106,7 @@ impl Recorder {
             times.least = times.least.min(time);
             times.cost = cost.unwrap_or_default();
         }
-        if runs.len() < MOST_RUNS {
+        if runs.len() < MAX_RUNS {
             runs.push(StepRun { program: self.program, step, start, time });
         }
     }

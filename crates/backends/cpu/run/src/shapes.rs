@@ -185,3 +185,14 @@ fn other_sizes(got: &[usize], expected: &[usize]) -> Error {
 fn divided(operation: Operation, a: i64, b: i64) -> Result<i64> {
     Ok(operation.apply(a, b).ok_or(Unfit::Division { by: b })?)
 }
+
+/// Multiplies some of a tensor's sizes. The result may overflow `usize` where another size is 0.
+pub(crate) fn product(dims: Option<&[usize]>) -> Result<usize> {
+    let dims = dims.ok_or(Unfit::Part("the step names dimensions that its tensor does not have"))?;
+    dims.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).ok_or_else(|| Unfit::Overflow.into())
+}
+
+/// Checks that windows fit into what they move over, which depends on the caller's sizes.
+pub(crate) fn check_windows(out_size: &[usize]) -> Result<()> {
+    if out_size.contains(&0) { Err(Error::invalid("the window is larger than the padded input")) } else { Ok(()) }
+}

@@ -8,11 +8,11 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rushlight_cpu_payload::{
-    Attention, Convolution, Copy, Elementwise, Fold, Instruction, Matmul, Normalisation, Operand, Reduction, Size,
-    Step, Tail, TensorId, Unary,
+    Attention, Convolution, ConvolutionKind, Copy, Elementwise, Epilogue, FloatFormat, Instruction, Matmul, MatmulKind,
+    Normalisation, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary, Window,
 };
 use rushlight_cpu_run::CpuBackend;
-use rushlight_engine::{Engine, Isa};
+use rushlight_engine::{Engine, Isa, pack};
 use rushlight_format::ScalarType;
 
 use rushlight_runtime::Code;
@@ -106,71 +106,64 @@ fn attention_over_more_keys_than_there_are_is_refused() {
     assert_refused("2^50 keys without depth", attention(1 << 50, 0));
 }
 
-/// A convolution of images.
-fn convolution(kernel: [u32; 2], stride: [u32; 2], padding: [[u32; 2]; 2]) -> Convolution {
-    Convolution {
-        x: 0,
-        w: 0,
-        y: 0,
-        kernel: kernel.into(),
-        stride: stride.into(),
-        padding: padding.into(),
-        dilation: vec![1, 1],
-        groups: 1,
-        depthwise: false,
-        output_padding: None,
-        winograd: None,
-        tail: Tail::default(),
-    }
+fn window(kernel: [u32; 2], stride: [u32; 2], padding: [[u32; 2]; 2]) -> Window<2> {
+    Window { kernel, stride, padding, dilation: [1; 2] }
 }
 
-/// A payload with `step` from a pixel of `channels` channels to one of one channel, with `weights` floats of weights.
-fn of_one_pixel(channels: u64, weights: u64, step: Convolution) -> Payload {
+fn direct(window: Window<2>) -> ConvolutionKind {
+    ConvolutionKind::Direct { window, groups: 1, format: FloatFormat::F32, epilogue: Epilogue::default() }
+}
+
+fn transposed(window: Window<2>) -> ConvolutionKind {
+    let (output_padding, format, epilogue) = ([0; 2], FloatFormat::F32, Epilogue::default());
+    ConvolutionKind::Transposed { window, output_padding, groups: 1, format, epilogue }
+}
+
+/// A payload with a convolution from a pixel of `channels` channels to one of one channel, with `weights` floats of weights.
+fn of_one_pixel(channels: u64, weights: u64, kind: ConvolutionKind) -> Payload {
     Payload::of_step(&[&[1, 1, 1, channels], &[weights]], &[1, 1, 1, 1], |inputs, y| {
-        Step::Convolution(Convolution { x: inputs[0], w: inputs[1], y, ..step })
+        Step::Convolution(Convolution { x: inputs[0], w: inputs[1], y, kind })
     })
 }
 
 #[test]
 fn transposed_convolutions_take_no_time_for_their_stride() {
-    let transposed = |kernel: [u32; 2], stride: [u32; 2], padding: [[u32; 2]; 2]| {
-        let output_padding = Some(vec![0, 0]);
-        of_one_pixel(1, 512, Convolution { output_padding, ..convolution(kernel, stride, padding) })
-    };
-    assert_eq!(outcome("a stride of 2", transposed([1, 1], [2, 2], [[0; 2]; 2])), Ok(()));
-    assert_eq!(outcome("a stride of 2^32 - 1", transposed([1, 1], [u32::MAX; 2], [[0; 2]; 2])), Ok(()));
+    let of = |weights, window| of_one_pixel(1, weights, transposed(window));
+    // One tap, whose row is made even, of a panel of 16 columns.
+    assert_eq!(outcome("a stride of 2", of(32, window([1, 1], [2, 2], [[0; 2]; 2]))), Ok(()));
+    assert_eq!(outcome("a stride of 2^32 - 1", of(32, window([1, 1], [u32::MAX; 2], [[0; 2]; 2]))), Ok(()));
     let padding = [[u32::MAX - 1, 0]; 2];
-    let kernel = transposed([u32::MAX; 2], [u32::MAX - 1, u32::MAX - 3], padding);
-    assert_refused("a kernel of 2^32 - 1", kernel);
+    let large = window([u32::MAX; 2], [u32::MAX - 1, u32::MAX - 3], padding);
+    // The weights would be beyond all memory.
+    assert!(outcome("a kernel of 2^32 - 1", of(512, large)).is_err());
 }
 
 #[test]
 fn convolutions_without_channels_take_no_time_for_their_kernel() {
-    let line = convolution([1, 2], [1, 1], [[0, 0], [1, 0]]);
-    assert_eq!(outcome("a kernel of 1 x 2", of_one_pixel(0, 0, line)), Ok(()));
-    let kernel = convolution([u32::MAX; 2], [1, 1], [[u32::MAX - 1, 0]; 2]);
-    assert_refused("channels without weights", of_one_pixel(1, 0, kernel.clone()));
-    let large = convolution([u32::MAX, (1 << 31) - 1], [1, 1], [[u32::MAX - 1, 0], [(1 << 31) - 2, 0]]);
-    assert_eq!(outcome("a kernel of 2^63", of_one_pixel(0, 0, large.clone())), Ok(()));
+    let row = window([1, 2], [1, 1], [[0, 0], [1, 0]]);
+    assert_eq!(outcome("a kernel of 1 x 2", of_one_pixel(0, 0, direct(row))), Ok(()));
+    let kernel = window([u32::MAX; 2], [1, 1], [[u32::MAX - 1, 0]; 2]);
+    assert!(outcome("channels without weights", of_one_pixel(1, 0, direct(kernel))).is_err());
+    let large = window([u32::MAX, (1 << 31) - 1], [1, 1], [[u32::MAX - 1, 0], [(1 << 31) - 2, 0]]);
+    assert_eq!(outcome("a kernel of 2^63", of_one_pixel(0, 0, direct(large))), Ok(()));
     // Its number of taps fits in 64 bits; whether it is refused or computed is all the same.
-    let _ = outcome("a kernel of (2^32 - 1)^2", of_one_pixel(0, 0, kernel));
-    let transposed = Convolution { output_padding: Some(vec![0, 0]), ..large };
-    assert_eq!(outcome("a transposed one", of_one_pixel(0, 0, transposed)), Ok(()));
+    let _ = outcome("a kernel of (2^32 - 1)^2", of_one_pixel(0, 0, direct(kernel)));
+    assert_eq!(outcome("a transposed one", of_one_pixel(0, 0, transposed(large))), Ok(()));
 }
 
 #[test]
 fn sizes_whose_product_overflows_beside_a_zero_are_no_panic() {
     type Of = fn(TensorId, TensorId) -> Step;
     let steps: [(&str, &[u64], Of); 6] = [
-        ("reduction", &[0], |x, y| Step::Reduction(Reduction { function: Fold::Sum, x, y, first: 1, count: 2 })),
+        ("reduction", &[0], |x, y| Step::Reduce(Reduce { op: Reduction::Sum, x, y, first: 1, count: 2 })),
         ("softmax", &[0, 1 << 62, 4], |x, y| Step::Softmax { x, y, log: false }),
         ("normalisation", &[0, 1 << 62, 4], |x, y| {
             let (weight, bias) = (None, None);
             Step::Normalisation(Normalisation { x, y, weight, bias, dims: 2, eps: 0.0, centred: true })
         }),
         ("elementwise", &[0, 1 << 62, 4], |x, y| Step::Elementwise(negated(x, y))),
-        ("matmul", &[0, 1 << 62, 4], |x, y| Step::Matmul(product(x, y, true))),
-        ("batched matmul", &[0, 1 << 62, 4], |x, y| Step::Matmul(product(x, y, false))),
+        ("matmul", &[0, 1 << 62, 4], |x, y| Step::Matmul(matmul(x, y, true))),
+        ("batched matmul", &[0, 1 << 62, 4], |x, y| Step::Matmul(matmul(x, y, false))),
     ];
     for (what, output, step) in steps {
         let payload = Payload::of_step(&[&[0, 1 << 62, 4]], output, |x, y| step(x[0], y));
@@ -184,8 +177,14 @@ fn negated(x: TensorId, y: TensorId) -> Elementwise {
     Elementwise { operands: vec![x], y, instructions: vec![instruction] }
 }
 
-fn product(x: TensorId, y: TensorId, packed: bool) -> Matmul {
-    Matmul { a: x, b: x, y, packed, transposed: false, tail: Tail::default() }
+fn matmul(x: TensorId, y: TensorId, packed: bool) -> Matmul {
+    let epilogue = Epilogue::default();
+    let kind = if packed {
+        MatmulKind::Packed { format: FloatFormat::F32, epilogue }
+    } else {
+        MatmulKind::Dense { transposed: false, epilogue }
+    };
+    Matmul { a: x, b: x, y, kind }
 }
 
 /// Sizes of a payload hold in every call, also where no size of it is symbolic.
@@ -238,6 +237,50 @@ fn loading_takes_time_in_proportion_to_the_steps() {
 fn engines() -> Vec<Arc<Engine>> {
     let of = |threads| Isa::ALL.iter().filter_map(move |isa| Engine::with_isa(*isa, threads).ok());
     (1..=3).flat_map(of).map(Arc::new).collect()
+}
+
+/// A matrix of integers without rows is its header alone.
+#[test]
+fn integers_without_rows_give_zeros() {
+    let format = QuantizedFormat { is_four_bits: true, has_zeros: true, group: 32 };
+    let matrix = format.matrix(0, 5);
+    let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
+    pack::quantized(&mut bytes, &matrix, |_, _| 1, |_, _| (1.0, 1));
+    for (rows, engine) in engines().into_iter().flat_map(|engine| [1, 9].map(|rows| (rows, engine.clone()))) {
+        let mut payload = Payload::default();
+        let a = payload.input(ScalarType::Float, &[rows, 0]);
+        let b = payload.blob(ScalarType::Byte, &[bytes.len() as u64], bytes.clone());
+        let y = payload.output(ScalarType::Float, &[rows, 5]);
+        let kind = MatmulKind::WeightOnly { format, epilogue: Epilogue::default() };
+        payload.program.steps.push(Step::Matmul(Matmul { a, b, y, kind }));
+        assert_eq!(run(payload, CpuBackend::new(engine), MEMORY_LIMIT), Ok(()));
+    }
+}
+
+/// The packed bytes of integers begin with their layout, which has to be the step's.
+#[test]
+fn integers_of_another_layout_are_refused() {
+    let format = QuantizedFormat { is_four_bits: false, has_zeros: false, group: 4 };
+    let matrix = format.matrix(8, 5);
+    let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
+    pack::quantized(&mut bytes, &matrix, |_, _| 1, |_, _| (1.0, 0));
+    let of = |bytes: &[u8]| {
+        let mut payload = Payload::default();
+        let a = payload.input(ScalarType::Float, &[2, 8]);
+        let b = payload.blob(ScalarType::Byte, &[bytes.len() as u64], bytes.to_vec());
+        let y = payload.output(ScalarType::Float, &[2, 5]);
+        let kind = MatmulKind::WeightOnly { format, epilogue: Epilogue::default() };
+        payload.program.steps.push(Step::Matmul(Matmul { a, b, y, kind }));
+        outcome("integers", payload)
+    };
+    assert_eq!(of(&bytes), Ok(()));
+    // Bits, zero points, rows of a group, columns.
+    for at in [0, 1, 4, 8] {
+        bytes[at] ^= 1;
+        let error = of(&bytes).expect_err("another layout");
+        assert!(error.contains("another layout"), "{error}");
+        bytes[at] ^= 1;
+    }
 }
 
 /// Inputs of the fuzz target `cpu_payload` that harmed once.

@@ -99,7 +99,7 @@ pub(in super::super) fn activation(call: &Call<'_>) -> Option<Activation> {
         "aten::silu" => Activation::Silu,
         "aten::tanh" => Activation::Tanh,
         "aten::gelu" if call.text("approximate") == Some("tanh") => Activation::GeluTanh,
-        "aten::gelu" => Activation::Gelu,
+        "aten::gelu" => Activation::GeluErf,
         _ => return None,
     })
 }

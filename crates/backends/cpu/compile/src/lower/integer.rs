@@ -1,6 +1,6 @@
 //! The tails of products of bytes.
 
-use rushlight_cpu_payload::{self as payload, Affine, Tail};
+use rushlight_cpu_payload::{Affine, Int8Epilogue};
 
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, NodeId};
@@ -26,7 +26,7 @@ impl Lowering<'_> {
         weight: &Constant,
         columns: usize,
         sums: &[i64],
-    ) -> Result<(Tail, Option<Affine>), Error> {
+    ) -> Result<(Int8Epilogue, Option<Affine>), Error> {
         let call = Call::new(self.graph, id);
         let from = x.affine.ok_or_else(|| error("a product of bytes without a scale"))?;
         let scales: Vec<f32> = scales(weight, columns)?.into_iter().map(|scale| scale * from.scale()).collect();
@@ -42,7 +42,7 @@ impl Lowering<'_> {
         let units = |(bias, scale): (&f32, &f32)| (f64::from(*bias) / f64::from(*scale)).round_ties_even();
         let whole: Option<Vec<f64>> = floats.as_ref().map(|floats| floats.iter().zip(&scales).map(units).collect());
         let is_whole = whole.iter().flatten().all(|units| units.abs() <= MOST_BIAS);
-        let mut tail = Tail::default();
+        let mut own_bias = None;
         let mut offsets: Vec<i64> = sums.iter().map(|sum| -sum * i64::from(from.zero)).collect();
         match (whole, bias) {
             (Some(whole), _) if is_whole && whole.len() == columns => {
@@ -50,27 +50,26 @@ impl Lowering<'_> {
             }
             (_, Some(bias)) => {
                 let bias = self.dense(bias)?;
-                tail.bias = Some(self.plan.tensor(&bias)?);
+                own_bias = Some(self.plan.tensor(&bias)?);
             }
             _ => {}
         }
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
-        let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
-        tail.activation = nodes.activation;
-        tail.integers = Some(payload::Integers {
-            offsets: self.plan.vector("offsets", &bits_of(&offsets))?,
-            scales: Some(self.plan.vector("scales", &scales)?),
-            rows: None,
-            inner,
-        });
-        if let Some(residual) = residual {
-            let residual = match order {
-                Some(order) => self.held_in_order(residual, order)?,
-                None => self.held_dense(residual)?,
-            };
-            tail.residual = Some(self.plan.tensor(&residual)?);
-        }
-        Ok((tail, to))
+        let (residual, fake_quantize, to, activation) = (nodes.residual, nodes.inner, nodes.to, nodes.activation);
+        let offsets = self.plan.vector("offsets", &bits_of(&offsets))?;
+        let scales = self.plan.vector("scales", &scales)?;
+        let residual = match residual {
+            Some(residual) => {
+                let residual = match order {
+                    Some(order) => self.held_in_order(residual, order)?,
+                    None => self.held_dense(residual)?,
+                };
+                Some(self.plan.tensor(&residual)?)
+            }
+            None => None,
+        };
+        let bias = own_bias;
+        Ok((Int8Epilogue::Static { offsets, scales, bias, fake_quantize, residual, activation }, to))
     }
 }
 

@@ -11,7 +11,8 @@ pub(super) mod shapes;
 use std::collections::HashMap;
 
 use rushlight_cpu_payload::{
-    Affine, Convert, Copy, CpuProgram, Elementwise, Instruction, Operand, Size, Step, TensorId, Unary,
+    Affine, Convert, ConvertedType, Copy, CpuProgram, Direction, Elementwise, Gather, Instruction, Operand, Size, Step,
+    TableFormat, TensorId, Unary,
 };
 use rushlight_format::ScalarType;
 
@@ -129,7 +130,8 @@ impl<'a> Lowering<'a> {
         let order = (0..ty.shape.len()).collect();
         let to = self.plan.ordered_as(ty.shape.clone(), order, affine)?;
         let x = self.plan.window_of(&from, &from.dims(), ty.dtype)?;
-        let step = Convert { x, y: self.plan.tensor(&to)?, dtype: ty.dtype, enters: true };
+        let element = ConvertedType::of(ty.dtype).ok_or_else(|| error("an input of a type that is not held"))?;
+        let step = Convert { x, y: self.plan.tensor(&to)?, element, direction: Direction::Enter };
         self.plan.step(self.graph.values[value].name.clone(), Step::Convert(step));
         self.views.insert(value, to);
         Ok(())
@@ -399,11 +401,14 @@ impl<'a> Lowering<'a> {
         let (table, indices) = (call.value("weight")?, call.value("indices")?);
         let result = call.result()?;
         let constant = self.constant_of(table);
-        let table = match constant.and_then(|constant| Some((constant, WeightsAlone::of_rows(constant)?))) {
-            Some((constant, weights)) => self.integer_matrix(&constant.name, weights)?,
+        let (table, format) = match constant.and_then(|constant| Some((constant, WeightsAlone::of_rows(constant)?))) {
+            Some((constant, weights)) => {
+                let format = TableFormat::Quantized { format: weights.format(), rows: weights.matrix.n as u32 };
+                (self.integer_matrix(&constant.name, weights)?, format)
+            }
             None => {
                 let table = self.dense(table)?;
-                self.plan.tensor(&table)?
+                (self.plan.tensor(&table)?, TableFormat::F32)
             }
         };
         let ty = self.graph.tensor(indices)?;
@@ -411,7 +416,7 @@ impl<'a> Lowering<'a> {
         let indices = self.plan.window_of(&view, &view.dims(), dtype)?;
         let to = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let y = self.plan.tensor(&to)?;
-        self.plan.step(self.label(call), Step::Gather(rushlight_cpu_payload::Gather { table, indices, y }));
+        self.plan.step(self.label(call), Step::Gather(Gather { table, format, indices, y }));
         self.views.insert(result, to);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Windows, folds, and other sizes.
 
-use rushlight_cpu_payload::{Affine, Fold, Pooling, PoolingKind, Reduction, Resize, ResizeMode, Step};
+use rushlight_cpu_payload::{Affine, AveragePool, PoolKind, Pooling, Reduce, Reduction, Resize, ResizeMode, Step};
 
 use rushlight_graph::Error;
 use rushlight_graph::ops::wrap_dim;
@@ -13,21 +13,21 @@ use super::Lowering;
 use super::products::channels_last;
 
 /// What an operator that reduces dimensions computes.
-pub(in super::super) fn fold(name: &str) -> Option<Fold> {
+pub(in super::super) fn fold(name: &str) -> Option<Reduction> {
     Some(match name {
-        "aten::mean.dim" | "aten::mean" => Fold::Mean,
-        "aten::sum.dim_IntList" | "aten::sum" => Fold::Sum,
-        "aten::amax" => Fold::Max,
-        "aten::amin" => Fold::Min,
+        "aten::mean.dim" | "aten::mean" => Reduction::Mean,
+        "aten::sum.dim_IntList" | "aten::sum" => Reduction::Sum,
+        "aten::amax" => Reduction::Max,
+        "aten::amin" => Reduction::Min,
         name => return any_or_all(name),
     })
 }
 
 /// The same for operators of truth values.
-pub(in super::super) fn any_or_all(name: &str) -> Option<Fold> {
+pub(in super::super) fn any_or_all(name: &str) -> Option<Reduction> {
     Some(match name {
-        "aten::any" | "aten::any.dim" | "aten::any.dims" => Fold::Max,
-        "aten::all" | "aten::all.dim" | "aten::all.dims" => Fold::Min,
+        "aten::any" | "aten::any.dim" | "aten::any.dims" => Reduction::Max,
+        "aten::all" | "aten::all.dim" | "aten::all.dims" => Reduction::Min,
         _ => return None,
     })
 }
@@ -60,6 +60,11 @@ pub(in super::super) fn scale_factors(call: &Call<'_>) -> Option<[Option<f32>; 2
     };
     let factors: Vec<f32> = factors.iter().map(number).collect::<Option<_>>()?;
     factors.first_chunk::<2>().map(|factors| factors.map(Some))
+}
+
+/// The divisor of an average pooling, if it is given.
+fn divisor_override(call: &Call<'_>) -> Option<u32> {
+    call.int("divisor_override").and_then(|divisor| u32::try_from(divisor).ok())
 }
 
 impl Lowering<'_> {
@@ -99,15 +104,13 @@ impl Lowering<'_> {
         let (affine, result) = self.mean_of(&x, result);
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let step = Pooling {
-            kind: PoolingKind::Mean,
+            kind: PoolKind::Average(AveragePool { count_include_pad: false, divisor_override: None }),
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             kernel,
             stride: kernel,
             padding: [[0; 2]; 2],
             dilation: [1; 2],
-            count_padding: false,
-            divisor: None,
         };
         self.plan.step(self.label(call), Step::Pooling(step));
         self.views.insert(result, y);
@@ -143,34 +146,32 @@ impl Lowering<'_> {
             offset: view.offset.clone(),
             ..View::ordered(view.buffer, shape.to_vec(), channels_last(4))
         };
-        let (kind, divisor) = match call.name() {
-            "aten::avg_pool3d" => (PoolingKind::Mean, call.int("divisor_override")),
-            _ => (PoolingKind::Max, None),
+        let divisor = divisor_override(call);
+        let kind = |divisor_override| match call.name() {
+            "aten::avg_pool3d" => {
+                PoolKind::Average(AveragePool { count_include_pad: call.flag("count_include_pad"), divisor_override })
+            }
+            _ => PoolKind::Max,
         };
-        let count_padding = call.flag("count_include_pad");
         let line = out_h.mul(out_w.clone());
         let [within, across] = [
             Pooling {
-                kind,
+                kind: kind(divisor.map(|_| 1)),
                 x: self.plan.tensor(&picture(&x, planes))?,
                 y: self.plan.tensor(&picture(&between, [n.mul(d.clone()), c.clone(), out_h.clone(), out_w.clone()]))?,
                 kernel: [kernel[1], kernel[2]],
                 stride: [stride[1], stride[2]],
                 padding: [[padding[1]; 2], [padding[2]; 2]],
                 dilation: [dilation[1], dilation[2]],
-                count_padding,
-                divisor: divisor.map(|_| 1),
             },
             Pooling {
-                kind,
+                kind: kind(divisor),
                 x: self.plan.tensor(&picture(&between, [n.clone(), c.clone(), d.clone(), line.clone()]))?,
                 y: self.plan.tensor(&picture(&y, [n.clone(), c.clone(), shape[2].clone(), line]))?,
                 kernel: [kernel[0], 1],
                 stride: [stride[0], 1],
                 padding: [[padding[0]; 2], [0; 2]],
                 dilation: [dilation[0], 1],
-                count_padding,
-                divisor: divisor.and_then(|divisor| u32::try_from(divisor).ok()),
             },
         ];
         self.plan.step(self.label(call), Step::Pooling(within));
@@ -189,16 +190,16 @@ impl Lowering<'_> {
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, affine)?;
         let pair = |name: &str| call.sizes(name, 2).map(|sizes| [sizes[0], sizes[1]]);
         let kernel = pair("kernel_size").ok_or_else(|| call.missing("kernel_size", "two sizes"))?;
+        let count_include_pad = call.flag("count_include_pad");
+        let average = AveragePool { count_include_pad, divisor_override: divisor_override(call) };
         let step = Pooling {
-            kind: if is_mean { PoolingKind::Mean } else { PoolingKind::Max },
+            kind: if is_mean { PoolKind::Average(average) } else { PoolKind::Max },
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             kernel,
             stride: pair("stride").unwrap_or(kernel),
             padding: pair("padding").unwrap_or([0; 2]).map(|size| [size; 2]),
             dilation: pair("dilation").unwrap_or([1; 2]),
-            count_padding: call.flag("count_include_pad"),
-            divisor: call.int("divisor_override").and_then(|divisor| u32::try_from(divisor).ok()),
         };
         self.plan.step(self.label(call), Step::Pooling(step));
         self.views.insert(result, y);
@@ -220,8 +221,8 @@ impl Lowering<'_> {
             None => Some((0..rank).collect()),
         }
         .ok_or_else(|| error("a dimension that the tensor does not have"))?;
-        let function = fold(call.name()).unwrap_or(Fold::Mean);
-        let is_mean = function == Fold::Mean;
+        let function = fold(call.name()).unwrap_or(Reduction::Mean);
+        let is_mean = function == Reduction::Mean;
         let order = self.view(input)?.order;
         let mut x = if is_mean { self.held_in_order(input, &order)? } else { self.solid(input)? };
         // The reduced dimensions must be neighbours in memory.
@@ -252,14 +253,14 @@ impl Lowering<'_> {
             (0..rank).filter(|dim| keep || !dims.contains(dim)).map(|dim| reduced[dim].clone()).collect();
         let (affine, result) = self.mean_of(&x, result);
         let y = self.plan.ordered_as(out_shape, kept.iter().map(renumber).collect(), affine)?;
-        let step = Reduction {
-            function,
+        let step = Reduce {
+            op: function,
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             first: first as u32,
             count: dims.len() as u32,
         };
-        self.plan.step(self.label(call), Step::Reduction(step));
+        self.plan.step(self.label(call), Step::Reduce(step));
         self.views.insert(result, y);
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! Convolutions and matrix products.
 
-use rushlight_cpu_payload::{self as payload, Convolution, Matmul, Step, Tail, TensorId};
+use rushlight_cpu_payload::{
+    Convolution, ConvolutionKind, Epilogue, Int8Epilogue, Matmul, MatmulKind, QuantizedFormat, Residual, Step,
+    TensorId, Window,
+};
 use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
 
 use rushlight_graph::Error;
@@ -13,6 +16,19 @@ use super::super::{Precision, constants, error};
 use super::Lowering;
 use super::integer::bits_of;
 use super::rounded::Rows;
+
+/// The epilogue of a convolution.
+enum Tail {
+    Float(Epilogue),
+    Int8(Int8Epilogue),
+}
+
+/// The right side of a matrix product with floats.
+enum Right {
+    Dense(TensorId),
+    Packed(TensorId),
+    WeightOnly(TensorId, QuantizedFormat),
+}
 
 impl Lowering<'_> {
     pub(super) fn convolution(&mut self, id: NodeId) -> Result<(), Error> {
@@ -116,33 +132,60 @@ impl Lowering<'_> {
             match chosen {
                 Some(chosen) => {
                     let scales = self.plan.vector("scales", &scales(constant, columns)?)?;
-                    (self.rows_tail(id, &chosen, &bits_of(&sums), Some(scales))?, None)
+                    (Tail::Int8(self.rows_tail(id, &chosen, &bits_of(&sums), scales)?), None)
                 }
-                None => self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?,
+                None => {
+                    let (tail, to) = self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?;
+                    (Tail::Int8(tail), to)
+                }
             }
         } else {
-            (self.tail(id, Some(&order))?, None)
+            (Tail::Float(self.tail(id, Some(&order))?), None)
         };
         let result = self.result_of_tail(id)?;
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, to)?;
         let picture = if is_line { as_picture(&y) } else { y.clone() };
-        let step = Convolution {
-            x: self.plan.tensor(&x)?,
-            w,
-            y: self.plan.tensor(&picture)?,
-            kernel,
-            stride,
-            padding,
-            dilation,
-            groups,
-            depthwise,
-            output_padding,
-            winograd: winograd.map(|(form, _)| match form {
-                Winograd::F2 => payload::Winograd::F2,
-                Winograd::F4 => payload::Winograd::F4,
-            }),
-            tail,
+        let format = self.plan.float_format();
+        let window = || Window {
+            kernel: [kernel[0], kernel[1]],
+            stride: [stride[0], stride[1]],
+            padding: [padding[0], padding[1]],
+            dilation: [dilation[0], dilation[1]],
         };
+        let pair = |sizes: Vec<u32>| [sizes[0], sizes[1]];
+        let kind = match (tail, output_padding, winograd) {
+            (Tail::Float(epilogue), None, Some((tile, _))) => {
+                ConvolutionKind::Winograd { tile, padding: [padding[0], padding[1]], epilogue }
+            }
+            (Tail::Float(epilogue), None, None) if depthwise => {
+                ConvolutionKind::Depthwise { window: window(), epilogue }
+            }
+            (Tail::Float(epilogue), None, None) if kernel.len() == 3 => {
+                let window = Window {
+                    kernel: [kernel[0], kernel[1], kernel[2]],
+                    stride: [stride[0], stride[1], stride[2]],
+                    padding: [padding[0], padding[1], padding[2]],
+                    dilation: [dilation[0], dilation[1], dilation[2]],
+                };
+                ConvolutionKind::Direct3d { window, groups, format, epilogue }
+            }
+            (Tail::Float(epilogue), None, None) => {
+                ConvolutionKind::Direct { window: window(), groups, format, epilogue }
+            }
+            (Tail::Float(epilogue), Some(added), _) => {
+                let output_padding = pair(added);
+                ConvolutionKind::Transposed { window: window(), output_padding, groups, format, epilogue }
+            }
+            (Tail::Int8(epilogue), Some(added), _) => {
+                let output_padding = pair(added);
+                ConvolutionKind::Int8Transposed { window: window(), output_padding, groups, epilogue }
+            }
+            (Tail::Int8(epilogue), None, _) if depthwise => {
+                ConvolutionKind::Int8Depthwise { window: window(), epilogue }
+            }
+            (Tail::Int8(epilogue), None, _) => ConvolutionKind::Int8Direct { window: window(), groups, epilogue },
+        };
+        let step = Convolution { x: self.plan.tensor(&x)?, w, y: self.plan.tensor(&picture)?, kind };
         self.plan.step(self.label(&call), Step::Convolution(step));
         self.views.insert(result, y);
         Ok(())
@@ -169,32 +212,38 @@ impl Lowering<'_> {
             };
         }
         let a = self.dense(a)?;
-        let (packed, b) = match self.constant_of(b) {
+        let right = match self.constant_of(b) {
             Some(constant) => {
                 let sizes = constant.sizes()?;
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
                 let too_large = || error("weights beyond all memory");
-                let b = if let Some(weights) = WeightsAlone::of(constant) {
-                    self.integer_matrix(&constant.name, weights)?
+                if let Some(weights) = WeightsAlone::of(constant) {
+                    let format = weights.format();
+                    Right::WeightOnly(self.integer_matrix(&constant.name, weights)?, format)
                 } else {
                     let len = pack::matrix_f32_len(k, n).ok_or_else(too_large)?;
-                    self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?
-                };
-                (true, b)
+                    let b =
+                        self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?;
+                    Right::Packed(b)
+                }
             }
             None => {
                 let b = self.dense(b)?;
                 self.packing(&b.shape)?;
-                (false, self.plan.tensor(&b)?)
+                Right::Dense(self.plan.tensor(&b)?)
             }
         };
-        let tail = self.tail(id, None)?;
+        let epilogue = self.tail(id, None)?;
+        let (b, kind) = match right {
+            Right::Dense(b) => (b, MatmulKind::Dense { transposed: false, epilogue }),
+            Right::Packed(b) => (b, MatmulKind::Packed { format: self.plan.float_format(), epilogue }),
+            Right::WeightOnly(b, format) => (b, MatmulKind::WeightOnly { format, epilogue }),
+        };
         let result = self.result_of_tail(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let y = self.plan.dense(shape)?;
         let matrix = call.shape(call.result()?)?.to_vec();
-        let step =
-            Matmul { a: self.plan.tensor(&a)?, b, y: self.plan.window(&y, &matrix)?, packed, transposed: false, tail };
+        let step = Matmul { a: self.plan.tensor(&a)?, b, y: self.plan.window(&y, &matrix)?, kind };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
@@ -212,9 +261,7 @@ impl Lowering<'_> {
             a: self.plan.tensor(&a)?,
             b: self.plan.tensor(&b)?,
             y: self.plan.tensor(&y)?,
-            packed: false,
-            transposed,
-            tail: Tail::default(),
+            kind: MatmulKind::Dense { transposed, epilogue: Epilogue::default() },
         };
         self.plan.step(self.label(call), Step::Matmul(step));
         self.views.insert(result, y);
@@ -238,7 +285,7 @@ impl Lowering<'_> {
         let integers = Integers::of(constant)?;
         let entries = integers.entries();
         let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
-        let (tail, to) = self.integer_tail(id, None, &a, constant, n, &sums)?;
+        let (epilogue, to) = self.integer_tail(id, None, &a, constant, n, &sums)?;
         let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
         let b = self.plan.integers(&constant.name, len, move |to| {
             let entries = integers.entries();
@@ -251,7 +298,7 @@ impl Lowering<'_> {
         let y = self.plan.ordered_as(shape, order, to)?;
         let matrix = call.shape(call.result()?)?.to_vec();
         let a = self.plan.tensor(&a)?;
-        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind: MatmulKind::Int8 { epilogue } };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
@@ -302,26 +349,26 @@ impl Lowering<'_> {
     }
 
     /// What follows a product, whose result lies in memory in some order (row-major if `None`).
-    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<Tail, Error> {
+    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<Epilogue, Error> {
         let call = Call::new(self.graph, id);
         let bias = match call.name() {
             "aten::addmm" => call.optional("self"),
             _ => call.optional("bias"),
         };
-        let mut tail = Tail::default();
+        let mut tail = Epilogue::default();
         if let Some(bias) = bias {
             let bias = self.dense(bias)?;
             tail.bias = Some(self.plan.tensor(&bias)?);
         }
         let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
         tail.activation = nodes.activation;
-        tail.residual_last = nodes.residual_last;
+        let place = if nodes.residual_last { Residual::AfterActivation } else { Residual::BeforeActivation };
         if let Some(residual) = nodes.residual {
             let residual = match order {
                 Some(order) => self.in_order(residual, order)?,
                 None => self.dense(residual)?,
             };
-            tail.residual = Some(self.plan.tensor(&residual)?);
+            tail.residual = Some(place(self.plan.tensor(&residual)?));
         }
         Ok(tail)
     }

@@ -2,8 +2,8 @@
 
 use half::f16;
 use rushlight_cpu_payload::{
-    Affine, Binary, Elementwise, Instruction, Integers as CpuIntegers, Matmul, Operand, RoundRows, RowScales, Step,
-    Tail, TensorId,
+    Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction, Int8Epilogue, Matmul,
+    MatmulKind, Operand, QuantizeRows, Step, TensorId,
 };
 use rushlight_engine::pack;
 
@@ -47,14 +47,14 @@ impl Lowering<'_> {
                     _ => Expr::Int(1),
                 };
                 let y = self.plan.dense(vec![Expr::Int(2), rows])?;
-                let step = RowScales {
+                let step = ChooseQparams {
                     x: self.plan.tensor(&x)?,
                     y: self.plan.tensor(&y)?,
-                    choice: chosen.choice,
-                    is_shared: chosen.is_shared,
+                    rule: chosen.choice,
+                    per_tensor: chosen.is_shared,
                     range: chosen.range,
                 };
-                self.plan.step(self.label(&call), Step::RowScales(step));
+                self.plan.step(self.label(&call), Step::ChooseQparams(step));
                 self.chosen.insert(result, y);
             }
             Role::Round => {
@@ -62,13 +62,13 @@ impl Lowering<'_> {
                 let view = self.chosen.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
                 let x = self.rows_to_round(&chosen)?;
                 let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
-                let step = RoundRows {
+                let step = QuantizeRows {
                     x: self.plan.tensor(&x)?,
-                    scales: self.plan.tensor(&view)?,
+                    qparams: self.plan.tensor(&view)?,
                     y: self.plan.tensor(&bytes)?,
                     range: chosen.range,
                 };
-                self.plan.step(self.label(&call), Step::RoundRows(step));
+                self.plan.step(self.label(&call), Step::QuantizeRows(step));
                 self.rows.insert(result, Rows { bytes, chosen: view });
             }
             Role::Dequantize => {
@@ -148,7 +148,7 @@ impl Lowering<'_> {
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let too_large = || error("weights beyond all memory");
         let integers = Integers::of(constant)?;
-        let (b, offsets, scales) = if let IntegerProduct::Groups { is_four_bits } = product {
+        let (b, kind) = if let IntegerProduct::Groups { is_four_bits } = product {
             let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
             // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
@@ -172,7 +172,9 @@ impl Lowering<'_> {
                 pack::groupwise_into(to, &matrix, |k, n| entries.get([k, n]), of);
                 Ok(())
             })?;
-            (b, sums, None)
+            let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
+            let epilogue = self.groups_tail(id, &chosen, &sums)?;
+            (b, MatmulKind::Groupwise { format, epilogue })
         } else {
             let entries = integers.entries();
             let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
@@ -184,44 +186,45 @@ impl Lowering<'_> {
                 pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
                 Ok(())
             })?;
-            (b, sums, Some(scales))
+            (b, MatmulKind::Int8 { epilogue: self.rows_tail(id, &chosen, &sums, scales)? })
         };
-        let tail = self.rows_tail(id, &chosen, &offsets, scales)?;
         let result = self.result_of_tail(id)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let matrix = call.shape(call.result()?)?.to_vec();
         let a = self.plan.tensor(&bytes)?;
-        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, packed: true, transposed: false, tail };
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind };
         self.plan.step(self.label(&call), Step::Matmul(step));
         self.views.insert(result, y);
         Ok(())
     }
 
-    /// What follows a product of rows with scales that were chosen; `offsets` are what the payload has for such
-    /// products.
+    /// The epilogue of an int8 GEMM or convolution whose left side was dynamically quantized; `sums` are those of the
+    /// columns.
     pub(super) fn rows_tail(
         &mut self,
         id: NodeId,
         chosen: &View,
-        offsets: &[f32],
-        scales: Option<TensorId>,
-    ) -> Result<Tail, Error> {
+        sums: &[f32],
+        scales: TensorId,
+    ) -> Result<Int8Epilogue, Error> {
+        let GroupwiseEpilogue { qparams, sums, bias, activation } = self.groups_tail(id, chosen, sums)?;
+        Ok(Int8Epilogue::Dynamic { qparams, sums, scales, bias, activation })
+    }
+
+    /// The same of weights with a scale for each group.
+    fn groups_tail(&mut self, id: NodeId, chosen: &View, sums: &[f32]) -> Result<GroupwiseEpilogue, Error> {
         let call = Call::new(self.graph, id);
-        let mut tail = Tail {
-            activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
-            integers: Some(CpuIntegers {
-                offsets: self.plan.vector("sums", offsets)?,
-                scales,
-                rows: Some(self.plan.tensor(chosen)?),
-                inner: None,
-            }),
-            ..Tail::default()
+        let activation = self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default();
+        let sums = self.plan.vector("sums", sums)?;
+        let qparams = self.plan.tensor(chosen)?;
+        let bias = match call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
+            Some(bias) => {
+                let bias = self.dense(bias)?;
+                Some(self.plan.tensor(&bias)?)
+            }
+            None => None,
         };
-        if let Some(bias) = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
-            let bias = self.dense(bias)?;
-            tail.bias = Some(self.plan.tensor(&bias)?);
-        }
-        Ok(tail)
+        Ok(GroupwiseEpilogue { qparams, sums, bias, activation })
     }
 }
 

@@ -1,12 +1,14 @@
 //! Payloads of arbitrary bytes: steps of all kinds over tensors that fit, and then changes anywhere.
 
 use rushlight_cpu_payload::{
-    self, Activation, Affine, Attention, Binary, Choice, Convert, Convolution, Copy, Elementwise, Fold, Gather, Inner,
-    Instruction, Integers, Matmul, Normalisation, Operand, Pooling, PoolingKind, Reduction, Resize, ResizeMode,
-    RoundRows, RowScales, Size, SizeOp, Step, Tail, TensorId, Unary,
+    Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
+    ConvolutionKind, Copy, Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
+    GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalisation, Operand, PoolKind, Pooling,
+    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, Size, SizeOp, Step, TableFormat,
+    TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
-use rushlight_engine::pack::{self, GroupwiseMatrix, QuantizedMatrix};
-use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides, Winograd};
+use rushlight_engine::pack;
+use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
 use rushlight_format::ScalarType;
 
 use super::source::Source;
@@ -105,13 +107,15 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 20 {
+        match self.source.byte() % 23 {
             0 => self.linear(),
             1 => self.batched(),
-            2 => self.integer_linear(),
-            3 => self.group_linear(),
-            4 | 5 => self.convolution(false),
-            6 | 7 => self.convolution(true),
+            2 => self.int8_linear(),
+            3 => self.groupwise_linear(),
+            4 => self.direct(false),
+            5 => self.direct(true),
+            6 => self.depthwise(false),
+            7 => self.transposed(false),
             8 => self.volume(),
             9 => self.elementwise(),
             10 => self.pooling(),
@@ -123,7 +127,10 @@ impl Maker<'_, '_> {
             16 => self.attention(),
             17 => self.resize(),
             18 => self.convert(),
-            _ => self.rows(),
+            19 => self.depthwise(true),
+            20 => self.transposed(true),
+            21 => self.winograd(),
+            _ => self.dynamic_quantization(),
         }
     }
 
@@ -155,11 +162,11 @@ impl Maker<'_, '_> {
 
     /// Bytes that a step may read.
     fn bytes(&mut self, dims: &[u64]) -> TensorId {
-        let dtype = self.source.one_of(&[ScalarType::Byte, ScalarType::Char]);
+        let element = self.source.one_of(&[ConvertedType::Uint8, ConvertedType::Int8]);
         let affine = self.affine();
-        let x = self.payload.input(dtype, dims);
+        let x = self.payload.input(element.dtype(), dims);
         let y = self.payload.arena(len(dims).div_ceil(4), ScalarType::Byte, dims, Some(affine));
-        self.payload.program.steps.push(Step::Convert(Convert { x, y, dtype, enters: true }));
+        self.payload.program.steps.push(Step::Convert(Convert { x, y, element, direction: Direction::Enter }));
         y
     }
 
@@ -195,9 +202,10 @@ impl Maker<'_, '_> {
     }
 
     /// Weights of floats, or of such a type with 16 bits.
-    fn weights(&mut self, elements: Option<usize>) -> TensorId {
-        let dtype = self.source.one_of(&[ScalarType::Float, ScalarType::Half, ScalarType::BFloat16]);
-        self.blob(dtype, elements.unwrap_or(0).min(1 << 16) as u64)
+    fn weights(&mut self, elements: Option<usize>) -> (TensorId, FloatFormat) {
+        let all = [FloatFormat::F32, FloatFormat::Half(Half::F16), FloatFormat::Half(Half::Bf16)];
+        let format = self.source.one_of(&all);
+        (self.blob(format.dtype(), elements.unwrap_or(0).min(1 << 16) as u64), format)
     }
 
     fn activation(&mut self) -> Activation {
@@ -213,51 +221,58 @@ impl Maker<'_, '_> {
             Sigmoid,
             Silu,
             Tanh,
-            Gelu,
+            GeluErf,
             GeluTanh,
         ];
         self.source.one_of(&all)
     }
 
-    fn tail(&mut self, columns: u64, y: &[u64]) -> Tail {
-        let bias = if self.source.once_in(2) { Some(self.floats(&[columns])) } else { None };
-        let residual = if self.source.once_in(3) { Some(self.floats(y)) } else { None };
-        let residual_last = self.source.once_in(2);
-        Tail { bias, residual, residual_last, activation: self.activation(), integers: None }
+    fn optional(&mut self, times: u8, dims: &[u64]) -> Option<TensorId> {
+        if self.source.once_in(times) { Some(self.floats(dims)) } else { None }
     }
 
-    /// The epilogue of an int8 GEMM, with this number of offsets.
-    fn integer_tail(&mut self, columns: u64, offsets: u64, rows: Option<u64>, y: &[u64]) -> Tail {
-        let bias = if self.source.once_in(3) { Some(self.floats(&[columns])) } else { None };
+    fn epilogue(&mut self, columns: u64, y: &[u64]) -> Epilogue {
+        let bias = self.optional(2, &[columns]);
+        let residual = self.optional(3, y);
+        let place = self.source.one_of(&[Residual::BeforeActivation as fn(_) -> _, Residual::AfterActivation]);
+        Epilogue { bias, residual: residual.map(place), activation: self.activation() }
+    }
+
+    /// The epilogue of an int8 GEMM with this number of offsets, whose left side may have this number of scales.
+    fn int8_epilogue(&mut self, columns: u64, offsets: u64, rows: u64, y: &[u64]) -> Int8Epilogue {
+        let bias = self.optional(3, &[columns]);
+        let (offsets, scales, activation) = (self.floats(&[offsets]), self.floats(&[columns]), self.activation());
+        if self.source.once_in(2) {
+            let qparams = self.floats(&[2, rows]);
+            return Int8Epilogue::Dynamic { qparams, sums: offsets, scales, bias, activation };
+        }
         let residual = if self.source.once_in(3) { Some(self.bytes(y)) } else { None };
-        let inner = if self.source.once_in(3) {
-            Some(Inner { activation: self.activation(), affine: self.affine() })
+        let fake_quantize = if self.source.once_in(3) {
+            Some(FakeQuantize { activation: self.activation(), affine: self.affine() })
         } else {
             None
         };
-        let rows = rows.map(|rows| self.floats(&[2, rows]));
-        let (offsets, scales) = (self.floats(&[offsets]), Some(self.floats(&[columns])));
-        let integers = Some(Integers { offsets, scales, rows, inner });
-        Tail { bias, residual, residual_last: self.source.once_in(2), activation: self.activation(), integers }
+        Int8Epilogue::Static { offsets, scales, bias, fake_quantize, residual, activation }
     }
 
     fn linear(&mut self) -> Step {
         let (m, k, n) = (self.source.size(20), self.source.size(70), self.source.size(40));
         let (a, y) = (self.floats(&[m, k]), [m, n]);
-        let b = if self.source.once_in(3) {
-            let is_four_bits = self.source.once_in(2);
-            let (has_zeros, group) = (self.source.once_in(2), 2 * self.source.size(20) as usize);
-            let matrix = QuantizedMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, group };
-            self.integers(&matrix)
+        let (b, kind) = if self.source.once_in(3) {
+            let (b, format) = self.integers(k, n);
+            (b, MatmulKind::WeightOnly { format, epilogue: self.epilogue(n, &y) })
         } else {
-            self.weights(pack::matrix_f32_len(k as usize, n as usize))
+            let (b, format) = self.weights(pack::matrix_f32_len(k as usize, n as usize));
+            (b, MatmulKind::Packed { format, epilogue: self.epilogue(n, &y) })
         };
-        let tail = self.tail(n, &y);
-        Step::Matmul(Matmul { a, b, y: self.output(&y), packed: true, transposed: false, tail })
+        Step::Matmul(Matmul { a, b, y: self.output(&y), kind })
     }
 
     /// A packed matrix of integers.
-    fn integers(&mut self, matrix: &QuantizedMatrix) -> TensorId {
+    fn integers(&mut self, k: u64, n: u64) -> (TensorId, QuantizedFormat) {
+        let (is_four_bits, has_zeros) = (self.source.once_in(2), self.source.once_in(2));
+        let format = QuantizedFormat { is_four_bits, has_zeros, group: 2 * self.source.size(20) as u32 };
+        let matrix = &format.matrix(k as usize, n as usize);
         let mut bytes = vec![0; pack::quantized_len(matrix).unwrap_or(0).min(1 << 16)];
         if Some(bytes.len()) == pack::quantized_len(matrix) {
             let weight = self.source.byte().cast_signed();
@@ -270,7 +285,7 @@ impl Maker<'_, '_> {
         }
         let len = bytes.len() as u64;
         bytes.resize(bytes.len().next_multiple_of(4), 0);
-        self.payload.blob(ScalarType::Byte, &[len], bytes)
+        (self.payload.blob(ScalarType::Byte, &[len], bytes), format)
     }
 
     fn batched(&mut self) -> Step {
@@ -280,8 +295,8 @@ impl Maker<'_, '_> {
         let (a, y) = (self.floats(&[batch, m, k]), [batch, m, n]);
         let b = self.floats(&if transposed { [of_b, n, k] } else { [of_b, k, n] });
         self.scratch(pack::matrix_f32_len(k as usize, n as usize).unwrap_or(0));
-        let tail = self.tail(n, &y);
-        Step::Matmul(Matmul { a, b, y: self.output(&y), packed: false, transposed, tail })
+        let kind = MatmulKind::Dense { transposed, epilogue: self.epilogue(n, &y) };
+        Step::Matmul(Matmul { a, b, y: self.output(&y), kind })
     }
 
     fn scratch(&mut self, floats: usize) {
@@ -289,141 +304,146 @@ impl Maker<'_, '_> {
         program.scratch = program.scratch.max(floats.min(1 << 16) as u64);
     }
 
-    fn integer_linear(&mut self) -> Step {
+    fn int8_linear(&mut self) -> Step {
         let (m, k, n) = (self.source.size(20), self.source.size(70), self.source.size(40));
         let (a, y) = (self.bytes(&[m, k]), [m, n]);
         let b = self.blob(ScalarType::Char, pack::matrix_i8_len(k as usize, n as usize).unwrap_or(0) as u64);
-        let rows = if self.source.once_in(2) { Some(m) } else { None };
-        let tail = self.integer_tail(n, n, rows, &y);
-        Step::Matmul(Matmul { a, b, y: self.any_output(&y), packed: true, transposed: false, tail })
+        let kind = MatmulKind::Int8 { epilogue: self.int8_epilogue(n, n, m, &y) };
+        Step::Matmul(Matmul { a, b, y: self.any_output(&y), kind })
     }
 
-    fn group_linear(&mut self) -> Step {
+    fn groupwise_linear(&mut self) -> Step {
         let (m, k, n) = (self.source.size(20), 32 * self.source.size(5), self.source.size(40));
         let [is_four_bits, has_zeros, has_half_scales] = [(); 3].map(|()| self.source.once_in(2));
-        let matrix = GroupwiseMatrix { k: k as usize, n: n as usize, is_four_bits, has_zeros, has_half_scales };
+        let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
         let (a, y) = (self.bytes(&[m, k]), [m, n]);
-        let b = self.blob(ScalarType::Byte, matrix.len().unwrap_or(0) as u64);
-        let mut tail = self.integer_tail(n, n, Some(m), &y);
-        tail.residual = None;
-        if let Some(integers) = &mut tail.integers {
-            (integers.scales, integers.inner) = (None, None);
-        }
-        Step::Matmul(Matmul { a, b, y: self.output(&y), packed: true, transposed: false, tail })
+        let b = self.blob(ScalarType::Byte, format.matrix(k as usize, n as usize).len().unwrap_or(0) as u64);
+        let (qparams, sums) = (self.floats(&[2, m]), self.floats(&[n]));
+        let (bias, activation) = (self.optional(3, &[n]), self.activation());
+        let epilogue = GroupwiseEpilogue { qparams, sums, bias, activation };
+        Step::Matmul(Matmul { a, b, y: self.output(&y), kind: MatmulKind::Groupwise { format, epilogue } })
     }
 
-    fn convolution(&mut self, is_integer: bool) -> Step {
-        let transposed = self.source.once_in(3);
-        let depthwise = !transposed && self.source.once_in(3);
-        let winograd = !is_integer && !transposed && !depthwise && self.source.once_in(3);
+    /// The window of a convolution, with as much padding before as after.
+    fn window<const D: usize>(&mut self, largest: [u64; 4]) -> Window<D> {
+        let mut sizes = |largest| core::array::from_fn(|_| self.source.size(largest) as u32);
+        let [kernel, stride, dilation, padding]: [[u32; D]; 4] = largest.map(&mut sizes);
+        Window { kernel, stride, dilation, padding: padding.map(|size| [size - size.min(1); 2]) }
+    }
+
+    fn image_of(&mut self, channels: u64) -> [u64; 4] {
+        [self.source.size(2), self.source.size(9), self.source.size(12), channels]
+    }
+
+    /// The tensor that a convolution of images reads.
+    fn image(&mut self, dims: &[u64], is_int8: bool) -> TensorId {
+        if is_int8 { self.bytes(dims) } else { self.floats(dims) }
+    }
+
+    /// Input and output channels of so many groups.
+    fn channels(&mut self, groups: u64) -> (u64, u64) {
+        (groups * self.source.size(9), groups * self.source.size(9))
+    }
+
+    fn direct(&mut self, is_int8: bool) -> Step {
         let groups = if self.source.once_in(3) { self.source.size(3).max(1) } else { 1 };
-        let wide = if winograd { 16 } else { 0 };
-        let groups = if winograd { 1 } else { groups };
-        let (in_c, out_c) = (groups * self.source.size(9) + wide, groups * self.source.size(9) + wide);
-        let (groups, out_c) = if depthwise { (in_c.max(1), in_c) } else { (groups, out_c) };
-        let [kernel, stride, dilation, padding, added] = if winograd {
-            let pads = [self.source.below(3) as u32, self.source.below(3) as u32];
-            [[3, 3], [1, 1], [1, 1], pads, [0, 0]]
-        } else {
-            let mut pair = |largest| [self.source.size(largest) as u32, self.source.size(largest) as u32];
-            [pair(4), pair(4), pair(3), pair(4).map(|size| size - size.min(1)), pair(2).map(|size| size - size.min(1))]
-        };
-        let [batch, in_h, in_w] = [self.source.size(2), self.source.size(9), self.source.size(12)];
-        let sizes = [batch, in_h, in_w, in_c].map(|size| size as usize);
-        let usizes = |pair: [u32; 2]| pair.map(|size| size as usize);
-        let both = padding.map(|size| [size; 2]);
-        let conv = Conv2d {
-            stride: usizes(stride).map(|size| size.max(1)),
-            padding: both.map(usizes),
-            dilation: usizes(dilation),
-            groups: groups as usize,
-            ..Conv2d::new(sizes, out_c as usize, usizes(kernel))
-        };
-        let transposed_conv = ConvTranspose2d {
-            batch: sizes[0],
-            in_h: sizes[1],
-            in_w: sizes[2],
-            in_c: sizes[3],
+        let (in_c, out_c) = self.channels(groups);
+        let (window, x) = (self.window([4, 4, 3, 4]), self.image_of(in_c));
+        let conv = conv2d(&window, groups, x, out_c);
+        let y = [x[0], conv.out_h() as u64, conv.out_w() as u64, out_c];
+        let (x, groups) = (self.image(&x, is_int8), groups as u32);
+        if is_int8 {
+            let w = self.blob(ScalarType::Char, pack::conv2d_i8_len(&conv).unwrap_or(0) as u64);
+            let epilogue = self.int8_epilogue(out_c, out_c, 1, &y);
+            let kind = ConvolutionKind::Int8Direct { window, groups, epilogue };
+            return Step::Convolution(Convolution { x, w, y: self.any_output(&y), kind });
+        }
+        let (w, format) = self.weights(pack::conv2d_f32_len(&conv));
+        let kind = ConvolutionKind::Direct { window, groups, format, epilogue: self.epilogue(out_c, &y) };
+        Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
+    }
+
+    fn depthwise(&mut self, is_int8: bool) -> Step {
+        let channels = self.source.size(40);
+        let (window, x) = (self.window([4, 4, 3, 4]), self.image_of(channels));
+        let conv = conv2d(&window, channels.max(1), x, channels);
+        let y = [x[0], conv.out_h() as u64, conv.out_w() as u64, channels];
+        let x = self.image(&x, is_int8);
+        if is_int8 {
+            let w = self.blob(ScalarType::Char, pack::depthwise2d_i8_len(&conv).unwrap_or(0) as u64);
+            let kind =
+                ConvolutionKind::Int8Depthwise { window, epilogue: self.int8_epilogue(channels, channels, 1, &y) };
+            return Step::Convolution(Convolution { x, w, y: self.any_output(&y), kind });
+        }
+        let w = self.blob(ScalarType::Float, (conv.kernel[0] * conv.kernel[1] * conv.in_c) as u64);
+        let kind = ConvolutionKind::Depthwise { window, epilogue: self.epilogue(channels, &y) };
+        Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
+    }
+
+    fn transposed(&mut self, is_int8: bool) -> Step {
+        let groups = if self.source.once_in(3) { self.source.size(3).max(1) } else { 1 };
+        let (in_c, out_c) = self.channels(groups);
+        let (window, x): (Window<2>, _) = (self.window([4, 4, 3, 4]), self.image_of(in_c));
+        let output_padding = [(); 2].map(|()| self.source.below(2) as u32);
+        let [batch, in_h, in_w, in_c] = x.map(|size| size as usize);
+        let conv = ConvTranspose2d {
+            batch,
+            in_h,
+            in_w,
+            in_c,
             out_c: out_c as usize,
-            kernel: conv.kernel,
-            stride: conv.stride,
-            padding: conv.padding,
-            output_padding: usizes(added),
-            dilation: conv.dilation,
-            groups: conv.groups,
-            in_stride: sizes[3],
+            kernel: usizes(window.kernel),
+            stride: usizes(window.stride),
+            padding: window.padding.map(usizes),
+            output_padding: usizes(output_padding),
+            dilation: usizes(window.dilation),
+            groups: groups as usize,
+            in_stride: in_c,
             out_stride: out_c as usize,
         };
-        let (out_h, out_w) =
-            if transposed { (transposed_conv.out_h(), transposed_conv.out_w()) } else { (conv.out_h(), conv.out_w()) };
-        let y = [batch, out_h as u64, out_w as u64, out_c];
-        let form = if winograd { Some(self.source.one_of(&[Winograd::F2, Winograd::F4])) } else { None };
-        let x = [batch, in_h, in_w, in_c];
-        let x = if is_integer { self.bytes(&x) } else { self.floats(&x) };
-        let taps = conv.kernel[0] * conv.kernel[1];
-        let w = match (form, is_integer) {
-            (Some(form), _) => {
-                self.scratch(out_h.div_ceil(2).max(4) * out_w.div_ceil(2).max(4) * 40 * (in_c + out_c) as usize);
-                let len = pack::winograd_f32_len(form, &conv).unwrap_or(0);
-                self.blob(ScalarType::Float, len as u64)
-            }
-            (None, true) => {
-                let len = match (transposed, depthwise) {
-                    (true, _) => pack::conv_transpose2d_i8_len(&transposed_conv),
-                    (_, true) => pack::depthwise2d_i8_len(&conv),
-                    _ => pack::conv2d_i8_len(&conv),
-                };
-                self.blob(ScalarType::Char, len.unwrap_or(0) as u64)
-            }
-            (None, false) if transposed => self.weights(pack::conv_transpose2d_f32_len(&transposed_conv)),
-            (None, false) if depthwise => self.blob(ScalarType::Float, (taps * sizes[3]) as u64),
-            (None, false) => self.weights(pack::conv2d_f32_len(&conv)),
-        };
-        let (y, tail) = if is_integer {
-            let phases = if transposed { u64::from(stride[0]) * u64::from(stride[1]) } else { 1 };
-            let rows = if self.source.once_in(3) { Some(1) } else { None };
-            let tail = self.integer_tail(out_c, phases * out_c, rows, &y);
-            (self.any_output(&y), tail)
-        } else {
-            let tail = self.tail(out_c, &y);
-            (self.output(&y), tail)
-        };
-        Step::Convolution(Convolution {
-            x,
-            w,
-            y,
-            kernel: kernel.into(),
-            stride: stride.into(),
-            padding: both.into(),
-            dilation: dilation.into(),
-            groups: groups as u32,
-            depthwise,
-            output_padding: transposed.then(|| added.into()),
-            winograd: form.map(|form| match form {
-                Winograd::F2 => rushlight_cpu_payload::Winograd::F2,
-                Winograd::F4 => rushlight_cpu_payload::Winograd::F4,
-            }),
-            tail,
-        })
+        let y = [x[0], conv.out_h() as u64, conv.out_w() as u64, out_c];
+        let (x, groups) = (self.image(&x, is_int8), groups as u32);
+        if is_int8 {
+            let phases = window.stride.iter().map(|size| u64::from(*size)).product::<u64>();
+            let w = self.blob(ScalarType::Char, pack::conv_transpose2d_i8_len(&conv).unwrap_or(0) as u64);
+            let epilogue = self.int8_epilogue(out_c, phases * out_c, 1, &y);
+            let kind = ConvolutionKind::Int8Transposed { window, output_padding, groups, epilogue };
+            return Step::Convolution(Convolution { x, w, y: self.any_output(&y), kind });
+        }
+        let (w, format) = self.weights(pack::conv_transpose2d_f32_len(&conv));
+        let epilogue = self.epilogue(out_c, &y);
+        let kind = ConvolutionKind::Transposed { window, output_padding, groups, format, epilogue };
+        Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
+    }
+
+    fn winograd(&mut self) -> Step {
+        let (in_c, out_c) = (16 + self.source.size(9), 16 + self.source.size(9));
+        let padding = [(); 2].map(|()| [self.source.below(3) as u32, self.source.below(3) as u32]);
+        let x = self.image_of(in_c);
+        let conv = conv2d(&Window { kernel: [3; 2], stride: [1; 2], padding, dilation: [1; 2] }, 1, x, out_c);
+        let y = [x[0], conv.out_h() as u64, conv.out_w() as u64, out_c];
+        let tile = self.source.one_of(&[Winograd::F2, Winograd::F4]);
+        self.scratch(conv.out_h().div_ceil(2).max(4) * conv.out_w().div_ceil(2).max(4) * 40 * (in_c + out_c) as usize);
+        let x = self.floats(&x);
+        let w = self.blob(ScalarType::Float, pack::winograd_f32_len(tile, &conv).unwrap_or(0) as u64);
+        let kind = ConvolutionKind::Winograd { tile, padding, epilogue: self.epilogue(out_c, &y) };
+        Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
     }
 
     fn volume(&mut self) -> Step {
         let groups = self.source.size(2).max(1);
         let (in_c, out_c) = (groups * self.source.size(5), groups * self.source.size(20));
-        let mut triple = |largest| [(); 3].map(|()| self.source.size(largest) as u32);
-        let [kernel, stride, dilation, padding] =
-            [triple(3), triple(3), triple(2), triple(3).map(|size| size - size.min(1))];
+        let window: Window<3> = self.window([3, 3, 2, 3]);
         let (batch, size) = (self.source.size(2), [(); 3].map(|()| self.source.size(6)));
-        let usizes = |triple: [u32; 3]| triple.map(|size| size as usize);
         let conv = Conv3d {
             batch: batch as usize,
             in_size: size.map(|size| size as usize),
             in_c: in_c as usize,
             out_c: out_c as usize,
-            kernel: usizes(kernel),
-            stride: usizes(stride),
-            padding: padding.map(|size| [size as usize; 2]),
-            dilation: usizes(dilation),
+            kernel: usizes(window.kernel),
+            stride: usizes(window.stride),
+            padding: window.padding.map(usizes),
+            dilation: usizes(window.dilation),
             groups: groups as usize,
             in_stride: in_c as usize,
             out_stride: out_c as usize,
@@ -431,22 +451,10 @@ impl Maker<'_, '_> {
         let [d, h, w] = conv.out_size().map(|size| size as u64);
         let y = [batch, d, h, w, out_c];
         let x = self.floats(&[batch, size[0], size[1], size[2], in_c]);
-        let w = self.weights(pack::conv3d_f32_len(&conv));
-        let tail = self.tail(out_c, &y);
-        Step::Convolution(Convolution {
-            x,
-            w,
-            y: self.output(&y),
-            kernel: kernel.into(),
-            stride: stride.into(),
-            padding: padding.map(|size| [size; 2]).into(),
-            dilation: dilation.into(),
-            groups: groups as u32,
-            depthwise: false,
-            output_padding: None,
-            winograd: None,
-            tail,
-        })
+        let (w, format) = self.weights(pack::conv3d_f32_len(&conv));
+        let epilogue = self.epilogue(out_c, &y);
+        let kind = ConvolutionKind::Direct3d { window, groups: groups as u32, format, epilogue };
+        Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
     }
 
     /// Sizes of a few dimensions.
@@ -488,16 +496,17 @@ impl Maker<'_, '_> {
         let mut pair = |largest| [self.source.size(largest) as u32, self.source.size(largest) as u32];
         let [kernel, stride, dilation, before, after] = [pair(4), pair(3), pair(3), pair(2), pair(2)];
         let x = self.either(&[batch, in_h, in_w, channels]);
+        let count_include_pad = self.source.once_in(2);
+        let divisor_override = if self.source.once_in(3) { Some(u32::from(self.source.byte())) } else { None };
+        let average = AveragePool { count_include_pad, divisor_override };
         Step::Pooling(Pooling {
-            kind: self.source.one_of(&[PoolingKind::Max, PoolingKind::Mean]),
+            kind: self.source.one_of(&[PoolKind::Max, PoolKind::Average(average)]),
             x,
             y: self.any_output(&[batch, out_h, out_w, channels]),
             kernel,
             stride,
             padding: [[before[0], after[0]], [before[1], after[1]]],
             dilation,
-            count_padding: self.source.once_in(2),
-            divisor: if self.source.once_in(3) { Some(u32::from(self.source.byte())) } else { None },
         })
     }
 
@@ -508,8 +517,8 @@ impl Maker<'_, '_> {
         let mut y = dims.clone();
         y.drain(first..first + count);
         let x = self.either(&dims);
-        let function = self.source.one_of(&[Fold::Sum, Fold::Mean, Fold::Max, Fold::Min]);
-        Step::Reduction(Reduction { function, x, y: self.any_output(&y), first: first as u32, count: count as u32 })
+        let op = self.source.one_of(&[Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min]);
+        Step::Reduce(Reduce { op, x, y: self.any_output(&y), first: first as u32, count: count as u32 })
     }
 
     fn softmax(&mut self) -> Step {
@@ -575,14 +584,13 @@ impl Maker<'_, '_> {
         let (rows, width, count) = (self.source.size(20), self.source.size(40), self.source.size(9));
         let dtype = self.source.one_of(&[ScalarType::Long, ScalarType::Int]);
         let indices = self.payload.input(dtype, &[count]);
-        let table = if self.source.once_in(2) {
-            let (is_four_bits, has_zeros) = (self.source.once_in(2), self.source.once_in(2));
-            let group = 2 * self.source.size(10) as usize;
-            self.integers(&QuantizedMatrix { k: width as usize, n: rows as usize, is_four_bits, has_zeros, group })
+        let (table, format) = if self.source.once_in(2) {
+            let (table, format) = self.integers(width, rows);
+            (table, TableFormat::Quantized { format, rows: rows as u32 })
         } else {
-            self.floats(&[rows, width])
+            (self.floats(&[rows, width]), TableFormat::F32)
         };
-        Step::Gather(Gather { table, indices, y: self.output(&[count, width]) })
+        Step::Gather(Gather { table, format, indices, y: self.output(&[count, width]) })
     }
 
     fn attention(&mut self) -> Step {
@@ -670,35 +678,57 @@ impl Maker<'_, '_> {
 
     fn convert(&mut self) -> Step {
         let dims = self.dims(3, 12);
-        let all = [ScalarType::Half, ScalarType::BFloat16, ScalarType::Bool, ScalarType::Char, ScalarType::Byte];
-        let dtype = self.source.one_of(&all);
-        let are_bytes = matches!(dtype, ScalarType::Char | ScalarType::Byte);
+        let all = [
+            ConvertedType::Half(Half::F16),
+            ConvertedType::Half(Half::Bf16),
+            ConvertedType::Bool,
+            ConvertedType::Int8,
+            ConvertedType::Uint8,
+        ];
+        let element = self.source.one_of(&all);
         if self.source.once_in(2) {
-            let x = if are_bytes { self.bytes(&dims) } else { self.floats(&dims) };
-            return Step::Convert(Convert { x, y: self.payload.output(dtype, &dims), dtype, enters: false });
+            let x = if element.is_quantized() { self.bytes(&dims) } else { self.floats(&dims) };
+            let y = self.payload.output(element.dtype(), &dims);
+            return Step::Convert(Convert { x, y, element, direction: Direction::Leave });
         }
-        let x = self.payload.input(dtype, &dims);
-        let affine = if are_bytes { Some(self.affine()) } else { None };
-        let inside = if are_bytes { ScalarType::Byte } else { ScalarType::Float };
+        let x = self.payload.input(element.dtype(), &dims);
+        let affine = if element.is_quantized() { Some(self.affine()) } else { None };
+        let inside = if element.is_quantized() { ScalarType::Byte } else { ScalarType::Float };
         let y = self.payload.arena(len(&dims), inside, &dims, affine);
-        Step::Convert(Convert { x, y, dtype, enters: true })
+        Step::Convert(Convert { x, y, element, direction: Direction::Enter })
     }
 
-    fn rows(&mut self) -> Step {
+    fn dynamic_quantization(&mut self) -> Step {
         let (rows, columns) = (self.source.size(9), self.source.size(40));
-        let is_shared = self.source.once_in(2);
-        let chosen = [2, if is_shared { 1 } else { rows }];
+        let per_tensor = self.source.once_in(2);
+        let qparams = [2, if per_tensor { 1 } else { rows }];
         let range = if self.source.once_in(4) { [self.source.byte(), self.source.byte()] } else { [0, 255] };
         let x = self.floats(&[rows, columns]);
         if self.source.once_in(2) {
-            let (scales, affine) = (self.floats(&chosen), self.affine());
+            let (qparams, affine) = (self.floats(&qparams), self.affine());
             let dims = [rows, columns];
             let y = self.payload.arena(len(&dims).div_ceil(4), ScalarType::Byte, &dims, Some(affine));
-            return Step::RoundRows(RoundRows { x, scales, y, range });
+            return Step::QuantizeRows(QuantizeRows { x, qparams, y, range });
         }
         let eps = self.source.float();
-        let choice = self.source.one_of(&[Choice::Nearer, Choice::Lower { eps }]);
-        Step::RowScales(RowScales { x, y: self.output(&chosen), choice, is_shared, range })
+        let rule = self.source.one_of(&[ZeroPointRule::MinError, ZeroPointRule::FromMin { eps }]);
+        Step::ChooseQparams(ChooseQparams { x, y: self.output(&qparams), rule, per_tensor, range })
+    }
+}
+
+fn usizes<const D: usize>(sizes: [u32; D]) -> [usize; D] {
+    sizes.map(|size| size as usize)
+}
+
+/// The shape of a convolution of an image `[N, H, W, C]`.
+fn conv2d(window: &Window<2>, groups: u64, x: [u64; 4], out_c: u64) -> Conv2d {
+    Conv2d {
+        // Sizes of outputs are divided by it.
+        stride: usizes(window.stride).map(|size| size.max(1)),
+        padding: window.padding.map(usizes),
+        dilation: usizes(window.dilation),
+        groups: groups as usize,
+        ..Conv2d::new(x.map(|size| size as usize), out_c as usize, usizes(window.kernel))
     }
 }
 

@@ -1,15 +1,16 @@
-//! Which intermediate results lie in memory as bf16.
+//! Decides which intermediate results are stored as bf16.
 //!
-//! Programs with weights of bf16 leave open in what type results lie between steps. Where the processor multiplies pairs of bf16,
-//! products round what they read; so what only products read is written rounded, which is the same, and half as much to write
-//! and to read. What products and depthwise convolutions give, others read as bf16 too, which rounds once more.
+//! Programs with bf16 weights leave open in what type results are stored between steps. Where the processor has bf16 dot
+//! products, GEMMs round what they read; so what only GEMMs read is written rounded, which is the same, and half as much to
+//! write and to read. The results of GEMMs and depthwise convolutions other steps read as bf16 too, which rounds once more.
 //!
-//! A result takes the place that it would have as floats.
+//! A result takes the place that it would have as f32.
 
 use std::collections::VecDeque;
 
 use rushlight_cpu_payload::{
-    Attention, Buffer, Convolution, CpuProgram, Matmul, Reduction, Size, Step, Tail, TensorId,
+    Attention, Buffer, Convolution, ConvolutionKind, CpuProgram, Epilogue, FloatFormat, Half, Matmul, MatmulKind,
+    Reduce, Residual, Size, Step, TensorId,
 };
 use rushlight_engine::{
     MIN_GEMM_ROWS, attention_supports_bf16_input, attention_supports_bf16_output, gemm_supports_bf16_input,
@@ -17,7 +18,7 @@ use rushlight_engine::{
 };
 use rushlight_format::ScalarType;
 
-use crate::prepared::activation;
+const BF16: FloatFormat = FloatFormat::Half(Half::Bf16);
 
 /// Makes tensors bf16 where all steps allow it.
 pub(crate) fn choose(program: &mut CpuProgram) {
@@ -71,19 +72,19 @@ struct Choice<'p> {
     changed: Vec<usize>,
 }
 
-/// What is known of a buffer.
+/// What is known of a buffer so far.
 #[derive(Clone, Copy)]
 struct State {
-    /// Whether it may hold bf16.
+    /// True if every reader and writer supports bf16.
     may: bool,
-    /// Whether products alone read it, and copies of which this holds.
-    is_for_products: bool,
+    /// True if only GEMMs read it, and copies that only GEMMs read.
+    is_for_gemms: bool,
 }
 
 impl<'p> Choice<'p> {
-    /// Everything that could be, for all that tensors say.
+    /// Starts with all tensors that could be bf16 by their type and place.
     fn new(program: &'p CpuProgram) -> Self {
-        let state = |buffer: &Buffer| State { may: matches!(buffer, Buffer::Arena { .. }), is_for_products: true };
+        let state = |buffer: &Buffer| State { may: matches!(buffer, Buffer::Arena { .. }), is_for_gemms: true };
         let mut buffers: Vec<_> = program.buffers.iter().map(state).collect();
         for tensor in &program.tensors {
             if let Some(slot) = buffers.get_mut(tensor.buffer as usize) {
@@ -93,41 +94,48 @@ impl<'p> Choice<'p> {
         Self { program, buffers, changed: Vec::new() }
     }
 
-    /// Takes back what a step does not allow; whether that is anything.
+    /// Takes back what a step does not support. True if that is anything.
     fn restrict(&mut self, step: &Step) -> bool {
         match step {
-            Step::Convolution(step) if is_direct(step) && step.depthwise => self.depthwise(step),
-            Step::Convolution(step) if is_direct(step) && self.is_bf16(step.w) => {
-                let taps = step.kernel.iter().fold(1usize, |taps, size| taps.saturating_mul(*size as usize));
-                let channels = self.last(step.x).map(|channels| channels / (step.groups as usize).max(1));
-                self.product(step.x, step.y, &step.tail, taps, channels)
-            }
-            Step::Matmul(Matmul { a, b, y, packed: true, tail, .. }) if tail.integers.is_none() && self.is_bf16(*b) => {
-                self.product(*a, *y, tail, 1, self.last(*a))
+            Step::Convolution(Convolution { x, y, kind, .. }) => match kind {
+                ConvolutionKind::Depthwise { epilogue, .. } => self.depthwise(*x, *y, epilogue),
+                ConvolutionKind::Direct { groups, format: BF16, epilogue, .. }
+                | ConvolutionKind::Direct3d { groups, format: BF16, epilogue, .. } => {
+                    let taps = kind.kernel().iter().fold(1usize, |taps, size| taps.saturating_mul(*size as usize));
+                    let channels = self.last(*x).map(|channels| channels / (*groups as usize).max(1));
+                    self.gemm(*x, *y, epilogue, taps, channels)
+                }
+                _ => self.refuse_all(step),
+            },
+            Step::Matmul(Matmul { a, y, kind: MatmulKind::Packed { format: BF16, epilogue }, .. }) => {
+                self.gemm(*a, *y, epilogue, 1, self.last(*a))
             }
             Step::Attention(step) => self.attention(step),
             Step::Elementwise(step) => {
                 let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
-                read | self.only_for_products(step.y)
+                read | self.only_for_gemms(step.y)
             }
-            Step::Normalisation(step) => self.refuse(step.x) | self.only_for_products(step.y),
-            Step::Reduction(step) if self.is_by_columns(step) => self.read(step.x) | self.refuse(step.y),
+            Step::Normalisation(step) => self.refuse(step.x) | self.only_for_gemms(step.y),
+            Step::Reduce(step) if self.is_by_columns(step) => self.read(step.x) | self.refuse(step.y),
             Step::Pooling(step) => self.read(step.x) | self.both(step.x, step.y),
             Step::Copy(step) => {
-                let is_for_products = self.state(step.y).is_some_and(|state| state.is_for_products);
-                let read = !is_for_products && self.read(step.x);
+                let is_for_gemms = self.state(step.y).is_some_and(|state| state.is_for_gemms);
+                let read = !is_for_gemms && self.read(step.x);
                 read | self.both(step.x, step.y)
             }
-            other => {
-                let mut changed = self.refuse(other.output());
-                other.for_each_input(&mut |tensor| changed |= self.refuse(tensor));
-                changed
-            }
+            other => self.refuse_all(other),
         }
     }
 
-    /// A product over windows of so many taps, of so many elements each.
-    fn product(&mut self, x: TensorId, y: TensorId, tail: &Tail, taps: usize, depth: Option<usize>) -> bool {
+    /// Makes all tensors of a step floats.
+    fn refuse_all(&mut self, step: &Step) -> bool {
+        let mut changed = self.refuse(step.output());
+        step.for_each_input(&mut |tensor| changed |= self.refuse(tensor));
+        changed
+    }
+
+    /// Restricts a GEMM or convolution with `taps` kernel positions and `depth` channels per group, which multiplies bf16.
+    fn gemm(&mut self, x: TensorId, y: TensorId, epilogue: &Epilogue, taps: usize, depth: Option<usize>) -> bool {
         let mut changed = false;
         if self.has_few_rows(y) {
             changed |= self.refuse(x) | self.refuse(y);
@@ -139,7 +147,7 @@ impl<'p> Choice<'p> {
         if !depth.is_some_and(|depth| gemm_supports_bf16_output(taps, depth, from_bf16)) {
             changed |= self.refuse(y);
         }
-        if let Some(residual) = tail.residual {
+        if let Some(residual) = epilogue.residual.map(Residual::tensor) {
             changed |= self.read(residual);
             if !depth.is_some_and(|depth| gemm_supports_bf16_residual(taps, depth)) {
                 changed |= self.refuse(residual);
@@ -148,8 +156,8 @@ impl<'p> Choice<'p> {
         changed
     }
 
-    /// Queries, keys and values are of one type, which is multiplied as it is: it has no weights of bf16 that would say that
-    /// floats may be rounded.
+    /// Restricts attention: queries, keys and values have one type, which is multiplied as it is, since there are no bf16
+    /// weights that would say that f32 may be rounded.
     fn attention(&mut self, step: &Attention) -> bool {
         let inputs = [step.q, step.k, step.v];
         let mut changed = inputs.iter().fold(false, |changed, input| self.read(*input) | changed);
@@ -164,15 +172,14 @@ impl<'p> Choice<'p> {
         changed
     }
 
-    /// Both sides of a depthwise convolution are of one type.
-    fn depthwise(&mut self, step: &Convolution) -> bool {
-        let Convolution { x, y, tail, .. } = step;
-        let mut changed = self.read(*x) | self.both(*x, *y);
-        if let Some(residual) = tail.residual {
+    /// Restricts a depthwise convolution: its input and output have one type.
+    fn depthwise(&mut self, x: TensorId, y: TensorId, epilogue: &Epilogue) -> bool {
+        let mut changed = self.read(x) | self.both(x, y);
+        if let Some(residual) = epilogue.residual.map(Residual::tensor) {
             changed |= self.refuse(residual);
         }
-        if tail.residual.is_some() || !activation(tail.activation).is_fusable() {
-            changed |= self.refuse(*x) | self.refuse(*y);
+        if epilogue.residual.is_some() || !epilogue.activation.is_fusable() {
+            changed |= self.refuse(x) | self.refuse(y);
         }
         changed
     }
@@ -182,9 +189,9 @@ impl<'p> Choice<'p> {
         if self.may(a) && self.may(b) { false } else { self.refuse(a) | self.refuse(b) }
     }
 
-    /// What is computed in floats is rounded only for those that round it anyway.
-    fn only_for_products(&mut self, y: TensorId) -> bool {
-        self.state(y).is_some_and(|state| !state.is_for_products) && self.refuse(y)
+    /// Keeps f32 unless only GEMMs, which round it anyway, read it.
+    fn only_for_gemms(&mut self, y: TensorId) -> bool {
+        self.state(y).is_some_and(|state| !state.is_for_gemms) && self.refuse(y)
     }
 
     fn state(&self, tensor: TensorId) -> Option<&State> {
@@ -206,27 +213,23 @@ impl<'p> Choice<'p> {
         self.state(tensor).is_some_and(|state| state.may)
     }
 
-    /// Leaves floats; whether that is new.
+    /// Keeps a tensor f32. True if that is new.
     fn refuse(&mut self, tensor: TensorId) -> bool {
         self.take_back(tensor, |state| &mut state.may)
     }
 
-    /// Something else than a product reads it; whether that is new.
+    /// Notes a reader that is no GEMM. True if that is new.
     fn read(&mut self, tensor: TensorId) -> bool {
-        self.take_back(tensor, |state| &mut state.is_for_products)
+        self.take_back(tensor, |state| &mut state.is_for_gemms)
     }
 
-    /// Whether a fold goes along another dimension than the innermost.
-    fn is_by_columns(&self, step: &Reduction) -> bool {
+    /// True if a reduction is along another dimension than the innermost.
+    fn is_by_columns(&self, step: &Reduce) -> bool {
         let rank = self.program.tensors.get(step.x as usize).map_or(0, |tensor| tensor.dims.len());
         step.first.saturating_add(step.count) as usize + 1 == rank && self.last(step.x).is_some_and(|size| size > 1)
     }
 
-    fn is_bf16(&self, weights: TensorId) -> bool {
-        self.program.tensors.get(weights as usize).is_some_and(|tensor| tensor.dtype == ScalarType::BFloat16)
-    }
-
-    /// Whether there are so few rows that they are better floats.
+    /// True if there are so few rows that they are better f32: they are computed by GEMV.
     fn has_few_rows(&self, y: TensorId) -> bool {
         let Some([rows @ .., _]) = self.program.tensors.get(y as usize).map(|tensor| tensor.dims.as_slice()) else {
             return true;
@@ -244,17 +247,12 @@ impl<'p> Choice<'p> {
     }
 }
 
-/// A size that no run changes.
+/// Returns a size if it is fixed.
 fn fixed(size: Size) -> Option<usize> {
     match size {
         Size::Fixed(size) => usize::try_from(size).ok(),
         Size::Computed(_) => None,
     }
-}
-
-/// Whether a convolution is computed as it is defined, in floats.
-fn is_direct(step: &Convolution) -> bool {
-    step.tail.integers.is_none() && step.winograd.is_none() && step.output_padding.is_none()
 }
 
 #[cfg(test)]
@@ -286,9 +284,9 @@ mod tests {
         (1..tensors).filter(is_bf16).collect()
     }
 
-    fn product(a: TensorId, y: TensorId, residual: Option<TensorId>) -> Step {
-        let tail = Tail { residual, ..Tail::default() };
-        Step::Matmul(Matmul { a, b: 0, y, packed: true, transposed: false, tail })
+    fn gemm(a: TensorId, y: TensorId, residual: Option<TensorId>) -> Step {
+        let epilogue = Epilogue { residual: residual.map(Residual::BeforeActivation), ..Epilogue::default() };
+        Step::Matmul(Matmul { a, b: 0, y, kind: MatmulKind::Packed { format: BF16, epilogue } })
     }
 
     fn normalised(x: TensorId, y: TensorId) -> Step {
@@ -296,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn what_products_read_is_bf16() {
-        assert_eq!(chosen(4, vec![product(1, 2, None), product(2, 3, Some(1))]), [1, 2, 3]);
+    fn what_gemms_read_is_bf16() {
+        assert_eq!(chosen(4, vec![gemm(1, 2, None), gemm(2, 3, Some(1))]), [1, 2, 3]);
     }
 
     #[test]
     fn what_others_read_is_floats() {
         let softmax = Step::Softmax { x: 2, y: 3, log: false };
-        assert_eq!(chosen(4, vec![product(1, 2, None), softmax]), [1]);
+        assert_eq!(chosen(4, vec![gemm(1, 2, None), softmax]), [1]);
     }
 
     fn attention(q: TensorId, y: TensorId, keys: u64) -> Step {
@@ -328,21 +326,21 @@ mod tests {
     }
 
     #[test]
-    fn attention_takes_what_products_give() {
-        let first = |step| chosen(5, vec![product(2, 1, None), step, product(3, 4, None)]);
+    fn attention_takes_what_gemms_give() {
+        let first = |step| chosen(5, vec![gemm(2, 1, None), step, gemm(3, 4, None)]);
         assert_eq!(first(attention(1, 3, 100)), [1, 2, 3, 4]);
         assert_eq!(first(attention(1, 3, 1000)), [1, 2, 4]);
-        // A query that no product gives.
-        let steps = vec![product(2, 1, None), normalised(2, 3), attention(3, 4, 100)];
+        // A query that no GEMM gives.
+        let steps = vec![gemm(2, 1, None), normalised(2, 3), attention(3, 4, 100)];
         assert_eq!(chosen(5, steps), []);
     }
 
     #[test]
-    fn functions_are_rounded_for_products_alone() {
-        assert_eq!(chosen(4, vec![normalised(1, 2), product(2, 3, None)]), [2, 3]);
-        assert_eq!(chosen(4, vec![normalised(1, 2), product(2, 3, Some(2))]), [3]);
+    fn functions_are_rounded_for_gemms_alone() {
+        assert_eq!(chosen(4, vec![normalised(1, 2), gemm(2, 3, None)]), [2, 3]);
+        assert_eq!(chosen(4, vec![normalised(1, 2), gemm(2, 3, Some(2))]), [3]);
         let instructions = vec![Instruction::Unary { to: 0, function: Unary::Exp, x: Operand::Tensor(0) }];
         let step = Step::Elementwise(Elementwise { operands: vec![1], y: 2, instructions });
-        assert_eq!(chosen(4, vec![step, product(2, 3, None)]), [1, 2, 3]);
+        assert_eq!(chosen(4, vec![step, gemm(2, 3, None)]), [1, 2, 3]);
     }
 }

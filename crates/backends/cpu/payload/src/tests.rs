@@ -1,0 +1,431 @@
+//! Payloads that are read, and those that are refused.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use super::*;
+
+fn program() -> CpuProgram {
+    let tensor = |buffer, dims: &[Size]| Tensor {
+        dtype: ScalarType::Float,
+        buffer,
+        offset: Size::Fixed(0),
+        dims: dims.to_vec(),
+        affine: None,
+    };
+    let rows = Size::Computed(0);
+    let activation = Activation::Clamp { min: 0.0, max: 6.0 };
+    let epilogue = Epilogue { bias: Some(4), activation, ..Epilogue::default() };
+    let kind = MatmulKind::Packed { format: FloatFormat::F32, epilogue };
+    let double = Instruction::Binary { to: 0, function: Binary::Add, a: Operand::Tensor(0), b: Operand::Tensor(0) };
+    CpuProgram {
+        sizes: vec![SizeOp::Input { input: 0, dim: 0 }, SizeOp::Fixed(-3), SizeOp::Max(0, 1)],
+        buffers: vec![
+            Buffer::Input(0),
+            Buffer::Output(0),
+            Buffer::Arena { offset: 0, len: 32 },
+            Buffer::Blob(0),
+            Buffer::Small { offset: 1, len: 4 },
+        ],
+        tensors: vec![
+            tensor(0, &[rows, Size::Fixed(3)]),
+            tensor(1, &[rows, Size::Fixed(4)]),
+            tensor(2, &[rows, Size::Fixed(4)]),
+            tensor(3, &[Size::Fixed(64)]),
+            tensor(4, &[Size::Fixed(4)]),
+        ],
+        inputs: vec![0],
+        outputs: vec![1],
+        output_sizes: vec![vec![rows, Size::Fixed(4)]],
+        blobs: vec!["weights".into()],
+        small: vec![0.0, 1.0, -2.0, f32::INFINITY, 0.5],
+        arena: 32,
+        scratch: 7,
+        steps: vec![
+            Step::Matmul(Matmul { a: 0, b: 3, y: 2, kind }),
+            Step::Elementwise(Elementwise { operands: vec![2], y: 1, instructions: vec![double] }),
+        ],
+        names: vec!["linear".into(), "add".into()],
+    }
+}
+
+fn fault(change: impl FnOnce(&mut CpuProgram)) -> PayloadError {
+    let mut program = program();
+    change(&mut program);
+    CpuProgram::parse(&program.to_bytes()).expect_err("the program is wrong")
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let program = program();
+    assert_eq!(CpuProgram::parse(&program.to_bytes()), Ok(program));
+}
+
+#[test]
+fn another_version_is_refused_with_both() {
+    let mut bytes = program().to_bytes();
+    bytes[3] = b'7';
+    let error = CpuProgram::parse(&bytes).expect_err("an older version");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 8, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 8");
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = program().to_bytes();
+    for len in 0..bytes.len() {
+        assert!(CpuProgram::parse(&bytes[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    assert_eq!(fault(|program| program.tensors[2].buffer = 9).site, PayloadSite::Tensor(2));
+    assert_eq!(fault(|program| program.tensors[4].dims = vec![Size::Fixed(5)]).site, PayloadSite::Tensor(4));
+    assert_eq!(fault(|program| program.buffers[2] = Buffer::Arena { offset: 1, len: 32 }).site, PayloadSite::Buffer(2));
+    assert_eq!(fault(|program| program.inputs[0] = 2).site, PayloadSite::Input(0));
+    // What no step has written, and what none may write.
+    assert_eq!(fault(|program| program.steps.swap(0, 1)).site, PayloadSite::Step(0));
+    let write_input = |program: &mut CpuProgram| {
+        program.steps[0] = Step::Softmax { x: 0, y: 0, log: false };
+    };
+    assert_eq!(fault(write_input).site, PayloadSite::Step(0));
+    // Bytes of floats, and logarithms of bytes.
+    let with_bytes = |index: usize, step: Step| {
+        fault(move |program: &mut CpuProgram| {
+            let affine = Some(Affine::new(0.5, 3, [0, 255]));
+            program.tensors[2] = Tensor { dtype: ScalarType::Byte, affine, ..program.tensors[2].clone() };
+            program.steps[index] = step;
+        })
+    };
+    let (mode, align_corners, scales) = (ResizeMode::Nearest, false, [None; 2]);
+    let resize = Step::Resize(Resize { x: 0, y: 2, mode, align_corners, scales });
+    assert_eq!(with_bytes(0, resize).fault, PayloadFault::MixedTypes);
+    assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).fault, PayloadFault::MixedTypes);
+    assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).fault, PayloadFault::MixedTypes);
+    assert_eq!(
+        fault(|program| program.sizes[2] = SizeOp::Max(0, 2)),
+        PayloadError { fault: PayloadFault::Index { list: List::Sizes, index: 2, len: 2 }, site: PayloadSite::Size(2) }
+    );
+}
+
+/// A step between the input and the output, which are tensors 0 and 1.
+fn fault_of(step: Step) -> PayloadFault {
+    let error = fault(move |program| program.steps[1] = step);
+    assert_eq!(error.site, PayloadSite::Step(1));
+    error.fault
+}
+
+#[test]
+fn each_fault_says_what_is_wrong() {
+    let of = |change: fn(&mut CpuProgram)| fault(change).fault;
+    assert_eq!(of(|program| program.tensors[4].dims = vec![Size::Fixed(5)]), PayloadFault::Beyond { end: 5, len: 4 });
+    assert_eq!(of(|program| program.arena = 31), PayloadFault::Beyond { end: 32, len: 31 });
+    let limit = isize::MAX as u64 / 8;
+    assert_eq!(fault(|program| program.scratch = limit).fault, PayloadFault::TooLarge { size: limit, limit });
+    assert_eq!(of(|program| program.inputs[0] = 2), PayloadFault::Memory);
+    assert_eq!(of(|program| program.steps.swap(0, 1)), PayloadFault::Unwritten { tensor: 2 });
+    assert_eq!(
+        of(|program| program.tensors[2].dtype = ScalarType::Byte),
+        PayloadFault::Quantized { dtype: ScalarType::Byte }
+    );
+    for affine in [Affine::new(0.0, 3, [0, 255]), Affine::new(f32::NAN, 3, [0, 255]), Affine::new(1.0, 3, [9, 8])] {
+        let change = move |program: &mut CpuProgram| {
+            program.tensors[2].dtype = ScalarType::Byte;
+            program.tensors[2].affine = Some(affine);
+        };
+        assert_eq!(fault(change).fault, PayloadFault::Affine, "{affine:?}");
+    }
+    assert_eq!(
+        of(|program| program.names.push("third".into())),
+        PayloadFault::Count { what: Counted::Names, got: 3, limit: 2 }
+    );
+    assert_eq!(
+        of(|program| program.tensors[1].dims = vec![Size::Fixed(1); 99]),
+        PayloadFault::Count { what: Counted::Dimensions, got: 99, limit: rushlight_format::MAX_RANK as u64 }
+    );
+    assert_eq!(fault_of(Step::Softmax { x: 2, y: 3, log: false }), PayloadFault::Constant { tensor: 3 });
+}
+
+#[test]
+fn each_fault_of_a_step_says_what_is_wrong() {
+    let elementwise = |instructions: Vec<Instruction>| {
+        fault_of(Step::Elementwise(Elementwise { operands: vec![2], y: 1, instructions }))
+    };
+    assert_eq!(elementwise(vec![]), PayloadFault::NoInstructions);
+    let neg = |x| Instruction::Unary { to: 0, function: Unary::Neg, x };
+    assert_eq!(elementwise(vec![neg(Operand::Register(1))]), PayloadFault::Register { register: 1 });
+    assert_eq!(
+        elementwise(vec![neg(Operand::Tensor(1))]),
+        PayloadFault::Index { list: List::Operands, index: 1, len: 1 }
+    );
+    let copy = |sizes: &[u64], strides: &[u64]| {
+        let fixed = |sizes: &[u64]| sizes.iter().map(|size| Size::Fixed(*size)).collect::<Vec<_>>();
+        fault_of(Step::Copy(Copy {
+            x: 2,
+            y: 1,
+            sizes: fixed(sizes),
+            x_offset: Size::Fixed(0),
+            x_strides: fixed(strides),
+            y_offset: Size::Fixed(0),
+            y_strides: fixed(&vec![0; sizes.len()]),
+            fill: None,
+        }))
+    };
+    assert_eq!(copy(&[4, 4], &[1]), PayloadFault::Ranks { expected: 2, got: 1 });
+    let range = ChooseQparams { x: 2, y: 1, rule: ZeroPointRule::MinError, per_tensor: false, range: [4, 4] };
+    assert_eq!(fault_of(Step::ChooseQparams(range)), PayloadFault::Zero(Nonzero::Range));
+}
+
+const WINDOW: Window<2> = Window { kernel: [2, 3], stride: [1, 2], padding: [[0, 1]; 2], dilation: [1, 1] };
+
+/// One of each kind, with every part.
+fn steps() -> Vec<Step> {
+    let activation = Activation::LeakyRelu { slope: 0.5 };
+    let of = |residual| Epilogue { bias: Some(1), residual: Some(residual), activation };
+    let (before, after) = (of(Residual::BeforeActivation(2)), of(Residual::AfterActivation(3)));
+    let bias = Some(4);
+    let affine = Affine::new(0.5, 3, [0, 255]);
+    let fake_quantize = Some(FakeQuantize { activation, affine });
+    let fixed = Int8Epilogue::Static { offsets: 1, scales: 2, bias, fake_quantize, residual: Some(3), activation };
+    let dynamic = Int8Epilogue::Dynamic { qparams: 0, sums: 1, scales: 2, bias: None, activation };
+    let groupwise = GroupwiseEpilogue { qparams: 0, sums: 1, bias, activation };
+    let (f16, bf16) = (FloatFormat::Half(Half::F16), FloatFormat::Half(Half::Bf16));
+    let quantized = QuantizedFormat { is_four_bits: true, has_zeros: false, group: 300 };
+    let groups_of_32 = GroupwiseFormat { is_four_bits: false, has_zeros: true, has_half_scales: false };
+    let volume = Window { kernel: [1, 2, 3], stride: [1; 3], padding: [[1, 0]; 3], dilation: [2; 3] };
+    let (output_padding, groups) = ([1, 0], 7);
+    let matmuls = [
+        MatmulKind::Dense { transposed: true, epilogue: after },
+        MatmulKind::Packed { format: bf16, epilogue: before },
+        MatmulKind::WeightOnly { format: quantized, epilogue: after },
+        MatmulKind::Int8 { epilogue: fixed },
+        MatmulKind::Groupwise { format: groups_of_32, epilogue: groupwise },
+    ];
+    let convolutions = [
+        ConvolutionKind::Direct { window: WINDOW, groups, format: f16, epilogue: before },
+        ConvolutionKind::Direct3d { window: volume, groups, format: FloatFormat::F32, epilogue: after },
+        ConvolutionKind::Depthwise { window: WINDOW, epilogue: before },
+        ConvolutionKind::Transposed { window: WINDOW, output_padding, groups, format: bf16, epilogue: after },
+        ConvolutionKind::Winograd { tile: Winograd::F4, padding: [[1; 2]; 2], epilogue: before },
+        ConvolutionKind::Int8Direct { window: WINDOW, groups, epilogue: fixed },
+        ConvolutionKind::Int8Depthwise { window: WINDOW, epilogue: dynamic },
+        ConvolutionKind::Int8Transposed { window: WINDOW, output_padding, groups, epilogue: dynamic },
+    ];
+    let average = AveragePool { count_include_pad: true, divisor_override: Some(5) };
+    let pools = [PoolKind::Max, PoolKind::Average(average)];
+    let rules = [ZeroPointRule::FromMin { eps: 0.25 }, ZeroPointRule::MinError];
+    let types = [ScalarType::Half, ScalarType::BFloat16, ScalarType::Bool, ScalarType::Char, ScalarType::Byte];
+    let tables = [TableFormat::F32, TableFormat::Quantized { format: quantized, rows: 9 }];
+    let mut steps: Vec<Step> =
+        matmuls.map(|kind| Step::Matmul(Matmul { a: 1, b: 2, y: 3, kind })).into_iter().collect();
+    steps.extend(convolutions.map(|kind| Step::Convolution(Convolution { x: 1, w: 2, y: 3, kind })));
+    let (kernel, stride, padding, dilation) = ([1, 2], [3, 4], [[5, 6], [7, 8]], [9, 10]);
+    steps.extend(pools.map(|kind| Step::Pooling(Pooling { kind, x: 1, y: 2, kernel, stride, padding, dilation })));
+    let range = [1, 254];
+    steps.extend(rules.map(|rule| Step::ChooseQparams(ChooseQparams { x: 1, y: 2, rule, per_tensor: true, range })));
+    steps.extend(types.iter().flat_map(|dtype| {
+        let element = ConvertedType::of(*dtype).expect("a converted type");
+        assert_eq!(element.dtype(), *dtype);
+        [Direction::Enter, Direction::Leave].map(|direction| Step::Convert(Convert { x: 1, y: 2, element, direction }))
+    }));
+    steps.extend(tables.map(|format| Step::Gather(Gather { table: 1, format, indices: 2, y: 3 })));
+    steps
+}
+
+#[test]
+fn every_kind_of_step_is_written_and_read() {
+    let program = CpuProgram { steps: steps(), ..CpuProgram::default() };
+    let bytes = program.to_bytes();
+    assert_eq!(codec::read(&bytes), Ok(program));
+    for len in 0..bytes.len() {
+        assert!(codec::read(&bytes[..len]).is_err(), "{len}");
+    }
+}
+
+/// The fault of a step between an image `[1, 9, 9, 6]` (0), its weights (1), and its result `[1, 9, 9, 4]` (2), all of which
+/// are f32 but the weights, and the first of which is quantized as told. Bias and everything else is tensor 3.
+fn fault_of_types(dtype: ScalarType, weights: u64, is_quantized: bool, step: Step) -> Result<(), PayloadFault> {
+    let tensor = |dtype, buffer, dims: &[u64], affine| Tensor {
+        dtype,
+        buffer,
+        offset: Size::Fixed(0),
+        dims: dims.iter().map(|size| Size::Fixed(*size)).collect(),
+        affine,
+    };
+    let affine = is_quantized.then(|| Affine::new(0.5, 3, [0, 255]));
+    let x = if is_quantized { ScalarType::Byte } else { ScalarType::Float };
+    let arena = |offset, len| Buffer::Arena { offset, len };
+    let mut before: Vec<Step> = Vec::new();
+    // The image has to be written first.
+    let qparams = 3;
+    before.push(if is_quantized {
+        Step::QuantizeRows(QuantizeRows { x: 4, qparams, y: 0, range: [0, 255] })
+    } else {
+        Step::Softmax { x: 4, y: 0, log: false }
+    });
+    let program = CpuProgram {
+        buffers: vec![arena(0, 486), Buffer::Blob(0), arena(486, 324), Buffer::Blob(1), Buffer::Input(0)],
+        tensors: vec![
+            tensor(x, 0, &[1, 9, 9, 6], affine),
+            tensor(dtype, 1, &[weights], None),
+            tensor(ScalarType::Float, 2, &[1, 9, 9, 4], None),
+            tensor(ScalarType::Float, 3, &[8], None),
+            tensor(ScalarType::Float, 4, &[1, 9, 9, 6], None),
+        ],
+        inputs: vec![4],
+        blobs: vec!["weights".into(), "others".into()],
+        arena: 810,
+        steps: before.into_iter().chain([step]).collect(),
+        ..CpuProgram::default()
+    };
+    CpuProgram::parse(&program.to_bytes()).map(drop).map_err(|error| error.fault)
+}
+
+/// Checks that weights of this type and size are taken, and with any other type or size, or another left side, are not.
+fn assert_format(step: impl Fn() -> Step, dtype: ScalarType, len: u64, is_quantized: bool) {
+    assert_eq!(fault_of_types(dtype, len, is_quantized, step()), Ok(()), "{:?}", step());
+    let mixed = fault_of_types(dtype, len, !is_quantized, step());
+    assert_eq!(mixed, Err(PayloadFault::MixedTypes), "{:?}", step());
+    let got = ScalarType::Double;
+    let fault = fault_of_types(got, len, is_quantized, step());
+    assert_eq!(fault, Err(PayloadFault::Dtype { expected: dtype, got }), "{:?}", step());
+    for got in [len - 1, len + 1] {
+        let fault = fault_of_types(dtype, got, is_quantized, step());
+        assert_eq!(fault, Err(PayloadFault::WeightSize { expected: len, got }), "{:?}", step());
+    }
+}
+
+#[test]
+fn weights_are_of_their_format() {
+    let (epilogue, activation) = (Epilogue::default(), Activation::None);
+    let int8 = [
+        Int8Epilogue::Dynamic { qparams: 3, sums: 3, scales: 3, bias: None, activation },
+        Int8Epilogue::Static { offsets: 3, scales: 3, bias: None, fake_quantize: None, residual: None, activation },
+    ];
+    let formats = [FloatFormat::F32, FloatFormat::Half(Half::F16), FloatFormat::Half(Half::Bf16)];
+    let matmul = |kind| move || Step::Matmul(Matmul { a: 0, b: 1, y: 2, kind });
+    let convolution = |kind| move || Step::Convolution(Convolution { x: 0, w: 1, y: 2, kind });
+    // The sizes of panels of 16 columns, computed by hand.
+    let (window, output_padding) = (WINDOW, [0; 2]);
+    for format in formats {
+        let dtype = format.dtype();
+        assert_format(matmul(MatmulKind::Packed { format, epilogue }), dtype, 6 * 16, false);
+        let direct = ConvolutionKind::Direct { window, groups: 2, format, epilogue };
+        assert_format(convolution(direct), dtype, 2 * 6 * 3 * 16, false);
+        // Two phases along the width, of two taps and one.
+        let transposed = ConvolutionKind::Transposed { window, output_padding, groups: 1, format, epilogue };
+        assert_format(convolution(transposed), dtype, (4 + 2) * 6 * 16, false);
+        let volume = Window { kernel: [1, 2, 3], stride: [1; 3], padding: [[0; 2]; 3], dilation: [1; 3] };
+        let direct = ConvolutionKind::Direct3d { window: volume, groups: 1, format, epilogue };
+        assert_format(convolution(direct), dtype, 6 * 6 * 16, false);
+    }
+    let (float, byte, char) = (ScalarType::Float, ScalarType::Byte, ScalarType::Char);
+    assert_format(convolution(ConvolutionKind::Depthwise { window, epilogue }), float, 6 * 6, false);
+    let winograd = |tile| ConvolutionKind::Winograd { tile, padding: [[1; 2]; 2], epilogue };
+    assert_format(convolution(winograd(Winograd::F2)), float, 16 * 6 * 16, false);
+    assert_format(convolution(winograd(Winograd::F4)), float, 36 * 6 * 16, false);
+    for epilogue in int8 {
+        assert_format(matmul(MatmulKind::Int8 { epilogue }), char, 8 * 16, true);
+        let direct = ConvolutionKind::Int8Direct { window, groups: 2, epilogue };
+        assert_format(convolution(direct), char, 2 * 6 * 4 * 16, true);
+        let depthwise = ConvolutionKind::Int8Depthwise { window, epilogue };
+        assert_format(convolution(depthwise), char, 4 * 3 * 16, true);
+        let transposed = ConvolutionKind::Int8Transposed { window, output_padding, groups: 1, epilogue };
+        assert_format(convolution(transposed), char, (4 + 2) * 8 * 16, true);
+    }
+    // A header, and for each group of rows 16 scales and zero points if there are any.
+    for (is_four_bits, weights) in [(true, 6 * 16 / 2), (false, 6 * 16)] {
+        for (has_zeros, zeros) in [(false, 0), (true, 16)] {
+            let format = QuantizedFormat { is_four_bits, has_zeros, group: 2 };
+            let len = 16 + weights + 3 * (64 + zeros);
+            assert_format(matmul(MatmulKind::WeightOnly { format, epilogue }), byte, len, false);
+        }
+    }
+}
+
+/// The left side of group-wise quantized weights has a multiple of 32 columns.
+#[test]
+fn group_wise_quantized_weights_are_of_their_format() {
+    let epilogue = GroupwiseEpilogue { qparams: 3, sums: 3, bias: None, activation: Activation::None };
+    let fault = |format, len: u64| {
+        let tensor = |dtype, buffer, dims: &[u64], affine| Tensor {
+            dtype,
+            buffer,
+            offset: Size::Fixed(0),
+            dims: dims.iter().map(|size| Size::Fixed(*size)).collect(),
+            affine,
+        };
+        let affine = Some(Affine::new(1.0, 0, [0, 255]));
+        let program = CpuProgram {
+            buffers: vec![
+                Buffer::Input(0),
+                Buffer::Blob(0),
+                Buffer::Arena { offset: 0, len: 32 },
+                Buffer::Output(0),
+                Buffer::Small { offset: 0, len: 4 },
+            ],
+            tensors: vec![
+                tensor(ScalarType::Float, 0, &[2, 64], None),
+                tensor(ScalarType::Byte, 1, &[len], None),
+                tensor(ScalarType::Byte, 2, &[2, 64], affine),
+                tensor(ScalarType::Float, 4, &[2, 2], None),
+                tensor(ScalarType::Float, 3, &[2, 4], None),
+            ],
+            inputs: vec![0],
+            outputs: vec![4],
+            output_sizes: vec![vec![Size::Fixed(2), Size::Fixed(4)]],
+            blobs: vec!["weights".into()],
+            small: vec![1.0; 4],
+            arena: 32,
+            steps: vec![
+                Step::QuantizeRows(QuantizeRows { x: 0, qparams: 3, y: 2, range: [0, 255] }),
+                Step::Matmul(Matmul { a: 2, b: 1, y: 4, kind: MatmulKind::Groupwise { format, epilogue } }),
+            ],
+            ..CpuProgram::default()
+        };
+        CpuProgram::parse(&program.to_bytes()).map(drop).map_err(|error| error.fault)
+    };
+    for (is_four_bits, weights) in [(true, 64 * 16 / 2), (false, 64 * 16)] {
+        for (has_half_scales, scales) in [(false, 2 * 64), (true, 64)] {
+            for (has_zeros, zeros) in [(false, 0), (true, 2 * 16)] {
+                let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
+                let expected = weights + scales + zeros;
+                assert_eq!(fault(format, expected), Ok(()), "{format:?}");
+                let got = expected + 1;
+                assert_eq!(fault(format, got), Err(PayloadFault::WeightSize { expected, got }), "{format:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn converted_types_and_indices_are_those_of_the_tensors() {
+    let convert = |element, direction| Step::Convert(Convert { x: 0, y: 1, element, direction });
+    let half = ConvertedType::Half(Half::F16);
+    let dtype = |expected| PayloadFault::Dtype { expected, got: ScalarType::Float };
+    assert_eq!(fault_of(convert(half, Direction::Enter)), dtype(ScalarType::Half));
+    assert_eq!(fault_of(convert(ConvertedType::Bool, Direction::Leave)), dtype(ScalarType::Bool));
+    let mixed = |program: &mut CpuProgram| {
+        program.tensors[0].dtype = ScalarType::Char;
+        program.steps[0] = convert(ConvertedType::Int8, Direction::Enter);
+    };
+    assert_eq!(fault(mixed).fault, PayloadFault::MixedTypes);
+    let gather = |format| Step::Gather(Gather { table: 3, format, indices: 0, y: 1 });
+    assert_eq!(fault_of(gather(TableFormat::F32)), dtype(ScalarType::Long));
+    let table = |dtype, format| {
+        let error = fault(move |program| {
+            program.tensors[0].dtype = ScalarType::Int;
+            program.tensors[3].dtype = dtype;
+            program.steps = vec![gather(format)];
+            program.names.clear();
+        });
+        error.fault
+    };
+    let format = QuantizedFormat { is_four_bits: false, has_zeros: false, group: 4 };
+    let quantized = TableFormat::Quantized { format, rows: 16 };
+    let (expected, got) = (ScalarType::Float, ScalarType::Byte);
+    assert_eq!(table(got, TableFormat::F32), PayloadFault::Dtype { expected, got });
+    let (expected, got) = (16 + 64 + 4 * 16, 64);
+    assert_eq!(table(ScalarType::Byte, quantized), PayloadFault::WeightSize { expected, got });
+}

@@ -1,0 +1,106 @@
+//! Matrix products.
+
+use rushlight_cpu_payload::{self as payload, Epilogue, Int8Epilogue, MatmulKind};
+use rushlight_engine::{Engine, Gemm, Matmul, Weights};
+use rushlight_runtime::Result;
+
+use crate::epilogue;
+use crate::error::Unfit;
+use crate::memory::{Reader, Site, done};
+use crate::shapes::product;
+
+/// Runs a matrix product.
+pub(crate) fn matmul(step: &payload::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    match &step.kind {
+        MatmulKind::Dense { transposed, epilogue } => dense(step, *transposed, epilogue, engine, site),
+        MatmulKind::Packed { format, epilogue } => {
+            gemm(step, epilogue, engine, site, |reader, _, _| reader.weights(step.b, *format))
+        }
+        MatmulKind::WeightOnly { format, epilogue } => gemm(step, epilogue, engine, site, |reader, k, n| {
+            reader.quantized_weights(step.b, &format.matrix(k, n)).map(Weights::Quantized)
+        }),
+        MatmulKind::Int8 { epilogue } => int8(step, epilogue, engine, site),
+        MatmulKind::Groupwise { format, epilogue } => groupwise(step, *format, epilogue, engine, site),
+    }
+}
+
+/// Returns rows, columns and K of a matrix product whose result has `elements` elements.
+fn shape(step: &payload::Matmul, reader: &Reader<'_, '_, '_, '_>, elements: usize) -> [usize; 3] {
+    let k = reader.dims(step.a).last().copied().unwrap_or(1);
+    let n = reader.dims(step.y).last().copied().unwrap_or(1);
+    [elements.checked_div(n).unwrap_or(0), n, k]
+}
+
+/// A GEMM of floats with packed weights, which `weights` finds by K and N.
+fn gemm(
+    step: &payload::Matmul,
+    epilogue: &Epilogue,
+    engine: &Engine,
+    site: &mut Site<'_, '_, '_, '_>,
+    weights: impl for<'s> Fn(&Reader<'s, '_, '_, '_>, usize, usize) -> Result<Weights<'s>>,
+) -> Result<()> {
+    let (y, reader, _) = site.split_float_slice(step.y)?;
+    let [m, n, k] = shape(step, &reader, y.len());
+    let epilogue = epilogue::float(epilogue, n, &reader)?;
+    let (a, b) = (reader.float_slice(step.a)?, weights(&reader, k, n)?);
+    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), a, b, y, &epilogue))
+}
+
+fn int8(
+    step: &payload::Matmul,
+    epilogue: &Int8Epilogue,
+    engine: &Engine,
+    site: &mut Site<'_, '_, '_, '_>,
+) -> Result<()> {
+    let elements = site.shapes.window(step.y).1;
+    let (y, reader, _) = site.split_quant_out(step.y)?;
+    let [m, n, k] = shape(step, &reader, elements);
+    let epilogue = epilogue::int8(epilogue, n, &reader)?;
+    let (a, b) = (reader.quantized(step.a)?, reader.int8_weights(step.b)?);
+    done(rushlight_engine::gemm_u8(engine, &Gemm::new(m, n, k), a, b, y, &epilogue))
+}
+
+fn groupwise(
+    step: &payload::Matmul,
+    format: payload::GroupwiseFormat,
+    epilogue: &payload::GroupwiseEpilogue,
+    engine: &Engine,
+    site: &mut Site<'_, '_, '_, '_>,
+) -> Result<()> {
+    let (y, reader) = site.split(step.y)?;
+    let [m, n, k] = shape(step, &reader, y.len());
+    let epilogue = epilogue::groupwise(epilogue, &reader)?;
+    let (a, b) = (reader.quantized(step.a)?, reader.packed_bytes(step.b)?);
+    done(rushlight_engine::gemm_u8_groupwise(engine, m, a, (format.matrix(k, n), b), y, &epilogue))
+}
+
+/// Batched GEMM with a right side that is computed: it is packed first.
+fn dense(
+    step: &payload::Matmul,
+    transposed: bool,
+    epilogue: &Epilogue,
+    engine: &Engine,
+    site: &mut Site<'_, '_, '_, '_>,
+) -> Result<()> {
+    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let (a_dims, b_dims, y_dims) = (reader.dims(step.a), reader.dims(step.b), reader.dims(step.y));
+    let ([.., m, k], [.., n]) = (a_dims, y_dims) else {
+        return Err(Unfit::Rank { expected: "at least 2", got: a_dims.len() }.into());
+    };
+    let (m, k, n) = (*m, *k, *n);
+    let (a, b) = (reader.floats(step.a)?, reader.floats(step.b)?);
+    let own = |dims: &'_ [usize]| product(dims.get(..dims.len().saturating_sub(2)));
+    let (batches, of_a, of_b) = (own(y_dims)?, own(a_dims)?, own(b_dims)?);
+    for (what, got, others) in [("batches of the left side", of_a, None), ("batches of the right side", of_b, Some(1))]
+    {
+        if got != batches && Some(got) != others {
+            return Err(Unfit::Count { what, expected: batches, got }.into());
+        }
+    }
+    let mut matmul = Matmul::new(batches, m, n, k, transposed);
+    if of_b == 1 {
+        matmul.b_batch = [0, 0];
+    }
+    let epilogue = epilogue::float(epilogue, n, &reader)?;
+    done(rushlight_engine::matmul(engine, &matmul, a, b, y, &epilogue, scratch))
+}
