@@ -82,13 +82,13 @@ impl Fusion {
             }
         }
         for node in nodes {
-            match selections.get(*node) {
-                Some(selection @ (Selection::Convolution(_) | Selection::Gemm(_))) => match selection.int8() {
-                    None => fuser.epilogue(*node, selection, true),
-                    Some(Int8::Static) => fuser.int8_epilogue(*node, selection),
-                    Some(Int8::Dynamic | Int8::DynamicGroupwise { .. }) => fuser.epilogue(*node, selection, false),
-                },
-                _ => {}
+            let Some(selection @ (Selection::Convolution(_) | Selection::Gemm(_))) = selections.get(*node) else {
+                continue;
+            };
+            match selection.int8() {
+                None => fuser.epilogue(*node, selection, true),
+                Some(Int8::Static) => fuser.int8_epilogue(*node, selection),
+                Some(Int8::Dynamic | Int8::DynamicGroupwise { .. }) => fuser.epilogue(*node, selection, false),
             }
         }
         fuser.groups(nodes);
