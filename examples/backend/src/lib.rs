@@ -116,6 +116,11 @@ impl Backend for Chain {
             let register = output.as_value().and_then(|value| registers.get(&value));
             payload.outputs.push(*register.ok_or_else(unknown)?);
         }
-        Ok(Compiled { data: payload.to_bytes().into(), compile_specs: Vec::new(), named_data: Vec::new() })
+        Ok(Compiled {
+            data: payload.to_bytes().into(),
+            compile_specs: Vec::new(),
+            named_data: Vec::new(),
+            precisions: Vec::new(),
+        })
     }
 }

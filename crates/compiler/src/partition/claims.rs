@@ -41,20 +41,13 @@ impl<'a> Canonical<'a> {
 /// The decision of a back end on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The back end computes it, in a precision that the types of the results do not say, if that is so.
-    Take { precision: Option<String> },
+    /// The back end computes it.
+    Take,
     /// Each part of the back end that uses the node gets a copy of it, and it stays for others that use it: weights that are
     /// dequantized, or a node inside of a pattern that others use as well.
     Copy,
     /// The back end does not compute it, with the reason, for the report.
     Refuse(String),
-}
-
-impl Claim {
-    /// A claim of a node that is computed in the types of its results.
-    pub const fn take() -> Self {
-        Self::Take { precision: None }
-    }
 }
 
 /// The claims of one back end on the nodes of a method. A node of which nothing is said is refused.
@@ -75,13 +68,13 @@ impl Claims {
 /// The nodes of a method that back ends have claimed. A back end is its position in the list.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    by: FxHashMap<NodeId, (usize, Option<String>)>,
+    by: FxHashMap<NodeId, usize>,
     copies: FxHashSet<(NodeId, usize)>,
 }
 
 impl Taken {
-    pub fn take(&mut self, node: NodeId, backend: usize, precision: Option<String>) {
-        self.by.insert(node, (backend, precision));
+    pub fn take(&mut self, node: NodeId, backend: usize) {
+        self.by.insert(node, backend);
     }
 
     pub fn copy(&mut self, node: NodeId, backend: usize) {
@@ -94,11 +87,7 @@ impl Taken {
 
     /// The back end that computes a node.
     pub fn by(&self, node: NodeId) -> Option<usize> {
-        self.by.get(&node).map(|(backend, _)| *backend)
-    }
-
-    pub fn precision(&self, node: NodeId) -> Option<String> {
-        self.by.get(&node).and_then(|(_, precision)| precision.clone())
+        self.by.get(&node).copied()
     }
 
     /// True if the parts of a back end copy a node.

@@ -7,11 +7,12 @@ use rushlight_graph::{
 };
 use rushlight_graph::{Error, ErrorKind};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Backend, Part, Payload};
 
-/// Lets a backend compile some nodes of a block, and makes a node that runs the result.
+/// Lets a backend compile some nodes of a block, and makes a node that runs the result. With it come the precisions of members, as
+/// the back end says them of their copies in the part.
 pub(super) fn delegate(
     model: &mut Model,
     method: &str,
@@ -19,10 +20,11 @@ pub(super) fn delegate(
     members: &[NodeId],
     copies: &FxHashSet<NodeId>,
     backend: &dyn Backend,
-) -> Result<NodeId, Error> {
+) -> Result<(NodeId, Vec<(NodeId, String)>), Error> {
     let outputs = outputs(graph, members);
-    let (part, inputs) = part(model, method, graph, &with_copies(graph, members, copies), &outputs)?;
-    let Payload { data, compile_specs, named_data } =
+    let all = with_copies(graph, members, copies);
+    let (part, inputs) = part(model, method, graph, &all, &outputs)?;
+    let Payload { data, compile_specs, named_data, precisions } =
         backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
     for (key, data) in named_data {
         match model.named_data.iter().find(|(known, _)| *known == key) {
@@ -34,6 +36,10 @@ pub(super) fn delegate(
             None => model.named_data.push((key, data)),
         }
     }
+    let inner = part.graph()?;
+    let originals: FxHashMap<NodeId, NodeId> = inner.blocks[inner.body].nodes.iter().copied().zip(all).collect();
+    let precisions = precisions.into_iter().filter_map(|(copy, precision)| Some((*originals.get(&copy)?, precision)));
+    let precisions = precisions.collect();
     let node_of = |node: &NodeId| {
         let node = &graph.nodes[*node];
         PartNode { op: node.op.name().into(), origin: graph.origins[node.origin].clone() }
@@ -49,7 +55,7 @@ pub(super) fn delegate(
     for (index, output) in outputs.iter().enumerate() {
         graph.values[*output].def = Def::Result(node, index as u32);
     }
-    Ok(node)
+    Ok((node, precisions))
 }
 
 /// The results of `members` that others use.

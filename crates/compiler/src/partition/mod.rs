@@ -53,7 +53,7 @@ pub trait Backend: fmt::Debug + Send {
             claims.set(
                 node,
                 match self.offer(canonical.graph, node) {
-                    Offer::Take => Claim::take(),
+                    Offer::Take => Claim::Take,
                     Offer::Leave(reason) => Claim::Refuse(reason),
                 },
             );
@@ -114,6 +114,8 @@ pub struct Payload {
     pub compile_specs: Vec<(String, Vec<u8>)>,
     /// Blobs that parts and methods may share; each is found by its key. Equal keys must have equal data.
     pub named_data: Vec<(String, Bytes)>,
+    /// For the report: in which precision nodes of the part are computed, and why, where the types of their results do not say.
+    pub precisions: Vec<(NodeId, String)>,
 }
 
 /// Shows each method to the back ends, the first in the list first, and replaces what they claim by delegates.
@@ -151,7 +153,7 @@ fn partition_method(
         let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !taken.is_claimed(*node)).collect();
         for node in nodes {
             match claims.remove(node) {
-                Some(Claim::Take { precision }) => taken.take(node, index, precision),
+                Some(Claim::Take) => taken.take(node, index),
                 Some(Claim::Copy) => {
                     taken.copy(node, index);
                     let reason = "the parts that use it compute it again".to_owned();
@@ -207,8 +209,7 @@ fn partition_block(
             Some(backend) => Fate::Taken { backend: backend.name().into() },
             None => Fate::Left { reasons: decided.refusals.remove(node).unwrap_or_default() },
         };
-        let precision = decided.taken.precision(*node);
-        decided.report.entries.push(Entry { precision, ..Entry::new(method, graph, *node, fate) });
+        decided.report.entries.push(Entry::new(method, graph, *node, fate));
     }
     let levels = levels::levels(graph, &nodes, &takers, decided.taken);
     let mut order: Vec<usize> = (0..nodes.len()).collect();
@@ -231,7 +232,10 @@ fn partition_block(
             if !members.is_empty() {
                 let copies = decided.taken.copies_of(taker);
                 match extract::delegate(model, method, graph, &members, &copies, backend.as_ref()) {
-                    Ok(node) => result.push(node),
+                    Ok((node, precisions)) => {
+                        decided.report.name_precisions(&entries, precisions);
+                        result.push(node);
+                    }
                     // What it cannot compile after all runs as if it had been refused.
                     Err(problem) if problem.kind() == ErrorKind::Unsupported => {
                         decided.report.give_back(&entries, &members, backend.name(), problem.message());

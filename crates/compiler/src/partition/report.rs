@@ -68,6 +68,15 @@ impl Entry {
 }
 
 impl Report {
+    /// Notes the precisions in which nodes are computed. `entries` says where they are listed.
+    pub(super) fn name_precisions(&mut self, entries: &FxHashMap<NodeId, usize>, precisions: Vec<(NodeId, String)>) {
+        for (node, precision) in precisions {
+            if let Some(entry) = entries.get(&node).and_then(|index| self.entries.get_mut(*index)) {
+                entry.precision = Some(precision);
+            }
+        }
+    }
+
     /// Notes that a backend gave back nodes that it had taken. `entries` says where they are listed.
     pub(super) fn give_back(
         &mut self,

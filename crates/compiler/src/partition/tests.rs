@@ -16,7 +16,12 @@ impl Backend for Multiplier {
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         part.model.verify()?;
-        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs: Vec::new(), named_data: Vec::new() })
+        Ok(Payload {
+            data: Bytes::from(Vec::new()),
+            compile_specs: Vec::new(),
+            named_data: Vec::new(),
+            precisions: Vec::new(),
+        })
     }
 }
 

@@ -2,18 +2,17 @@
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// Floats that the start is a multiple of: a cache line, and the widest vector.
+/// Alignment of the start in floats: a cache line, and the widest vector.
 const ALIGNMENT: usize = 16;
 
-/// Bytes from which a block is mapped. The system then gives it in large pages if it can, which take a fraction of the
-/// time to be handed out and to be found again.
+/// Number of bytes from which a block is mapped, in large pages if the system has them: they are faster to map and to address.
 const LARGE: usize = 4 << 20;
 
-/// Zeros to begin with.
+/// A block of floats, which begin as zeros.
 pub(super) enum Block {
     /// Aligned to a page.
     Mapped(MmapMut),
-    /// With what it takes to begin at a multiple of [`ALIGNMENT`].
+    /// With room to begin at a multiple of [`ALIGNMENT`].
     Heap { floats: Vec<f32>, start: usize },
 }
 

@@ -3,11 +3,11 @@
 use rushlight_graph::Error;
 use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
-use super::error;
+use crate::error::error;
 
 /// A node with its graph.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub graph: &'a Graph,
     pub node: &'a Node,
 }
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
         self.exprs(name)?.iter().map(Expr::as_int).collect()
     }
 
-    /// As [`ints`](Self::ints), of numbers that are not negative and small, as many as `rank`; one stands for all.
+    /// As [`ints`](Self::ints), `rank` of them, none negative or large; one stands for all.
     pub fn sizes(&self, name: &str, rank: usize) -> Option<Vec<u32>> {
         let sizes: Vec<u32> =
             self.ints(name)?.into_iter().map(|size| u32::try_from(size).ok()).collect::<Option<_>>()?;
@@ -105,11 +105,18 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The values among the arguments, in their order.
+    pub fn operands(&self) -> Vec<ValueId> {
+        let mut operands = Vec::new();
+        self.node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| operands.push(value)));
+        operands
+    }
+
     pub fn missing(&self, name: &str, what: &str) -> Error {
         error(format!("`{}` needs {what} as its argument `{name}`", self.name()))
     }
 
-    /// Whether a tensor is known now.
+    /// True if a tensor is a constant.
     pub fn is_constant(&self, value: ValueId) -> bool {
         matches!(self.graph.values[value].def, Def::Constant(_))
     }

@@ -1,14 +1,15 @@
-//! Which nodes of the canonical form the back end claims.
+//! Claims nodes of the canonical form.
 //!
-//! Support is decided on legalized nodes: a decomposed attention is one node there, and dequantized weights are constants.
-//! So a copy of the method is legalized, in which the origin of each node is the canonical node that it replaces. The part
-//! made of the claims is legalized again when it is compiled, and gives the same nodes.
+//! Nodes are selected when they are legal: a decomposed attention is one node there, and dequantized weights are constants. So a
+//! copy of the method is legalized, in which the origin of each node is the canonical node that it replaces. The part made of
+//! the claims is legalized again when it is compiled, and gives the same nodes.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
 use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{legalize, offer, precision};
+use crate::legalize;
+use crate::select::{self, Context, Reason, Selections};
 
 /// The legalized nodes that replace one canonical node.
 #[derive(Default)]
@@ -17,12 +18,11 @@ struct Legal {
     is_unchanged: bool,
     /// The values that the nodes that it became use.
     uses: FxHashSet<ValueId>,
-    /// Why one of the nodes that it became is not computed, if that is so.
-    refusal: Option<String>,
-    precision: Option<String>,
+    /// Why one of the nodes that it became is refused, if one is.
+    refusal: Option<Reason>,
 }
 
-/// Claims what the back end computes.
+/// Claims the nodes whose legalized replacements are selected.
 pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
     let (model, sources) = copy_to_legalize(canonical);
     let legal = legalized(model, &sources)?;
@@ -30,6 +30,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let users_of =
         |node: NodeId| canonical.graph.nodes[node].results.iter().filter_map(|result| users.get(result)).flatten();
     let nodes: Vec<NodeId> = canonical.nodes().collect();
+    let shown = Context::new(canonical.graph, canonical.model);
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
     // Users come after what they use.
     for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
@@ -43,13 +44,14 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
         };
         let claim = match legal.get(&node) {
             Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if users_of(node).any(is_passed_by) => Claim::Copy,
-            Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.clone()),
-            Some(Legal { refusal: None, precision, .. }) => Claim::Take { precision: precision.clone() },
+            Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.to_string()),
+            Some(Legal { refusal: None, .. }) => Claim::Take,
             None if canonical.is_constant(node) => Claim::Copy,
-            None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => {
-                Claim::take()
-            }
-            None => offer::reason_to_leave(canonical.graph, node).map_or_else(Claim::take, Claim::Refuse),
+            None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => Claim::Take,
+            None => match select::select(&shown, node) {
+                Ok(_) => Claim::Take,
+                Err(reason) => Claim::Refuse(reason.to_string()),
+            },
         };
         taken.insert(node, !matches!(claim, Claim::Refuse(_)));
         claims.set(node, claim);
@@ -57,19 +59,8 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     Ok(())
 }
 
-/// Refuses a part with nodes that the back end does not compute after all.
-///
-/// # Errors
-/// `Unsupported`, with the first such node.
-pub(super) fn check(part: &Part) -> Result<(), Error> {
-    let graph = part.graph()?;
-    let mut nodes = graph.blocks[graph.body].nodes.iter();
-    let refused = nodes.find_map(|node| Some((*node, offer::reason_to_leave(graph, *node)?)));
-    refused.map_or(Ok(()), |(node, reason)| Err(graph.locate(Error::unsupported(reason), node)))
-}
-
-/// Copies a method into a model of its own, in which the origin of each node stands for the node itself, and what others have
-/// claimed is no operator.
+/// Copies a method into a model of its own, in which each node has an origin of its own, and the nodes that others have claimed
+/// are no operators.
 fn copy_to_legalize(canonical: &Canonical<'_>) -> (Model, FxHashMap<OriginId, NodeId>) {
     let mut model = Model {
         constants: canonical.model.constants.clone(),
@@ -103,6 +94,7 @@ fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<
     legalize::legalize(&mut model)?;
     let mut legal: FxHashMap<NodeId, Legal> = FxHashMap::default();
     let Some(graph) = model.methods.get(Part::METHOD) else { return Ok(legal) };
+    let selections = Selections::of(graph, &model);
     for block in graph.live_blocks() {
         for node in &graph.blocks[block].nodes {
             let Some(source) = sources.get(&graph.nodes[*node].origin) else { continue };
@@ -114,9 +106,8 @@ fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<
             graph.for_each_use_by(*node, &mut |value| {
                 known.uses.insert(value);
             });
-            match offer::reason_to_leave(graph, *node) {
-                Some(reason) => known.refusal = known.refusal.take().or(Some(reason)),
-                None => known.precision = known.precision.take().or_else(|| precision::precision(graph, &model, *node)),
+            if let Some(reason) = selections.refusal(*node) {
+                known.refusal.get_or_insert_with(|| reason.clone());
             }
         }
     }

@@ -10,9 +10,9 @@ use rushlight_graph::Bytes;
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, ConstantData, TensorType};
 
-use super::error;
+use crate::error::error;
 
-/// What constants of programs start at multiples of.
+/// Alignment of constants in programs.
 const MAPPED_ALIGNMENT: usize = 16;
 
 /// Floats as a file has them.
@@ -22,24 +22,26 @@ pub(super) fn bytes(floats: &[f32]) -> Bytes {
     bytes.into()
 }
 
-/// Whether floats that a file holds can be read where they are.
+/// True if floats of a file can be read where they are.
 pub(super) fn stays(bytes: &Bytes) -> bool {
     cfg!(target_endian = "little") && bytes.as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT)
 }
 
-/// The elements of a constant that is held as floats, in row-major order.
+/// The elements of a constant that is stored as floats, in row-major order.
 pub(super) fn floats(constant: &Constant) -> Result<Vec<f32>, Error> {
     as_floats(constant)?.floats()
 }
 
-/// A constant in `f32`, its elements as they lie.
+/// A constant in `f32`, with the same strides.
 pub(super) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error> {
     let convert: fn(&[u8]) -> f32 = match constant.ty.dtype {
         ScalarType::Float => return Ok(Cow::Borrowed(constant)),
         ScalarType::Half => |bytes| bytes.try_into().map_or(0.0, |bytes| f16::from_le_bytes(bytes).to_f32()),
         ScalarType::BFloat16 => |bytes| bytes.try_into().map_or(0.0, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         ScalarType::Bool => |bytes| f32::from(u8::from(bytes != [0])),
-        dtype => return Err(error(format!("`{}` is of {}, which is not held as floats", constant.name, dtype.name()))),
+        dtype => {
+            return Err(error(format!("`{}` is of {}, which is not stored as floats", constant.name, dtype.name())));
+        }
     };
     let (width, ty) = (constant.ty.dtype.size(), TensorType { dtype: ScalarType::Float, ..constant.ty.clone() });
     let all = |data: &Bytes| bytes(&data.chunks_exact(width).map(convert).collect::<Vec<_>>());

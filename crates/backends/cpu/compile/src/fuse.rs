@@ -2,279 +2,274 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rushlight_cpu_payload::{Activation, Affine, Inner};
+use rushlight_cpu_payload::{Activation, Affine, Binary, Inner};
 
-use rushlight_graph::quantization;
-use rushlight_graph::{Graph, Model, NodeId, ValueId};
+use rushlight_graph::{Graph, NodeId, ValueId};
 
-use super::call::Call;
-use super::integer::{IntegerProduct, bytes_of, integer_product};
-use super::lower::{affine_of, elementwise};
+use crate::call::Call;
+use crate::select::{Elementwise, Int8, Operand, Selection, Selections, Shape};
 
-/// What is computed with what.
+/// The nodes of a part that share a step.
 #[derive(Debug, Default)]
-pub(super) struct Fusion {
-    /// For a product: what happens to its result before it is stored.
-    pub tails: HashMap<NodeId, TailNodes>,
-    /// For the last node of a tail: the product.
+pub(crate) struct Fusion {
+    /// By GEMM or convolution: what happens to its result before it is stored.
+    pub epilogues: HashMap<NodeId, EpilogueNodes>,
+    /// By the last node of an epilogue: its GEMM or convolution.
     pub ends: HashMap<NodeId, NodeId>,
-    /// Elementwise nodes whose result only the group of another one uses, which computes it.
+    /// Elementwise nodes that are computed in the step of another one, which alone uses their result.
     pub inner: HashSet<NodeId>,
-    /// Nodes that belong to a tail, and products that are computed at its end.
+    /// Nodes of an epilogue before its end, and their GEMM or convolution.
     pub absorbed: HashSet<NodeId>,
-    /// Products of bytes.
-    pub integers: HashMap<NodeId, IntegerProduct>,
-    /// For values that nothing else uses: the node that quantizes them.
+    /// By value that nothing else uses: the node that quantizes it.
     pub quantized: HashMap<ValueId, NodeId>,
 }
 
-/// The nodes after a product that are computed with it.
+/// The nodes after a GEMM or a convolution that are computed in its epilogue.
 #[derive(Debug)]
-pub(super) struct TailNodes {
+pub(crate) struct EpilogueNodes {
     pub activation: Activation,
     pub residual: Option<ValueId>,
-    /// Whether the residual is added after the activation.
+    /// True if the residual is added after the activation.
     pub residual_last: bool,
-    /// Of a product of bytes: what it is rounded to before the residual or the activation.
+    /// What an int8 result is quantized to before the residual or the activation.
     pub inner: Option<Inner>,
-    /// What the bytes of the result stand for, if it is not floats.
+    /// What the result is quantized to, if it is.
     pub to: Option<Affine>,
-    /// What the whole gives.
+    /// The result of the last node.
     pub result: ValueId,
 }
 
-impl TailNodes {
+impl EpilogueNodes {
     const fn of(result: ValueId) -> Self {
         Self { activation: Activation::None, residual: None, residual_last: false, inner: None, to: None, result }
     }
 }
 
-/// Whether an activation takes no exponentials: bytes are the same on every machine.
+/// True if an activation needs no exponentials, so that its bytes are the same on every machine.
 const fn is_exact(activation: Activation) -> bool {
     use Activation::{Clamp, HardSigmoid, HardSwish, LeakyRelu, None};
     matches!(activation, None | Clamp { .. } | LeakyRelu { .. } | HardSwish | HardSigmoid)
 }
 
-/// Whether a node is a product that can do more to its results.
-fn is_product(name: &str) -> bool {
-    matches!(name, "aten::convolution" | "aten::addmm" | "aten::mm")
+/// The activation that a node computes, if it is one.
+const fn activation(selection: &Selection) -> Option<Activation> {
+    match selection {
+        Selection::Elementwise(Elementwise::Activation { activation, .. }) => Some(*activation),
+        _ => None,
+    }
 }
 
+/// Maximum number of nodes of an elementwise step: more take more registers than there are.
+const MAX_NODES: usize = 24;
+
 impl Fusion {
-    pub fn of(graph: &Graph, model: &Model) -> Self {
+    pub fn of(graph: &Graph, selections: &Selections) -> Self {
         let mut users: HashMap<ValueId, Vec<NodeId>> = HashMap::new();
         let nodes = &graph.blocks[graph.body].nodes;
         for node in nodes {
-            graph.nodes[*node].args.iter().for_each(|arg| {
-                arg.for_each_value(&mut |value| users.entry(value).or_default().push(*node));
-            });
+            Call::new(graph, *node)
+                .operands()
+                .into_iter()
+                .for_each(|value| users.entry(value).or_default().push(*node));
         }
         let returned: HashSet<ValueId> = graph.outputs.iter().filter_map(rushlight_graph::Arg::as_value).collect();
-        let only_user = |value: ValueId| match users.get(&value).map(Vec::as_slice) {
-            Some([user]) if !returned.contains(&value) => Some(*user),
-            _ => None,
-        };
-        let mut fusion = Self::default();
+        let mut fuser = Fuser { graph, selections, users, returned, fusion: Self::default() };
         for node in nodes {
-            if quantization::is_quantize(graph.nodes[*node].op.name())
-                && let Some(input) = Call::new(graph, *node).optional("input")
-                && only_user(input) == Some(*node)
+            if let Some(Selection::Quantize { input, .. }) = selections.get(*node)
+                && fuser.only_user(*input) == Some(*node)
             {
-                fusion.quantized.insert(input, *node);
+                fuser.fusion.quantized.insert(*input, *node);
             }
         }
         for node in nodes {
-            if !is_product(graph.nodes[*node].op.name()) {
+            let Some(selection @ (Selection::Convolution(_) | Selection::Gemm(_))) = selections.get(*node) else {
                 continue;
-            }
-            match integer_product(graph, model, *node) {
-                Some(product) => {
-                    fusion.integers.insert(*node, product);
-                    if product == IntegerProduct::Static {
-                        fusion.integer_tail(graph, *node, &only_user);
-                    } else {
-                        fusion.tail(graph, *node, false, &only_user);
-                    }
-                }
-                None => fusion.tail(graph, *node, true, &only_user),
+            };
+            match selection.int8() {
+                None => fuser.epilogue(*node, selection, true),
+                Some(Int8::Static) => fuser.int8_epilogue(*node, selection),
+                Some(Int8::Dynamic | Int8::DynamicGroupwise { .. }) => fuser.epilogue(*node, selection, false),
             }
         }
-        fusion.groups(graph, nodes, &users, &returned);
-        fusion
+        fuser.groups(nodes);
+        fuser.fusion
+    }
+}
+
+/// A [`Fusion`] being made.
+struct Fuser<'a> {
+    graph: &'a Graph,
+    selections: &'a Selections,
+    users: HashMap<ValueId, Vec<NodeId>>,
+    returned: HashSet<ValueId>,
+    fusion: Fusion,
+}
+
+impl<'a> Fuser<'a> {
+    /// The node that uses a value, if it is the only one, and the value is no output.
+    fn only_user(&self, value: ValueId) -> Option<NodeId> {
+        match self.users.get(&value).map(Vec::as_slice) {
+            Some([user]) if !self.returned.contains(&value) => Some(*user),
+            _ => None,
+        }
     }
 
-    /// Follows what happens to a product's result, as long as nothing else uses it.
-    fn tail(
-        &mut self,
-        graph: &Graph,
-        product: NodeId,
-        takes_residuals: bool,
-        only_user: &impl Fn(ValueId) -> Option<NodeId>,
-    ) {
-        let Some(mut value) = graph.nodes[product].results.first().copied() else { return };
-        let mut tail = TailNodes::of(value);
-        let is_matrix = graph.nodes[product].op.name() != "aten::convolution";
-        // The nodes after the product, and how many of them are the tail.
+    /// The only user of a value with its selection, unless it is part of another epilogue.
+    fn next(&self, value: ValueId) -> Option<(NodeId, &'a Selection)> {
+        let user = self.only_user(value)?;
+        let is_fused = self.fusion.absorbed.contains(&user) || self.fusion.ends.contains_key(&user);
+        Some((user, self.selections.get(user)?)).filter(|_| !is_fused)
+    }
+
+    /// Follows the result of a GEMM or a convolution, as long as nothing else uses it.
+    fn epilogue(&mut self, gemm: NodeId, selection: &Selection, takes_residuals: bool) {
+        let Some(mut value) = self.graph.nodes[gemm].results.first().copied() else { return };
+        let mut epilogue = EpilogueNodes::of(value);
+        let is_matrix = matches!(selection, Selection::Gemm(_));
+        // The nodes after the GEMM, and how many of them are the epilogue.
         let mut path: Vec<NodeId> = Vec::new();
         let mut len = 0;
-        while let Some(user) = only_user(value) {
-            if self.absorbed.contains(&user) || self.ends.contains_key(&user) {
-                break;
-            }
-            let call = Call::new(graph, user);
-            let is_reshape = is_matrix && call.name() == "aten::view_copy";
+        while let Some((user, selection)) = self.next(value) {
+            let is_reshape = is_matrix && matches!(selection, Selection::Shape(Shape::View { .. }));
             if is_reshape {
                 // The same elements in the same order.
-            } else if let Some(activation) = elementwise::activation(&call) {
-                if tail.activation != Activation::None || tail.residual_last {
+            } else if let Some(activation) = activation(selection) {
+                if epilogue.activation != Activation::None || epilogue.residual_last {
                     break;
                 }
-                tail.activation = activation;
-            } else if let (true, Some(other), None) = (takes_residuals, residual(&call, value), tail.residual) {
-                tail.residual = Some(other);
-                tail.residual_last = tail.activation != Activation::None;
+                epilogue.activation = activation;
+            } else if let (true, Some(other), None) =
+                (takes_residuals, self.residual(selection, value), epilogue.residual)
+            {
+                epilogue.residual = Some(other);
+                epilogue.residual_last = epilogue.activation != Activation::None;
             } else {
                 break;
             }
-            let Some(result) = graph.nodes[user].results.first() else { break };
+            let Some(result) = self.graph.nodes[user].results.first() else { break };
             path.push(user);
             value = *result;
             // Reshapes at the end cost nothing, and are left to themselves.
             if !is_reshape {
-                tail.result = value;
+                epilogue.result = value;
                 len = path.len();
             }
         }
         path.truncate(len);
-        self.end(product, &path, tail);
+        self.end(gemm, &path, epilogue);
     }
 
-    /// A product is computed with all nodes of a path, at the last of them.
-    fn end(&mut self, product: NodeId, path: &[NodeId], tail: TailNodes) {
-        let end = path.last().copied().unwrap_or(product);
-        if end != product {
-            self.absorbed.insert(product);
-            self.absorbed.extend(path.iter().filter(|node| **node != end));
+    /// Lets a GEMM or a convolution be computed with all nodes of a path, at the last of them.
+    fn end(&mut self, gemm: NodeId, path: &[NodeId], epilogue: EpilogueNodes) {
+        let end = path.last().copied().unwrap_or(gemm);
+        if end != gemm {
+            self.fusion.absorbed.insert(gemm);
+            self.fusion.absorbed.extend(path.iter().filter(|node| **node != end));
         }
-        self.ends.insert(end, product);
-        self.tails.insert(product, tail);
+        self.fusion.ends.insert(end, gemm);
+        self.fusion.epilogues.insert(gemm, epilogue);
     }
 
-    /// Follows what happens to a product of bytes: an activation, to bytes, and perhaps from there to a residual or another
-    /// activation, and to bytes again.
-    fn integer_tail(&mut self, graph: &Graph, product: NodeId, only_user: &impl Fn(ValueId) -> Option<NodeId>) {
-        let Some(first) = graph.nodes[product].results.first().copied() else { return };
-        let is_matrix = graph.nodes[product].op.name() != "aten::convolution";
+    /// Follows the result of an int8 GEMM or convolution: an activation, quantization, and perhaps from there a residual or
+    /// another activation, and quantization again.
+    fn int8_epilogue(&mut self, gemm: NodeId, selection: &Selection) {
+        let Some(first) = self.graph.nodes[gemm].results.first().copied() else { return };
+        let is_matrix = matches!(selection, Selection::Gemm(_));
         let mut value = first;
         let mut path: Vec<NodeId> = Vec::new();
-        let mut best = (0, TailNodes::of(first));
-        let mut tail = TailNodes::of(first);
-        while let Some(user) = only_user(value) {
-            if self.absorbed.contains(&user) || self.ends.contains_key(&user) {
-                break;
-            }
-            let call = Call::new(graph, user);
-            let Some(result) = graph.nodes[user].results.first().copied() else { break };
-            if is_matrix && call.name() == "aten::view_copy" {
+        let mut best = (0, EpilogueNodes::of(first));
+        let mut epilogue = EpilogueNodes::of(first);
+        while let Some((user, next)) = self.next(value) {
+            let Some(result) = self.graph.nodes[user].results.first().copied() else { break };
+            if is_matrix && matches!(next, Selection::Shape(Shape::View { .. })) {
                 // The same elements in the same order.
-            } else if let Some(activation) = elementwise::activation(&call).filter(|it| is_exact(*it)) {
-                if tail.activation != Activation::None || tail.to.is_some() {
+            } else if let Some(activation) = activation(next).filter(|it| is_exact(*it)) {
+                if epilogue.activation != Activation::None || epilogue.to.is_some() {
                     break;
                 }
-                tail.activation = activation;
-            } else if quantization::is_quantize(call.name()) {
-                tail.to = affine_of(&call);
-                tail.result = result;
-                if tail.to.is_none() {
-                    break;
-                }
-                let is_bounded = matches!(tail.activation, Activation::None | Activation::Clamp { .. });
-                if let Some(Inner { activation: Activation::None, affine }) = tail.inner
-                    && (Some(affine), tail.residual, is_bounded) == (tail.to, None, true)
+                epilogue.activation = activation;
+            } else if let Selection::Quantize { affine, .. } = next {
+                epilogue.to = Some(*affine);
+                epilogue.result = result;
+                let is_bounded = matches!(epilogue.activation, Activation::None | Activation::Clamp { .. });
+                if let Some(Inner { activation: Activation::None, affine }) = epilogue.inner
+                    && (Some(affine), epilogue.residual, is_bounded) == (epilogue.to, None, true)
                 {
                     // The same bytes within bounds: rounding once does.
-                    tail.inner = None;
+                    epilogue.inner = None;
                 }
-                best = (path.len() + 1, TailNodes { ..tail });
-            } else if let (true, Some(affine)) = (quantization::is_dequantize(call.name()), tail.to) {
-                if tail.inner.is_some() || affine_of(&call) != Some(affine) {
+                best = (path.len() + 1, EpilogueNodes { ..epilogue });
+            } else if let (Selection::Dequantize { affine: own, .. }, Some(affine)) = (next, epilogue.to) {
+                if epilogue.inner.is_some() || *own != affine {
                     break;
                 }
-                tail.inner = Some(Inner { activation: tail.activation, affine });
-                (tail.activation, tail.to) = (Activation::None, None);
+                epilogue.inner = Some(Inner { activation: epilogue.activation, affine });
+                (epilogue.activation, epilogue.to) = (Activation::None, None);
             } else if let (Some(other), Some(_), None, Activation::None) =
-                (residual(&call, value), tail.inner, tail.residual, tail.activation)
+                (self.residual(next, value), epilogue.inner, epilogue.residual, epilogue.activation)
             {
-                if bytes_of(graph, other).is_none() {
+                if self.selections.quantized(other).is_none() {
                     break;
                 }
-                tail.residual = Some(other);
+                epilogue.residual = Some(other);
             } else {
                 break;
             }
             path.push(user);
             value = result;
         }
-        let (len, tail) = best;
+        let (len, epilogue) = best;
         path.truncate(len);
         if len > 0 {
-            return self.end(product, &path, tail);
+            return self.end(gemm, &path, epilogue);
         }
-        // Nothing makes bytes of it: floats, with the activation that follows.
-        self.tail(graph, product, false, only_user);
+        // Nothing quantizes it: floats, with the activation that follows.
+        self.epilogue(gemm, selection, false);
+    }
+
+    /// The other summand, if a node adds a tensor of the same shape to `value`.
+    fn residual(&self, selection: &Selection, value: ValueId) -> Option<ValueId> {
+        let Selection::Elementwise(Elementwise::Binary { function: Binary::Add, a, b: Operand::Value(b), alpha: 1.0 }) =
+            selection
+        else {
+            return None;
+        };
+        let (a, b) = (*a, *b);
+        let other = if a == value { b } else { a };
+        let shape = |value: ValueId| self.graph.tensor(value).ok().map(|ty| &ty.shape);
+        let is_constant = self.graph.constant_of(other).is_some();
+        (a != b && shape(a)? == shape(b)? && !is_constant).then_some(other)
     }
 
     /// Finds the elementwise nodes whose results are used by one group alone, from the last to the first.
-    fn groups(
-        &mut self,
-        graph: &Graph,
-        nodes: &[NodeId],
-        users: &HashMap<ValueId, Vec<NodeId>>,
-        returned: &HashSet<ValueId>,
-    ) {
+    fn groups(&mut self, nodes: &[NodeId]) {
         // For each node of a group its last node, and for that one how many nodes there are.
         let mut root: HashMap<NodeId, NodeId> = HashMap::new();
         let mut count: HashMap<NodeId, usize> = HashMap::new();
         for node in nodes.iter().rev() {
-            let call = Call::new(graph, *node);
-            let part_of_tail = self.absorbed.contains(node) || self.ends.contains_key(node);
-            if part_of_tail || !elementwise::takes(&call) {
+            let is_in_epilogue = self.fusion.absorbed.contains(node) || self.fusion.ends.contains_key(node);
+            if is_in_epilogue || !self.selections.get(*node).is_some_and(Selection::is_elementwise) {
                 continue;
             }
-            let Ok(result) = call.result() else { continue };
-            let roots: Option<HashSet<NodeId>> = if returned.contains(&result) {
+            let Some(result) = self.graph.nodes[*node].results.first().copied() else { continue };
+            let roots: Option<HashSet<NodeId>> = if self.returned.contains(&result) {
                 None
             } else {
-                users.get(&result).and_then(|users| users.iter().map(|user| root.get(user).copied()).collect())
+                self.users.get(&result).and_then(|users| users.iter().map(|user| root.get(user).copied()).collect())
             };
             let joined = roots.filter(|roots| roots.len() == 1).and_then(|roots| roots.into_iter().next());
             let joined = joined.filter(|last| {
-                let same = match (graph.tensor(result), graph.nodes[*last].results.first().map(|r| graph.tensor(*r))) {
-                    (Ok(a), Some(Ok(b))) => a.shape == b.shape,
-                    _ => false,
-                };
-                same && count.get(last).copied().unwrap_or(0) < MOST_NODES
+                let shape = |value: ValueId| self.graph.tensor(value).ok().map(|ty| &ty.shape);
+                let last_result = self.graph.nodes[*last].results.first().copied();
+                let is_same = shape(result).is_some() && last_result.and_then(shape) == shape(result);
+                is_same && count.get(last).copied().unwrap_or(0) < MAX_NODES
             });
             let last = joined.unwrap_or(*node);
             root.insert(*node, last);
             *count.entry(last).or_default() += 1;
             if last != *node {
-                self.inner.insert(*node);
+                self.fusion.inner.insert(*node);
             }
         }
     }
-}
-
-/// Nodes of an elementwise group: more take more registers than there are.
-const MOST_NODES: usize = 24;
-
-/// The other summand, if a node adds a tensor of the same shape to `value`.
-fn residual(call: &Call<'_>, value: ValueId) -> Option<ValueId> {
-    if call.name() != "aten::add.Tensor" || call.number("alpha").is_some_and(|alpha| alpha != 1.0) {
-        return None;
-    }
-    let (a, b) = (call.optional("self")?, call.optional("other")?);
-    let other = if a == value { b } else { a };
-    let same = call.shape(a).ok()? == call.shape(b).ok()?;
-    (a != b && same && !call.is_constant(other)).then_some(other)
 }

@@ -6,29 +6,24 @@ use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 
-use super::call::Call;
-use super::raise::RaiseActivations;
-use super::sink::SinkPermutations;
-use super::wide::RoundToWideIntegers;
-use super::{held_as_float, offer, tables};
+use crate::call::Call;
+use crate::embedding;
+use crate::qdq_int16::RoundQdqInt16;
+use crate::raise::RaiseActivations;
+use crate::select::has_bias;
+use crate::sink::SinkPermutations;
+use crate::storage::is_stored_as_float;
 
-/// Puts a model, or a part of one, in the form that the engine computes best: patterns become the operators that they spell
-/// out, integers of 16 bits rounded floats, permutations move behind elementwise operators, and what is constant is folded.
+/// Legalizes a model, or a part of one: decomposed operators are raised, quantized tensors of 16 bits become rounded floats,
+/// permutations move behind elementwise operators, and constants are folded.
 ///
 /// # Errors
-/// What the passes find.
+/// Errors of the passes.
 pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     let fold = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
-    let passes: [&dyn Pass; 7] = [
-        &RaiseAttention,
-        &RaiseActivations,
-        &RoundToWideIntegers,
-        &SinkPermutations,
-        &Legalize,
-        &fold,
-        &EliminateDeadCode,
-    ];
+    let passes: [&dyn Pass; 7] =
+        [&RaiseAttention, &RaiseActivations, &RoundQdqInt16, &SinkPermutations, &Legalize, &fold, &EliminateDeadCode];
     passes.iter().try_for_each(|pass| pass.run(model))
 }
 
@@ -49,7 +44,7 @@ impl Pass for Legalize {
                 "aten::native_group_norm" => group_norm(builder, node)?,
                 "aten::_native_batch_norm_legit_no_training" => batch_norm(builder, node)?,
                 "aten::addmm" => matrix_sum(builder, node)?,
-                _ => tables::rows(builder, node)?,
+                _ => embedding::legalize(builder, node)?,
             };
             let Some(value) = legal else { return Ok(Action::Keep) };
             // Nothing uses the statistics.
@@ -60,7 +55,7 @@ impl Pass for Legalize {
     }
 }
 
-/// Whether anything uses more than the first result of a node.
+/// True if nothing uses more than the first result of a node.
 fn only_first_is_used(builder: &Builder<'_>, node: NodeId) -> bool {
     let rest = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
     let mut used = false;
@@ -126,8 +121,8 @@ fn batch_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
 fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let (summand, a, b) = (call.value("self")?, call.value("mat1")?, call.value("mat2")?);
-    if offer::has_bias(&call, |weights| is_known(&call, weights))
-        || !held_as_float(call.graph.tensor(call.result()?)?.dtype)
+    if has_bias(&call, |weights| is_known(&call, weights))
+        || !is_stored_as_float(call.graph.tensor(call.result()?)?.dtype)
     {
         return Ok(None);
     }

@@ -11,9 +11,11 @@ use rushlight_graph::Error;
 use rushlight_graph::expr::Function;
 use rushlight_graph::{Expr, SymbolId, Symbols, TensorType};
 
-use super::view::View;
-use super::weights::{self, Content, Weights};
-use super::{Keys, Precision, constants, error};
+use crate::constants;
+use crate::error::error;
+use crate::precision::Precision;
+use crate::view::View;
+use crate::weights::{self, Content, Keys, Weights};
 
 /// Constants of up to this many floats are stored in the payload itself.
 const SMALL: usize = 1024;
@@ -25,7 +27,7 @@ const ALIGNMENT: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     symbols: &'a Symbols,
-    /// Of the weights of products.
+    /// The type of packed weights of GEMMs and convolutions.
     precision: Precision,
     program: CpuProgram,
     buffers: Vec<Memory>,
@@ -41,7 +43,7 @@ pub(super) struct Plan<'a> {
     bound: HashMap<SymbolId, u32>,
 }
 
-/// What a buffer is.
+/// The memory of a buffer.
 #[derive(Clone, Debug)]
 enum Memory {
     Input(u32),
@@ -51,13 +53,13 @@ enum Memory {
     Computed {
         shape: Vec<Expr>,
         most: u64,
-        /// Whether they are bytes, not floats.
+        /// True if they are bytes, not floats.
         is_bytes: bool,
     },
 }
 
 impl Memory {
-    /// Floats that something computed takes room of.
+    /// The number of floats of the memory of something computed.
     fn floats(&self) -> Option<u64> {
         match self {
             Self::Computed { most, is_bytes, .. } => Some(if *is_bytes { most.div_ceil(4) } else { *most }),
@@ -95,7 +97,7 @@ impl<'a> Plan<'a> {
         view
     }
 
-    /// Lets an input's size stand for the symbol that it is, or that it is a multiple of plus a number.
+    /// Binds the symbol that an input's size is, or is a multiple of plus a number.
     fn bind(&mut self, size: &Expr, op: SizeOp) {
         let Some((symbol, factor, offset)) = linear(size) else { return };
         if self.bound.contains_key(&symbol) {
@@ -179,7 +181,7 @@ impl<'a> Plan<'a> {
         self.ordered_as(shape, order, None)
     }
 
-    /// The same of floats, or of bytes that stand for something.
+    /// The same of floats, or of bytes with an affine.
     pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
         Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).of_bytes(affine))
     }
@@ -206,7 +208,7 @@ impl<'a> Plan<'a> {
         self.tensor(&view)
     }
 
-    /// A constant whose floats lie in memory as a file has them, and stay there.
+    /// A constant whose floats stay in the memory of the file.
     pub fn constant_in_place(&mut self, name: &str, bytes: Bytes) -> usize {
         self.blob(name, Content::Ready(bytes))
     }
@@ -232,7 +234,13 @@ impl<'a> Plan<'a> {
         self.precision
     }
 
-    /// The packed weights of a product, `len` of them, as the tensor that its step reads.
+    /// True if a tensor is of 16-bit floats: weights that were rounded.
+    pub fn is_rounded(&self, tensor: TensorId) -> bool {
+        let dtype = self.program.tensors.get(tensor as usize).map(|tensor| tensor.dtype);
+        matches!(dtype, Some(ScalarType::Half | ScalarType::BFloat16))
+    }
+
+    /// The packed weights of a GEMM, `len` of them, as the tensor that its step reads.
     pub fn weights(
         &mut self,
         name: &str,
@@ -253,7 +261,7 @@ impl<'a> Plan<'a> {
         self.window_of(&View::dense(buffer, dims.to_vec()), &dims, dtype)
     }
 
-    /// The packed weights of a product of bytes, `len` of them, a multiple of four.
+    /// The packed weights of an int8 GEMM, `len` of them, a multiple of four.
     pub fn integers(
         &mut self,
         name: &str,
@@ -349,7 +357,7 @@ impl<'a> Plan<'a> {
         most.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
     }
 
-    /// Whether a view is all of the memory of something computed, so that it can lie in the memory of an output.
+    /// True if a view is all of the memory of something computed, so that this can be the memory of an output.
     fn is_whole(&self, view: &View) -> bool {
         let count = Expr::product(&view.shape).upper_bound(self.symbols);
         match self.buffers.get(view.buffer) {
@@ -360,7 +368,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether a step reads a buffer that it writes. It can do that in the arena alone.
+    /// True if a step reads a buffer that it writes, which only the arena allows.
     fn is_read_while_written(&self, buffer: usize) -> bool {
         let is_it = |id: TensorId| self.program.tensors[id as usize].buffer as usize == buffer;
         self.program.steps.iter().filter(|step| is_it(step.output())).any(|step| {

@@ -1,4 +1,4 @@
-//! Activations that are spelled out become what they are.
+//! Raises activations that exporters decomposed.
 
 use rushlight_cpu_payload::Activation;
 use rushlight_format::ScalarType;
@@ -8,12 +8,13 @@ use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, ValueId};
 
-use super::call::Call;
-use super::constants;
-use super::lower::elementwise;
+use crate::call::Call;
+use crate::constants;
+use crate::select::activation;
+use crate::storage::is_stored_as_float;
 
-/// Finds hard-sigmoids, hard-swishes and SiLUs of floats in sums, bounds and products, as exporters write them, and puts the
-/// one operator in their place, which a product computes in its tail. Results differ by roundings.
+/// Finds hard-sigmoids, hard-swishes and SiLUs of floats in additions, clamps and multiplications, as exporters write them, and
+/// puts the one operator in their place, which a GEMM computes in its epilogue. Results differ by roundings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RaiseActivations;
 
@@ -78,7 +79,7 @@ fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static s
 fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     let (mut at, mut bounds) = (value, (f32::NEG_INFINITY, f32::INFINITY));
     while let Some(call) = call_of(builder, at) {
-        let Some(Activation::Clamp { min, max }) = elementwise::activation(&call) else { break };
+        let Some(Activation::Clamp { min, max }) = activation(&call) else { break };
         bounds = (bounds.0.max(min), bounds.1.min(max));
         at = call.optional("self")?;
     }
@@ -105,11 +106,11 @@ fn operands(builder: &Builder<'_>, value: ValueId, name: &str) -> Option<(ValueI
     Some((call.optional("self")?, call.optional("other")?))
 }
 
-/// Whether an argument is a number, itself or as a constant of one element, the nearest float of which is that of `number`.
+/// True if an argument is a number, or a constant of one element, whose nearest float is that of `number`.
 fn is_number(builder: &Builder<'_>, call: &Call<'_>, name: &str, number: f64) -> bool {
     let own = call.number(name).map(|own| own as f32).or_else(|| {
         let constant = &builder.constants[builder.graph.constant_of(call.optional(name)?)?];
-        if constant.ty.rank() != 0 || !super::held_as_float(constant.ty.dtype) {
+        if constant.ty.rank() != 0 || !is_stored_as_float(constant.ty.dtype) {
             return None;
         }
         constants::floats(constant).ok()?.first().copied()

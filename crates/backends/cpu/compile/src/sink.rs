@@ -1,4 +1,4 @@
-//! Permutations move behind what is computed element by element.
+//! Moves permutations behind elementwise operators.
 
 use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
@@ -6,13 +6,12 @@ use rushlight_graph::Pass;
 use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
 
-use super::call::Call;
-use super::lower::elementwise;
+use crate::call::Call;
+use crate::select::activation;
 
-/// Computes activations, sums and products of permuted values before they are permuted, and rounds them to integers before,
-/// and drops permutations that undo one another.
-/// What follows a product can be computed with it then, as in programs whose images lie with their channels last between
-/// operators that take them second.
+/// Moves permutations behind activations, additions, multiplications and quantization of values that are all permuted in the same
+/// way, and drops permutations that undo one another. What follows a GEMM can be computed in its epilogue then, as in programs
+/// that permute images to channels-last after each convolution.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SinkPermutations;
 
@@ -32,7 +31,7 @@ impl Pass for SinkPermutations {
     }
 }
 
-/// What a value is a permutation of, and which of its dimensions come in which order.
+/// The value that a value is a permutation of, and the order of its dimensions.
 fn permuted(builder: &Builder<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let Def::Result(node, 0) = builder.graph.values[value].def else { return None };
     permutation(&Call::new(builder.graph, node))
@@ -48,7 +47,7 @@ fn permutation(call: &Call<'_>) -> Option<(ValueId, Vec<usize>)> {
     Some((call.optional("self")?, wrapped.collect::<Option<_>>()?))
 }
 
-/// What a permutation of a permutation is, if that is what there was before.
+/// The original value, if a node undoes a permutation.
 fn undone(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
     let (between, outer) = permutation(&Call::new(builder.graph, node))?;
     let (source, inner) = permuted(builder, between)?;
@@ -56,11 +55,11 @@ fn undone(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
     is_identity.then_some(source)
 }
 
-/// The permutation of what a node computes of values that were not permuted, if all of its were, in the same way.
+/// The permutation of a node's result without permutations, if all of its operands are permuted in the same way.
 fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let operands = match call.name() {
-        _ if elementwise::activation(&call).is_some() => vec![call.optional("self")],
+        _ if activation(&call).is_some() => vec![call.optional("self")],
         "aten::add.Tensor" | "aten::mul.Tensor" => vec![call.optional("self"), call.optional("other")],
         name if quantization::is_quantize(name) || quantization::is_dequantize(name) => vec![call.optional("input")],
         _ => return Ok(None),

@@ -1,4 +1,4 @@
-//! How a value lies in memory.
+//! Views: how a value is stored in a buffer.
 
 use rushlight_cpu_payload::Affine;
 
@@ -7,7 +7,7 @@ use rushlight_graph::Expr;
 /// A window of a buffer, seen as a tensor. Neighbours along each dimension have a fixed distance; the dimensions may lie in
 /// memory in another order, and apart.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct View {
+pub(crate) struct View {
     pub buffer: usize,
     /// The first element.
     pub offset: Expr,
@@ -17,7 +17,7 @@ pub(super) struct View {
     pub strides: Vec<Expr>,
     /// The dimensions from the outermost in memory to the innermost.
     pub order: Vec<usize>,
-    /// What the elements stand for where they are bytes; they are floats otherwise.
+    /// The scale and zero point of elements that are bytes; `None` of floats.
     pub affine: Option<Affine>,
 }
 
@@ -34,7 +34,7 @@ impl View {
         Self { buffer, offset: Expr::Int(0), shape, strides, order, affine: None }
     }
 
-    /// The same elements, which are bytes that stand for something.
+    /// The same elements as bytes with an affine, or as floats.
     #[must_use]
     pub fn of_bytes(self, affine: Option<Affine>) -> Self {
         Self { affine, ..self }
@@ -45,18 +45,18 @@ impl View {
         self.order.iter().map(|dim| self.shape[*dim].clone()).collect()
     }
 
-    /// Whether the elements fill memory in that order; dimensions of one element do not matter.
+    /// True if the elements fill memory in that order; dimensions of one element do not matter.
     pub fn is_in(&self, order: &[usize]) -> bool {
         let dense = dense_strides(&self.shape, order);
         self.shape.iter().zip(&self.strides).zip(&dense).all(|((size, stride), dense)| size.is(1) || stride == dense)
     }
 
-    /// Whether the elements are in row-major order.
+    /// True if the elements are in row-major order.
     pub fn is_dense(&self) -> bool {
         self.is_in(&(0..self.shape.len()).collect::<Vec<_>>())
     }
 
-    /// How many elements there are from the first to the last, with what lies between.
+    /// The number of elements of the buffer from the first one to the last, those of others between them included.
     pub fn span(&self) -> Expr {
         let reach = |(size, stride): (&Expr, &Expr)| size.sub(1).mul(stride.clone());
         let span = self.shape.iter().zip(&self.strides).map(reach).fold(Expr::Int(1), |sum, reach| sum.add(reach));
@@ -74,7 +74,7 @@ impl View {
         Self { buffer: self.buffer, offset: self.offset.clone(), shape, strides, order, affine: self.affine }
     }
 
-    /// The same elements in other sizes, as `aten::view` does; `None` if they lie so that they would have to move.
+    /// The same elements in other sizes, as `aten::view` does; `None` if they would have to move.
     pub fn reshaped(&self, shape: &[Expr]) -> Option<Self> {
         if self.is_dense() {
             let view = Self::dense(self.buffer, shape.to_vec());
@@ -149,7 +149,7 @@ impl View {
         view
     }
 
-    /// What is at an index of a dimension, in the sizes of the others.
+    /// The elements at an index of a dimension, in the sizes of the others.
     pub fn selected(&self, dim: usize, index: &Expr, shape: &[Expr]) -> Option<Self> {
         self.sliced(dim, index, &Expr::Int(1)).reshaped(shape)
     }
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn pixels_merge_where_channels_are_innermost() {
-        let picture = view(&[2, 8, 4, 4], &[0, 2, 3, 1]);
-        assert_eq!(reshaped(&picture, &[2, 8, 16]), Some(vec![0, 2, 1]));
-        assert_eq!(reshaped(&picture, &[2, 128]), None);
-        assert_eq!(reshaped(&picture, &[2, 2, 4, 4, 4]), Some(vec![0, 3, 4, 1, 2]));
+    fn pixels_merge_where_channels_are_last() {
+        let image = view(&[2, 8, 4, 4], &[0, 2, 3, 1]);
+        assert_eq!(reshaped(&image, &[2, 8, 16]), Some(vec![0, 2, 1]));
+        assert_eq!(reshaped(&image, &[2, 128]), None);
+        assert_eq!(reshaped(&image, &[2, 2, 4, 4, 4]), Some(vec![0, 3, 4, 1, 2]));
         assert_eq!(reshaped(&view(&[2, 8, 1, 1], &[0, 2, 3, 1]), &[2, 8]), Some(vec![0, 1]));
         assert_eq!(reshaped(&view(&[1, 8, 4, 4], &[0, 2, 3, 1]), &[8, 16]), Some(vec![1, 0]));
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_a_common_product_are_windows() {
+    fn heads_of_a_common_gemm_are_windows() {
         // [windows, tokens, (3, heads, depth)] to three tensors [windows, heads, tokens, depth].
         let qkv = view(&[6, 5 * 24], &[0, 1]);
         let parts = qkv.reshaped(&[6, 5, 3, 2, 4].map(Expr::Int)).unwrap().permuted(&[2, 0, 3, 1, 4]);

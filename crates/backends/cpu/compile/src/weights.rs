@@ -1,5 +1,4 @@
-//! Weights in memory: packed when all of a program is known, by several threads, into memory that is handed over as it
-//! is; or left where the file has them.
+//! Blobs of weights: packed by several threads when all of a program is known, or left where the file has them.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -11,8 +10,19 @@ use rushlight_engine::parallel_map;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
 
-use super::block::Block;
-use super::{Keys, Precision, error};
+use crate::block::Block;
+use crate::error::error;
+use crate::precision::Precision;
+
+/// What the names of packed weights are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// Their content: what is the same is stored once, and the same program is the same file. All bytes are read for it.
+    #[default]
+    Content,
+    /// Their address, for a program with one method that is run at once and never written.
+    Place,
+}
 
 /// A blob of floats that a program refers to by name.
 pub(super) struct Weights<'a> {
@@ -20,11 +30,11 @@ pub(super) struct Weights<'a> {
     pub content: Content<'a>,
 }
 
-/// How a blob comes to be.
+/// The bytes of a blob, or how they are made.
 pub(super) enum Content<'a> {
     /// It is there.
     Ready(Bytes),
-    /// So many numbers, which a function writes as floats.
+    /// The number of elements, their type, and a function that writes them as floats.
     Packed(usize, Precision, Pack<'a>),
 }
 
@@ -70,7 +80,7 @@ impl Weights<'_> {
     }
 }
 
-/// Memory of so many numbers, written by `pack`, as a file has them.
+/// Packs `len` elements, as little-endian bytes of their type.
 fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Result<Bytes, Error> {
     let mut block = Block::new(len);
     pack(block.floats_mut())?;
@@ -88,16 +98,16 @@ fn packed(name: &str, len: usize, precision: Precision, pack: Pack<'_>) -> Resul
             .got(got)
             .help("choose bf16, which has the range of f32"));
     }
-    // Two numbers in the place of a float, in the order in which a file has them; two lines of a panel at a time.
-    let mut numbers = Block::new(len.div_ceil(2));
-    let mut lines = [0; 2 * pack::PANEL];
-    for (to, floats) in numbers.floats_mut().chunks_mut(pack::PANEL).zip(floats.chunks(2 * pack::PANEL)) {
-        pack::narrow(half, floats, &mut lines[..floats.len()]);
-        for (to, pair) in to.iter_mut().zip(lines.chunks_exact(2)) {
+    // Two elements in the place of a float, little-endian; two rows of a panel at a time.
+    let mut narrow = Block::new(len.div_ceil(2));
+    let mut rows = [0; 2 * pack::PANEL];
+    for (to, floats) in narrow.floats_mut().chunks_mut(pack::PANEL).zip(floats.chunks(2 * pack::PANEL)) {
+        pack::narrow(half, floats, &mut rows[..floats.len()]);
+        for (to, pair) in to.iter_mut().zip(rows.chunks_exact(2)) {
             *to = f32::from_bits(u32::from(pair[1]) << 16 | u32::from(pair[0]));
         }
     }
-    whole(numbers, len.div_ceil(2))
+    whole(narrow, len.div_ceil(2))
 }
 
 /// A block of so many floats as bytes.

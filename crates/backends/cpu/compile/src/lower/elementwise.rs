@@ -3,130 +3,20 @@
 use std::collections::HashMap;
 
 use rushlight_cpu_payload::{
-    Activation, Binary, Elementwise, Instruction, MAX_OPERANDS, Operand, REGISTERS, Register, Step, Unary,
+    Binary, Elementwise as ElementwiseStep, Instruction, MAX_OPERANDS, Operand, REGISTERS, Register, Step, Unary,
 };
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
-use rushlight_graph::quantization;
-use rushlight_graph::{Expr, NodeId, ValueId};
+use rushlight_graph::{Def, Expr, NodeId, ValueId};
 
-use super::super::call::Call;
-use super::super::{constants, error, held_as_float};
-use super::{Lowering, affine_of};
+use crate::call::Call;
+use crate::constants;
+use crate::error::error;
+use crate::select::{self, Elementwise, Selection, Shape};
+use crate::storage::is_stored_as_float;
 
-/// Whether an operator is computed here.
-pub(in super::super) fn takes(call: &Call<'_>) -> bool {
-    match call.name() {
-        "aten::add.Tensor" | "aten::sub.Tensor" => call.number("alpha").is_some() || call.arg("alpha").is_none(),
-        "aten::add.Scalar" | "aten::sub.Scalar" => call.number("alpha").is_some() && call.number("other").is_some(),
-        "aten::mul.Scalar" | "aten::div.Scalar" => call.number("other").is_some(),
-        "aten::mul.Tensor" | "aten::div.Tensor" | "aten::maximum" | "aten::minimum" | "aten::pow.Tensor_Tensor" => true,
-        "aten::where.self" | "aten::_to_copy" => true,
-        name if quantization::is_quantize(name) => true,
-        "aten::masked_fill.Scalar" => call.number("value").is_some(),
-        "aten::clamp.Tensor" => call.optional("min").or(call.optional("max")).is_some(),
-        "aten::pow.Tensor_Scalar" => call.number("exponent").is_some(),
-        "aten::clamp" => ["min", "max"].iter().all(|name| call.arg(name).is_none() || call.number(name).is_some()),
-        name => match comparison(name) {
-            Some(_) => call.optional("other").is_some() || call.number("other").is_some(),
-            None => activation(call).is_some() || unary(name).is_some() || logic(name).is_some(),
-        },
-    }
-}
-
-/// Functions that give truth values.
-fn comparison(name: &str) -> Option<Binary> {
-    let (base, overload) = name.split_once('.')?;
-    if !matches!(overload, "Tensor" | "Scalar") {
-        return None;
-    }
-    Some(match base {
-        "aten::eq" => Binary::Eq,
-        "aten::ne" => Binary::Ne,
-        "aten::lt" => Binary::Lt,
-        "aten::le" => Binary::Le,
-        "aten::gt" => Binary::Gt,
-        "aten::ge" => Binary::Ge,
-        _ => return None,
-    })
-}
-
-/// Functions of two truth values. The bitwise ones are only taken where their operands are that.
-fn logic(name: &str) -> Option<Binary> {
-    Some(match name {
-        "aten::logical_and" | "aten::bitwise_and.Tensor" => Binary::And,
-        "aten::logical_or" | "aten::bitwise_or.Tensor" => Binary::Or,
-        "aten::logical_xor" | "aten::bitwise_xor.Tensor" => Binary::Ne,
-        _ => return None,
-    })
-}
-
-/// Whether an operator computes truth values: of floats, or of truth values where `of_truth`.
-pub(in super::super) fn gives_truth(name: &str, of_truth: bool) -> bool {
-    match name {
-        "aten::isnan" | "aten::where.self" | "aten::_to_copy" | "aten::logical_not" => true,
-        "aten::bitwise_not" => of_truth,
-        name => comparison(name).is_some() || (of_truth && logic(name).is_some()),
-    }
-}
-
-/// The activation that a node is, if it is one.
-pub(in super::super) fn activation(call: &Call<'_>) -> Option<Activation> {
-    let bound = |name: &str, default: f32| match call.arg(name) {
-        None => Some(default),
-        Some(_) => call.number(name).map(|number| number as f32),
-    };
-    Some(match call.name() {
-        "aten::relu" => Activation::Clamp { min: 0.0, max: f32::INFINITY },
-        "aten::hardtanh" => Activation::Clamp { min: bound("min_val", -1.0)?, max: bound("max_val", 1.0)? },
-        "aten::clamp" => {
-            let (min, max) = (bound("min", f32::NEG_INFINITY)?, bound("max", f32::INFINITY)?);
-            if min.is_nan() || max.is_nan() || min > max {
-                return None;
-            }
-            Activation::Clamp { min, max }
-        }
-        "aten::elu"
-            if [("scale", 1.0), ("input_scale", 1.0)].iter().all(|(name, one)| call.number(name) == Some(*one)) =>
-        {
-            Activation::Elu { alpha: call.number("alpha")? as f32 }
-        }
-        "aten::leaky_relu" => Activation::LeakyRelu { slope: call.number("negative_slope")? as f32 },
-        "aten::hardswish" => Activation::HardSwish,
-        "aten::hardsigmoid" => Activation::HardSigmoid,
-        "aten::sigmoid" => Activation::Sigmoid,
-        "aten::silu" => Activation::Silu,
-        "aten::tanh" => Activation::Tanh,
-        "aten::gelu" if call.text("approximate") == Some("tanh") => Activation::GeluTanh,
-        "aten::gelu" => Activation::Gelu,
-        _ => return None,
-    })
-}
-
-fn unary(name: &str) -> Option<Unary> {
-    Some(match name {
-        "aten::neg" => Unary::Neg,
-        "aten::abs" => Unary::Abs,
-        "aten::sqrt" => Unary::Sqrt,
-        "aten::rsqrt" => Unary::Rsqrt,
-        "aten::reciprocal" => Unary::Reciprocal,
-        "aten::exp" => Unary::Exp,
-        "aten::log" => Unary::Log,
-        "aten::log1p" => Unary::Log1p,
-        "aten::expm1" => Unary::Expm1,
-        "aten::sin" => Unary::Sin,
-        "aten::cos" => Unary::Cos,
-        "aten::erf" => Unary::Erf,
-        "aten::floor" => Unary::Floor,
-        "aten::ceil" => Unary::Ceil,
-        "aten::round" => Unary::Round,
-        "aten::trunc" => Unary::Trunc,
-        "aten::isnan" => Unary::IsNan,
-        "aten::logical_not" | "aten::bitwise_not" => Unary::Not,
-        _ => return None,
-    })
-}
+use super::Lowering;
 
 impl Lowering<'_> {
     /// A node with what is computed with it.
@@ -151,9 +41,12 @@ impl Lowering<'_> {
         for value in &group.operands {
             operands.push(self.operand(*value, &shape, &order)?);
         }
-        let y =
-            self.plan.ordered_as(shape, order, affine_of(&call).filter(|_| quantization::is_quantize(call.name())))?;
-        let step = Elementwise { operands, y: self.plan.tensor(&y)?, instructions: group.instructions };
+        let affine = match self.selections.require(id)? {
+            Selection::Quantize { affine, .. } => Some(*affine),
+            _ => None,
+        };
+        let y = self.plan.ordered_as(shape, order, affine)?;
+        let step = ElementwiseStep { operands, y: self.plan.tensor(&y)?, instructions: group.instructions };
         self.plan.step(self.label(&call), Step::Elementwise(step));
         self.views.insert(result, y);
         Ok(())
@@ -163,7 +56,7 @@ impl Lowering<'_> {
     fn members(&self, id: NodeId, found: &mut Vec<NodeId>) {
         for arg in &self.graph.nodes[id].args {
             arg.for_each_value(&mut |value| {
-                if let rushlight_graph::Def::Result(node, _) = self.graph.values[value].def
+                if let Def::Result(node, _) = self.graph.values[value].def
                     && self.fusion.inner.contains(&node)
                 {
                     found.retain(|other| *other != node);
@@ -179,9 +72,7 @@ impl Lowering<'_> {
         let mut nodes = vec![id];
         self.members(id, &mut nodes);
         for node in nodes {
-            let mut values = Vec::new();
-            self.graph.nodes[node].args.iter().for_each(|arg| arg.for_each_value(&mut |value| values.push(value)));
-            for value in values {
+            for value in Call::new(self.graph, node).operands() {
                 if let Some(view) = self.views.get(&value).filter(|view| view.shape == shape)
                     && self.fill_of(value).is_none()
                 {
@@ -212,18 +103,24 @@ impl Lowering<'_> {
         let mut nodes = vec![id];
         self.members(id, &mut nodes);
         for node in &nodes {
-            self.graph.nodes[*node].args.iter().for_each(|arg| {
-                arg.for_each_value(&mut |value| *uses.entry(value).or_default() += 1);
-            });
+            let operands = Call::new(self.graph, *node).operands();
+            operands.into_iter().for_each(|value| *uses.entry(value).or_default() += 1);
         }
         group.uses = uses;
         self.emit_node(id, group)
     }
 
     fn emit_node(&self, id: NodeId, group: &mut Group) -> Result<Operand, Error> {
-        let call = Call::new(self.graph, id);
-        let result = call.result()?;
-        let operand = self.instructions(&call, group)?;
+        let result = Call::new(self.graph, id).result()?;
+        let operand = match self.selections.require(id)? {
+            Selection::Elementwise(elementwise) => self.instructions(elementwise, group)?,
+            // What is stored last is quantized.
+            Selection::Quantize { input, .. } => match self.read(*input, group)? {
+                Operand::Register(register) => Operand::Register(register),
+                _ => self.unary(Unary::Identity, *input, group)?,
+            },
+            _ => return Err(error("a node that is not elementwise")),
+        };
         if let Operand::Register(register) = operand {
             group.held.insert(result, register);
         }
@@ -235,7 +132,7 @@ impl Lowering<'_> {
         if let Some(register) = group.held.get(&value) {
             return Ok(Operand::Register(*register));
         }
-        if let rushlight_graph::Def::Result(node, 0) = self.graph.values[value].def
+        if let Def::Result(node, 0) = self.graph.values[value].def
             && self.fusion.inner.contains(&node)
         {
             return self.emit_node(node, group);
@@ -257,7 +154,7 @@ impl Lowering<'_> {
     /// The value of a constant of one element.
     fn number(&self, value: ValueId) -> Option<f32> {
         let constant = self.constant_of(value)?;
-        if !held_as_float(constant.ty.dtype) || constant.ty.rank() != 0 {
+        if !is_stored_as_float(constant.ty.dtype) || constant.ty.rank() != 0 {
             return None;
         }
         constants::floats(constant).ok()?.first().copied()
@@ -265,116 +162,73 @@ impl Lowering<'_> {
 
     /// The number that all elements of a value are.
     fn fill_of(&self, value: ValueId) -> Option<f32> {
-        let rushlight_graph::Def::Result(node, 0) = self.graph.values[value].def else { return None };
-        super::shapes::filled_with(&Call::new(self.graph, node))
+        match self.selections.of_value(self.graph, value)? {
+            Selection::Shape(Shape::Fill(number)) => Some(*number),
+            _ => None,
+        }
     }
 
-    fn instructions(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
-        let value = |name: &str| call.value(name);
-        let number =
-            |name: &str| call.number(name).map(|number| number as f32).ok_or_else(|| call.missing(name, "a number"));
-        if let Some(activation) = activation(call) {
-            let name = if call.optional("self").is_some() { "self" } else { "input" };
-            let source = value(name)?;
-            let x = self.read(source, group)?;
-            group.done(source);
-            let to = group.register()?;
-            group.instructions.push(Instruction::Activate { to, activation, x });
-            return Ok(Operand::Register(to));
-        }
-        if let Some(function) = unary(call.name()) {
-            return self.unary_step(function, value("self")?, group);
-        }
-        if quantization::is_quantize(call.name()) {
-            // What is stored last is rounded to bytes.
-            let source = value("input")?;
-            return match self.read(source, group)? {
-                Operand::Register(register) => Ok(Operand::Register(register)),
-                _ => self.unary_step(Unary::Identity, source, group),
-            };
-        }
-        match call.name() {
-            "aten::where.self" => {
-                return self.select(value("condition")?, [Ok(value("self")?), Ok(value("other")?)], group);
-            }
-            "aten::masked_fill.Scalar" => {
-                return self.select(value("mask")?, [Err(number("value")?), Ok(value("self")?)], group);
-            }
-            "aten::_to_copy" => {
-                let (from, to) = (self.graph.tensor(value("self")?)?.dtype, self.graph.tensor(call.result()?)?.dtype);
-                if to == ScalarType::Bool && from != to {
-                    return self.binary_step(Binary::Ne, value("self")?, Err(0.0), 1.0, group);
-                }
-                let round = |dtype| match dtype {
-                    ScalarType::Half => Unary::RoundF16,
-                    ScalarType::BFloat16 => Unary::RoundBf16,
-                    _ => Unary::Identity,
-                };
-                if from == to {
-                    return self.unary_step(Unary::Identity, value("self")?, group);
-                }
-                // What is held as floats is rounded to its own type first.
-                let held = self.unary_step(round(from), value("self")?, group)?;
-                if round(to) == Unary::Identity {
-                    return Ok(held);
-                }
-                let Operand::Register(register) = held else { return Ok(held) };
-                let rounding = Instruction::Unary { to: register, function: round(to), x: held };
-                group.instructions.push(rounding);
-                return Ok(held);
-            }
-            "aten::clamp.Tensor" => return self.clamp(call, group),
-            _ => {}
-        }
-        if let Some(function) = comparison(call.name()).or_else(|| logic(call.name())) {
-            let other = call.optional("other").map_or_else(|| number("other").map(Err), |other| Ok(Ok(other)))?;
-            return self.binary_step(function, value("self")?, other, 1.0, group);
-        }
-        let base = call.name().split('.').next().unwrap_or_default();
-        let function = match base {
-            "aten::add" => Binary::Add,
-            "aten::sub" => Binary::Sub,
-            "aten::mul" => Binary::Mul,
-            "aten::div" => Binary::Div,
-            "aten::maximum" => Binary::Max,
-            "aten::minimum" => Binary::Min,
-            "aten::pow" => Binary::Pow,
-            // Bounds in the wrong order: the upper one wins, as in PyTorch.
-            "aten::clamp" => {
-                let x = self.read(value("self")?, group)?;
-                group.done(value("self")?);
+    fn instructions(&self, elementwise: &Elementwise, group: &mut Group) -> Result<Operand, Error> {
+        match *elementwise {
+            Elementwise::Activation { activation, x } => {
+                let operand = self.read(x, group)?;
+                group.done(x);
                 let to = group.register()?;
-                let b = Operand::Number(number("min")?);
-                group.instructions.push(Instruction::Binary { to, function: Binary::Max, a: x, b });
-                let (a, b) = (Operand::Register(to), Operand::Number(number("max")?));
-                group.instructions.push(Instruction::Binary { to, function: Binary::Min, a, b });
-                return Ok(Operand::Register(to));
+                group.instructions.push(Instruction::Activate { to, activation, x: operand });
+                Ok(Operand::Register(to))
             }
-            _ => return Err(error(format!("`{}` is not elementwise", call.name()))),
-        };
-        if function == Binary::Pow && call.number("exponent").is_some() {
-            return self.power(value("self")?, number("exponent")?, group);
+            Elementwise::Unary { function, x } => self.unary(function, x, group),
+            Elementwise::Binary { function, a, b, alpha } => self.binary(function, a, b, alpha, group),
+            Elementwise::Power { x, exponent } => self.power(x, exponent, group),
+            Elementwise::Select { condition, choices } => self.choose(condition, choices, group),
+            Elementwise::Clamp { x, min, max } => {
+                let a = self.read(x, group)?;
+                group.done(x);
+                let to = group.register()?;
+                let (min, max) = (Operand::Number(min), Operand::Number(max));
+                group.instructions.push(Instruction::Binary { to, function: Binary::Max, a, b: min });
+                let a = Operand::Register(to);
+                group.instructions.push(Instruction::Binary { to, function: Binary::Min, a, b: max });
+                Ok(a)
+            }
+            Elementwise::ClampTensor { x, ref bounds } => self.clamp(x, bounds, group),
+            Elementwise::Cast { x, from, to } => self.cast(x, from, to, group),
         }
-        let other = if function == Binary::Pow { "exponent" } else { "other" };
-        let second = call.optional(other).map_or_else(|| number(other).map(Err), |second| Ok(Ok(second)))?;
-        let is_scaled = matches!(function, Binary::Add | Binary::Sub);
-        let alpha = call.number("alpha").filter(|_| is_scaled).unwrap_or(1.0) as f32;
-        self.binary_step(function, value("self")?, second, alpha, group)
     }
 
-    /// A function of a value and of another one or a number, which is multiplied by `alpha` first.
-    fn binary_step(
+    fn cast(&self, x: ValueId, from: ScalarType, to: ScalarType, group: &mut Group) -> Result<Operand, Error> {
+        if to == ScalarType::Bool && from != to {
+            return self.binary(Binary::Ne, x, select::Operand::Number(0.0), 1.0, group);
+        }
+        let round = |dtype| match dtype {
+            ScalarType::Half => Unary::RoundF16,
+            ScalarType::BFloat16 => Unary::RoundBf16,
+            _ => Unary::Identity,
+        };
+        if from == to {
+            return self.unary(Unary::Identity, x, group);
+        }
+        // What is stored as f32 is rounded to its own type first.
+        let stored = self.unary(round(from), x, group)?;
+        if let (Operand::Register(register), true) = (stored, round(to) != Unary::Identity) {
+            group.instructions.push(Instruction::Unary { to: register, function: round(to), x: stored });
+        }
+        Ok(stored)
+    }
+
+    /// A binary operator, whose second operand is multiplied by `alpha` first.
+    fn binary(
         &self,
         function: Binary,
         first: ValueId,
-        second: Result<ValueId, f32>,
+        second: select::Operand,
         alpha: f32,
         group: &mut Group,
     ) -> Result<Operand, Error> {
         let a = self.read(first, group)?;
         let mut b = match second {
-            Ok(second) => self.read(second, group)?,
-            Err(number) => Operand::Number(number),
+            select::Operand::Value(second) => self.read(second, group)?,
+            select::Operand::Number(number) => Operand::Number(number),
         };
         let mut scaled = None;
         if alpha != 1.0 {
@@ -385,7 +239,7 @@ impl Lowering<'_> {
             scaled = Some(to);
         }
         group.done(first);
-        if let Ok(second) = second {
+        if let select::Operand::Value(second) = second {
             group.done(second);
         }
         group.free.extend(scaled);
@@ -394,42 +248,38 @@ impl Lowering<'_> {
         Ok(Operand::Register(to))
     }
 
-    /// The first choice where the condition holds, else the second; each is a value or a number.
-    fn select(
-        &self,
-        condition: ValueId,
-        choices: [Result<ValueId, f32>; 2],
-        group: &mut Group,
-    ) -> Result<Operand, Error> {
-        let sources = [Ok(condition), choices[0], choices[1]];
+    /// The first choice where the condition holds, else the second.
+    fn choose(&self, condition: ValueId, choices: [select::Operand; 2], group: &mut Group) -> Result<Operand, Error> {
+        let sources = [select::Operand::Value(condition), choices[0], choices[1]];
         let mut operands = [Operand::Number(0.0); 3];
         for (operand, source) in operands.iter_mut().zip(sources) {
             *operand = match source {
-                Ok(value) => self.read(value, group)?,
-                Err(number) => Operand::Number(number),
+                select::Operand::Value(value) => self.read(value, group)?,
+                select::Operand::Number(number) => Operand::Number(number),
             };
         }
-        sources.into_iter().flatten().for_each(|value| group.done(value));
+        for source in sources {
+            if let select::Operand::Value(value) = source {
+                group.done(value);
+            }
+        }
         let (to, [condition, a, b]) = (group.register()?, operands);
         group.instructions.push(Instruction::Select { to, condition, a, b });
         Ok(Operand::Register(to))
     }
 
     /// Bounds that are tensors: the upper one wins.
-    fn clamp(&self, call: &Call<'_>, group: &mut Group) -> Result<Operand, Error> {
-        let source = call.value("self")?;
+    fn clamp(&self, source: ValueId, bounds: &[(Binary, ValueId)], group: &mut Group) -> Result<Operand, Error> {
         let x = self.read(source, group)?;
-        let mut bounds = Vec::with_capacity(2);
-        for (name, function) in [("min", Binary::Max), ("max", Binary::Min)] {
-            if let Some(bound) = call.optional(name) {
-                bounds.push((function, bound, self.read(bound, group)?));
-            }
+        let mut read = Vec::with_capacity(bounds.len());
+        for (function, bound) in bounds {
+            read.push((*function, *bound, self.read(*bound, group)?));
         }
         // What is written first may lie where an operand does that is read later.
         let to = group.register()?;
         group.done(source);
         let mut at = x;
-        for (function, bound, b) in bounds {
+        for (function, bound, b) in read {
             group.done(bound);
             group.instructions.push(Instruction::Binary { to, function, a: at, b });
             at = Operand::Register(to);
@@ -437,7 +287,7 @@ impl Lowering<'_> {
         Ok(at)
     }
 
-    fn unary_step(&self, function: Unary, source: ValueId, group: &mut Group) -> Result<Operand, Error> {
+    fn unary(&self, function: Unary, source: ValueId, group: &mut Group) -> Result<Operand, Error> {
         let x = self.read(source, group)?;
         group.done(source);
         let to = group.register()?;
@@ -471,7 +321,7 @@ impl Lowering<'_> {
                 return Ok(Operand::Register(to));
             }
         };
-        self.unary_step(function, source, group)
+        self.unary(function, source, group)
     }
 }
 

@@ -1,14 +1,15 @@
-//! From nodes to steps.
+//! Lowers the nodes of a part to steps.
 
-pub(super) mod elementwise;
-mod integer;
-pub(super) mod pooling;
-mod products;
-mod rounded;
-mod rows;
-pub(super) mod shapes;
+mod dynamic;
+mod elementwise;
+mod gemm;
+mod int8_epilogue;
+mod normalization;
+mod pooling;
+mod precision;
+mod shapes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rushlight_cpu_payload::{
     Affine, Convert, Copy, CpuProgram, Elementwise, Instruction, Operand, Size, Step, TensorId, Unary,
@@ -18,32 +19,63 @@ use rushlight_format::ScalarType;
 use rushlight_compiler::partition::Part;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
-use rushlight_graph::quantization::{self, PerTensor};
 use rushlight_graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
 
-use super::call::Call;
-use super::dynamic;
-use super::fuse::Fusion;
-use super::integer::WeightsAlone;
-use super::plan::Plan;
-use super::view::View;
-use super::{Cpu, constants, error, held_as_float};
+use crate::call::Call;
+use crate::constants;
+use crate::error::error;
+use crate::fuse::Fusion;
+use crate::plan::Plan;
+use crate::precision::Precision;
+use crate::select::{Embedding, Selection, Selections};
+use crate::storage::{integral, is_stored_as_byte, is_stored_as_float};
+use crate::view::View;
+use crate::weights::Keys;
 
-use rounded::Rows;
+use dynamic::DynamicRows;
+pub(crate) use precision::Rank;
 
-/// Makes a program of a part, and the blobs that it names, which so many threads pack.
-pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
+/// A part as a program of the CPU back end.
+pub(crate) struct Lowered {
+    pub program: CpuProgram,
+    /// The blobs that the program names.
+    pub named_data: Vec<(String, Bytes)>,
+    /// The precision of nodes, where that is not what the types of their results say.
+    pub precisions: Vec<(NodeId, (Rank, String))>,
+}
+
+/// Settings of a lowering.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The number of threads that pack weights.
+    pub threads: usize,
+    pub keys: Keys,
+    pub precision: Precision,
+}
+
+/// Lowers a legalized part.
+///
+/// # Errors
+/// `Unsupported` for a node that is refused, or sizes without bounds.
+pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
     let graph = part.graph()?;
+    let nodes = &graph.blocks[graph.body].nodes;
+    let selections = Selections::of(graph, &part.model);
+    for node in nodes {
+        selections.require(*node).map_err(|error| graph.locate(error, *node))?;
+    }
     let mut lowering = Lowering {
         model: &part.model,
         graph,
-        plan: Plan::new(&graph.symbols, cpu.precision),
+        selections: &selections,
+        plan: Plan::new(&graph.symbols, settings.precision),
         views: HashMap::new(),
         arranged: HashMap::new(),
         arranged_bytes: HashMap::new(),
         rows: HashMap::new(),
-        chosen: HashMap::new(),
-        fusion: Fusion::of(graph, &part.model),
+        scales: HashMap::new(),
+        fusion: Fusion::of(graph, &selections),
+        rounded: HashSet::new(),
     };
     for input in &graph.inputs {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
@@ -57,14 +89,14 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
             lowering.enter(*value)?;
         }
     }
-    for node in &graph.blocks[graph.body].nodes {
+    for node in nodes {
         lowering.node(*node).map_err(|error| graph.locate(error, *node))?;
     }
     let mut outputs = Vec::with_capacity(graph.outputs.len());
     for output in &graph.outputs {
         let value = output.as_value().ok_or_else(|| error("an output that is no tensor"))?;
         let dtype = graph.tensor(value)?.dtype;
-        let view = if is_integer(dtype) { lowering.held_dense(value)? } else { lowering.dense(value)? };
+        let view = if is_stored_as_byte(dtype) { lowering.held_dense(value)? } else { lowering.dense(value)? };
         outputs.push((view, dtype));
     }
     for (view, dtype) in &outputs {
@@ -72,57 +104,40 @@ pub(super) fn lower(part: &Part, threads: usize, cpu: &Cpu) -> Result<(CpuProgra
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
-    lowering.plan.finish(threads, cpu.keys)
-}
-
-/// Whether values of a type are held as bytes.
-pub(super) fn is_integer(dtype: ScalarType) -> bool {
-    matches!(dtype, ScalarType::Char | ScalarType::Byte)
-}
-
-/// How bytes stand for the integers of a type themselves.
-fn integral(dtype: ScalarType) -> Affine {
-    Affine::new(1.0, if dtype == ScalarType::Char { 128 } else { 0 }, [0, 255])
-}
-
-/// What bytes stand for before or after a node that quantizes or dequantizes. Signed integers are held 128 above themselves.
-pub(super) fn affine_of(call: &Call<'_>) -> Option<Affine> {
-    let PerTensor { scale, zero_point, range, dtype } = PerTensor::of(call.node)?;
-    let above = match dtype {
-        ScalarType::Char => 128,
-        ScalarType::Byte => 0,
-        _ => return None,
-    };
-    let byte = |integer: i64| u8::try_from(integer.checked_add(above)?).ok();
-    Some(Affine::new(scale, byte(zero_point)?, [byte(range.0)?, byte(range.1)?]))
+    let precisions = nodes.iter().filter_map(|node| Some((*node, lowering.precision(*node)?))).collect();
+    let (program, named_data) = lowering.plan.finish(settings.threads, settings.keys)?;
+    Ok(Lowered { program, named_data, precisions })
 }
 
 /// A part being lowered.
-pub(super) struct Lowering<'a> {
+struct Lowering<'a> {
     model: &'a Model,
     graph: &'a Graph,
+    selections: &'a Selections,
     plan: Plan<'a>,
-    /// How the values that are there lie in memory. Those of quantized numbers, and of integers, are bytes.
+    /// The views of computed values. Quantized tensors and integers are bytes.
     views: HashMap<ValueId, View>,
-    /// Constants, and copies of what is computed, with their dimensions in some order in memory.
+    /// Constants, and copies of computed values, with their dimensions in some order in memory.
     arranged: HashMap<(ValueId, Vec<usize>), View>,
     /// The same of bytes.
     arranged_bytes: HashMap<(ValueId, Vec<usize>), View>,
-    /// Rows that are bytes with scales of their own.
-    rows: HashMap<ValueId, Rows>,
-    /// What was chosen for rows, by the value of the scales.
-    chosen: HashMap<ValueId, View>,
+    /// Dynamically quantized values.
+    rows: HashMap<ValueId, DynamicRows>,
+    /// Scales and zero points that are chosen at run time, by the value of the scales.
+    scales: HashMap<ValueId, View>,
     fusion: Fusion,
+    /// GEMMs and convolutions whose weights were rounded to 16 bits.
+    rounded: HashSet<NodeId>,
 }
 
 impl<'a> Lowering<'a> {
-    /// Converts an input to floats, if it is held so and comes as something else.
+    /// Converts an input that is stored in another type than it comes in.
     fn enter(&mut self, value: ValueId) -> Result<(), Error> {
         let ty = self.graph.tensor(value)?;
         let affine = match ty.dtype {
-            dtype if is_integer(dtype) => Some(integral(dtype)),
+            dtype if is_stored_as_byte(dtype) => Some(integral(dtype)),
             ScalarType::Float => return Ok(()),
-            dtype if !held_as_float(dtype) => return Ok(()),
+            dtype if !is_stored_as_float(dtype) => return Ok(()),
             _ => None,
         };
         let from = self.view(value)?;
@@ -139,28 +154,26 @@ impl<'a> Lowering<'a> {
         if self.fusion.inner.contains(&id) || self.fusion.absorbed.contains(&id) {
             return Ok(());
         }
-        // A product is computed where its tail ends.
+        // A GEMM is computed where its epilogue ends.
         let id = self.fusion.ends.get(&id).copied().unwrap_or(id);
         let call = Call::new(self.graph, id);
-        match call.name() {
-            "aten::convolution" => self.convolution(id),
-            "aten::addmm" | "aten::mm" => self.linear(id),
-            "aten::bmm" => self.batched(&call),
-            "aten::scaled_dot_product_attention" => self.attention(&call),
-            "aten::max_pool2d_with_indices" | "aten::avg_pool2d" => self.pool(&call),
-            "aten::max_pool3d_with_indices" | "aten::avg_pool3d" => self.pool_volume(&call),
-            "aten::_adaptive_avg_pool2d" => self.adaptive_pool(&call),
-            "aten::upsample_bilinear2d.vec" | "aten::upsample_nearest2d.vec" => self.resize(&call),
-            name if pooling::fold(name).is_some() => self.reduce(&call),
-            "aten::_softmax" | "aten::_log_softmax" => self.softmax(&call),
-            "aten::native_layer_norm" => self.layer_norm(&call),
-            "aten::embedding" => self.embedding(&call),
-            name if dynamic::role(name).is_some() => self.rounding_of_rows(id),
-            _ if self.shows_rows(&call) => self.rows_in_another_shape(&call),
-            name if quantization::is_dequantize(name) => self.dequantize(&call),
-            name if quantization::is_quantize(name) => self.quantize(id),
-            _ if elementwise::takes(&call) => self.elementwise(id),
-            _ => self.shape(&call),
+        match self.selections.require(id)? {
+            Selection::Convolution(convolution) => self.convolution(id, convolution),
+            Selection::Gemm(gemm) => self.gemm(id, gemm),
+            Selection::BatchedGemm(gemm) => self.batched(&call, *gemm),
+            Selection::Attention(attention) => self.attention(&call, *attention),
+            Selection::Pooling(pooling) => self.pool(&call, *pooling),
+            Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),
+            Selection::Reduction(reduction) => self.reduce(&call, reduction),
+            Selection::Resize(resize) => self.resize(&call, *resize),
+            Selection::Softmax(softmax) => self.softmax(&call, *softmax),
+            Selection::LayerNorm(norm) => self.layer_norm(&call, *norm),
+            Selection::Embedding(embedding) => self.embedding(&call, embedding),
+            Selection::Elementwise(_) => self.elementwise(id),
+            Selection::Shape(shape) => self.shape(&call, shape),
+            Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
+            Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
+            Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),
         }
     }
 
@@ -181,7 +194,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// How a value lies in memory; its elements may be bytes.
+    /// The view of a value; its elements may be bytes.
     fn view(&mut self, value: ValueId) -> Result<View, Error> {
         if let Some(view) = self.views.get(&value) {
             return Ok(view.clone());
@@ -190,7 +203,7 @@ impl<'a> Lowering<'a> {
             return self.dense(value);
         }
         if let Some(rows) = self.rows.get(&value).cloned() {
-            let view = self.numbers_of_rows(&rows)?;
+            let view = self.dequantized_rows(&rows)?;
             self.views.insert(value, view.clone());
             return Ok(view);
         }
@@ -221,13 +234,13 @@ impl<'a> Lowering<'a> {
         self.in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
-    /// The same, as it is held: as floats or bytes.
+    /// The same, as it is stored: as floats or bytes.
     fn held_dense(&mut self, value: ValueId) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
         self.held_in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
-    /// A value with its dimensions in some order in memory, as it is held: as floats or bytes.
+    /// A value with its dimensions in some order in memory, as it is stored: as floats or bytes.
     fn held_in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let is_constant = self.constant_of(value).is_some();
         if is_constant || self.view(value)?.affine.is_none() {
@@ -274,7 +287,7 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// The elements of a view that fills memory as floats, or as bytes that stand for something.
+    /// The elements of a view that fills memory, as floats or as bytes with an affine.
     fn converted(&mut self, name: &str, from: &View, affine: Option<Affine>) -> Result<View, Error> {
         let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), affine)?;
         let x = self.plan.tensor(from)?;
@@ -290,21 +303,19 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A value as floats, in whatever way it lies in memory.
+    /// A value as floats, in any order in memory.
     fn floats(&mut self, value: ValueId) -> Result<View, Error> {
         let view = self.view(value)?;
         if view.affine.is_none() { Ok(view) } else { self.in_order(value, &view.order) }
     }
 
-    /// Integers as the numbers that they stand for: the same bytes.
-    fn dequantize(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (input, result) = (call.value("input")?, call.result()?);
-        let affine = affine_of(call).ok_or_else(|| call.missing("scale", "a known scale"))?;
+    /// Dequantizes integers: the same bytes.
+    fn dequantize(&mut self, call: &Call<'_>, input: ValueId, affine: Affine) -> Result<(), Error> {
         let view = match self.constant_of(input) {
             Some(constant) => self.integers(constant)?,
             None => self.view(input)?,
         };
-        self.views.insert(result, view.of_bytes(Some(affine)));
+        self.views.insert(call.result()?, view.of_bytes(Some(affine)));
         Ok(())
     }
 
@@ -320,11 +331,9 @@ impl<'a> Lowering<'a> {
         self.converted("quantize", &view, Some(integral(dtype)))
     }
 
-    /// Numbers as integers. What is held as the same bytes stays as it is.
-    fn quantize(&mut self, id: NodeId) -> Result<(), Error> {
-        let call = Call::new(self.graph, id);
-        let (input, result) = (call.value("input")?, call.result()?);
-        let affine = affine_of(&call).ok_or_else(|| call.missing("scale", "a known scale"))?;
+    /// Quantizes floats. A value that is stored as the same bytes stays as it is.
+    fn quantize(&mut self, id: NodeId, input: ValueId, affine: Affine) -> Result<(), Error> {
+        let result = Call::new(self.graph, id).result()?;
         if self.views.contains_key(&result) {
             // What it quantizes was computed as bytes.
             return Ok(());
@@ -339,18 +348,19 @@ impl<'a> Lowering<'a> {
         self.elementwise(id)
     }
 
-    /// What the bytes are of the node that quantizes a value, if nothing else uses it, with what it gives: the value is
-    /// computed as bytes then.
+    /// The affine and the result of the node that quantizes a value, if nothing else uses the value: it is computed as bytes
+    /// then.
     fn quantized_result(&self, value: ValueId) -> Option<(Affine, ValueId)> {
         let node = self.fusion.quantized.get(&value)?;
-        let call = Call::new(self.graph, *node);
-        Some((affine_of(&call)?, call.result().ok()?))
+        match self.selections.get(*node)? {
+            Selection::Quantize { affine, .. } => Some((*affine, *self.graph.nodes[*node].results.first()?)),
+            _ => None,
+        }
     }
 
-    /// What a node computes with that takes bytes if it is to give bytes: its input, as bytes if that is how it is held
-    /// and the node's result is rounded, and as floats otherwise. With it what the bytes of the result are, and which
-    /// value they are.
-    fn rounded_with(
+    /// The input of a step that reads bytes if it writes bytes: as bytes if it is stored so and the node's result is quantized,
+    /// and as floats otherwise. With it the affine of the result, and the value that the step gives.
+    fn quantized_with(
         &mut self,
         input: ValueId,
         order: &[usize],
@@ -394,18 +404,18 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Rows of a table of constants.
-    fn embedding(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (table, indices) = (call.value("weight")?, call.value("indices")?);
+    /// Rows of a constant table.
+    fn embedding(&mut self, call: &Call<'_>, embedding: &'a Embedding) -> Result<(), Error> {
         let result = call.result()?;
-        let constant = self.constant_of(table);
-        let table = match constant.and_then(|constant| Some((constant, WeightsAlone::of_rows(constant)?))) {
-            Some((constant, weights)) => self.integer_matrix(&constant.name, weights)?,
+        let constant = &self.model.constants[embedding.table];
+        let table = match &embedding.quantized {
+            Some(weights) => self.weight_only(&constant.name, weights)?,
             None => {
-                let table = self.dense(table)?;
+                let table = self.dense(call.value("weight")?)?;
                 self.plan.tensor(&table)?
             }
         };
+        let indices = embedding.indices;
         let ty = self.graph.tensor(indices)?;
         let (view, dtype) = (self.solid(indices)?, ty.dtype);
         let indices = self.plan.window_of(&view, &view.dims(), dtype)?;

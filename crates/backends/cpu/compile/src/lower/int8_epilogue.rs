@@ -1,36 +1,44 @@
-//! The tails of products of bytes.
+//! The epilogues of int8 GEMM and convolutions.
 
 use rushlight_cpu_payload::{self as payload, Affine, Tail};
 
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, NodeId};
+use rushlight_graph::{Constant, NodeId, ValueId};
 
-use super::super::call::Call;
-use super::super::integer::scales;
-use super::super::view::View;
-use super::super::{constants, error};
+use crate::constants;
+use crate::error::error;
+use crate::quantized_weights::scales;
+use crate::view::View;
+
 use super::Lowering;
 
-/// Greater biases, in units of a sum, are added as floats.
-const MOST_BIAS: f64 = (1u32 << 30) as f64;
+/// Maximum bias in units of an accumulator; larger ones are added as floats.
+const MAX_BIAS: f64 = (1u32 << 30) as f64;
+
+/// The weights of an int8 GEMM or convolution, as its epilogue needs them.
+#[derive(Clone, Copy)]
+pub(super) struct Int8Columns<'c> {
+    pub weight: &'c Constant,
+    /// The number of output columns.
+    pub count: usize,
+    /// The sum of the weights of each column; each phase of a transposed convolution has its own.
+    pub sums: &'c [i64],
+}
 
 impl Lowering<'_> {
-    /// What follows a product of bytes of `x`, whose result lies in memory in some order (row-major if `None`), and
-    /// what the result is held as. `sums` are those of the weights of each column; each phase of a transposed
-    /// convolution has its own.
-    pub(super) fn integer_tail(
+    /// The epilogue of an int8 GEMM or convolution of `x`, whose result is stored in some order (row-major if `None`), and the
+    /// affine of the result.
+    pub(super) fn int8_epilogue(
         &mut self,
         id: NodeId,
+        bias: Option<ValueId>,
         order: Option<&[usize]>,
         x: &View,
-        weight: &Constant,
-        columns: usize,
-        sums: &[i64],
+        columns: Int8Columns<'_>,
     ) -> Result<(Tail, Option<Affine>), Error> {
-        let call = Call::new(self.graph, id);
-        let from = x.affine.ok_or_else(|| error("a product of bytes without a scale"))?;
+        let Int8Columns { weight, count: columns, sums } = columns;
+        let from = x.affine.ok_or_else(|| error("an int8 GEMM of an input without a scale"))?;
         let scales: Vec<f32> = scales(weight, columns)?.into_iter().map(|scale| scale * from.scale()).collect();
-        let bias = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" });
         let floats = match bias.and_then(|bias| self.constant_of(bias)) {
             Some(constant) => {
                 let floats = constants::floats(constant)?;
@@ -41,7 +49,7 @@ impl Lowering<'_> {
         };
         let units = |(bias, scale): (&f32, &f32)| (f64::from(*bias) / f64::from(*scale)).round_ties_even();
         let whole: Option<Vec<f64>> = floats.as_ref().map(|floats| floats.iter().zip(&scales).map(units).collect());
-        let is_whole = whole.iter().flatten().all(|units| units.abs() <= MOST_BIAS);
+        let is_whole = whole.iter().flatten().all(|units| units.abs() <= MAX_BIAS);
         let mut tail = Tail::default();
         let mut offsets: Vec<i64> = sums.iter().map(|sum| -sum * i64::from(from.zero)).collect();
         match (whole, bias) {
@@ -54,7 +62,7 @@ impl Lowering<'_> {
             }
             _ => {}
         }
-        let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
+        let nodes = self.fusion.epilogues.get(&id).ok_or_else(|| error("a GEMM without its epilogue"))?;
         let (residual, inner, to) = (nodes.residual, nodes.inner, nodes.to);
         tail.activation = nodes.activation;
         tail.integers = Some(payload::Integers {
@@ -74,7 +82,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Sums as the bits of `i32`. They wrap around in between; what comes out of a product fits.
+/// Sums as the bits of `i32`. They wrap around in between; the results of a GEMM fit.
 pub(super) fn bits_of(sums: &[i64]) -> Vec<f32> {
     sums.iter().map(|sum| f32::from_bits(*sum as u32)).collect()
 }

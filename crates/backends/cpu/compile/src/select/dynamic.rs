@@ -1,29 +1,60 @@
-//! Rows that are rounded to bytes with scales that are chosen when they are seen: three operators in a row, one that chooses,
-//! one that rounds and one that makes numbers of the integers again. Pictures have one scale for all of their rows.
+//! Dynamic quantization: three operators, of which one chooses scales at run time, one quantizes and one dequantizes. Rows
+//! have a scale each (per token), or a tensor has one.
 
 use rushlight_cpu_payload::Choice;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
-use super::call::Call;
+use crate::call::Call;
 
-/// A node that chooses scales and zero points.
+/// How a node chooses scales and zero points.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Chosen {
+pub(crate) struct Parameters {
+    /// The tensor that is quantized.
     pub x: ValueId,
     pub choice: Choice,
-    /// Whether all rows have the same.
+    /// True if all of the tensor has one scale, not each row.
     pub is_shared: bool,
     /// The least and the greatest byte in use.
     pub range: [u8; 2],
 }
 
-/// What a node does in such a row of operators.
+/// A node of a dynamic quantization.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Dynamic {
+    ChooseScales(Parameters),
+    /// `scales` is what the node gives that chose them.
+    Quantize {
+        scales: ValueId,
+        parameters: Parameters,
+    },
+    Dequantize {
+        input: ValueId,
+        parameters: Parameters,
+    },
+    /// Quantized rows in another shape with the same rows.
+    Reshape {
+        input: ValueId,
+    },
+}
+
+/// The selection of a node that has a role; `None` if its quantization has another form, or other users.
+pub(super) fn select(graph: &Graph, node: NodeId, role: Role) -> Option<Dynamic> {
+    let choose = if role == Role::Choose { node } else { choice_of(graph, node)? };
+    let parameters = chosen(graph, choose).filter(|_| is_alone(graph, choose))?;
+    Some(match role {
+        Role::Choose => Dynamic::ChooseScales(parameters),
+        Role::Quantize => Dynamic::Quantize { scales: *graph.nodes[choose].results.first()?, parameters },
+        Role::Dequantize => Dynamic::Dequantize { input: Call::new(graph, node).optional("input")?, parameters },
+    })
+}
+
+/// What a node does in a dynamic quantization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Choose,
-    Round,
+    Quantize,
     Dequantize,
 }
 
@@ -35,7 +66,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
         | "torchao::choose_qparams_affine" => Role::Choose,
         "quantized_decomposed::quantize_per_tensor.tensor"
         | "quantized_decomposed::quantize_per_token"
-        | "torchao::quantize_affine" => Role::Round,
+        | "torchao::quantize_affine" => Role::Quantize,
         "quantized_decomposed::dequantize_per_tensor.tensor"
         | "quantized_decomposed::dequantize_per_token"
         | "torchao::dequantize_affine" => Role::Dequantize,
@@ -43,8 +74,8 @@ pub(super) fn role(name: &str) -> Option<Role> {
     })
 }
 
-/// What a node chooses, if it is for bytes.
-pub(super) fn chosen(graph: &Graph, node: NodeId) -> Option<Chosen> {
+/// How a node chooses scales, if they are those of `u8`.
+fn chosen(graph: &Graph, node: NodeId) -> Option<Parameters> {
     let call = Call::new(graph, node);
     let x = call.optional("input")?;
     let ty = graph.tensor(x).ok()?;
@@ -73,7 +104,7 @@ pub(super) fn chosen(graph: &Graph, node: NodeId) -> Option<Chosen> {
     };
     let byte = |bound: i64| u8::try_from(bound.checked_add(above)?).ok();
     let range = [byte(low)?, byte(high)?];
-    (range[0] < range[1]).then_some(Chosen { x, choice, is_shared, range })
+    (range[0] < range[1]).then_some(Parameters { x, choice, is_shared, range })
 }
 
 fn dtype(node: &Node, name: &str) -> Option<ScalarType> {
@@ -83,7 +114,7 @@ fn dtype(node: &Node, name: &str) -> Option<ScalarType> {
     }
 }
 
-/// Whether the blocks of an affine quantization are all of a tensor, rather than its rows; `None` if they are neither.
+/// True if the blocks of an affine quantization are all of a tensor, false if they are its rows; `None` if they are neither.
 fn is_whole_tensor(call: &Call<'_>, shape: &[Expr]) -> Option<bool> {
     let blocks = call.exprs("block_size")?;
     let (last, outer) = shape.split_last()?;
@@ -98,8 +129,9 @@ fn is_whole_tensor(call: &Call<'_>, shape: &[Expr]) -> Option<bool> {
     outer_blocks.iter().zip(outer).all(|(block, size)| covers(block, size)).then_some(true)
 }
 
-/// The node that chose what a node rounds or dequantizes with, if it is one for bytes, and all of it is in place.
-pub(super) fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
+/// The node that chose the scales with which a node quantizes or dequantizes, if they are those of `u8`, and all of the
+/// quantization is there.
+fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     let call = Call::new(graph, node);
     let of = |name: &str| call.optional(name);
     let scale = of("scale").or_else(|| of("scales"))?;
@@ -110,24 +142,20 @@ pub(super) fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     let chosen = chosen(graph, choose).filter(|_| choose == other)?;
     let input = call.optional("input")?;
     match role(call.name())? {
-        Role::Round => (input == chosen.x).then_some(choose),
+        Role::Quantize => (input == chosen.x).then_some(choose),
         Role::Dequantize => {
-            let Def::Result(round, 0) = graph.values[input].def else { return None };
-            let is_round = role(graph.nodes[round].op.name()) == Some(Role::Round);
-            (is_round && choice_of(graph, round) == Some(choose)).then_some(choose)
+            let Def::Result(quantize, 0) = graph.values[input].def else { return None };
+            let is_quantize = role(graph.nodes[quantize].op.name()) == Some(Role::Quantize);
+            (is_quantize && choice_of(graph, quantize) == Some(choose)).then_some(choose)
         }
         Role::Choose => None,
     }
 }
 
-/// Whether a node that chooses is taken: nothing but rounding and dequantizing uses what it gives, and nothing but dequantizing
-/// uses what is rounded.
-pub(super) fn is_taken(graph: &Graph, choose: NodeId) -> bool {
-    if chosen(graph, choose).is_none() {
-        return false;
-    }
+/// True if nothing but quantizing and dequantizing uses the scales that a node chooses, and nothing but dequantizing the integers.
+fn is_alone(graph: &Graph, choose: NodeId) -> bool {
     let results = graph.nodes[choose].results.clone();
-    let mut rounded: Vec<ValueId> = Vec::new();
+    let mut quantized: Vec<ValueId> = Vec::new();
     for node in &graph.blocks[graph.body].nodes {
         let mut uses = false;
         graph.nodes[*node]
@@ -140,8 +168,8 @@ pub(super) fn is_taken(graph: &Graph, choose: NodeId) -> bool {
         if choice_of(graph, *node) != Some(choose) {
             return false;
         }
-        if role(graph.nodes[*node].op.name()) == Some(Role::Round) {
-            rounded.extend(&graph.nodes[*node].results);
+        if role(graph.nodes[*node].op.name()) == Some(Role::Quantize) {
+            quantized.extend(&graph.nodes[*node].results);
         }
     }
     for node in &graph.blocks[graph.body].nodes {
@@ -149,27 +177,13 @@ pub(super) fn is_taken(graph: &Graph, choose: NodeId) -> bool {
         graph.nodes[*node]
             .args
             .iter()
-            .for_each(|arg| arg.for_each_value(&mut |value| uses |= rounded.contains(&value)));
+            .for_each(|arg| arg.for_each_value(&mut |value| uses |= quantized.contains(&value)));
         if uses && choice_of(graph, *node) != Some(choose) {
             return false;
         }
     }
     let is_returned = |value: &ValueId| graph.outputs.iter().any(|output| output.as_value() == Some(*value));
-    !results.iter().chain(&rounded).any(is_returned)
-}
-
-/// What was chosen for the rows that a value is made of, if they were rounded so and its last dimension is still that
-/// of the rows.
-pub(super) fn rounded_rows(graph: &Graph, value: ValueId) -> Option<Chosen> {
-    let mut value = value;
-    loop {
-        let Def::Result(node, 0) = graph.values[value].def else { return None };
-        let call = Call::new(graph, node);
-        if role(call.name()) == Some(Role::Dequantize) {
-            return chosen(graph, choice_of(graph, node)?);
-        }
-        value = keeps_rows(&call)?;
-    }
+    !results.iter().chain(&quantized).any(is_returned)
 }
 
 /// The tensor that a node shows in another shape with the same rows.

@@ -1,4 +1,4 @@
-//! Integers of 16 bits, which are computed with as the numbers that they stand for.
+//! Quantized tensors of 16 bits, which are computed as the floats that they stand for.
 
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
@@ -9,13 +9,13 @@ use rushlight_graph::Pass;
 use rushlight_graph::quantization::{PerTensor, is_dequantize, is_quantize};
 use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 
-use super::call::Call;
+use crate::call::Call;
 
-/// How many nodes are followed from where integers become numbers to where they were made. Each use makes them anew, until what
-/// is the same is merged.
-const BUDGET: usize = 16;
+/// Maximum number of nodes between a dequantization and the quantizations that it comes from. Each use computes them again,
+/// until common subexpressions are merged.
+const MAX_NODES: usize = 16;
 
-/// Operators that give what they are given, in other places.
+/// Operators that arrange elements without computing.
 const MOVES: &[&str] = &[
     "aten::alias_copy",
     "aten::cat",
@@ -34,23 +34,23 @@ const MOVES: &[&str] = &[
     "aten::view_copy",
 ];
 
-/// Rounds numbers to the levels of integers of 16 bits where a program makes such integers and numbers of them again, so
-/// that only elementwise operators on numbers are left, which products compute in their tails. A float holds these integers
-/// exactly: the numbers are those that the program gives. Between the two, values may be moved, not computed with.
+/// Replaces pairs of quantization to 16 bits and dequantization by rounded floats, so that only elementwise operators are
+/// left, which GEMMs compute in their epilogues. A float represents these integers exactly, so that results are the same.
+/// Between the two, values may be moved, not computed with.
 ///
-/// Products of such integers themselves would be no faster than those of floats: their sums need more than 32 bits.
+/// An int16 GEMM would be no faster than one of floats: its accumulators need more than 32 bits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundToWideIntegers;
+pub(super) struct RoundQdqInt16;
 
-impl Pass for RoundToWideIntegers {
+impl Pass for RoundQdqInt16 {
     fn name(&self) -> &'static str {
-        "round-to-wide-integers"
+        "round-qdq-int16"
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
             let Some((integers, parameters)) = wide(builder, node, is_dequantize) else { return Ok(Action::Keep) };
-            let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: BUDGET };
+            let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: MAX_NODES };
             if !sources.trace(integers) {
                 return Ok(Action::Keep);
             }
@@ -77,8 +77,8 @@ impl Pass for RoundToWideIntegers {
     }
 }
 
-/// Whether a value is what [`round`] gives.
-pub(super) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
+/// True if a value is what [`round`] gives.
+pub(crate) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
     let mut value = Some(value);
     ["aten::mul.Scalar", "aten::clamp", "aten::round", "aten::mul.Scalar"].iter().all(|name| {
         let Some(Def::Result(node, _)) = value.map(|value| graph.values[value].def) else { return false };
@@ -88,7 +88,7 @@ pub(super) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
     })
 }
 
-/// What a node of that kind is given and its parameters, if it is one between floats and integers of 16 bits.
+/// The input and the parameters of a node of a kind, if it converts between floats and integers of 16 bits.
 fn wide(builder: &Builder<'_>, node: NodeId, kind: fn(&str) -> bool) -> Option<(ValueId, PerTensor)> {
     let call = Call::new(builder.graph, node);
     let parameters = PerTensor::of(call.node).filter(|_| kind(call.name()))?;
@@ -98,18 +98,18 @@ fn wide(builder: &Builder<'_>, node: NodeId, kind: fn(&str) -> bool) -> Option<(
     (is_wide && (is_float(given) || is_float(made))).then_some((given, parameters))
 }
 
-/// Where integers come from.
+/// The nodes that integers come from.
 struct Sources<'b, 'g> {
     builder: &'b Builder<'g>,
     parameters: PerTensor,
     /// Each after those before it.
     nodes: Vec<NodeId>,
-    /// How many more are followed.
+    /// The number of nodes that may still be followed.
     budget: usize,
 }
 
 impl Sources<'_, '_> {
-    /// Follows a value. False unless all that it comes from makes integers with these parameters of floats, or moves them.
+    /// Follows a value. True if all that it comes from quantizes floats with these parameters, or moves the integers.
     fn trace(&mut self, value: ValueId) -> bool {
         let Def::Result(id, _) = self.builder.graph.values[value].def else { return false };
         if self.nodes.contains(&id) {
@@ -158,13 +158,13 @@ mod tests {
         method.calls(&name, args.to_vec())[0]
     }
 
-    /// What is left of a method that gives what `build` makes of its input.
+    /// The operators of a method after the pass; `build` makes its outputs of its input.
     fn names_after(build: impl FnOnce(&mut Method, ValueId) -> Vec<ValueId>) -> Vec<String> {
         let mut method = Method::new();
         let x = method.graph().input("x", float(&[4, 6]));
         let outputs = build(&mut method, x);
         method.graph().outputs = outputs.into_iter().map(Arg::from).collect();
-        method.after(&RoundToWideIntegers)
+        method.after(&RoundQdqInt16)
     }
 
     #[test]

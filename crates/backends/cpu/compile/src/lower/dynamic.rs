@@ -1,4 +1,4 @@
-//! Rows that are rounded to bytes with scales that are chosen when they are seen, and products of them.
+//! Dynamic quantization, and int8 GEMM of what it gives.
 
 use half::f16;
 use rushlight_cpu_payload::{
@@ -10,94 +10,80 @@ use rushlight_engine::pack;
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, Expr, NodeId, ValueId};
 
-use super::super::call::Call;
-use super::super::dynamic::{self, Chosen, Role};
-use super::super::error;
-use super::super::integer::{IntegerProduct, Integers, group_parameters, scales};
-use super::super::view::View;
-use super::Lowering;
-use super::integer::bits_of;
+use crate::call::Call;
+use crate::error::error;
+use crate::quantized_weights::{Integers, group_parameters, scales};
+use crate::select::{Dynamic, Gemm, Parameters};
+use crate::view::View;
 
-/// Rows as bytes.
+use super::Lowering;
+use super::int8_epilogue::bits_of;
+
+/// Dynamically quantized rows.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
-    /// In row-major order, if not all rows have the same scale. What they stand for is in `chosen`.
+pub(super) struct DynamicRows {
+    /// In row-major order, if not all rows have the same scale.
     pub(super) bytes: View,
-    /// `[2, rows]`, scales and then zeros, or `[2, 1]`.
-    pub(super) chosen: View,
+    /// `[2, rows]`, scales and then zero points, or `[2, 1]`.
+    pub(super) scales: View,
 }
 
-/// What bytes are taken for whose scales are chosen later.
+/// The affine of bytes whose scales are chosen at run time.
 const BYTES: Affine = Affine::new(1.0, 0, [0, 255]);
 
 impl Lowering<'_> {
-    /// A node that chooses scales, rounds, or makes numbers of integers again, which costs nothing.
-    pub(super) fn rounding_of_rows(&mut self, id: NodeId) -> Result<(), Error> {
-        let call = Call::new(self.graph, id);
+    /// A node of a dynamic quantization. Dequantizing costs nothing.
+    pub(super) fn dynamic(&mut self, call: &Call<'_>, dynamic: &Dynamic) -> Result<(), Error> {
         let result = call.result()?;
-        let role = dynamic::role(call.name()).ok_or_else(|| error("no rounding of rows"))?;
-        let choose = if role == Role::Choose { Some(id) } else { dynamic::choice_of(self.graph, id) };
-        let choose = choose.ok_or_else(|| error("rows without their scales"))?;
-        let chosen = dynamic::chosen(self.graph, choose).ok_or_else(|| error("scales that are not for bytes"))?;
-        match role {
-            Role::Choose => {
-                let x = self.rows_to_round(&chosen)?;
+        match dynamic {
+            Dynamic::ChooseScales(parameters) => {
+                let x = self.dynamic_input(parameters)?;
                 let rows = match x.shape.split_last() {
-                    Some((_, outer)) if !chosen.is_shared => Expr::product(outer),
+                    Some((_, outer)) if !parameters.is_shared => Expr::product(outer),
                     _ => Expr::Int(1),
                 };
                 let y = self.plan.dense(vec![Expr::Int(2), rows])?;
                 let step = RowScales {
                     x: self.plan.tensor(&x)?,
                     y: self.plan.tensor(&y)?,
-                    choice: chosen.choice,
-                    is_shared: chosen.is_shared,
-                    range: chosen.range,
+                    choice: parameters.choice,
+                    is_shared: parameters.is_shared,
+                    range: parameters.range,
                 };
-                self.plan.step(self.label(&call), Step::RowScales(step));
-                self.chosen.insert(result, y);
+                self.plan.step(self.label(call), Step::RowScales(step));
+                self.scales.insert(result, y);
             }
-            Role::Round => {
-                let scales = Call::new(self.graph, choose).result()?;
-                let view = self.chosen.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
-                let x = self.rows_to_round(&chosen)?;
+            Dynamic::Quantize { scales, parameters } => {
+                let scales = self.scales.get(scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
+                let x = self.dynamic_input(parameters)?;
                 let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
                 let step = RoundRows {
                     x: self.plan.tensor(&x)?,
-                    scales: self.plan.tensor(&view)?,
+                    scales: self.plan.tensor(&scales)?,
                     y: self.plan.tensor(&bytes)?,
-                    range: chosen.range,
+                    range: parameters.range,
                 };
-                self.plan.step(self.label(&call), Step::RoundRows(step));
-                self.rows.insert(result, Rows { bytes, chosen: view });
+                self.plan.step(self.label(call), Step::RoundRows(step));
+                self.rows.insert(result, DynamicRows { bytes, scales });
             }
-            Role::Dequantize => {
-                let rows = self.rows.get(&call.value("input")?).cloned();
-                self.rows.insert(result, rows.ok_or_else(|| error("rows that are not rounded yet"))?);
+            Dynamic::Dequantize { input, .. } => {
+                let rows = self.dynamic_rows(*input)?;
+                self.rows.insert(result, rows);
+            }
+            Dynamic::Reshape { input } => {
+                let DynamicRows { bytes, scales } = self.dynamic_rows(*input)?;
+                let shape = self.graph.tensor(result)?.shape.clone();
+                let bytes = self.in_rows(&bytes)?;
+                let bytes = bytes.reshaped(&shape).ok_or_else(|| error("dense rows that cannot be reshaped"))?;
+                self.rows.insert(result, DynamicRows { bytes, scales });
             }
         }
         Ok(())
     }
 
-    /// What is rounded: where all of it has the same scale, as it lies in memory.
-    fn rows_to_round(&mut self, chosen: &Chosen) -> Result<View, Error> {
-        if chosen.is_shared { self.solid(chosen.x) } else { self.dense(chosen.x) }
-    }
-
-    /// Whether a node shows rows in another shape.
-    pub(super) fn shows_rows(&self, call: &Call<'_>) -> bool {
-        dynamic::keeps_rows(call).is_some_and(|source| self.rows.contains_key(&source))
-    }
-
-    pub(super) fn rows_in_another_shape(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (source, result) = (call.value("self")?, call.result()?);
-        let Rows { bytes, chosen } =
-            self.rows.get(&source).cloned().ok_or_else(|| error("rows that are not rounded yet"))?;
-        let shape = self.graph.tensor(result)?.shape.clone();
-        let bytes = self.in_rows(&bytes)?;
-        let bytes = bytes.reshaped(&shape).ok_or_else(|| error("dense rows that cannot be reshaped"))?;
-        self.rows.insert(result, Rows { bytes, chosen });
-        Ok(())
+    /// The tensor that is quantized: where all of it has the same scale, in any order in memory.
+    fn dynamic_input(&mut self, parameters: &Parameters) -> Result<View, Error> {
+        if parameters.is_shared { self.solid(parameters.x) } else { self.dense(parameters.x) }
     }
 
     /// Bytes in row-major order.
@@ -105,17 +91,17 @@ impl Lowering<'_> {
         self.reordered(bytes, &(0..bytes.shape.len()).collect::<Vec<_>>())
     }
 
-    /// The numbers that rows stand for, for whoever does not take bytes.
-    pub(super) fn numbers_of_rows(&mut self, rows: &Rows) -> Result<View, Error> {
+    /// Dequantizes rows, for steps that do not read bytes.
+    pub(super) fn dequantized_rows(&mut self, rows: &DynamicRows) -> Result<View, Error> {
         let bytes = self.in_rows(&rows.bytes)?;
         let (last, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
         let matrix = [Expr::product(outer), last.clone()];
         let y = self.plan.dense(bytes.shape.clone())?;
-        let zeros = rows.chosen.sliced(0, &Expr::Int(1), &Expr::Int(1));
-        let column = [rows.chosen.shape[1].clone(), Expr::Int(1)];
+        let zeros = rows.scales.sliced(0, &Expr::Int(1), &Expr::Int(1));
+        let column = [rows.scales.shape[1].clone(), Expr::Int(1)];
         let operands = vec![
             self.plan.window(&bytes, &matrix)?,
-            self.plan.window(&rows.chosen, &column)?,
+            self.plan.window(&rows.scales, &column)?,
             self.plan.window(&zeros, &column)?,
         ];
         let [a, scale, zero] = [Operand::Tensor(0), Operand::Tensor(1), Operand::Tensor(2)];
@@ -128,27 +114,27 @@ impl Lowering<'_> {
         Ok(y)
     }
 
-    /// The rows that a product multiplies.
-    pub(super) fn rounded_rows(&self, value: ValueId) -> Result<Rows, Error> {
-        self.rows.get(&value).cloned().ok_or_else(|| error("rows that are not rounded"))
+    /// Dynamically quantized rows by the value that was quantized or dequantized.
+    pub(super) fn dynamic_rows(&self, value: ValueId) -> Result<DynamicRows, Error> {
+        self.rows.get(&value).cloned().ok_or_else(|| error("rows that are not quantized yet"))
     }
 
-    /// A product of rows that have scales of their own.
-    pub(super) fn rows_linear(
+    /// An int8 GEMM of dynamically quantized rows.
+    pub(super) fn dynamic_gemm(
         &mut self,
         id: NodeId,
-        a: ValueId,
+        gemm: &Gemm,
         constant: &Constant,
-        product: IntegerProduct,
+        groupwise: Option<bool>,
     ) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let Rows { bytes, chosen } = self.rounded_rows(a)?;
+        let DynamicRows { bytes, scales: row_scales } = self.dynamic_rows(gemm.a)?;
         let bytes = self.in_rows(&bytes)?;
         let sizes = constant.sizes()?;
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let too_large = || error("weights beyond all memory");
         let integers = Integers::of(constant)?;
-        let (b, offsets, scales) = if let IntegerProduct::Groups { is_four_bits } = product {
+        let (b, offsets, scales) = if let Some(is_four_bits) = groupwise {
             let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
             let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
             // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
@@ -186,8 +172,8 @@ impl Lowering<'_> {
             })?;
             (b, sums, Some(scales))
         };
-        let tail = self.rows_tail(id, &chosen, &offsets, scales)?;
-        let result = self.result_of_tail(id)?;
+        let tail = self.dynamic_epilogue(id, gemm.bias, &row_scales, &offsets, scales)?;
+        let result = self.result_of_epilogue(id)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let matrix = call.shape(call.result()?)?.to_vec();
         let a = self.plan.tensor(&bytes)?;
@@ -197,27 +183,26 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What follows a product of rows with scales that were chosen; `offsets` are what the payload has for such
-    /// products.
-    pub(super) fn rows_tail(
+    /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows; `offsets` are what the payload has for such.
+    pub(super) fn dynamic_epilogue(
         &mut self,
         id: NodeId,
-        chosen: &View,
+        bias: Option<ValueId>,
+        row_scales: &View,
         offsets: &[f32],
         scales: Option<TensorId>,
     ) -> Result<Tail, Error> {
-        let call = Call::new(self.graph, id);
         let mut tail = Tail {
-            activation: self.fusion.tails.get(&id).map(|tail| tail.activation).unwrap_or_default(),
+            activation: self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default(),
             integers: Some(CpuIntegers {
                 offsets: self.plan.vector("sums", offsets)?,
                 scales,
-                rows: Some(self.plan.tensor(chosen)?),
+                rows: Some(self.plan.tensor(row_scales)?),
                 inner: None,
             }),
             ..Tail::default()
         };
-        if let Some(bias) = call.optional(if call.name() == "aten::addmm" { "self" } else { "bias" }) {
+        if let Some(bias) = bias {
             let bias = self.dense(bias)?;
             tail.bias = Some(self.plan.tensor(&bias)?);
         }
@@ -225,7 +210,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a number is one of 16 bits but for its last eleventh of precision: none that is nearly zero or too large.
+/// True if a scale is in the range of normal numbers of 16 bits.
 fn fits_half(scale: f32) -> bool {
     (f16::MIN_POSITIVE.to_f32()..=f16::MAX.to_f32()).contains(&scale)
 }

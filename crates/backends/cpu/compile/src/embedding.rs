@@ -1,14 +1,14 @@
-//! Embeddings of packed integers, in terms of plain ones.
+//! Legalizes embeddings of packed integers to plain ones.
 
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::{Arg, Builder, Constant, NodeId, TensorType, ValueId};
 
-use super::call::Call;
+use crate::call::Call;
 
-/// How many numbers a byte of an operator's table has.
-fn numbers_of_byte(name: &str) -> Option<usize> {
+/// The number of elements in a byte of an operator's table.
+fn elements_per_byte(name: &str) -> Option<usize> {
     Some(match name {
         "quantized_decomposed::embedding_byte" | "quantized_decomposed::embedding_byte.dtype" => 1,
         "quantized_decomposed::embedding_4bit" | "quantized_decomposed::embedding_4bit.dtype" => 2,
@@ -17,12 +17,11 @@ fn numbers_of_byte(name: &str) -> Option<usize> {
     })
 }
 
-/// ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits as `aten::embedding` of what the integers stand for, each in a
-/// byte of its own: the folding of constants that follows keeps the integers. `None` of other nodes, and of those in another
-/// form.
-pub(super) fn rows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+/// Lowers ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits to `aten::embedding` of a dequantized table, whose
+/// integers have a byte each: constant folding keeps the integers. `None` of other nodes, and of those in another form.
+pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
-    let Some(each) = numbers_of_byte(call.name()) else { return Ok(None) };
+    let Some(each) = elements_per_byte(call.name()) else { return Ok(None) };
     let (table, scales, indices) = (call.value("weight")?, call.value("weight_scales")?, call.value("indices")?);
     let zeros = call.optional("weight_zero_points");
     let (Some(least), Some(most)) = (call.expr("weight_quant_min"), call.expr("weight_quant_max")) else {
@@ -80,8 +79,8 @@ pub(super) fn rows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<Val
     builder.one("aten::embedding", vec![numbers.into(), indices.into()]).map(Some)
 }
 
-/// Numbers of four bits, the first in the high ones, or of two, the first in the lowest ones, each in a byte. They are 8, or 2,
-/// above themselves.
+/// Unpacks integers of 4 bits, the first in the high ones, or of 2, the first in the lowest ones. They are stored with 8, or 2,
+/// added.
 fn unpacked(bytes: &[u8], each: usize) -> Vec<u8> {
     let four = |byte: u8| [byte >> 4, byte & 15].map(|bits| bits.wrapping_sub(8));
     let two = |byte: u8| [0, 2, 4, 6].map(|shift| (byte >> shift & 3).wrapping_sub(2));

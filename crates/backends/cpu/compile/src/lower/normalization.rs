@@ -1,29 +1,30 @@
-//! Operators on rows: softmax and normalisations.
+//! Softmax, layer norms and attention.
 
-use rushlight_cpu_payload::{Attention, Elementwise, Instruction, Normalisation, Operand, Size, Step};
+use rushlight_cpu_payload::{Attention as AttentionStep, Elementwise, Instruction, Normalisation, Operand, Size, Step};
 use rushlight_engine::Strides;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
-use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Expr, ValueId};
 
-use super::super::call::Call;
-use super::super::view::View;
+use crate::call::Call;
+use crate::select::{Attention, LayerNorm, Softmax};
+use crate::view::View;
+
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is rounded to bytes.
-    pub(super) fn softmax(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (input, result) = (call.value("self")?, call.result()?);
-        let View { shape, mut order, .. } = self.view(input)?;
-        let dim = call.int("dim").and_then(|dim| wrap_dim(dim, shape.len()));
-        let dim = dim.ok_or_else(|| call.missing("dim", "a dimension"))?;
+    /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is quantized.
+    pub(super) fn softmax(&mut self, call: &Call<'_>, softmax: Softmax) -> Result<(), Error> {
+        let (Softmax { input, dim, log }, result) = (softmax, call.result()?);
+        let View { mut order, .. } = self.view(input)?;
         order.retain(|other| *other != dim);
         order.push(dim);
-        let log = call.name() == "aten::_log_softmax";
-        let (x, affine, result) =
-            if log { (self.in_order(input, &order)?, None, result) } else { self.rounded_with(input, &order, result)? };
+        let (x, affine, result) = if log {
+            (self.in_order(input, &order)?, None, result)
+        } else {
+            self.quantized_with(input, &order, result)?
+        };
         let y = self.plan.ordered_as(x.shape.clone(), order, affine)?;
         let step = Step::Softmax { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
         self.plan.step(self.label(call), step);
@@ -31,13 +32,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn layer_norm(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (input, result) = (call.value("input")?, call.result()?);
-        let dims = call.exprs("normalized_shape").map_or(1, |shape| shape.len());
+    pub(super) fn layer_norm(&mut self, call: &Call<'_>, norm: LayerNorm) -> Result<(), Error> {
+        let (LayerNorm { input, dims, eps, .. }, result) = (norm, call.result()?);
         let x = self.rows(input, dims)?;
         let y = self.plan.ordered(x.shape.clone(), x.order.clone())?;
-        let mut scale = |name: &str| -> Result<Option<u32>, Error> {
-            match call.optional(name) {
+        let mut scale = |value: Option<ValueId>| -> Result<Option<u32>, Error> {
+            match value {
                 Some(value) => {
                     let view = self.dense(value)?;
                     self.plan.tensor(&view).map(Some)
@@ -45,14 +45,14 @@ impl Lowering<'_> {
                 None => Ok(None),
             }
         };
-        let (weight, bias) = (scale("weight")?, scale("bias")?);
+        let (weight, bias) = (scale(norm.weight)?, scale(norm.bias)?);
         let step = Normalisation {
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             weight,
             bias,
             dims: dims as u32,
-            eps: call.number("eps").unwrap_or(1e-5) as f32,
+            eps,
             centred: true,
         };
         self.plan.step(self.label(call), Step::Normalisation(step));
@@ -60,15 +60,15 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn attention(&mut self, call: &Call<'_>) -> Result<(), Error> {
+    pub(super) fn attention(&mut self, call: &Call<'_>, attention: Attention) -> Result<(), Error> {
         let result = call.result()?;
-        let q = self.heads(call.value("query")?)?;
-        let k = self.heads(call.value("key")?)?;
-        let v = self.heads(call.value("value")?)?;
+        let q = self.heads(attention.query)?;
+        let k = self.heads(attention.key)?;
+        let v = self.heads(attention.value)?;
         let shape = self.graph.tensor(result)?.shape.clone();
-        // Heads side by side in each row, as the product that follows wants them.
+        // Heads side by side in each row, as the GEMM that follows reads them.
         let y = self.plan.ordered(shape.clone(), vec![0, 2, 1, 3])?;
-        let mask = match call.optional("attn_mask") {
+        let mask = match attention.mask {
             Some(mask) => {
                 let missing = 4usize.saturating_sub(self.graph.tensor(mask)?.rank());
                 let mut view = self.dense(mask)?;
@@ -82,11 +82,6 @@ impl Lowering<'_> {
             None => None,
         };
         let depth = q.shape[3].clone();
-        let scale = match (call.number("scale"), depth.as_int()) {
-            (Some(scale), _) => scale,
-            (None, Some(depth)) => 1.0 / (depth as f64).sqrt(),
-            (None, None) => return Err(call.missing("scale", "a number")),
-        };
         let most = |size: &Expr| self.plan.most(size);
         let none = Strides { batch: 0, head: 0, row: 0 };
         let largest = rushlight_engine::Attention {
@@ -113,7 +108,7 @@ impl Lowering<'_> {
                 *slot = plan.size(stride)?;
             }
         }
-        let step = Attention {
+        let step = AttentionStep {
             q: plan.window(&q, &[q.span()])?,
             k: plan.window(&k, &[k.span()])?,
             v: plan.window(&v, &[v.span()])?,
@@ -126,8 +121,8 @@ impl Lowering<'_> {
             keys: plan.size(&k.shape[2])?,
             depth: plan.size(&depth)?,
             value_depth: plan.size(&shape[3])?,
-            scale: scale as f32,
-            causal: call.flag("is_causal"),
+            scale: attention.scale,
+            causal: attention.causal,
             strides,
         };
         self.plan.step(self.label(call), Step::Attention(step));
@@ -135,7 +130,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What a mask of truth values adds to scores: nothing where it is true, and -inf elsewhere.
+    /// A mask of truth values as what is added to scores: 0 where it is true, and -inf elsewhere.
     fn summand(&mut self, mask: &View) -> Result<View, Error> {
         let y = self.plan.dense(mask.shape.clone())?;
         let (a, b) = (Operand::Number(0.0), Operand::Number(f32::NEG_INFINITY));

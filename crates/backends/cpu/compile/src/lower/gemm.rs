@@ -1,49 +1,48 @@
-//! Convolutions and matrix products.
+//! GEMM and convolutions.
 
-use rushlight_cpu_payload::{self as payload, Convolution, Matmul, Step, Tail, TensorId};
+use rushlight_cpu_payload::{self as payload, Convolution as ConvolutionStep, Matmul, Step, Tail, TensorId};
 use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
 
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, Expr, NodeId, ValueId};
 
-use super::super::call::Call;
-use super::super::integer::{IntegerProduct, Integers, WeightsAlone, scales};
-use super::super::view::View;
-use super::super::{Precision, constants, error};
-use super::Lowering;
-use super::integer::bits_of;
-use super::rounded::Rows;
+use crate::call::Call;
+use crate::constants;
+use crate::error::error;
+use crate::precision::Precision;
+use crate::quantized_weights::{Integers, WeightOnly, scales};
+use crate::select::{BatchedGemm, Convolution, Gemm, Int8, Weights};
+use crate::view::View;
 
-impl Lowering<'_> {
-    pub(super) fn convolution(&mut self, id: NodeId) -> Result<(), Error> {
+use super::Lowering;
+use super::dynamic::DynamicRows;
+use super::int8_epilogue::{Int8Columns, bits_of};
+
+impl<'a> Lowering<'a> {
+    pub(super) fn convolution(&mut self, id: NodeId, selected: &Convolution) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let (input, weight) = (call.value("input")?, call.value("weight")?);
-        let shape = call.shape(input)?;
-        let rank = shape.len().saturating_sub(2);
-        let order = channels_last(shape.len());
-        let product = self.fusion.integers.get(&id).copied();
-        let is_integer = product.is_some();
-        let (x, chosen) = match product {
+        let Convolution { input, channels, groups, bias, .. } = *selected;
+        let rank = selected.stride.len();
+        let order = channels_last(rank + 2);
+        let is_integer = selected.int8.is_some();
+        let (x, row_scales) = match selected.int8 {
             None => (self.in_order(input, &order)?, None),
-            Some(IntegerProduct::Static) => (self.held_in_order(input, &order)?, None),
-            Some(IntegerProduct::Rows | IntegerProduct::Groups { .. }) => {
-                let Rows { bytes, chosen } = self.rounded_rows(input)?;
-                (self.reordered(&bytes, &order)?, Some(chosen))
+            Some(Int8::Static) => (self.held_in_order(input, &order)?, None),
+            Some(Int8::Dynamic | Int8::DynamicGroupwise { .. }) => {
+                let DynamicRows { bytes, scales } = self.dynamic_rows(input)?;
+                (self.reordered(&bytes, &order)?, Some(scales))
             }
         };
-        let constant = self.constant_of(weight).ok_or_else(|| call.missing("weight", "a constant"))?;
+        let constant = &self.model.constants[selected.weight];
         let sizes = constant.sizes()?;
-        let groups = call.int("groups").and_then(|groups| u32::try_from(groups).ok()).unwrap_or(1);
-        let channels = shape.get(1).and_then(Expr::as_int).ok_or_else(|| error("channels of unknown number"))?;
         let depthwise = groups > 1 && i64::from(groups) == channels && sizes.first() == Some(&(channels as usize));
-        let list = |name: &str| call.sizes(name, rank).ok_or_else(|| call.missing(name, "sizes"));
-        let (mut stride, mut dilation) = (list("stride")?, list("dilation")?);
-        let mut padding: Vec<[u32; 2]> = list("padding")?.into_iter().map(|size| [size; 2]).collect();
+        let (mut stride, mut dilation) = (selected.stride.clone(), selected.dilation.clone());
+        let mut padding: Vec<[u32; 2]> = selected.padding.iter().map(|size| [*size; 2]).collect();
         let mut kernel: Vec<u32> = sizes.iter().skip(2).map(|size| *size as u32).collect();
-        let mut output_padding = if call.flag("transposed") { Some(list("output_padding")?) } else { None };
-        let (mut x, is_line) = (x, rank == 1);
-        if is_line {
-            // A line is a picture of height 1.
+        let mut output_padding = selected.output_padding.clone();
+        let (mut x, is_row) = (x, rank == 1);
+        if is_row {
+            // One spatial dimension is an image of height 1.
             kernel.insert(0, 1);
             stride.insert(0, 1);
             dilation.insert(0, 1);
@@ -51,7 +50,7 @@ impl Lowering<'_> {
             if let Some(added) = &mut output_padding {
                 added.insert(0, 0);
             }
-            x = as_picture(&x);
+            x = as_image(&x);
         }
         let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
@@ -63,7 +62,7 @@ impl Lowering<'_> {
             &padding,
             &dilation,
         );
-        // It computes in floats, also what goes from one product to the next.
+        // It computes in f32, and so does what goes from one GEMM to the next.
         let is_bf16 = self.plan.precision() == Precision::Bf16;
         let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer && !is_bf16);
         let too_large = || error("weights beyond all memory");
@@ -73,7 +72,7 @@ impl Lowering<'_> {
                 .ok_or_else(|| error("a transposed convolution without two dimensions"))
         };
         let w = match winograd {
-            _ if is_integer && output_padding.is_some() => self.integer_transposed_weights(constant, &transposed()?)?,
+            _ if is_integer && output_padding.is_some() => self.int8_transposed_weights(constant, &transposed()?)?,
             _ if is_integer => {
                 let pair = |list: &[u32]| [list[0] as usize, list[1] as usize];
                 let outputs = sizes.first().copied().unwrap_or(0);
@@ -82,7 +81,7 @@ impl Lowering<'_> {
                     dilation: pair(&dilation),
                     ..Conv2d::new([1, 1, 1, channels as usize], outputs, pair(&kernel))
                 };
-                self.integer_weights(constant, &conv, depthwise)?
+                self.int8_weights(constant, &conv, depthwise)?
             }
             Some((form, conv)) => {
                 self.plan.scratch(form.scratch_per_thread(&conv));
@@ -105,31 +104,37 @@ impl Lowering<'_> {
                 self.plan.weights(name, len, move |to| constants::convolution(constant, groups as usize, to))?
             }
         };
+        if self.plan.is_rounded(w) {
+            self.rounded.insert(id);
+        }
         let (tail, to) = if is_integer {
             let integers = Integers::of(constant)?;
             let (columns, sums) = if output_padding.is_some() {
                 let conv = transposed()?;
-                (conv.out_c, pack::conv_transpose2d_i8_sums(&conv, integers.of_pictures()))
+                (conv.out_c, pack::conv_transpose2d_i8_sums(&conv, integers.of_images()))
             } else {
                 (sizes.first().copied().unwrap_or(0), integers.sums(&sizes, sizes.iter().skip(1).product::<usize>()))
             };
-            match chosen {
-                Some(chosen) => {
+            match row_scales {
+                Some(row_scales) => {
                     let scales = self.plan.vector("scales", &scales(constant, columns)?)?;
-                    (self.rows_tail(id, &chosen, &bits_of(&sums), Some(scales))?, None)
+                    (self.dynamic_epilogue(id, bias, &row_scales, &bits_of(&sums), Some(scales))?, None)
                 }
-                None => self.integer_tail(id, Some(&order), &x, constant, columns, &sums)?,
+                None => {
+                    let columns = Int8Columns { weight: constant, count: columns, sums: &sums };
+                    self.int8_epilogue(id, bias, Some(&order), &x, columns)?
+                }
             }
         } else {
-            (self.tail(id, Some(&order))?, None)
+            (self.epilogue(id, bias, Some(&order))?, None)
         };
-        let result = self.result_of_tail(id)?;
+        let result = self.result_of_epilogue(id)?;
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, to)?;
-        let picture = if is_line { as_picture(&y) } else { y.clone() };
-        let step = Convolution {
+        let image = if is_row { as_image(&y) } else { y.clone() };
+        let step = ConvolutionStep {
             x: self.plan.tensor(&x)?,
             w,
-            y: self.plan.tensor(&picture)?,
+            y: self.plan.tensor(&image)?,
             kernel,
             stride,
             padding,
@@ -148,48 +153,51 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Images, rows and columns of pictures for choosing an algorithm: where they are not known, one image of the greatest
-    /// size.
-    fn typical(&self, pictures: &View) -> Option<[usize; 3]> {
-        let [images, _, height, width] = pictures.shape.as_slice() else { return None };
+    /// Number, height and width of images for choosing an algorithm: where they are not known, one image of the maximum size.
+    fn typical(&self, images: &View) -> Option<[usize; 3]> {
+        let [images, _, height, width] = images.shape.as_slice() else { return None };
         let images = images.as_int().map_or(Some(1), |images| usize::try_from(images).ok())?;
         Some([images, self.plan.most(height).ok()?, self.plan.most(width).ok()?])
     }
 
-    /// `addmm` and `mm`.
-    pub(super) fn linear(&mut self, id: NodeId) -> Result<(), Error> {
+    /// A matrix product, with a bias or without.
+    pub(super) fn gemm(&mut self, id: NodeId, gemm: &'a Gemm) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let (a, b) = if call.name() == "aten::addmm" { ("mat1", "mat2") } else { ("self", "mat2") };
-        let (a, b) = (call.value(a)?, call.value(b)?);
-        if let Some(product) = self.fusion.integers.get(&id).copied() {
-            let constant = self.constant_of(b).ok_or_else(|| call.missing("mat2", "a constant"))?;
-            return match product {
-                IntegerProduct::Static => self.integer_linear(id, a, constant),
-                IntegerProduct::Rows | IntegerProduct::Groups { .. } => self.rows_linear(id, a, constant, product),
-            };
-        }
-        let a = self.dense(a)?;
-        let (packed, b) = match self.constant_of(b) {
-            Some(constant) => {
-                let sizes = constant.sizes()?;
-                let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
-                let too_large = || error("weights beyond all memory");
-                let b = if let Some(weights) = WeightsAlone::of(constant) {
-                    self.integer_matrix(&constant.name, weights)?
-                } else {
-                    let len = pack::matrix_f32_len(k, n).ok_or_else(too_large)?;
-                    self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?
-                };
-                (true, b)
+        match gemm.weights {
+            Weights::Int8(constant, Int8::Static) => {
+                return self.int8_gemm(id, gemm, &self.model.constants[constant]);
             }
-            None => {
-                let b = self.dense(b)?;
+            Weights::Int8(constant, Int8::Dynamic) => {
+                return self.dynamic_gemm(id, gemm, &self.model.constants[constant], None);
+            }
+            Weights::Int8(constant, Int8::DynamicGroupwise { is_four_bits }) => {
+                return self.dynamic_gemm(id, gemm, &self.model.constants[constant], Some(is_four_bits));
+            }
+            Weights::Computed(_) | Weights::Float(_) | Weights::WeightOnly(..) => {}
+        }
+        let a = self.dense(gemm.a)?;
+        let (packed, b) = match &gemm.weights {
+            Weights::Computed(b) => {
+                let b = self.dense(*b)?;
                 self.packing(&b.shape)?;
                 (false, self.plan.tensor(&b)?)
             }
+            Weights::WeightOnly(constant, weights) => {
+                (true, self.weight_only(&self.model.constants[*constant].name, weights)?)
+            }
+            Weights::Float(constant) | Weights::Int8(constant, _) => {
+                let constant = &self.model.constants[*constant];
+                let sizes = constant.sizes()?;
+                let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
+                let len = pack::matrix_f32_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
+                (true, self.plan.weights(&constant.name, len, move |to| constants::matrix(constant, [k, n], to))?)
+            }
         };
-        let tail = self.tail(id, None)?;
-        let result = self.result_of_tail(id)?;
+        if self.plan.is_rounded(b) {
+            self.rounded.insert(id);
+        }
+        let tail = self.epilogue(id, gemm.bias, None)?;
+        let result = self.result_of_epilogue(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let y = self.plan.dense(shape)?;
         let matrix = call.shape(call.result()?)?.to_vec();
@@ -200,10 +208,10 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn batched(&mut self, call: &Call<'_>) -> Result<(), Error> {
-        let (a, b, result) = (call.value("self")?, call.value("mat2")?, call.result()?);
+    pub(super) fn batched(&mut self, call: &Call<'_>, gemm: BatchedGemm) -> Result<(), Error> {
+        let (BatchedGemm { a, b }, result) = (gemm, call.result()?);
         let a = self.dense(a)?;
-        // Columns of keys lie one after the other: the product reads them so.
+        // The columns of keys are contiguous: the GEMM reads them so.
         let transposed = self.constant_of(b).is_none() && self.view(b)?.is_in(&[0, 2, 1]);
         let b = if transposed { self.in_order(b, &[0, 2, 1])? } else { self.dense(b)? };
         self.packing(&b.shape)?;
@@ -221,7 +229,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Memory to pack a matrix that is computed.
+    /// Reserves memory to pack a matrix that is computed.
     fn packing(&mut self, shape: &[Expr]) -> Result<(), Error> {
         let [.., k, n] = shape else { return Err(error("a matrix without two dimensions")) };
         let len = pack::matrix_f32_len(self.plan.most(k)?, self.plan.most(n)?);
@@ -229,23 +237,24 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// `addmm` and `mm` of bytes.
-    fn integer_linear(&mut self, id: NodeId, a: ValueId, constant: &Constant) -> Result<(), Error> {
+    /// An int8 GEMM whose scales are known.
+    fn int8_gemm(&mut self, id: NodeId, gemm: &Gemm, constant: &Constant) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let a = self.held_dense(a)?;
+        let a = self.held_dense(gemm.a)?;
         let sizes = constant.sizes()?;
         let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let integers = Integers::of(constant)?;
         let entries = integers.entries();
         let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
-        let (tail, to) = self.integer_tail(id, None, &a, constant, n, &sums)?;
+        let columns = Int8Columns { weight: constant, count: n, sums: &sums };
+        let (tail, to) = self.int8_epilogue(id, gemm.bias, None, &a, columns)?;
         let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
         let b = self.plan.integers(&constant.name, len, move |to| {
             let entries = integers.entries();
             pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
             Ok(())
         })?;
-        let result = self.result_of_tail(id)?;
+        let result = self.result_of_epilogue(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let order = (0..shape.len()).collect();
         let y = self.plan.ordered_as(shape, order, to)?;
@@ -257,8 +266,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A matrix of integers for products with floats, or to pick columns from.
-    pub(super) fn integer_matrix(&mut self, name: &str, weights: WeightsAlone) -> Result<TensorId, Error> {
+    /// Packs a matrix of integers that become floats where they are read.
+    pub(super) fn weight_only(&mut self, name: &str, weights: &'a WeightOnly) -> Result<TensorId, Error> {
         let len = pack::quantized_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
         self.plan.grouped(name, len, move |to| {
             weights.pack(to);
@@ -266,54 +275,50 @@ impl Lowering<'_> {
         })
     }
 
-    /// The packed weights of a convolution of bytes.
-    fn integer_weights(&mut self, constant: &Constant, conv: &Conv2d, depthwise: bool) -> Result<TensorId, Error> {
+    /// Packs the weights of an int8 convolution.
+    fn int8_weights(&mut self, constant: &Constant, conv: &Conv2d, depthwise: bool) -> Result<TensorId, Error> {
         let too_large = || error("weights beyond all memory");
         let (integers, conv) = (Integers::of(constant)?, *conv);
         let name = &constant.name;
         if depthwise {
             let len = pack::depthwise2d_i8_len(&conv).ok_or_else(too_large)?;
             return self.plan.integers(name, len, move |to| {
-                let get = integers.of_pictures();
+                let get = integers.of_images();
                 pack::depthwise2d_i8_into(to, &conv, |channel, h, w| get(channel, 0, h, w));
                 Ok(())
             });
         }
         let len = pack::conv2d_i8_len(&conv).ok_or_else(too_large)?;
         self.plan.integers(name, len, move |to| {
-            pack::conv2d_i8_into(to, &conv, integers.of_pictures());
+            pack::conv2d_i8_into(to, &conv, integers.of_images());
             Ok(())
         })
     }
 
-    /// The packed weights of a transposed convolution of bytes.
-    fn integer_transposed_weights(&mut self, constant: &Constant, conv: &ConvTranspose2d) -> Result<TensorId, Error> {
+    /// Packs the weights of a transposed int8 convolution.
+    fn int8_transposed_weights(&mut self, constant: &Constant, conv: &ConvTranspose2d) -> Result<TensorId, Error> {
         let (integers, conv) = (Integers::of(constant)?, *conv);
         let len = pack::conv_transpose2d_i8_len(&conv).ok_or_else(|| error("weights beyond all memory"))?;
         self.plan.integers(&constant.name, len, move |to| {
-            pack::conv_transpose2d_i8_into(to, &conv, integers.of_pictures());
+            pack::conv_transpose2d_i8_into(to, &conv, integers.of_images());
             Ok(())
         })
     }
 
-    /// What comes out of a product with its tail.
-    pub(super) fn result_of_tail(&self, id: NodeId) -> Result<ValueId, Error> {
-        self.fusion.tails.get(&id).map(|tail| tail.result).ok_or_else(|| error("a product without its tail"))
+    /// The result of the epilogue of a GEMM or a convolution.
+    pub(super) fn result_of_epilogue(&self, id: NodeId) -> Result<ValueId, Error> {
+        let epilogue = self.fusion.epilogues.get(&id);
+        epilogue.map(|epilogue| epilogue.result).ok_or_else(|| error("a GEMM without its epilogue"))
     }
 
-    /// What follows a product, whose result lies in memory in some order (row-major if `None`).
-    fn tail(&mut self, id: NodeId, order: Option<&[usize]>) -> Result<Tail, Error> {
-        let call = Call::new(self.graph, id);
-        let bias = match call.name() {
-            "aten::addmm" => call.optional("self"),
-            _ => call.optional("bias"),
-        };
+    /// The epilogue of a GEMM or a convolution of floats, whose result is stored in some order (row-major if `None`).
+    fn epilogue(&mut self, id: NodeId, bias: Option<ValueId>, order: Option<&[usize]>) -> Result<Tail, Error> {
         let mut tail = Tail::default();
         if let Some(bias) = bias {
             let bias = self.dense(bias)?;
             tail.bias = Some(self.plan.tensor(&bias)?);
         }
-        let nodes = self.fusion.tails.get(&id).ok_or_else(|| error("a product without its tail"))?;
+        let nodes = self.fusion.epilogues.get(&id).ok_or_else(|| error("a GEMM without its epilogue"))?;
         tail.activation = nodes.activation;
         tail.residual_last = nodes.residual_last;
         if let Some(residual) = nodes.residual {
@@ -334,9 +339,9 @@ pub(super) fn channels_last(rank: usize) -> Vec<usize> {
     order
 }
 
-/// Whether a convolution of pictures of these sizes is faster by Winograd's algorithm, and in which form.
+/// The form of Winograd's algorithm by which a convolution of such images is faster, if it is.
 fn winograd(
-    pictures: Option<[usize; 3]>,
+    images: Option<[usize; 3]>,
     [in_c, out_c]: [i64; 2],
     groups: u32,
     kernel: &[u32],
@@ -347,7 +352,7 @@ fn winograd(
     if kernel.len() != 2 {
         return None;
     }
-    let [images, height, width] = pictures?;
+    let [images, height, width] = images?;
     let pair = |list: &[u32]| Some([*list.first()? as usize, *list.get(1)? as usize]);
     let (in_c, out_c) = (usize::try_from(in_c).ok()?, usize::try_from(out_c).ok()?);
     let conv = Conv2d {
@@ -360,7 +365,7 @@ fn winograd(
     Winograd::choose(&conv).map(|form| (form, conv))
 }
 
-/// What the packing of a transposed convolution's weights depends on; `None` if it is not one of pictures.
+/// The geometry by which a transposed convolution's weights are packed; `None` if it is not one of images.
 fn transposed(
     channels: i64,
     weight: &[usize],
@@ -390,10 +395,10 @@ fn transposed(
     })
 }
 
-/// A line `[N, C, L]` as a picture `[N, C, 1, L]`.
-fn as_picture(line: &View) -> View {
-    let mut shape = line.shape.clone();
+/// A tensor `[N, C, L]` as an image `[N, C, 1, L]`.
+fn as_image(row: &View) -> View {
+    let mut shape = row.shape.clone();
     shape.insert(2, Expr::Int(1));
-    let view = View::ordered(line.buffer, shape, vec![0, 2, 3, 1]).of_bytes(line.affine);
-    View { offset: line.offset.clone(), ..view }
+    let view = View::ordered(row.buffer, shape, vec![0, 2, 3, 1]).of_bytes(row.affine);
+    View { offset: row.offset.clone(), ..view }
 }

@@ -1,0 +1,79 @@
+//! The int8 kernels: which layers they support, and how many bytes their packed weights take.
+
+use rushlight_engine::pack;
+use rushlight_engine::{Conv2d, MAX_QUANT_K};
+use rushlight_graph::quantization::LayerShape;
+
+use crate::constants;
+
+/// Maximum number of kernel positions: the driver has a pointer for each.
+const MAX_TAPS: usize = 256;
+
+/// Maximum number of phases of a transposed convolution: each has offsets of its own.
+const MAX_PHASES: usize = 256;
+
+/// Maximum number of columns that a window reaches over.
+const MAX_REACH: usize = 128;
+
+/// True if an int8 kernel supports weights of this shape.
+pub fn has_kernel(layer: &LayerShape<'_>) -> bool {
+    match (&layer.convolution, layer.sizes) {
+        (Some(window), [inputs, _, taps @ ..]) if window.is_transposed => {
+            let phases = window.stride.iter().fold(1usize, |product, step| product.saturating_mul(*step));
+            fits_window(inputs / window.groups.max(1), taps) && phases <= MAX_PHASES
+        }
+        (Some(window), [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
+            let dilation = window.dilation.last().copied().unwrap_or(usize::MAX);
+            let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation);
+            fits_window(*channels, taps) && reach <= MAX_REACH
+        }
+        (None, [_, k]) => *k <= MAX_QUANT_K / 2,
+        _ => false,
+    }
+}
+
+/// Returns the bytes of the packed weights: as integers with two vectors of the outputs, and as floats.
+pub fn packed_bytes(layer: &LayerShape<'_>) -> (usize, usize) {
+    let (groups, inputs, outputs, taps) = match (&layer.convolution, layer.sizes) {
+        (Some(window), [inputs, of_group, taps @ ..]) if window.is_transposed => {
+            let groups = window.groups.max(1);
+            (groups, inputs / groups, groups.saturating_mul(*of_group), taps)
+        }
+        (Some(window), [outputs, of_group, taps @ ..]) => (window.groups.max(1), *of_group, *outputs, taps),
+        (_, [outputs, inputs, ..]) => (1, *inputs, *outputs, &[][..]),
+        _ => return (0, 0),
+    };
+    let product = |factors: &[usize]| factors.iter().fold(1usize, |product, factor| product.saturating_mul(*factor));
+    let (count, vectors) = (product(taps), outputs.saturating_mul(8));
+    let is_transposed = layer.convolution.as_ref().is_some_and(|window| window.is_transposed);
+    if groups > 1 && inputs == 1 && outputs == groups && !is_transposed {
+        // Depthwise: rows of the kernel are packed four together; a kernel of one dimension has one row.
+        let (height, width) = match taps {
+            [height, width] => (*height, *width),
+            _ => (1, count),
+        };
+        let integers = product(&[height.next_multiple_of(4), width, outputs.next_multiple_of(pack::PANEL)]);
+        return (integers.saturating_add(vectors), product(&[4, count, outputs]));
+    }
+    if let (Some(window), false) = (&layer.convolution, is_transposed) {
+        let pair = |list: &[usize]| match *list {
+            [height, width] => [height, width],
+            [width] => [1, width],
+            _ => [1, 1],
+        };
+        let image = [1, 1, 1, inputs.saturating_mul(groups)];
+        let conv = Conv2d { groups, dilation: pair(&window.dilation), ..Conv2d::new(image, outputs, pair(taps)) };
+        let packed = pack::conv2d_i8_len(&conv).zip(constants::convolution_len(layer.sizes, groups));
+        return packed
+            .map_or((0, 0), |(integers, floats)| (integers.saturating_add(vectors), floats.saturating_mul(4)));
+    }
+    let columns = product(&[groups, (outputs / groups).next_multiple_of(pack::PANEL), count]);
+    let integers = columns.saturating_mul(inputs.next_multiple_of(4)).saturating_add(vectors);
+    (integers, product(&[4, columns, inputs]))
+}
+
+/// True if the driver supports windows over so many channels.
+fn fits_window(channels: usize, taps: &[usize]) -> bool {
+    let taps = taps.iter().fold(1usize, |product, size| product.saturating_mul(*size));
+    taps <= MAX_TAPS && channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
+}

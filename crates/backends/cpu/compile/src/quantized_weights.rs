@@ -1,0 +1,241 @@
+//! Quantized weights: their integers, wherever they are stored, and their scales, as kernels read them.
+
+use std::ops::RangeInclusive;
+
+use rushlight_engine::pack::{self, QuantizedMatrix};
+use rushlight_format::ScalarType;
+
+use rushlight_graph::quantization::QuantizedConstant;
+use rushlight_graph::{Bytes, Constant, ConstantData, Error, Granularity, row_major_strides};
+
+use crate::error::error;
+
+/// The groups of weights of a matrix that share a scale and a zero point.
+#[derive(Clone, Copy)]
+struct Groups {
+    /// True if integers and zero points have four bits, not eight.
+    is_four_bits: bool,
+    /// The number of rows, a multiple of 32.
+    rows: usize,
+}
+
+/// True if the groups of a matrix `[K, N]` have four bits, false if they have eight; `None` if it has none, as [`groups_of`]
+/// says.
+pub(crate) fn is_groupwise_four_bits(constant: &Constant) -> Option<bool> {
+    groups_of(constant).map(|groups| groups.is_four_bits)
+}
+
+/// The groups of a matrix `[K, N]`; `None` if they are not of whole columns or of multiples of 32 of their rows.
+fn groups_of(constant: &Constant) -> Option<Groups> {
+    let quantized = constant.quantized()?;
+    let quantization = quantized.quantization()?;
+    let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
+    let &[k, n] = sizes.as_slice() else { return None };
+    let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.iter().all(|it| range.contains(it));
+    let is_four_bits = least >= -8 && greatest <= 7 && has_zeros_within(-8..=7);
+    let fits = is_four_bits || has_zeros_within(-128..=127);
+    if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP_SIZE) {
+        return None;
+    }
+    let rows = match &quantization.granularity {
+        Granularity::Block { shape } => match shape.as_slice() {
+            [rows, 1] if *rows > 0 && (*rows as usize).is_multiple_of(pack::GROUP_SIZE) => *rows as usize,
+            _ => return None,
+        },
+        Granularity::Channel { axis: 1 } => k,
+        _ => return None,
+    };
+    let count = k.checked_div(rows).unwrap_or(0) * n;
+    let is_whole = quantization.scales.len() >= count && quantization.zero_points.len() >= count;
+    is_whole.then_some(Groups { is_four_bits, rows })
+}
+
+/// The scale and the zero of each group of 32 of K of a matrix `[K, N]`, as `[K / 32, N]`; `None` of one without groups.
+pub(crate) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
+    let (Groups { rows, .. }, sizes) = (groups_of(constant)?, constant.sizes().ok()?);
+    let (quantization, &[k, n]) = (constant.quantized()?.quantization()?, sizes.as_slice()) else { return None };
+    // Longer groups are several with the same scale.
+    let parameters = |at: usize| {
+        let at = at / n * pack::GROUP_SIZE / rows * n + at % n;
+        Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
+    };
+    (0..k / pack::GROUP_SIZE * n).map(parameters).collect()
+}
+
+/// Weight-only quantization: a matrix of 4 or 8 bits, whose columns, or groups of their rows, have scales, and which becomes
+/// floats where it is multiplied.
+#[derive(Debug)]
+pub(crate) struct WeightOnly {
+    pub matrix: QuantizedMatrix,
+    integers: Integers,
+    /// Subtracted from an unsigned byte to make it signed.
+    shift: i16,
+    /// `[groups, n]`
+    parameters: Vec<(f32, i8)>,
+}
+
+impl WeightOnly {
+    /// Of a constant `[k, n]`; `None` of one that is none.
+    pub fn of(constant: &Constant) -> Option<Self> {
+        Self::of_matrix(constant, false)
+    }
+
+    /// Of a constant `[n, k]`, whose rows become columns; `None` of one that is none.
+    pub fn of_rows(constant: &Constant) -> Option<Self> {
+        Self::of_matrix(constant, true)
+    }
+
+    fn of_matrix(constant: &Constant, is_turned: bool) -> Option<Self> {
+        let quantized = constant.quantized()?;
+        let quantization = quantized.quantization()?;
+        let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
+        let (k, n) = match *sizes.as_slice() {
+            [k, n] if !is_turned => (k, n),
+            [n, k] => (k, n),
+            _ => return None,
+        };
+        let (is_four_bits, shift) = match quantized.integers.ty.dtype {
+            ScalarType::Char => (least >= -8 && greatest <= 7, 0),
+            ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8),
+            ScalarType::Byte => (false, 128),
+            _ => return None,
+        };
+        let group = match &quantization.granularity {
+            Granularity::Tensor => k,
+            Granularity::Channel { axis } if *axis == u8::from(!is_turned) => k,
+            Granularity::Channel { .. } => return None,
+            Granularity::Block { shape } => match *shape.as_slice() {
+                [group, 1] if !is_turned && group.is_multiple_of(2) => group as usize,
+                [1, group] if is_turned && group.is_multiple_of(2) => group as usize,
+                _ => return None,
+            },
+        };
+        let bounds = if is_four_bits { -8..=7 } else { -128..=127 };
+        let zero =
+            |zero: i32| Some(zero - i32::from(shift)).filter(|zero| bounds.contains(zero)).map(|zero| zero as i8);
+        let groups = k.div_ceil(group.max(1));
+        let parameter = |at: usize| {
+            let at = match (quantization.scales.len(), is_turned) {
+                (1, _) => 0,
+                (_, false) => at,
+                (_, true) => at % n * groups + at / n,
+            };
+            Some((*quantization.scales.get(at)?, zero(*quantization.zero_points.get(at)?)?))
+        };
+        let parameters: Vec<(f32, i8)> = (0..groups * n).map(parameter).collect::<Option<_>>()?;
+        let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
+        let matrix = QuantizedMatrix { k, n, is_four_bits, has_zeros, group };
+        pack::quantized_len(&matrix)?;
+        let mut integers = Integers::of(constant).ok()?;
+        if is_turned {
+            integers.strides.reverse();
+        }
+        Some(Self { matrix, integers, shift, parameters })
+    }
+
+    /// Writes them as the engine reads them, in memory of [`pack::quantized_len`].
+    pub fn pack(&self, to: &mut [u8]) {
+        let entries = self.integers.entries();
+        let integer = |k: usize, n: usize| {
+            let byte = entries.get([k, n]);
+            if self.shift == 0 { byte } else { (i16::from(byte.cast_unsigned()) - self.shift) as i8 }
+        };
+        let of = |group: usize, n: usize| self.parameters.get(group * self.matrix.n + n).copied().unwrap_or_default();
+        pack::quantized(to, &self.matrix, integer, of);
+    }
+}
+
+/// True if weights have 8 bits, zero points of 0, and one scale, or one for each index of an axis.
+pub(crate) fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> bool {
+    let Some(quantization) = quantized.quantization() else { return false };
+    let columns = match &quantization.granularity {
+        Granularity::Tensor => true,
+        Granularity::Channel { axis: own } => *own == axis,
+        Granularity::Block { .. } => false,
+    };
+    columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.iter().all(|zero| *zero == 0)
+}
+
+/// The integers of a weight, wherever they lie.
+#[derive(Debug)]
+pub(crate) struct Integers {
+    bytes: Bytes,
+    offset: usize,
+    strides: Vec<usize>,
+}
+
+impl Integers {
+    pub fn of(constant: &Constant) -> Result<Self, Error> {
+        let integers =
+            &constant.quantized().ok_or_else(|| error(format!("`{}` is not quantized", constant.name)))?.integers;
+        let sizes = integers.sizes()?;
+        Ok(match &integers.data {
+            ConstantData::Strided { storage, offset, strides } => {
+                Self { bytes: storage.clone(), offset: *offset, strides: strides.clone() }
+            }
+            _ => Self { bytes: integers.read()?, offset: 0, strides: row_major_strides(&sizes) },
+        })
+    }
+
+    /// The sum of each index of the first dimension, whose elements are `each`.
+    pub fn sums(&self, sizes: &[usize], each: usize) -> Vec<i64> {
+        let strides = row_major_strides(sizes);
+        let (count, step) = (sizes.first().copied().unwrap_or(0), self.strides.first().copied().unwrap_or(0));
+        let inner = self.strides.get(1..) == strides.get(1..);
+        let bytes: &[u8] = &self.bytes;
+        let sum = |first: usize| {
+            let start = self.offset + first * step;
+            if let Some(bytes) = bytes.get(start..start + each).filter(|_| inner) {
+                return bytes.iter().map(|byte| i64::from(byte.cast_signed())).sum();
+            }
+            let place = |at: usize| -> usize {
+                let dims = sizes.iter().zip(&strides).zip(&self.strides).skip(1);
+                dims.map(|((size, stride), own)| at / stride % size * own).sum()
+            };
+            (0..each).map(|at| bytes.get(start + place(at)).map_or(0, |byte| i64::from(byte.cast_signed()))).sum()
+        };
+        (0..count).map(sum).collect()
+    }
+
+    /// Those of a convolution's weights by four indices, of which the third is ignored where there is one spatial dimension.
+    pub fn of_images(&self) -> impl Fn(usize, usize, usize, usize) -> i8 {
+        let mut entries = self.entries();
+        if self.strides.len() == 3 {
+            entries.strides.swap(2, 3);
+        }
+        move |a, b, h, w| entries.get([a, b, h, w])
+    }
+
+    /// All of them, to be read one by one.
+    pub fn entries<const D: usize>(&self) -> Entries<'_, D> {
+        let strides = std::array::from_fn(|dim| self.strides.get(dim).copied().unwrap_or(0));
+        Entries { bytes: self.bytes.get(self.offset..).unwrap_or_default(), strides }
+    }
+}
+
+/// The integers of a weight of `D` dimensions.
+#[derive(Clone, Copy)]
+pub(crate) struct Entries<'a, const D: usize> {
+    bytes: &'a [u8],
+    strides: [usize; D],
+}
+
+impl<const D: usize> Entries<'_, D> {
+    /// The integer at some indices; 0 beyond the end.
+    #[inline]
+    pub fn get(&self, indices: [usize; D]) -> i8 {
+        let at = indices.iter().zip(&self.strides).fold(0, |at, (index, stride)| at + index * stride);
+        self.bytes.get(at).map_or(0, |byte| byte.cast_signed())
+    }
+}
+
+/// The scale of each of `columns` columns, in whose order scales repeat.
+pub(crate) fn scales(constant: &Constant, columns: usize) -> Result<Vec<f32>, Error> {
+    let scales = constant.quantized().and_then(|quantized| quantized.quantization()).map(|it| it.scales.as_slice());
+    match scales {
+        Some(scales) if !scales.is_empty() && columns.is_multiple_of(scales.len()) => {
+            Ok(scales.iter().copied().cycle().take(columns).collect())
+        }
+        _ => Err(error(format!("`{}` has no scale for each column", constant.name))),
+    }
+}

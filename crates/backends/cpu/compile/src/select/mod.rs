@@ -1,0 +1,318 @@
+//! Selects how each node of a legalized method is computed.
+//!
+//! This is the one place that decides by an operator's name, types and arguments: claims are what is not refused here, and
+//! fusion, lowering and the report read the [`Selection`]s. A selection has all arguments that its step needs, so that what
+//! is selected can be lowered.
+
+mod dynamic;
+mod elementwise;
+mod gemm;
+mod normalization;
+mod pooling;
+mod reason;
+mod shapes;
+#[cfg(test)]
+mod tests;
+
+use rushlight_cpu_payload::Affine;
+use rushlight_format::ScalarType;
+
+use rushlight_graph::quantization;
+use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, ValueId};
+use rustc_hash::FxHashMap;
+
+use crate::call::Call;
+use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
+
+pub(crate) use dynamic::{Dynamic, Parameters};
+pub(crate) use elementwise::{Elementwise, Operand, activation};
+pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
+pub(crate) use normalization::{Attention, LayerNorm, Softmax};
+pub(crate) use pooling::{Pooling, Reduction, Resize, VolumePooling};
+pub(crate) use reason::Reason;
+pub(crate) use shapes::Shape;
+
+/// How a node is computed: the kind of its step, and what is decided about it.
+#[derive(Debug)]
+pub(crate) enum Selection {
+    Convolution(Convolution),
+    Gemm(Gemm),
+    BatchedGemm(BatchedGemm),
+    Attention(Attention),
+    Pooling(Pooling),
+    VolumePooling(VolumePooling),
+    Reduction(Reduction),
+    Resize(Resize),
+    Softmax(Softmax),
+    LayerNorm(LayerNorm),
+    Embedding(Embedding),
+    Elementwise(Elementwise),
+    Shape(Shape),
+    /// Floats become integers with a known scale.
+    Quantize {
+        input: ValueId,
+        affine: Affine,
+    },
+    /// Integers with a known scale become the floats that they stand for: the same bytes.
+    Dequantize {
+        input: ValueId,
+        affine: Affine,
+    },
+    Dynamic(Dynamic),
+}
+
+impl Selection {
+    /// True if the node is computed element by element, and can share a step with others of its kind.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(self, Self::Elementwise(_) | Self::Quantize { .. })
+    }
+
+    /// The way in which a GEMM or a convolution multiplies integers, if it does.
+    pub fn int8(&self) -> Option<Int8> {
+        match self {
+            Self::Convolution(convolution) => convolution.int8,
+            Self::Gemm(Gemm { weights: Weights::Int8(_, int8), .. }) => Some(*int8),
+            _ => None,
+        }
+    }
+
+    /// True if the step can give truth values, 1 and 0.
+    fn gives_truth(&self) -> bool {
+        match self {
+            Self::Elementwise(elementwise) => elementwise.gives_truth(),
+            // Those that do not are refused where they are selected.
+            Self::Reduction(_) | Self::Shape(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The value of which a result that is stored as `u8` shows elements as they are, if it does.
+    fn source_of_bytes(&self) -> Option<ValueId> {
+        match self {
+            Self::Shape(shape) => shape.source_of_bytes(),
+            Self::Pooling(pooling) if pooling.is_max() => Some(pooling.input),
+            Self::Resize(resize) if resize.is_nearest() => Some(resize.input),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a method while its nodes are selected, in the order of computation.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub graph: &'a Graph,
+    pub model: &'a Model,
+    /// Values that are stored as `u8`: those that were dequantized, and then at most arranged in another way.
+    quantized: FxHashMap<ValueId, Affine>,
+    /// Values that are stored as `u8` with scales that are chosen at run time.
+    dynamic: FxHashMap<ValueId, Parameters>,
+}
+
+/// The selections of all nodes of a method, or the reasons of their refusals.
+#[derive(Debug)]
+pub(crate) struct Selections {
+    nodes: FxHashMap<NodeId, Result<Selection, Reason>>,
+    quantized: FxHashMap<ValueId, Affine>,
+}
+
+impl Selections {
+    /// Selects all nodes of a legalized method of a model.
+    pub fn of(graph: &Graph, model: &Model) -> Self {
+        let mut cx = Context::new(graph, model);
+        let mut nodes = FxHashMap::default();
+        for block in graph.live_blocks() {
+            for node in &graph.blocks[block].nodes {
+                if matches!(graph.nodes[*node].op, Op::Call(_)) {
+                    let selected = select(&cx, *node);
+                    if let Ok(selection) = &selected {
+                        cx.note(*node, selection);
+                    }
+                    nodes.insert(*node, selected);
+                }
+            }
+        }
+        Self { nodes, quantized: cx.quantized }
+    }
+
+    /// The selection of a node; `None` if it is refused.
+    pub fn get(&self, node: NodeId) -> Option<&Selection> {
+        self.nodes.get(&node)?.as_ref().ok()
+    }
+
+    /// Why a node is refused, if it is.
+    pub fn refusal(&self, node: NodeId) -> Option<&Reason> {
+        self.nodes.get(&node)?.as_ref().err()
+    }
+
+    /// The selection of a node of a part, all of whose nodes were claimed.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the reason of its refusal.
+    pub fn require(&self, node: NodeId) -> Result<&Selection, Error> {
+        match self.nodes.get(&node) {
+            Some(Ok(selection)) => Ok(selection),
+            Some(Err(reason)) => Err(Error::unsupported(reason.to_string())),
+            None => Err(Error::unsupported("a node that is no call of an operator")),
+        }
+    }
+
+    /// The affine of a value that is stored as `u8` wherever it is computed.
+    pub fn quantized(&self, value: ValueId) -> Option<Affine> {
+        self.quantized.get(&value).copied()
+    }
+
+    /// The selection of the node whose first result a value is.
+    pub fn of_value(&self, graph: &Graph, value: ValueId) -> Option<&Selection> {
+        match graph.values[value].def {
+            Def::Result(node, 0) => self.get(node),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Context<'a> {
+    pub fn new(graph: &'a Graph, model: &'a Model) -> Self {
+        Self { graph, model, quantized: FxHashMap::default(), dynamic: FxHashMap::default() }
+    }
+
+    /// Notes how the first result of a node is stored.
+    fn note(&mut self, node: NodeId, selection: &Selection) {
+        let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
+        let affine = match selection {
+            Selection::Dequantize { affine, .. } => Some(*affine),
+            other => other.source_of_bytes().and_then(|source| self.quantized.get(&source).copied()),
+        };
+        if let Some(affine) = affine {
+            self.quantized.insert(result, affine);
+        }
+        match selection {
+            Selection::Dynamic(Dynamic::Dequantize { parameters, .. }) => {
+                self.dynamic.insert(result, *parameters);
+            }
+            Selection::Dynamic(Dynamic::Reshape { input }) => {
+                if let Some(parameters) = self.dynamic.get(input).copied() {
+                    self.dynamic.insert(result, parameters);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The affine of a value that is stored as `u8`.
+    fn quantized(&self, value: ValueId) -> Option<Affine> {
+        self.quantized.get(&value).copied()
+    }
+}
+
+/// Selects how a node is computed.
+///
+/// # Errors
+/// The reason, if the back end does not compute it.
+pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason> {
+    let call = Call::new(cx.graph, node);
+    let name = call.name();
+    if quantization::is_quantize(name) || quantization::is_dequantize(name) {
+        return quantization_of(&call);
+    }
+    if let Some(role) = dynamic::role(name) {
+        return dynamic::select(cx.graph, node, role).map(Selection::Dynamic).ok_or(Reason::DynamicScales);
+    }
+    check_operands(&call)?;
+    let used = used_results(cx.graph, node);
+    let dtype = |value: &ValueId| cx.graph.tensor(*value).map(|ty| ty.dtype).ok();
+    if !used.iter().all(|value| dtype(value).is_some_and(is_stored_as_float)) {
+        return Err(Reason::Result);
+    }
+    let selection = selection_of(cx, &call, &used)?;
+    if used.iter().any(|value| dtype(value) == Some(ScalarType::Bool)) && !selection.gives_truth() {
+        return Err(Reason::Truth { op: name.into() });
+    }
+    if let Some(input) = dynamic::keeps_rows(&call)
+        && cx.dynamic.contains_key(&input)
+    {
+        return Ok(Selection::Dynamic(Dynamic::Reshape { input }));
+    }
+    Ok(selection)
+}
+
+/// The selection of a node whose inputs and results are stored as floats.
+fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<Selection, Reason> {
+    let arguments = || Reason::Arguments { op: call.name().into() };
+    let is_first_only = used.iter().all(|value| Some(value) == call.node.results.first());
+    match call.name() {
+        "aten::convolution" => return gemm::convolution(cx, call).map(Selection::Convolution),
+        "aten::embedding" => return gemm::embedding(cx, call).map(Selection::Embedding),
+        _ => {}
+    }
+    let selected = match call.name() {
+        "aten::addmm" | "aten::mm" => gemm::gemm(cx, call).map(Selection::Gemm),
+        "aten::bmm" => gemm::batched(call).map(Selection::BatchedGemm),
+        "aten::_softmax" | "aten::_log_softmax" => normalization::softmax(call).map(Selection::Softmax),
+        "aten::native_layer_norm" if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
+        "aten::scaled_dot_product_attention" => normalization::attention(call).map(Selection::Attention),
+        "aten::max_pool2d_with_indices" if is_first_only => pooling::pooling(call).map(Selection::Pooling),
+        "aten::avg_pool2d" => pooling::pooling(call).map(Selection::Pooling),
+        "aten::max_pool3d_with_indices" if is_first_only => pooling::volume(call).map(Selection::VolumePooling),
+        "aten::avg_pool3d" => pooling::volume(call).map(Selection::VolumePooling),
+        "aten::_adaptive_avg_pool2d" => pooling::adaptive(call),
+        "aten::upsample_bilinear2d.vec" | "aten::upsample_nearest2d.vec" => {
+            pooling::resize(call).map(Selection::Resize)
+        }
+        _ => pooling::reduction(call)
+            .map(Selection::Reduction)
+            .or_else(|| elementwise::select(call).map(Selection::Elementwise))
+            .or_else(|| shapes::select(cx, call).map(Selection::Shape)),
+    };
+    selected.ok_or_else(arguments)
+}
+
+/// Refuses inputs that are neither stored as floats nor the indices of a step that reads indices.
+fn check_operands(call: &Call<'_>) -> Result<(), Reason> {
+    let indices = match call.name() {
+        "aten::embedding" => call.optional("indices"),
+        "aten::index_select" => call.optional("index"),
+        _ => None,
+    };
+    for value in call.operands() {
+        match call.graph.tensor(value) {
+            Ok(ty) if is_stored_as_float(ty.dtype) => {}
+            Ok(ty) if Some(value) == indices && matches!(ty.dtype, ScalarType::Long | ScalarType::Int) => {}
+            Ok(ty) => return Err(Reason::Input(ty.dtype)),
+            Err(_) => return Err(Reason::ComputedNumber),
+        }
+    }
+    Ok(())
+}
+
+/// The selection of a node that quantizes or dequantizes with a known scale.
+fn quantization_of(call: &Call<'_>) -> Result<Selection, Reason> {
+    let input = call.optional("input").ok_or(Reason::NoTensor)?;
+    let result = call.result().map_err(|_| Reason::NoTensor)?;
+    let dtype = |value: ValueId| call.graph.tensor(value).map(|ty| ty.dtype).map_err(|_| Reason::NoTensor);
+    let (from, to) = (dtype(input)?, dtype(result)?);
+    let is_quantize = quantization::is_quantize(call.name());
+    let (float, integer) = if is_quantize { (from, to) } else { (to, from) };
+    if !is_stored_as_byte(integer) {
+        return Err(Reason::Integers(integer));
+    }
+    if float != ScalarType::Float {
+        return Err(Reason::Quantized(float));
+    }
+    let affine = affine_of(call).ok_or(Reason::Affine)?;
+    Ok(if is_quantize { Selection::Quantize { input, affine } } else { Selection::Dequantize { input, affine } })
+}
+
+/// The results of a node that anything uses.
+fn used_results(graph: &Graph, node: NodeId) -> Vec<ValueId> {
+    let results = &graph.nodes[node].results;
+    if results.len() == 1 {
+        return results.clone();
+    }
+    let mut used = Vec::new();
+    graph.for_each_use(&mut |value| {
+        if results.contains(&value) && !used.contains(&value) {
+            used.push(value);
+        }
+    });
+    used
+}

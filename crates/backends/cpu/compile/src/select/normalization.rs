@@ -1,0 +1,78 @@
+//! Softmax, layer norms and attention.
+
+use rushlight_graph::ValueId;
+use rushlight_graph::ops::wrap_dim;
+
+use crate::call::Call;
+
+/// Softmax or its logarithm over one dimension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Softmax {
+    pub input: ValueId,
+    pub dim: usize,
+    pub log: bool,
+}
+
+/// A layer norm over the last dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerNorm {
+    pub input: ValueId,
+    pub weight: Option<ValueId>,
+    pub bias: Option<ValueId>,
+    /// The number of dimensions that are normalized.
+    pub dims: usize,
+    pub eps: f32,
+}
+
+/// Scaled dot-product attention of tensors of four dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attention {
+    pub query: ValueId,
+    pub key: ValueId,
+    pub value: ValueId,
+    pub mask: Option<ValueId>,
+    pub scale: f32,
+    pub causal: bool,
+}
+
+pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
+    let input = call.optional("self")?;
+    let rank = call.shape(input).ok()?.len();
+    // A number has a dimension 0 too, for PyTorch.
+    let dim = wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank)?;
+    Some(Softmax { input, dim, log: call.name() == "aten::_log_softmax" })
+}
+
+pub(super) fn layer_norm(call: &Call<'_>) -> Option<LayerNorm> {
+    Some(LayerNorm {
+        input: call.optional("input")?,
+        weight: call.optional("weight"),
+        bias: call.optional("bias"),
+        dims: call.exprs("normalized_shape").map_or(1, |shape| shape.len()),
+        eps: call.number("eps").unwrap_or(1e-5) as f32,
+    })
+}
+
+pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
+    let shape = |name: &str| call.value(name).and_then(|value| call.shape(value)).ok();
+    let has_heads = |name: &&str| shape(name).is_some_and(|shape| shape.len() == 4);
+    let mask = call.optional("attn_mask");
+    let is_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() <= 4);
+    let has_dropout = call.number("dropout_p").is_some_and(|rate| rate != 0.0);
+    if !["query", "key", "value"].iter().all(has_heads) || !is_mask || has_dropout {
+        return None;
+    }
+    let scale = if call.arg("scale").is_some() {
+        call.number("scale")?
+    } else {
+        1.0 / (shape("query")?.get(3)?.as_int()? as f64).sqrt()
+    };
+    Some(Attention {
+        query: call.optional("query")?,
+        key: call.optional("key")?,
+        value: call.optional("value")?,
+        mask,
+        scale: scale as f32,
+        causal: call.flag("is_causal"),
+    })
+}

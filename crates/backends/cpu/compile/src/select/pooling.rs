@@ -1,0 +1,208 @@
+//! Pooling, reductions and resizing.
+
+use rushlight_cpu_payload::{Fold, PoolingKind, ResizeMode};
+use rushlight_format::ScalarType;
+
+use rushlight_graph::ops::wrap_dim;
+use rushlight_graph::{Arg, Expr, ValueId};
+
+use crate::call::Call;
+
+use super::Selection;
+
+/// Pooling of images, over windows of height and width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pooling {
+    pub input: ValueId,
+    pub kind: PoolingKind,
+    pub kernel: [u32; 2],
+    pub stride: [u32; 2],
+    pub padding: [u32; 2],
+    pub dilation: [u32; 2],
+    pub count_padding: bool,
+    pub divisor: Option<u32>,
+}
+
+impl Pooling {
+    pub const fn is_max(&self) -> bool {
+        matches!(self.kind, PoolingKind::Max)
+    }
+}
+
+/// Pooling of volumes, over windows of depth, height and width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VolumePooling {
+    pub input: ValueId,
+    pub kind: PoolingKind,
+    pub kernel: [u32; 3],
+    pub stride: [u32; 3],
+    pub padding: [u32; 3],
+    pub dilation: [u32; 3],
+    pub count_padding: bool,
+    pub divisor: Option<u32>,
+}
+
+/// A reduction of some dimensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Reduction {
+    pub input: ValueId,
+    pub function: Fold,
+    pub dims: Vec<usize>,
+    /// True if the dimensions stay, with one element.
+    pub keep: bool,
+}
+
+/// Images in another size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resize {
+    pub input: ValueId,
+    pub mode: ResizeMode,
+    pub align_corners: bool,
+    /// The factors of height and width, each if it is given.
+    pub scales: [Option<f32>; 2],
+}
+
+impl Resize {
+    pub const fn is_nearest(&self) -> bool {
+        matches!(self.mode, ResizeMode::Nearest)
+    }
+}
+
+fn rank(call: &Call<'_>, name: &str) -> usize {
+    call.value(name).and_then(|value| call.shape(value)).map_or(0, <[_]>::len)
+}
+
+/// The divisor of a mean that is given; `None` if it is not known, or makes no sense.
+fn given_divisor(call: &Call<'_>) -> Option<u32> {
+    u32::try_from(call.int("divisor_override")?).ok().filter(|divisor| *divisor > 0)
+}
+
+fn sizes<const N: usize>(call: &Call<'_>, name: &str) -> Option<[u32; N]> {
+    call.sizes(name, N)?.try_into().ok()
+}
+
+/// Max and average pooling of images.
+pub(super) fn pooling(call: &Call<'_>) -> Option<Pooling> {
+    let input = call.optional("self").filter(|_| rank(call, "self") == 4)?;
+    let kernel = sizes(call, "kernel_size")?;
+    Some(Pooling {
+        input,
+        kind: if call.name() == "aten::avg_pool2d" { PoolingKind::Mean } else { PoolingKind::Max },
+        kernel,
+        stride: sizes(call, "stride").unwrap_or(kernel),
+        padding: sizes(call, "padding").unwrap_or([0; 2]),
+        dilation: sizes(call, "dilation").unwrap_or([1; 2]),
+        count_padding: call.flag("count_include_pad"),
+        divisor: if call.arg("divisor_override").is_some() { Some(given_divisor(call)?) } else { None },
+    })
+}
+
+/// Max and average pooling of volumes.
+pub(super) fn volume(call: &Call<'_>) -> Option<VolumePooling> {
+    let input = call.optional("self").filter(|_| rank(call, "self") == 5)?;
+    let kernel = sizes(call, "kernel_size")?;
+    Some(VolumePooling {
+        input,
+        kind: if call.name() == "aten::avg_pool3d" { PoolingKind::Mean } else { PoolingKind::Max },
+        kernel,
+        stride: sizes(call, "stride").unwrap_or(kernel),
+        padding: sizes(call, "padding").unwrap_or([0; 3]),
+        dilation: sizes(call, "dilation").unwrap_or([1; 3]),
+        count_padding: call.flag("count_include_pad"),
+        divisor: if call.arg("divisor_override").is_some() { Some(given_divisor(call)?) } else { None },
+    })
+}
+
+/// Average pooling to any size: a reduction if that is 1 x 1, and otherwise pooling, where the windows of all results are alike.
+pub(super) fn adaptive(call: &Call<'_>) -> Option<Selection> {
+    let input = call.optional("self")?;
+    let shape = call.shape(input).ok()?;
+    let ([.., height, width], [out_h, out_w]) = (shape, call.ints("output_size")?.first_chunk::<2>().copied()?) else {
+        return None;
+    };
+    let is_whole = (out_h, out_w) == (1, 1);
+    if shape.len() < 3 || (!is_whole && shape.len() != 4) {
+        return None;
+    }
+    let window = |size: &Expr, out: i64| {
+        let size = size.as_int().filter(|size| *size > 0)?;
+        (out > 0 && size % out == 0).then(|| u32::try_from(size / out).ok()).flatten()
+    };
+    let kernel = [window(height, out_h)?, window(width, out_w)?];
+    if is_whole {
+        let dims = vec![shape.len() - 2, shape.len() - 1];
+        return Some(Selection::Reduction(Reduction { input, function: Fold::Mean, dims, keep: true }));
+    }
+    Some(Selection::Pooling(Pooling {
+        input,
+        kind: PoolingKind::Mean,
+        kernel,
+        stride: kernel,
+        padding: [0; 2],
+        dilation: [1; 2],
+        count_padding: false,
+        divisor: None,
+    }))
+}
+
+/// A reduction; `None` for any other operator.
+pub(super) fn reduction(call: &Call<'_>) -> Option<Reduction> {
+    let truth = match call.name() {
+        "aten::any" | "aten::any.dim" | "aten::any.dims" => Some(Fold::Max),
+        "aten::all" | "aten::all.dim" | "aten::all.dims" => Some(Fold::Min),
+        _ => None,
+    };
+    let function = match call.name() {
+        "aten::mean.dim" | "aten::mean" => Fold::Mean,
+        "aten::sum.dim_IntList" | "aten::sum" => Fold::Sum,
+        "aten::amax" => Fold::Max,
+        "aten::amin" => Fold::Min,
+        _ => truth?,
+    };
+    let input = call.optional("self")?;
+    let ty = call.graph.tensor(input).ok()?;
+    let is_truth = |value: ValueId| call.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Bool);
+    if truth.is_some() {
+        // Of nothing, the largest truth value is not that of `any`.
+        let has_elements = |size: &Expr| size.range(&call.graph.symbols).0.is_some_and(|least| least > 0);
+        if !is_truth(input) || !ty.shape.iter().all(has_elements) {
+            return None;
+        }
+    } else if call.arg("dtype").is_some() || is_truth(call.result().ok()?) {
+        return None;
+    }
+    let rank = ty.rank();
+    let dims = match call.int("dim") {
+        Some(dim) => Some(vec![dim]),
+        None => call.ints("dim").filter(|dims| !dims.is_empty()),
+    };
+    let dims = match dims {
+        Some(dims) => dims.into_iter().map(|index| wrap_dim(index, rank)).collect::<Option<_>>()?,
+        None => (0..rank).collect(),
+    };
+    (rank > 0).then(|| Reduction { input, function, dims, keep: call.flag("keepdim") })
+}
+
+/// A resizing of images.
+pub(super) fn resize(call: &Call<'_>) -> Option<Resize> {
+    let is_bilinear = call.name() == "aten::upsample_bilinear2d.vec";
+    Some(Resize {
+        input: call.optional("input").filter(|_| rank(call, "input") == 4)?,
+        mode: if is_bilinear { ResizeMode::Bilinear } else { ResizeMode::Nearest },
+        align_corners: call.flag("align_corners"),
+        scales: scale_factors(call)?,
+    })
+}
+
+/// The factors of a resizing, each if it is given; `None` if they are not known now.
+fn scale_factors(call: &Call<'_>) -> Option<[Option<f32>; 2]> {
+    let Some(arg) = call.arg("scale_factors") else { return Some([None; 2]) };
+    let Arg::List(factors) = arg else { return None };
+    let number = |arg: &Arg| match arg {
+        Arg::Float(float) => Some(*float as f32),
+        Arg::Int(int) => int.as_int().map(|int| int as f32),
+        _ => None,
+    };
+    let factors: Vec<f32> = factors.iter().map(number).collect::<Option<_>>()?;
+    factors.first_chunk::<2>().map(|factors| factors.map(Some))
+}

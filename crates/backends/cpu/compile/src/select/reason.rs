@@ -1,0 +1,55 @@
+//! Why a node is refused.
+
+use std::fmt;
+
+use rushlight_format::ScalarType;
+
+/// Why the back end does not compute a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// An input has a type that is neither stored as `f32` nor as indices that a step reads.
+    Input(ScalarType),
+    /// An argument is a number that another operator computes.
+    ComputedNumber,
+    /// A result is no tensor, or has a type that is not stored as `f32`.
+    Result,
+    /// The step of the operator gives floats, not truth values.
+    Truth { op: String },
+    /// A parameter that is packed when the program is compiled is computed when it runs.
+    ComputedParameter { op: String, param: &'static str },
+    /// No step takes tensors of so many dimensions with these arguments.
+    Rank { op: String, rank: usize },
+    /// No step computes the operator, or none with these arguments.
+    Arguments { op: String },
+    /// The values that are quantized or dequantized are no tensors.
+    NoTensor,
+    /// Quantized integers have a type that is not stored as `u8`.
+    Integers(ScalarType),
+    /// Floats of this type are quantized or dequantized.
+    Quantized(ScalarType),
+    /// The scale, the zero point or the range of a quantization is unknown, or makes no sense.
+    Affine,
+    /// Scales that are chosen at run time have other users than one dynamic quantization, or another form.
+    DynamicScales,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(dtype) => write!(f, "an input of {}, which is not stored as f32", dtype.name()),
+            Self::ComputedNumber => f.write_str("a number that another operator computes"),
+            Self::Result => f.write_str("a result that is not stored as f32"),
+            Self::Truth { op } => write!(f, "`{op}` of truth values"),
+            Self::ComputedParameter { op, param } => write!(f, "`{op}` with a {param} that is computed"),
+            Self::Rank { op, rank } => write!(f, "no step computes `{op}` of {rank} dimensions with these arguments"),
+            Self::Arguments { op } => write!(f, "no step computes `{op}` with these types and arguments"),
+            Self::NoTensor => f.write_str("a quantized value that is no tensor"),
+            Self::Integers(dtype) => write!(f, "integers of {}, which are not stored as bytes", dtype.name()),
+            Self::Quantized(dtype) => write!(f, "quantized floats of {}", dtype.name()),
+            Self::Affine => f.write_str("a scale or range that is not known or makes no sense"),
+            Self::DynamicScales => {
+                f.write_str("dynamic quantization whose scales are used for more, or of another form")
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Operators that change how elements are arranged.
+
+use rushlight_graph::ops::wrap_dim;
+use rushlight_graph::{Expr, ValueId};
+
+use crate::call::Call;
+
+use super::Context;
+
+/// Maximum number of constant indices: each run of neighbours becomes a copy.
+const MAX_INDICES: i64 = 256;
+
+/// An operator that changes how elements are arranged, with its arguments; dimensions are counted from 0.
+#[derive(Clone, Debug)]
+pub(crate) enum Shape {
+    /// All elements of the result are one number.
+    Fill(f32),
+    /// The same elements in other sizes.
+    View {
+        input: ValueId,
+    },
+    /// The same with dimensions of one element added or dropped.
+    Squeeze {
+        input: ValueId,
+    },
+    /// The same elements in the same sizes.
+    Alias {
+        input: ValueId,
+    },
+    Permute {
+        input: ValueId,
+        dims: Vec<usize>,
+    },
+    Expand {
+        input: ValueId,
+    },
+    Select {
+        input: ValueId,
+        dim: usize,
+        index: Expr,
+    },
+    Slice {
+        input: ValueId,
+        dim: usize,
+        start: Expr,
+        step: i64,
+    },
+    Split {
+        input: ValueId,
+        dim: usize,
+    },
+    /// Constant strides and offset, within the input.
+    Strided {
+        input: ValueId,
+        strides: Vec<i64>,
+        offset: i64,
+    },
+    /// Sizes before and after each dimension, the innermost first.
+    Pad {
+        input: ValueId,
+        pad: Vec<i64>,
+        value: f32,
+    },
+    /// The dimensions that are rolled, each with how far.
+    Roll {
+        input: ValueId,
+        rolls: Vec<(usize, i64)>,
+    },
+    /// `size` indices of `dim` from `start` are overwritten by `source`.
+    SliceScatter {
+        input: ValueId,
+        source: ValueId,
+        dim: usize,
+        start: Expr,
+        size: Expr,
+        step: i64,
+    },
+    /// Constant indices, as runs of neighbours: the first one and their number.
+    IndexSelect {
+        input: ValueId,
+        dim: usize,
+        runs: Vec<(i64, i64)>,
+    },
+    Cat {
+        inputs: Vec<ValueId>,
+        dim: usize,
+    },
+    Stack {
+        inputs: Vec<ValueId>,
+        dim: usize,
+    },
+}
+
+impl Shape {
+    /// The value whose bytes a result is, where it is an arrangement of one value's elements that costs nothing.
+    pub const fn source_of_bytes(&self) -> Option<ValueId> {
+        match self {
+            Self::View { input }
+            | Self::Squeeze { input }
+            | Self::Alias { input }
+            | Self::Permute { input, .. }
+            | Self::Select { input, .. }
+            | Self::Slice { input, .. } => Some(*input),
+            Self::Fill(_)
+            | Self::Expand { .. }
+            | Self::Split { .. }
+            | Self::Strided { .. }
+            | Self::Pad { .. }
+            | Self::Roll { .. }
+            | Self::SliceScatter { .. }
+            | Self::IndexSelect { .. }
+            | Self::Cat { .. }
+            | Self::Stack { .. } => None,
+        }
+    }
+}
+
+/// The arrangement that a node computes; `None` if it is another operator, or one in another form.
+pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Shape> {
+    if let Some(number) = filled_with(call) {
+        return Some(Shape::Fill(number));
+    }
+    let input = || call.optional("self");
+    let rank = || Some(call.shape(input()?).ok()?.len());
+    // A number has a dimension 0 too, for PyTorch.
+    let dim = |rank: usize| wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank);
+    let step = || call.int("step").filter(|step| *step > 0);
+    let result_rank = || Some(call.shape(call.result().ok()?).ok()?.len());
+    Some(match call.name() {
+        // The reference operator compares what cannot be known here.
+        "aten::view_copy" => Shape::View { input: input().filter(|_| keeps_elements(call) == Some(true))? },
+        "aten::unsqueeze_copy" | "aten::squeeze_copy.dims" | "aten::squeeze_copy.dim" | "aten::squeeze_copy" => {
+            Shape::Squeeze { input: input()? }
+        }
+        "aten::clone" | "aten::alias_copy" => Shape::Alias { input: input()? },
+        "aten::permute_copy" => {
+            let (dims, rank) = (call.ints("dims")?, rank()?);
+            Shape::Permute {
+                input: input()?,
+                dims: dims.into_iter().map(|dim| wrap_dim(dim, rank)).collect::<Option<_>>()?,
+            }
+        }
+        "aten::expand_copy" => Shape::Expand { input: input()? },
+        "aten::select_copy.int" => {
+            let (input, dim, index) = (input()?, dim(rank()?)?, call.expr("index")?);
+            let is_from_end = index.as_int().is_some_and(|index| index < 0);
+            let index = if is_from_end { call.shape(input).ok()?.get(dim)?.add(index) } else { index };
+            Shape::Select { input, dim, index }
+        }
+        "aten::slice_copy.Tensor" => {
+            Shape::Slice { input: input()?, dim: dim(rank()?)?, start: slice_start(call)?, step: step()? }
+        }
+        "aten::split_with_sizes_copy" | "aten::split_copy.Tensor" => {
+            Shape::Split { input: input()?, dim: dim(rank()?)? }
+        }
+        "aten::as_strided_copy" => {
+            let (strides, offset) = strided(call)?;
+            Shape::Strided { input: input()?, strides, offset }
+        }
+        "aten::constant_pad_nd" => {
+            let pad = call.ints("pad").filter(|pad| pad.iter().all(|size| *size >= 0))?;
+            let is_within = pad.len().div_ceil(2) <= rank()?;
+            Shape::Pad { input: input().filter(|_| is_within)?, pad, value: call.number("value")? as f32 }
+        }
+        "aten::roll" => Shape::Roll { input: input()?, rolls: rolls(call)? },
+        "aten::slice_scatter" => {
+            let (input, source, start) = (input()?, call.optional("src")?, slice_start(call)?);
+            let shape = call.shape(source).ok()?;
+            let dim = dim(shape.len())?;
+            Shape::SliceScatter { input, source, dim, start, size: shape.get(dim)?.clone(), step: step()? }
+        }
+        "aten::index_select" => Shape::IndexSelect { input: input()?, dim: dim(rank()?)?, runs: runs(cx, call)? },
+        "aten::cat" => Shape::Cat { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        "aten::stack" => Shape::Stack { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        _ => return None,
+    })
+}
+
+/// True if a result has as many elements as the tensor that it is a view of, whatever the sizes of inputs are.
+fn keeps_elements(call: &Call<'_>) -> Option<bool> {
+    let from = call.shape(call.value("self").ok()?).ok()?;
+    let to = call.shape(call.result().ok()?).ok()?;
+    Some(Expr::product(from) == Expr::product(to))
+}
+
+/// The number that an operator fills a tensor with.
+fn filled_with(call: &Call<'_>) -> Option<f32> {
+    match call.name() {
+        "aten::full" | "aten::full_like" => call.number("fill_value").map(|number| number as f32),
+        "aten::zeros" | "aten::zeros_like" => Some(0.0),
+        "aten::ones" | "aten::ones_like" => Some(1.0),
+        "aten::scalar_tensor" => call.number("s").map(|number| number as f32),
+        _ => None,
+    }
+}
+
+/// Constant indices as runs of neighbours, each with its first index and how many there are.
+fn runs(cx: &Context<'_>, call: &Call<'_>) -> Option<Vec<(i64, i64)>> {
+    let constant = &cx.model.constants[call.graph.constant_of(call.optional("index")?)?];
+    let count = constant.ty.shape.first().map_or(Some(1), Expr::as_int)?;
+    if count > MAX_INDICES {
+        return None;
+    }
+    let mut runs: Vec<(i64, i64)> = Vec::new();
+    for index in constant.read().ok()?.chunks_exact(constant.ty.dtype.size()) {
+        let index = match *index {
+            [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+            [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => return None,
+        };
+        match runs.last_mut() {
+            Some((start, len)) if *start + *len == index => *len += 1,
+            _ => runs.push((index, 1)),
+        }
+    }
+    Some(runs)
+}
+
+/// Strides and offset of `as_strided_copy`, all known; the elements that it sees are those of the tensor.
+fn strided(call: &Call<'_>) -> Option<(Vec<i64>, i64)> {
+    let (sizes, strides) = (call.ints("size")?, call.ints("stride")?);
+    let offset = if call.arg("storage_offset").is_some() { call.int("storage_offset")? } else { 0 };
+    let count = Expr::product(call.shape(call.value("self").ok()?).ok()?).as_int()?;
+    if sizes.len() != strides.len() || offset < 0 || strides.iter().chain(&sizes).any(|number| *number < 0) {
+        return None;
+    }
+    let reach = sizes
+        .iter()
+        .zip(&strides)
+        .try_fold(offset, |reach, (size, stride)| reach.checked_add((size - 1).max(0).checked_mul(*stride)?))?;
+    (reach < count).then_some((strides, offset))
+}
+
+/// The first index of a slice, if it can be said.
+fn slice_start(call: &Call<'_>) -> Option<Expr> {
+    let rank = call.shape(call.value("self").ok()?).ok()?.len();
+    let dim = wrap_dim(call.int("dim")?, rank)?;
+    let size = call.shape(call.value("self").ok()?).ok()?.get(dim)?.clone();
+    let start = match call.arg("start") {
+        None => Expr::Int(0),
+        Some(_) => call.expr("start")?,
+    };
+    Some(match (start.as_int(), size.as_int()) {
+        (Some(start), Some(size)) if start < 0 => Expr::Int((start + size).max(0)),
+        (Some(start), Some(size)) => Expr::Int(start.min(size)),
+        (Some(start), None) if start < 0 => size.add(start),
+        _ => start,
+    })
+}
+
+/// The dimensions that are rolled, and by how much; sizes are known.
+fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
+    let shape = call.shape(call.value("self").ok()?).ok()?;
+    let (shifts, dims) = (call.ints("shifts")?, call.ints("dims")?);
+    if shifts.len() != dims.len() || dims.is_empty() {
+        return None;
+    }
+    let mut rolls: Vec<(usize, i64)> = Vec::new();
+    for (shift, index) in shifts.iter().zip(&dims) {
+        let at = wrap_dim(*index, shape.len())?;
+        let size = shape.get(at)?.as_int().filter(|size| *size > 0)?;
+        let shift = shift.rem_euclid(size);
+        // A dimension may be rolled several times.
+        match rolls.iter_mut().find(|(dim, _)| *dim == at) {
+            Some((_, sum)) => *sum = (*sum + shift).rem_euclid(size),
+            None => rolls.push((at, shift)),
+        }
+    }
+    Some(rolls)
+}
