@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::{
-    Arg, Constant, Def, Delegate, Graph, Model, Node, NodeId, Op, OriginId, PartNode, Type, Value, ValueId,
+    Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, Type, Value, ValueId,
 };
 use rushlight_graph::{Error, ErrorKind};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::levels::for_each_symbol;
 use super::{Backend, Part, Payload};
 
 /// Lets a backend compile some nodes of a block, and makes a node that runs the result. With it come the precisions of members, as
@@ -109,6 +110,36 @@ fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) ->
     all
 }
 
+/// The inputs of the method that give the sizes of a part which none of the part's inputs has: a tensor that is expanded to the
+/// shape of another one, for example. Nothing reads their elements.
+fn givers_of_sizes(graph: &Graph, members: &[NodeId], inputs: &[ValueId]) -> Vec<ValueId> {
+    let (mut used, mut known) = (Vec::new(), FxHashSet::default());
+    for node in members {
+        graph.for_each_symbol_by(*node, &mut |symbol| used.push(symbol));
+        let results = &graph.nodes[*node].results;
+        results.iter().for_each(|result| for_each_symbol(graph.ty(*result), &mut |symbol| used.push(symbol)));
+    }
+    for input in inputs {
+        for_each_symbol(graph.ty(*input), &mut |symbol| {
+            known.insert(symbol);
+        });
+    }
+    let mut givers = Vec::new();
+    for symbol in used {
+        if !known.insert(symbol) {
+            continue;
+        }
+        let has = |value: &&ValueId| graph.tensor(**value).is_ok_and(|ty| ty.shape.contains(&Expr::Symbol(symbol)));
+        if let Some(giver) = graph.blocks[graph.body].params.iter().find(has) {
+            givers.push(*giver);
+            for_each_symbol(graph.ty(*giver), &mut |symbol| {
+                known.insert(symbol);
+            });
+        }
+    }
+    givers
+}
+
 /// The nodes as a model of their own, and the values that they take from outside.
 fn part(
     model: &Model,
@@ -152,6 +183,11 @@ fn part(
         let body = inner.body;
         let copy = inner.push_node(body, node.op.clone(), args, origin, results);
         map.extend(node.results.iter().copied().zip(inner.nodes[copy].results.clone()));
+    }
+    for value in givers_of_sizes(graph, members, &inputs) {
+        let Value { name, ty, .. } = &graph.values[value];
+        inputs.push(value);
+        inner.input(name, ty.clone());
     }
     let output = |value: &ValueId| {
         map.get(value).copied().map(Arg::Value).ok_or_else(|| Error::invalid("a part loses an output"))

@@ -72,7 +72,7 @@ fn for_each_input(
     }
 }
 
-fn for_each_symbol(ty: &Type, visit: &mut impl FnMut(SymbolId)) {
+pub(super) fn for_each_symbol(ty: &Type, visit: &mut impl FnMut(SymbolId)) {
     match ty {
         Type::Tensor(tensor) => tensor.shape.iter().for_each(|size| size.for_each_symbol(visit)),
         Type::Int(value) => value.for_each_symbol(visit),

@@ -1,3 +1,5 @@
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use rushlight_graph::text::Contents;
 
@@ -44,4 +46,48 @@ method "forward" {
     let report = partition(&mut model, &[Box::new(Multiplier)]).unwrap();
     assert_eq!(report.entries.iter().filter(|entry| matches!(entry.fate, Fate::Taken { .. })).count(), 2);
     model.verify().unwrap();
+}
+
+#[test]
+fn sizes_that_no_input_of_a_part_has_come_from_an_input_of_the_method() {
+    let text = r#"
+method "forward" {
+  symbol s0 in 0..=9
+  input %x : f32[1]
+  input %like : i64[s0]
+  %product = aten::mul.Tensor(%x, %x) : f32[1]
+  %shown = aten::expand_copy(%product, [s0], false) : f32[s0]
+  %double = aten::mul.Tensor(%shown, %shown) : f32[s0]
+  return %double
+}
+"#;
+    let mut model = Model::parse(text, &Contents::default()).unwrap();
+    let backend = Taker::default();
+    let inputs = Arc::clone(&backend.inputs);
+    partition(&mut model, &[Box::new(backend)]).unwrap();
+    assert_eq!(*inputs.lock().unwrap(), [2]);
+    model.verify().unwrap();
+}
+
+/// Takes everything, and keeps the number of inputs of its parts.
+#[derive(Debug, Default)]
+struct Taker {
+    inputs: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Backend for Taker {
+    fn name(&self) -> &'static str {
+        "Taker"
+    }
+
+    fn offer(&self, _: &Graph, _: NodeId) -> Offer {
+        Offer::Take
+    }
+
+    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+        part.model.verify()?;
+        self.inputs.lock().unwrap().push(part.graph()?.inputs.len());
+        let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions })
+    }
 }
