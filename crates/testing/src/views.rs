@@ -35,6 +35,9 @@ pub fn run_on_views(case: &Case, dim: i64) -> Lowered {
     let mut options = CompileOptions::default();
     options.backends.push(Box::new(Cpu { threads: NonZeroUsize::new(1), ..Cpu::default() }));
     let compiled = match compile(model, &options) {
+        Ok(compiled) if compiled.report.entries.iter().any(|entry| entry.is_returned) => {
+            return Lowered::Differs(format!("a node was claimed and not compiled:\n{}", compiled.report));
+        }
         Ok(compiled) => compiled.program.to_bytes(),
         Err(error) => return differs("compiling", &error),
     };

@@ -83,9 +83,9 @@ fn compile_and_run(
     let compiled = compiler.compile().map_err(|e| e.to_string())?;
     let file = compiled.to_bytes().map_err(|e| e.to_string())?;
     let data = compiled.external_data().map_err(|e| e.to_string())?;
-    let returned = compiled.compiled().report.entries.iter().filter(|entry| entry.is_returned).count();
-    if returned > 0 {
-        println!("{} {label}: {returned} nodes were claimed and not compiled", recording.name);
+    let report = &compiled.compiled().report;
+    if report.entries.iter().any(|entry| entry.is_returned) {
+        return Err(format!("nodes were claimed and not compiled:\n{report}"));
     }
     let seconds = start.elapsed().as_secs_f64();
     // Other runtimes have the portable operators only.

@@ -17,6 +17,7 @@ mod lift;
 mod lowered;
 mod models;
 mod operators;
+mod precision;
 mod shapes;
 mod xnnpack;
 mod zoo;
